@@ -1,0 +1,147 @@
+//! What every policy offers: events in, actions out, time as an argument.
+//!
+//! The simulator and the daemon drive a policy the same way:
+//!
+//! 1. tell it what happened: [`Policy::on_signal`], [`Policy::on_sent`], [`Policy::on_completion`];
+//! 2. when the time [`Policy::poll_timeout`] named has come, call [`Policy::handle_timeout`];
+//! 3. after either, take actions with [`Policy::poll_action`] until there are none, and perform them.
+//!
+//! A policy never performs anything itself. It holds no clock, and it allocates only when a flow joins.
+//!
+//! One policy instance serves one host. A *flow* is whatever the operator isolates: a queue pair, an
+//! application or a tenant (justitia 4, "granularity of control"); the caller maps queue pairs to flows.
+
+use crate::units::{BitRate, Bytes, Duration, Instant};
+use std::collections::BTreeMap;
+
+/// A flow under control, dense from zero in order of joining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u32);
+
+/// What a flow needs (justitia 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlowClass {
+    /// Few small messages; never paced.
+    Latency,
+    /// Many small messages; paced in batches of operations.
+    Throughput,
+    /// Large messages; split and paced in bytes.
+    Bandwidth,
+}
+
+/// Which way a flow's payload goes, seen from this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// This host sends it (WRITE, SEND, atomics).
+    Outgoing,
+    /// This host asks for it with READ: it leaves the other host's NIC (justitia 4.5).
+    RemoteRead,
+}
+
+/// How a flow joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSpec {
+    /// The declared class; `None` asks the policy to find out.
+    pub class: Option<FlowClass>,
+    /// Relative weight, at least 1.
+    pub weight: u32,
+    /// Which way its payload goes.
+    pub direction: Direction,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Signal {
+    /// A flow appeared. Its id is the next unused one.
+    Joined(FlowSpec),
+    /// A flow ended or its process died.
+    Left(FlowId),
+    /// The application posted work that awaits permission: what is now waiting in total.
+    Backlog {
+        /// Whose.
+        flow: FlowId,
+        /// Payload bytes waiting.
+        bytes: Bytes,
+        /// Messages waiting (after splitting, chunks do not count).
+        operations: u64,
+    },
+    /// A reference flow's message took this long (justitia 4.3.2).
+    ReferenceLatency(Duration),
+    /// The daemon at the other end reports how many flows share its NIC (justitia 4.5).
+    Remote(RemoteState),
+}
+
+/// What daemons tell each other when an application arrives or leaves (justitia 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteState {
+    /// Summed weight of resource-hungry flows that send towards, or READ from, the reporting host.
+    pub hungry_weight: u64,
+    /// Summed weight of latency flows that involve the reporting host, after "count L as one".
+    pub latency_weight: u64,
+    /// Rate the reporting host grants to the READs of the receiving host.
+    pub read_rate: BitRate,
+}
+
+/// Something the policy wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// The flow may send this much more.
+    Grant {
+        /// Who.
+        flow: FlowId,
+        /// Payload bytes.
+        bytes: Bytes,
+        /// Messages.
+        operations: u64,
+    },
+    /// Split messages of bandwidth flows into chunks of this size from now on.
+    ChunkSize(Bytes),
+    /// The flow is not paced (latency class): post its work as it comes.
+    Release(FlowId),
+    /// The flow is paced from now on: hold its work until granted.
+    Hold(FlowId),
+    /// Send one message of the reference flow and report its latency.
+    SendReference,
+    /// Tell the other host's daemon.
+    Tell(RemoteState),
+    /// Map the flow's queue pairs to this hardware priority queue (0 is the highest).
+    UseQueue {
+        /// Who.
+        flow: FlowId,
+        /// Queue number.
+        queue: u8,
+    },
+}
+
+/// One completed message, as the host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Whose.
+    pub flow: FlowId,
+    /// Its payload.
+    pub bytes: Bytes,
+    /// From post to completion.
+    pub latency: Duration,
+}
+
+/// A policy: pure, deterministic, driven by its caller.
+pub trait Policy: Send {
+    /// The name the field knows it by.
+    fn name(&self) -> &'static str;
+    /// `flow` posted a message of `bytes` (before any splitting): food for classification.
+    fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes);
+    /// A message of `flow` completed.
+    fn on_completion(&mut self, now: Instant, completion: &Completion);
+    /// Something else happened.
+    fn on_signal(&mut self, now: Instant, signal: &Signal);
+    /// The time named by [`Policy::poll_timeout`] has come.
+    fn handle_timeout(&mut self, now: Instant);
+    /// When to call [`Policy::handle_timeout`] next, if ever.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// The next thing to do, until `None`.
+    fn poll_action(&mut self) -> Option<Action>;
+    /// Figures for metrics, reports and golden files; units end the names.
+    fn snapshot(&self) -> BTreeMap<&'static str, f64>;
+    /// The class the policy treats `flow` as now.
+    fn class_of(&self, flow: FlowId) -> Option<FlowClass>;
+}

@@ -1,0 +1,111 @@
+//! What a run reports, whatever testbed it ran on.
+//!
+//! Rates are over the measured time only. Every number's unit ends its name. Maps are ordered, so that equal
+//! runs print equal bytes.
+
+use crate::model::{Class, Host};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the JSON form of a result; raised when a field changes meaning or goes.
+pub const RESULT_VERSION: u32 = 1;
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// [`RESULT_VERSION`].
+    pub version: u32,
+    /// The scenario's name.
+    pub scenario: String,
+    /// The device profile's name.
+    pub profile: String,
+    /// The policy's name.
+    pub policy: String,
+    /// The run seed.
+    pub seed: u64,
+    /// Which testbed ran it: `sim` or `verbs`.
+    pub testbed: String,
+    /// Measured time, seconds.
+    pub measured_s: f64,
+    /// Per tenant, in the scenario's order.
+    pub tenants: Vec<TenantResult>,
+    /// Counters of host A's and host B's NIC over the measured time.
+    pub counters: Vec<HostCounters>,
+    /// The policy's own figures: SafeUtil, tokens per second, CPU share, ...
+    pub policy_state: BTreeMap<String, f64>,
+    /// Width of one point of the time series, microseconds.
+    pub sample_us: f64,
+}
+
+/// One tenant's share of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantResult {
+    /// The tenant's name.
+    pub name: String,
+    /// The class the policy treated it as.
+    pub class: Class,
+    /// The class it declared.
+    pub declared_class: Class,
+    /// Payload it tried to send, gigabits per second; absent for closed loops, which offer what they get.
+    pub offered_gbps: Option<f64>,
+    /// Payload delivered, gigabits per second.
+    pub goodput_gbps: f64,
+    /// Bytes on the wire including headers, gigabits per second (what NIC byte counters show).
+    pub wire_gbps: f64,
+    /// Messages completed per second.
+    pub message_rate_per_s: f64,
+    /// Control verbs completed per second.
+    pub control_rate_per_s: f64,
+    /// Fraction of the link's payload capacity.
+    pub share: f64,
+    /// Latency of measured messages; absent where none completed.
+    pub latency_us: Option<LatencyResult>,
+    /// Cores the policy spends on this tenant.
+    pub policy_cores: f64,
+    /// Completions with an error.
+    pub errors: u64,
+    /// Goodput of each queue pair, Gb/s (minimum, median, maximum) for fairness inside the tenant.
+    pub queue_pair_gbps: [f64; 3],
+    /// Goodput over time, Gb/s per sample.
+    pub goodput_series_gbps: Vec<f64>,
+    /// 99th percentile latency over time, us per sample; empty when the tenant has no latency samples.
+    pub p99_series_us: Vec<f64>,
+}
+
+/// Latency of one tenant's messages, microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyResult {
+    /// Messages measured.
+    pub samples: u64,
+    /// Smallest.
+    pub min: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// Counters of one NIC over the measured time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostCounters {
+    /// Whose NIC.
+    pub host: Host,
+    /// Vendor-style names (`tx_vport_rdma_unicast_bytes`, `icm_cache_miss`, ...), and values.
+    pub values: BTreeMap<String, u64>,
+    /// Ratios worked out from them (`mtt_miss_ratio`, `pcie_tx_utilisation`, `rx_pause_ratio`, ...), 0 to 1.
+    pub ratios: BTreeMap<String, f64>,
+}
+
+impl RunResult {
+    /// The tenant called `name`.
+    pub fn tenant(&self, name: &str) -> Option<&TenantResult> {
+        self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+}
