@@ -1,0 +1,1 @@
+//! Checks that hold the repository to its own rules.
