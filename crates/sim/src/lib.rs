@@ -1,1 +1,13 @@
-//! placeholder
+//! The deterministic simulator: one event engine and the device models on top of it.
+//!
+//! Time is an integer count of picoseconds, randomness comes from named streams of the run seed, equal times run
+//! in the order in which they were scheduled. The same scenario, profile and seed give the same bytes on every
+//! machine. Models explain devices; no result of a paper is written into one.
+//!
+//! * [`engine`] - the event queue;
+//! * [`rnic`] - two RDMA NICs, their hosts and what joins them.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+#![forbid(unsafe_code)]
+
+pub mod engine;
+//pub mod rnic;
