@@ -1,1 +1,2 @@
-//! placeholder
+//! Where scenarios run: the [`Testbed`] trait.
+#![forbid(unsafe_code)]
