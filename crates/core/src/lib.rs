@@ -5,10 +5,12 @@
 //!
 //! * [`units`] - instants, durations, bytes and rates as integer types;
 //! * [`policy`] - the contract and the policies;
-//! * [`rng`] - named random streams derived from one run seed.
+//! * [`rng`] - named random streams derived from one run seed;
+//! * [`stats`] - quantiles, histograms, fairness.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
 pub mod policy;
 pub mod rng;
+pub mod stats;
 pub mod units;

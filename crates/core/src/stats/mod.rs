@@ -1,0 +1,13 @@
+//! Statistics of a run: quantiles, histograms, fairness, summaries of repeats.
+//!
+//! * [`SlidingQuantile`] - exact quantiles of the last N samples, for policies that act on them;
+//! * [`Histogram`] - quantiles of a whole run within a stated error, in fixed memory;
+//! * [`summary`] - the median of repeated runs and its confidence interval.
+
+mod histogram;
+mod order_tree;
+mod quantile;
+pub mod summary;
+
+pub use histogram::{Histogram, HistogramSummary};
+pub use quantile::SlidingQuantile;
