@@ -1,1 +1,33 @@
-//! Checks that hold the repository to its own rules.
+//! Checks that hold the repository to its own rules, where the compiler cannot.
+//!
+//! Problem: layering, purity and honesty of the documents erode one small exception at a time. Method: read the
+//! whole tree once ([`tree::Tree`]), run every check over it, and report each breach with its file, line, rule
+//! and reason ([`finding::Finding`]). Limits: sources are masked, not parsed, so the bans here are the second
+//! net behind the lints of `clippy.toml`. The rules are those of `STYLE.md` and `ARCHITECTURE.md`.
+//!
+//! * [`layers`] - which crate may depend on which, and what every crate root must say;
+//! * [`sources`] - bans in pure crates, file length, module comments, unfinished work, foreign paths;
+//! * [`documents`] - links, paths, make targets and the changelog.
+#![forbid(unsafe_code)]
+
+pub mod documents;
+pub mod finding;
+pub mod layers;
+pub mod mask;
+pub mod sources;
+pub mod tree;
+
+#[cfg(test)]
+mod bad_inputs;
+
+use finding::Finding;
+use tree::Tree;
+
+/// Every breach of every rule, in the order of path, line and rule.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = layers::check(tree);
+    findings.extend(sources::check(tree));
+    findings.extend(documents::check(tree));
+    findings.sort();
+    findings
+}
