@@ -1,0 +1,54 @@
+# Everything a newcomer or CI needs, one word each. `make` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TERM_COLOR ?= auto
+CARGO ?= cargo
+ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
+DEMO_OUT ?= out/audit
+
+.PHONY: help demo build test check smoke lint claims bench docs clean need-cargo
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: build ## audit a few tenant pairs under no policy and under Justitia; writes out/audit/report.html
+	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
+	@printf '\nThe report, with plots: %s\n' "$(abspath $(DEMO_OUT))/report.html"
+
+build: need-cargo ## build the release binary
+	@$(CARGO) build --locked --release --package isolane --bin isolane
+
+test: ## everything that must pass: tools, lints, tests, the README's commands
+	@.ci/test
+
+check: need-cargo ## the quick part of `make test`: the crates' own tests, no browser required
+	@$(CARGO) test --locked --workspace
+
+smoke: build ## run the commands that the documents show with the release binary
+	@.ci/smoke "$(ISOLANE)"
+
+lint: need-cargo ## format, clippy, documentation, scripts
+	@.ci/lint
+
+claims: build ## run the papers' claims and write CLAIMS.md
+	@"$(ISOLANE)" claims --markdown > CLAIMS.md.new
+	@mv CLAIMS.md.new CLAIMS.md
+
+bench: need-cargo ## run every benchmark, after a description of the machine
+	@.ci/machine
+	@$(CARGO) bench --locked --workspace --bench '*'
+
+docs: need-cargo ## build the API documentation
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	@printf 'API documentation: %s\n' "$(CARGO_TARGET_DIR)/doc/isolane_core/index.html"
+
+clean: ## remove build outputs and reports
+	@$(CARGO) clean
+	@rm -rf out
+
+need-cargo:
+	@.ci/need-cargo
