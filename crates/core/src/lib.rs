@@ -6,11 +6,13 @@
 //! * [`units`] - instants, durations, bytes and rates as integer types;
 //! * [`policy`] - the contract and the policies;
 //! * [`rng`] - named random streams derived from one run seed;
+//! * [`sched`] - packet schedulers and token buckets;
 //! * [`stats`] - quantiles, histograms, fairness.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
 pub mod policy;
 pub mod rng;
+pub mod sched;
 pub mod stats;
 pub mod units;

@@ -2,8 +2,10 @@
 //!
 //! * [`SlidingQuantile`] - exact quantiles of the last N samples, for policies that act on them;
 //! * [`Histogram`] - quantiles of a whole run within a stated error, in fixed memory;
+//! * [`fairness`] - the Jain index, and FM and NFM over intervals;
 //! * [`summary`] - the median of repeated runs and its confidence interval.
 
+pub mod fairness;
 mod histogram;
 mod order_tree;
 mod quantile;
