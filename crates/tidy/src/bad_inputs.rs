@@ -123,6 +123,11 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
         ),
         (Rule::MissingTarget, vec![("README.md", "`make tea`\n")]),
         (Rule::Changelog, vec![("CHANGELOG.md", "# Changes\n")]),
+        (
+            Rule::ProfileList,
+            vec![("README.md", "# Title\n`cx9-900g-roce`\n")],
+        ),
+        (Rule::ProfileList, vec![("profiles/cx5-100g-roce.toml", "")]),
         (Rule::UndocumentedRoom, vec![("ARCHITECTURE.md", "\n")]),
     ]
 }

@@ -35,6 +35,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     }
     check_changelog(tree, &mut findings);
     check_architecture(tree, &mut findings);
+    check_profiles(tree, &mut findings);
     findings
 }
 
@@ -196,6 +197,33 @@ fn check_architecture(tree: &Tree, findings: &mut Vec<Finding>) {
             let message = format!("`crates/{}` is not named", room.folder);
             findings.push(Finding::new(Rule::UndocumentedRoom, PATH, 1, message));
         }
+    }
+}
+
+/// Device names end with what their link carries.
+const LINK_LAYERS: [&str; 3] = ["-roce", "-ib", "-iwarp"];
+
+/// README.md names every device profile, and no other.
+fn check_profiles(tree: &Tree, findings: &mut Vec<Finding>) {
+    const PATH: &str = "README.md";
+    let profiles: BTreeSet<&str> = tree
+        .files()
+        .filter_map(|(path, _)| path.strip_prefix("profiles/")?.strip_suffix(".toml"))
+        .collect();
+    let separator = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let mut named = BTreeSet::new();
+    for (index, line) in tree.text(PATH).unwrap_or_default().lines().enumerate() {
+        for token in line.split(separator) {
+            let device = LINK_LAYERS.iter().any(|layer| token.ends_with(layer));
+            if device && named.insert(token) && !profiles.contains(token) {
+                let message = format!("there is no profile `{token}`");
+                findings.push(Finding::new(Rule::ProfileList, PATH, index + 1, message));
+            }
+        }
+    }
+    for profile in profiles.difference(&named) {
+        let message = format!("profile `{profile}` is not named");
+        findings.push(Finding::new(Rule::ProfileList, PATH, 1, message));
     }
 }
 

@@ -48,6 +48,7 @@ rules! {
     MissingPath "missing-path" "a path that a document names exists, so that its commands work from a fresh clone";
     MissingTarget "missing-target" "a make target that a document names exists";
     Changelog "changelog" "a change that a user can notice is listed under Unreleased";
+    ProfileList "profile-list" "the devices that README.md lists are those that a clone has";
     UndocumentedRoom "undocumented-room" "ARCHITECTURE.md names every crate, so that a newcomer knows where to look";
 }
 
