@@ -1,6 +1,111 @@
 //! The audit: which attacker breaks which victim under which isolation policy, and why (husky 4.4).
 //!
-//! * [`matrix`] - the result: a verdict per policy, victim and attacker.
+//! Every victim runs alone and under every attacker, under every policy, with several seeds. A cell's verdict
+//! compares what the victim got with what it was owed; the counters of both NICs say which resource ran out.
+//!
+//! * [`select`] - victims and attackers of the catalogue by glob;
+//! * [`plan`] - the ordered list of runs;
+//! * [`run`] - runs it: in parallel, stoppable, resumable ([`journal`]);
+//! * [`predicate`] - what a victim is owed;
+//! * [`exhaustion`] - which resource ran out;
+//! * [`matrix`] - the result;
+//! * [`table`], [`junit`] - the result for a terminal and for a test dashboard.
 #![forbid(unsafe_code)]
 
+mod assemble;
+mod glob;
+mod hash;
+mod outcome;
+
+pub mod exhaustion;
+pub mod journal;
+pub mod junit;
 pub mod matrix;
+pub mod plan;
+pub mod predicate;
+pub mod run;
+pub mod select;
+pub mod table;
+
+use std::path::PathBuf;
+
+/// Why an audit could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// Nothing to do.
+    #[error("an audit needs at least one victim, one policy and one seed")]
+    Empty,
+    /// A glob matches nothing.
+    #[error("no {role} matches {pattern:?}{}; `isolane workloads list` names them all", nearest_note(.nearest))]
+    NoMatch {
+        /// `victim` or `attacker`.
+        role: &'static str,
+        /// The glob.
+        pattern: String,
+        /// The nearest name.
+        nearest: Option<String>,
+    },
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; free space or choose another --out", .path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A journal of another version.
+    #[error(
+        "journal {} was written by isolane {found}, this is {ours}: run without --resume to start over, \
+         or use another --out",
+        .path.display()
+    )]
+    JournalVersion {
+        /// Which.
+        path: PathBuf,
+        /// Who wrote it.
+        found: String,
+        /// Who reads it.
+        ours: String,
+    },
+    /// A journal that is not one.
+    #[error(
+        "journal {} is damaged at line {line}: run without --resume to start over, or use another --out",
+        .path.display()
+    )]
+    JournalDamaged {
+        /// Which.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+    },
+    /// Threads could not be started.
+    #[error("cannot start {jobs} workers: {reason}; try a smaller --jobs")]
+    Workers {
+        /// How many.
+        jobs: usize,
+        /// Why.
+        reason: String,
+    },
+    /// A testbed gave a result without the tenants it was asked for.
+    #[error("the testbed reported no tenant for {scenario}")]
+    NoTenant {
+        /// The scenario.
+        scenario: String,
+    },
+    /// A run failed.
+    #[error(transparent)]
+    Testbed(#[from] isolane_testbed::TestbedError),
+}
+
+fn nearest_note(nearest: &Option<String>) -> String {
+    let note = nearest.as_ref().map(|name| format!(" (nearest: {name})"));
+    note.unwrap_or_default()
+}

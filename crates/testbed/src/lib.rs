@@ -1,2 +1,103 @@
-//! Where scenarios run: the [`Testbed`] trait.
+//! Where scenarios run: the [`Testbed`] trait, and the simulator as the testbed that needs no hardware.
+//!
+//! Everything above (the audit, the claims, the command line) speaks to a testbed, so the same question can be
+//! put to a simulated NIC and to a real one. A run is a question with an answer: these tenants, on this device,
+//! for this long - rates, latencies and counters. Two runs of one scenario on [`SimTestbed`] are equal to the
+//! last bit.
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "fake")]
+pub mod fake;
+//mod sim;
+
+//pub use sim::SimTestbed;
+
+use isolane_scenario::measure::RunResult;
+use isolane_scenario::model::{Scenario, Traffic, Verb};
+use isolane_scenario::profile::Profile;
+
+/// Something that runs scenarios.
+pub trait Testbed: Sync {
+    /// The name that results carry: `sim`, `verbs`, ...
+    fn name(&self) -> &'static str;
+
+    /// Runs `scenario` on the device that `profile` describes and reports what was measured.
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError>;
+}
+
+/// Why a testbed gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TestbedError {
+    /// The scenario was written for another device.
+    #[error(
+        "scenario {scenario} is for profile {expected}, but profile {given} was given: \
+         load profile {expected}, or change the scenario's `profile`"
+    )]
+    ProfileMismatch {
+        /// The scenario.
+        scenario: String,
+        /// The profile it names.
+        expected: String,
+        /// The profile that was passed.
+        given: String,
+    },
+    /// The device cannot do what the scenario asks.
+    #[error("profile {profile} cannot run scenario {scenario}: {reason}")]
+    Unsupported {
+        /// The scenario.
+        scenario: String,
+        /// The device.
+        profile: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// The testbed broke: a defect of ours.
+    #[error(
+        "scenario {scenario} with seed {seed} under policy {policy} on profile {profile} broke the {testbed} \
+         testbed: {reason}; please report it with this line"
+    )]
+    Broken {
+        /// The testbed.
+        testbed: &'static str,
+        /// The scenario.
+        scenario: String,
+        /// Its run seed.
+        seed: u64,
+        /// Its policy.
+        policy: String,
+        /// The device.
+        profile: String,
+        /// The message of the failed assertion.
+        reason: String,
+    },
+}
+
+/// Refuses what no run can answer.
+fn check(scenario: &Scenario, profile: &Profile) -> Result<(), TestbedError> {
+    if scenario.profile != profile.name {
+        return Err(TestbedError::ProfileMismatch {
+            scenario: scenario.name.clone(),
+            expected: scenario.profile.clone(),
+            given: profile.name.clone(),
+        });
+    }
+    let atomics = scenario
+        .tenants
+        .iter()
+        .find(|tenant| tenant.workloads.iter().any(|w| is_atomic(&w.traffic)));
+    match atomics {
+        Some(tenant) if !profile.atomics => Err(TestbedError::Unsupported {
+            scenario: scenario.name.clone(),
+            profile: profile.name.clone(),
+            reason: format!(
+                "tenant {:?} uses atomics, which the device lacks",
+                tenant.name
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn is_atomic(traffic: &Traffic) -> bool {
+    matches!(traffic, Traffic::Data(data) if matches!(data.verb, Verb::FetchAdd | Verb::CompareSwap))
+}

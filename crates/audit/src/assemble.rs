@@ -1,0 +1,315 @@
+//! From outcomes to verdicts: medians over the seeds, the predicate, the exhausted resource, the summaries.
+//!
+//! Only cells whose every seed is done are judged; an interrupted audit simply has fewer cells.
+
+use crate::exhaustion::{Pressure, exhausted};
+use crate::matrix::{
+    AUDIT_VERSION, AuditResult, CategorySummary, Cell, Exhausted, Expected, Metrics, PolicySummary,
+    Progress, SeedRun, Series, Solo, Spread, Verdict, VictimKind, WorstVictim,
+};
+use crate::outcome::{Detail, Outcome, round};
+use crate::plan::{Plan, Run, TENANTS};
+use crate::predicate::{Capacity, Judged, Judgement, judge, value, with_unit};
+use isolane_core::stats::summary::median;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything about `plan` that `outcomes` tell.
+pub(crate) fn assemble(
+    plan: &Plan,
+    testbed: &str,
+    outcomes: &BTreeMap<Run, Outcome>,
+    progress: Progress,
+) -> AuditResult {
+    let judge = Judge { plan, outcomes };
+    let mut solo = Vec::new();
+    let mut cells = Vec::new();
+    for policy in 0..plan.policies.len() {
+        for victim in 0..plan.victims.len() {
+            solo.push(judge.solo(policy, victim));
+            let attackers = 0..plan.attackers.len();
+            cells.extend(attackers.filter_map(|attacker| judge.cell(policy, victim, attacker)));
+        }
+    }
+    let policies: Vec<String> = plan.policies.iter().map(|p| p.name.clone()).collect();
+    let summaries = policies
+        .iter()
+        .map(|name| summary(plan, name, &cells))
+        .collect();
+    AuditResult {
+        version: AUDIT_VERSION,
+        profile: plan.profile.name.clone(),
+        testbed: testbed.to_owned(),
+        predicate: plan.predicate.name(),
+        alpha: plan.predicate.alpha(),
+        tenants: TENANTS,
+        seeds: plan.seeds.clone(),
+        warmup_us: plan.warmup.as_us_f64(),
+        measured_us: plan.duration.as_us_f64(),
+        policies,
+        victims: plan.victims.iter().map(|v| v.info.clone()).collect(),
+        attackers: plan.attackers.iter().map(|a| a.info.clone()).collect(),
+        solo,
+        cells,
+        summaries,
+        progress,
+        rerun: plan.rerun.clone(),
+    }
+}
+
+struct Judge<'a> {
+    plan: &'a Plan,
+    outcomes: &'a BTreeMap<Run, Outcome>,
+}
+
+impl Judge<'_> {
+    /// The outcomes of all seeds, or `None` while one is missing.
+    fn seeds(
+        &self,
+        policy: usize,
+        victim: usize,
+        attacker: Option<usize>,
+    ) -> Option<Vec<&Outcome>> {
+        let run = |seed| Run {
+            policy,
+            victim,
+            attacker,
+            seed,
+        };
+        (0..self.plan.seeds.len())
+            .map(|seed| self.outcomes.get(&run(seed)))
+            .collect()
+    }
+
+    fn solo(&self, policy: usize, victim: usize) -> Solo {
+        let runs = self.seeds(policy, victim, None);
+        Solo {
+            policy: self.plan.policies[policy].name.clone(),
+            victim: self.plan.victims[victim].info.name.clone(),
+            median: runs.map(|runs| medians(runs.iter().map(|run| &run.victim))),
+            not_applicable: self.plan.victims[victim].tenant.as_ref().err().cloned(),
+        }
+    }
+
+    /// The verdict of one cell; `None` while its runs are not done.
+    fn cell(&self, policy: usize, victim: usize, attacker: usize) -> Option<Cell> {
+        let plan = self.plan;
+        let (v, a) = (&plan.victims[victim], &plan.attackers[attacker]);
+        let mut cell = Cell {
+            policy: plan.policies[policy].name.clone(),
+            victim: v.info.name.clone(),
+            attacker: a.info.name.clone(),
+            verdict: Verdict::NotApplicable,
+            why: String::new(),
+            expected: None,
+            measured: None,
+            retained: None,
+            spread: None,
+            victim_median: None,
+            attacker_median: None,
+            runs: Vec::new(),
+            exhausted: None,
+            series: None,
+        };
+        let tenant = match (&v.tenant, &a.tenant) {
+            (Err(reason), _) | (_, Err(reason)) => {
+                cell.why.clone_from(reason);
+                return Some(cell);
+            }
+            (Ok(tenant), Ok(_)) => tenant,
+        };
+        let alone = self.seeds(policy, victim, None)?;
+        let attacked = self.seeds(policy, victim, Some(attacker))?;
+        let solo = medians(alone.iter().map(|run| &run.victim));
+        let got = medians(attacked.iter().map(|run| &run.victim));
+        cell.victim_median = Some(got);
+        cell.attacker_median = Some(medians(
+            attacked.iter().filter_map(|run| run.attacker.as_ref()),
+        ));
+        cell.runs = seed_runs(&plan.seeds, &attacked);
+        let judged = match v.over_solo {
+            Some(over_solo) => Judged::Latency { over_solo },
+            None => Judged::Rate(Capacity::of(&plan.profile, tenant)),
+        };
+        let expected = match plan.predicate.expected(judged, &solo, &got) {
+            Ok(expected) => expected,
+            Err(reason) => {
+                cell.why = reason;
+                return Some(cell);
+            }
+        };
+        let judgement = judge(&expected, &got);
+        cell.verdict = match judgement.kept {
+            true => Verdict::Pass,
+            false => Verdict::Violation,
+        };
+        cell.measured = judgement.measured;
+        cell.retained = Some(round(judgement.retained));
+        cell.spread = spread(&expected, &attacked);
+        let details = (alone[0].detail.as_ref(), attacked[0].detail.as_ref());
+        if let (Some(before), Some(after)) = details {
+            let violation = cell.verdict == Verdict::Violation;
+            cell.exhausted = exhausted(&pressure(before), &pressure(after), violation);
+            let latency = v.info.kind == VictimKind::Latency;
+            cell.series = Some(series(plan.seeds[0], before, after, latency));
+        }
+        cell.why = why(&expected, &judgement, cell.exhausted.as_ref());
+        cell.expected = Some(Expected {
+            bound: round(expected.bound),
+            guarantee: expected.guarantee.map(round),
+            ..expected
+        });
+        Some(cell)
+    }
+}
+
+/// Field by field; a latency that half of the runs lack is absent.
+fn medians<'a>(all: impl Iterator<Item = &'a Metrics>) -> Metrics {
+    let all: Vec<&Metrics> = all.collect();
+    let of = |field: fn(&Metrics) -> f64| {
+        let values: Vec<f64> = all.iter().map(|metrics| field(metrics)).collect();
+        median(&values).map_or(0.0, round)
+    };
+    let optional = |field: fn(&Metrics) -> Option<f64>| {
+        // A run without a completed message has an endless latency.
+        let endless = |metrics: &&Metrics| field(metrics).unwrap_or(f64::INFINITY);
+        let values: Vec<f64> = all.iter().map(endless).collect();
+        median(&values).filter(|value| value.is_finite()).map(round)
+    };
+    Metrics {
+        goodput_gbps: of(|metrics| metrics.goodput_gbps),
+        message_rate_per_s: of(|metrics| metrics.message_rate_per_s),
+        control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
+        p50_us: optional(|metrics| metrics.p50_us),
+        p99_us: optional(|metrics| metrics.p99_us),
+    }
+}
+
+fn seed_runs(seeds: &[u64], attacked: &[&Outcome]) -> Vec<SeedRun> {
+    seeds
+        .iter()
+        .zip(attacked)
+        .map(|(&seed, outcome)| SeedRun {
+            seed,
+            victim: outcome.victim,
+            attacker: outcome.attacker.unwrap_or_default(),
+        })
+        .collect()
+}
+
+fn spread(expected: &Expected, attacked: &[&Outcome]) -> Option<Spread> {
+    let values = attacked
+        .iter()
+        .filter_map(|run| value(expected.metric, &run.victim));
+    values.fold(None, |spread, value| {
+        let Spread { min, max } = spread.unwrap_or(Spread {
+            min: value,
+            max: value,
+        });
+        Some(Spread {
+            min: min.min(value),
+            max: max.max(value),
+        })
+    })
+}
+
+fn pressure(detail: &Detail) -> Pressure {
+    Pressure {
+        a: detail.a.clone(),
+        b: detail.b.clone(),
+    }
+}
+
+fn series(seed: u64, alone: &Detail, attacked: &Detail, latency: bool) -> Series {
+    let if_latency = |series: &[f64]| match latency {
+        true => series.to_vec(),
+        false => Vec::new(),
+    };
+    Series {
+        seed,
+        sample_us: attacked.sample_us,
+        solo_goodput_gbps: alone.victim_gbps.clone(),
+        victim_goodput_gbps: attacked.victim_gbps.clone(),
+        attacker_goodput_gbps: attacked.attacker_gbps.clone(),
+        solo_p99_us: if_latency(&alone.victim_p99_us),
+        victim_p99_us: if_latency(&attacked.victim_p99_us),
+    }
+}
+
+/// The cell in one sentence.
+fn why(expected: &Expected, judgement: &Judgement, exhausted: Option<&Exhausted>) -> String {
+    let got = match judgement.measured {
+        Some(measured) => with_unit(expected.metric, measured),
+        None => "nothing".to_owned(),
+    };
+    let alone = with_unit(expected.metric, expected.solo);
+    let owed = &expected.rule;
+    match (judgement.kept, exhausted) {
+        (true, _) => format!("got {got}, owed {owed}"),
+        (false, None) => format!("got {got} instead of {alone}, owed {owed}; no counter shows why"),
+        (false, Some(exhausted)) => {
+            format!("got {got} instead of {alone}: {}", exhausted.evidence)
+        }
+    }
+}
+
+fn summary(plan: &Plan, policy: &str, cells: &[Cell]) -> PolicySummary {
+    let of_policy: Vec<&Cell> = cells.iter().filter(|cell| cell.policy == policy).collect();
+    let count = |verdict| of_policy.iter().filter(|c| c.verdict == verdict).count() as u32;
+    let (passes, violations) = (count(Verdict::Pass), count(Verdict::Violation));
+    PolicySummary {
+        policy: policy.to_owned(),
+        cells: passes + violations,
+        violations,
+        not_applicable: count(Verdict::NotApplicable),
+        categories: categories(plan, &of_policy),
+        worst: worst(&of_policy),
+    }
+}
+
+fn categories(plan: &Plan, cells: &[&Cell]) -> Vec<CategorySummary> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut category_of: BTreeMap<&str, &str> = BTreeMap::new();
+    for attacker in &plan.attackers {
+        let category = attacker.info.category.as_str();
+        category_of.insert(&attacker.info.name, category);
+        if !order.contains(&category) {
+            order.push(category);
+        }
+    }
+    order
+        .into_iter()
+        .map(|category| {
+            let judged = cells.iter().filter(|cell| {
+                cell.verdict != Verdict::NotApplicable
+                    && category_of[cell.attacker.as_str()] == category
+            });
+            let broken: Vec<_> = judged
+                .clone()
+                .filter(|cell| cell.verdict == Verdict::Violation)
+                .collect();
+            let attackers: BTreeSet<&str> = broken.iter().map(|c| c.attacker.as_str()).collect();
+            let victims: BTreeSet<&str> = broken.iter().map(|c| c.victim.as_str()).collect();
+            CategorySummary {
+                category: category.to_owned(),
+                cells: judged.count() as u32,
+                violations: broken.len() as u32,
+                attackers_that_break: attackers.len() as u32,
+                victims_broken: victims.len() as u32,
+            }
+        })
+        .collect()
+}
+
+/// The violated cell that kept least; the first in order among equals.
+fn worst(cells: &[&Cell]) -> Option<WorstVictim> {
+    let retained = |cell: &Cell| cell.retained.unwrap_or(0.0);
+    let broken = || cells.iter().filter(|c| c.verdict == Verdict::Violation);
+    let cell = broken().min_by(|left, right| retained(left).total_cmp(&retained(right)))?;
+    Some(WorstVictim {
+        victim: cell.victim.clone(),
+        attacker: cell.attacker.clone(),
+        retained: retained(cell),
+        violations: broken().filter(|c| c.victim == cell.victim).count() as u32,
+        why: cell.why.clone(),
+    })
+}

@@ -1,0 +1,137 @@
+//! What the audit keeps of one run: a few hundred bytes out of a whole result.
+//!
+//! Numbers are rounded to six significant digits, far below what a seed changes and enough for every plot; the
+//! journal writes exactly these numbers, so a resumed audit equals an uninterrupted one to the byte.
+
+use crate::exhaustion::{Pressure, Ratios};
+use crate::matrix::{Metrics, SERIES_POINTS};
+use isolane_scenario::measure::{RunResult, TenantResult};
+use serde::{Deserialize, Serialize};
+
+/// One run's contribution to the matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// The victim.
+    pub(crate) victim: Metrics,
+    /// The attacker, unless the victim ran alone.
+    pub(crate) attacker: Option<Metrics>,
+    /// Counters and series, kept for the first seed only.
+    pub(crate) detail: Option<Detail>,
+}
+
+/// What the drill-down and the search for the exhausted resource need.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Detail {
+    /// Counter ratios of host A.
+    pub(crate) a: Ratios,
+    /// Counter ratios of host B.
+    pub(crate) b: Ratios,
+    /// Width of a point, microseconds.
+    pub(crate) sample_us: f64,
+    /// Goodput of the victim, Gb/s.
+    pub(crate) victim_gbps: Vec<f64>,
+    /// Its 99th percentile latency, us.
+    pub(crate) victim_p99_us: Vec<f64>,
+    /// Goodput of the attacker, Gb/s.
+    pub(crate) attacker_gbps: Vec<f64>,
+}
+
+impl Outcome {
+    /// Condenses `result`, whose first tenant is the victim and whose second, if any, the attacker.
+    pub(crate) fn of(result: &RunResult, with_detail: bool) -> Option<Self> {
+        let victim = result.tenants.first()?;
+        let attacker = result.tenants.get(1);
+        Some(Self {
+            victim: rounded(victim),
+            attacker: attacker.map(rounded),
+            detail: with_detail.then(|| Detail::of(result, victim, attacker)),
+        })
+    }
+}
+
+impl Detail {
+    fn of(result: &RunResult, victim: &TenantResult, attacker: Option<&TenantResult>) -> Self {
+        let Pressure { a, b } = Pressure::from(result.counters.as_slice());
+        let ratios = |ratios: Ratios| -> Ratios {
+            let rounded = ratios.into_iter().map(|(name, value)| (name, round(value)));
+            rounded.collect()
+        };
+        let group = victim
+            .goodput_series_gbps
+            .len()
+            .div_ceil(SERIES_POINTS)
+            .max(1);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        let largest = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
+        Self {
+            a: ratios(a),
+            b: ratios(b),
+            sample_us: round(result.sample_us * group as f64),
+            victim_gbps: condensed(&victim.goodput_series_gbps, group, mean),
+            victim_p99_us: condensed(&victim.p99_series_us, group, largest),
+            attacker_gbps: attacker.map_or(Vec::new(), |attacker| {
+                condensed(&attacker.goodput_series_gbps, group, mean)
+            }),
+        }
+    }
+}
+
+/// One value per `group` points of `series`.
+fn condensed(series: &[f64], group: usize, combine: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    series
+        .chunks(group)
+        .map(|part| round(combine(part)))
+        .collect()
+}
+
+fn rounded(tenant: &TenantResult) -> Metrics {
+    let exact = Metrics::from(tenant);
+    Metrics {
+        goodput_gbps: round(exact.goodput_gbps),
+        message_rate_per_s: round(exact.message_rate_per_s),
+        control_rate_per_s: round(exact.control_rate_per_s),
+        p50_us: exact.p50_us.map(round),
+        p99_us: exact.p99_us.map(round),
+    }
+}
+
+/// Six significant digits; what is not finite becomes zero, since JSON has no name for it.
+pub(crate) fn round(value: f64) -> f64 {
+    if !value.is_finite() {
+        return 0.0;
+    }
+    format!("{value:.5e}")
+        .parse()
+        .expect("a formatted finite number parses")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rounding_keeps_six_digits() {
+        assert_eq!(round(12.345_678_9), 12.3457);
+        assert_eq!(round(0.0), 0.0);
+        assert_eq!(round(f64::NAN), 0.0);
+    }
+
+    #[test]
+    fn series_are_condensed_to_groups() {
+        let largest = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
+        assert_eq!(
+            condensed(&[1.0, 3.0, 2.0, 9.0, 4.0], 2, largest),
+            [3.0, 9.0, 4.0]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_rounded_number_survives_json(value in -1e12f64..1e12) {
+            let text = serde_json::to_string(&round(value)).unwrap();
+            prop_assert_eq!(serde_json::from_str::<f64>(&text).unwrap(), round(value));
+            prop_assert_eq!(round(round(value)), round(value));
+        }
+    }
+}

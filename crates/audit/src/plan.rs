@@ -1,0 +1,180 @@
+//! What an audit will run: the selected victims and attackers, policies and seeds, as an ordered list of runs.
+//!
+//! A run is one scenario with one seed. Runs are numbered in a fixed order (every victim alone first, since no
+//! cell can be judged without it; then cell by cell), and a run's scenario depends on its number alone. Workers
+//! may therefore finish runs in any order without changing a result.
+
+use crate::hash::Fnv;
+use crate::matrix::{AUDIT_VERSION, Attacker, Victim};
+use crate::predicate::Predicate;
+use isolane_core::units::Duration;
+use isolane_scenario::model::{PolicySpec, Scenario, Tenant, Topology};
+use isolane_scenario::profile::Profile;
+
+/// Time before measuring starts. The slowest transient of the catalogue is the filling of caches and queues:
+/// some 10,000 requests at 90 M/s, 110 us; the rest is margin.
+pub const WARMUP: Duration = Duration::from_us(150);
+
+/// Measured time. The rarest victims complete one 64 KiB message per 5 us, so 1 ms gives 200 samples of a rate
+/// and thousands of a latency (a p99 needs several hundred), and the full matrix stays within minutes.
+pub const DURATION: Duration = Duration::from_ms(1);
+
+/// Seeds per cell: the fewest with a median that one outlier cannot move.
+pub const SEEDS: u32 = 3;
+
+/// Tolerance of the guarantee (husky 4.4).
+pub const ALPHA: f64 = 0.25;
+
+/// Tenants in one cell: the victim and its attacker.
+pub const TENANTS: u32 = 2;
+
+/// Both hosts on one switch, as in the testbed of husky 4.5.
+pub const TOPOLOGY: Topology = Topology::Switch;
+
+/// A workload that is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VictimPlan {
+    /// Its name and kind.
+    pub info: Victim,
+    /// What it runs, or why the device cannot run it.
+    pub tenant: Result<Tenant, String>,
+    /// For latency victims: accepted p99 under attack over p99 alone.
+    pub over_solo: Option<f64>,
+}
+
+/// A workload that attacks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttackerPlan {
+    /// Its name and kind.
+    pub info: Attacker,
+    /// What it runs, or why the device cannot run it.
+    pub tenant: Result<Tenant, String>,
+}
+
+/// One audit, before it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The device.
+    pub profile: Profile,
+    /// Policies to compare.
+    pub policies: Vec<PolicySpec>,
+    /// Victims.
+    pub victims: Vec<VictimPlan>,
+    /// Attackers.
+    pub attackers: Vec<AttackerPlan>,
+    /// Run seeds, at least one.
+    pub seeds: Vec<u64>,
+    /// The rule for rate victims.
+    pub predicate: Predicate,
+    /// Time before measuring starts.
+    pub warmup: Duration,
+    /// Measured time.
+    pub duration: Duration,
+    /// How the hosts are joined.
+    pub topology: Topology,
+    /// A command line that repeats the audit.
+    pub rerun: String,
+}
+
+/// One run, as indices into the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// Which policy.
+    pub policy: usize,
+    /// Which victim.
+    pub victim: usize,
+    /// Which attacker; none for the victim alone.
+    pub attacker: Option<usize>,
+    /// Which seed.
+    pub seed: usize,
+}
+
+impl Plan {
+    /// Every run that the device can do, in the order of work.
+    pub fn runs(&self) -> Vec<Run> {
+        let victims = || (0..self.victims.len()).filter(|&v| self.victims[v].tenant.is_ok());
+        let attackers = || (0..self.attackers.len()).filter(|&a| self.attackers[a].tenant.is_ok());
+        let mut runs = Vec::new();
+        let mut add = |policy, victim, attacker| {
+            runs.extend((0..self.seeds.len()).map(|seed| Run {
+                policy,
+                victim,
+                attacker,
+                seed,
+            }));
+        };
+        for policy in 0..self.policies.len() {
+            for victim in victims() {
+                add(policy, victim, None);
+            }
+        }
+        // Policies innermost: an interrupted audit has compared them on the cells it did.
+        for victim in victims() {
+            for attacker in attackers() {
+                for policy in 0..self.policies.len() {
+                    add(policy, victim, Some(attacker));
+                }
+            }
+        }
+        runs
+    }
+
+    /// The scenario of `run`.
+    ///
+    /// # Panics
+    /// When the run's victim or attacker has no tenant on this device; [`Plan::runs`] makes no such run.
+    pub fn scenario(&self, run: &Run) -> Scenario {
+        let policy = &self.policies[run.policy];
+        let victim = &self.victims[run.victim];
+        let attacker = run.attacker.map(|index| &self.attackers[index]);
+        let mut tenants = vec![
+            victim
+                .tenant
+                .clone()
+                .expect("runs() skips victims without a tenant"),
+        ];
+        tenants[0].name.clone_from(&victim.info.name);
+        if let Some(attacker) = attacker {
+            let tenant = attacker.tenant.clone();
+            let mut tenant = tenant.expect("runs() skips attackers without a tenant");
+            tenant.name.clone_from(&attacker.info.name);
+            tenants.push(tenant);
+        }
+        let under = attacker.map_or("alone", |attacker| attacker.info.name.as_str());
+        Scenario {
+            name: format!("audit/{}/{}/{under}", policy.name, victim.info.name),
+            description: String::new(),
+            profile: self.profile.name.clone(),
+            topology: self.topology,
+            warmup: self.warmup,
+            duration: self.duration,
+            seed: self.seeds[run.seed],
+            sample_interval: self.duration / crate::matrix::SERIES_POINTS as u64,
+            policy: policy.clone(),
+            tenants,
+        }
+    }
+
+    /// What all runs share, as a hash: the device, the program and the meaning of a result.
+    pub(crate) fn environment_key(&self, testbed: &str) -> u64 {
+        let profile = serde_json::to_vec(&self.profile).expect("a profile is plain data");
+        let mut hash = Fnv::default();
+        hash.write(PROGRAM_VERSION.as_bytes());
+        hash.write(&AUDIT_VERSION.to_le_bytes());
+        hash.write(testbed.as_bytes());
+        hash.write(&profile);
+        hash.finish()
+    }
+
+    /// The hash that identifies `run`'s question, whatever audit asks it.
+    pub(crate) fn run_key(&self, environment: u64, run: &Run) -> u64 {
+        let scenario = serde_json::to_vec(&self.scenario(run)).expect("a scenario is plain data");
+        let mut hash = Fnv::default();
+        hash.write(&environment.to_le_bytes());
+        hash.write(&scenario);
+        hash.finish()
+    }
+}
+
+/// Part of the journal's identity: results of another version are not reused.
+pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");

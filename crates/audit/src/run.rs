@@ -1,0 +1,173 @@
+//! Runs a plan: many runs at once, in memory that does not grow with their length, and stoppable at any moment.
+//!
+//! Workers take the next undone run from a shared counter, so the order of work is the plan's whatever their
+//! number, and hand a condensed [`Outcome`] to the calling thread, which writes the journal and reports progress.
+//! Results are looked up by run, never by order of arrival: the number of workers cannot show. The cancel flag
+//! is checked between runs; one run lasts well below a second.
+
+use crate::AuditError;
+use crate::assemble::assemble;
+use crate::journal::Journal;
+use crate::matrix::{AuditResult, Progress};
+use crate::outcome::Outcome;
+use crate::plan::{Plan, Run};
+use isolane_testbed::Testbed;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// How to run a plan.
+pub struct RunOptions<'a> {
+    /// Runs at once, at least 1.
+    pub jobs: usize,
+    /// Set it to stop after the runs under way.
+    pub cancel: &'a AtomicBool,
+    /// Where finished runs are written down; nowhere if absent.
+    pub journal: Option<&'a Path>,
+    /// Reuse the runs that the journal holds.
+    pub resume: bool,
+    /// Told after every run.
+    pub on_progress: &'a mut dyn FnMut(Progress),
+}
+
+/// Finished runs waiting for the journal, per worker: enough that a slow disk does not idle the workers.
+const QUEUE_PER_WORKER: usize = 16;
+
+/// Runs `plan` on `testbed`. When cancelled, the result is partial and says so.
+pub fn run(
+    plan: &Plan,
+    testbed: &dyn Testbed,
+    options: RunOptions<'_>,
+) -> Result<AuditResult, AuditError> {
+    if plan.victims.is_empty() || plan.policies.is_empty() || plan.seeds.is_empty() {
+        return Err(AuditError::Empty);
+    }
+    let runs = plan.runs();
+    let environment = plan.environment_key(testbed.name());
+    let keys: Vec<u64> = runs
+        .iter()
+        .map(|run| plan.run_key(environment, run))
+        .collect();
+    let (mut journal, known) = match (options.journal, options.resume) {
+        (None, _) => (None, BTreeMap::new()),
+        (Some(path), false) => (Some(Journal::create(path)?), BTreeMap::new()),
+        (Some(path), true) => {
+            let (journal, known) = Journal::resume(path)?;
+            (Some(journal), known)
+        }
+    };
+    let mut outcomes: BTreeMap<Run, Outcome> = BTreeMap::new();
+    let mut undone = Vec::new();
+    for (run, key) in runs.iter().zip(&keys) {
+        match known.get(key) {
+            // A run can be the first seed here without having been it when the journal was written.
+            Some(outcome) if outcome.detail.is_some() || run.seed != 0 => {
+                let mut outcome = outcome.clone();
+                outcome.detail = outcome.detail.filter(|_| run.seed == 0);
+                outcomes.insert(*run, outcome);
+            }
+            _ => undone.push((*run, *key)),
+        }
+    }
+    drop(known);
+    let progress = |done: usize| Progress {
+        runs_done: done as u64,
+        runs_total: runs.len() as u64,
+        partial: done < runs.len(),
+    };
+    (options.on_progress)(progress(outcomes.len()));
+    let work = Work {
+        plan,
+        testbed,
+        undone: &undone,
+        next: AtomicUsize::new(0),
+        cancel: options.cancel,
+        broken: AtomicBool::new(false),
+    };
+    work.spread(options.jobs, |run, key, outcome| {
+        if let Some(journal) = &mut journal {
+            journal.record(key, &outcome)?;
+        }
+        outcomes.insert(run, outcome);
+        (options.on_progress)(progress(outcomes.len()));
+        Ok(())
+    })?;
+    let done = progress(outcomes.len());
+    Ok(assemble(plan, testbed.name(), &outcomes, done))
+}
+
+/// What workers share.
+struct Work<'a> {
+    plan: &'a Plan,
+    testbed: &'a dyn Testbed,
+    undone: &'a [(Run, u64)],
+    next: AtomicUsize,
+    cancel: &'a AtomicBool,
+    broken: AtomicBool,
+}
+
+type Finished = (usize, Result<Outcome, AuditError>);
+
+impl Work<'_> {
+    /// Does the undone runs with `jobs` workers and passes each outcome to `keep` on the calling thread. Of
+    /// several failures the one of the lowest run is returned.
+    fn spread(
+        &self,
+        jobs: usize,
+        mut keep: impl FnMut(Run, u64, Outcome) -> Result<(), AuditError>,
+    ) -> Result<(), AuditError> {
+        if self.undone.is_empty() {
+            return Ok(());
+        }
+        let jobs = jobs.clamp(1, self.undone.len());
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(jobs)
+            .thread_name(|index| format!("audit-{index}"))
+            .build()
+            .map_err(|error| AuditError::Workers {
+                jobs,
+                reason: error.to_string(),
+            })?;
+        let (sender, receiver): (SyncSender<Finished>, Receiver<Finished>) =
+            sync_channel(jobs * QUEUE_PER_WORKER);
+        let mut failure: Option<(usize, AuditError)> = None;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pool.broadcast(|_| self.worker(&sender.clone()));
+                drop(sender);
+            });
+            for (index, finished) in receiver {
+                let (run, key) = self.undone[index];
+                let kept = finished.and_then(|outcome| keep(run, key, outcome));
+                if let Err(error) = kept {
+                    self.broken.store(true, Ordering::Relaxed);
+                    if failure.as_ref().is_none_or(|(first, _)| index < *first) {
+                        failure = Some((index, error));
+                    }
+                }
+            }
+        });
+        failure.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn worker(&self, sender: &SyncSender<Finished>) {
+        while !self.cancel.load(Ordering::Relaxed) && !self.broken.load(Ordering::Relaxed) {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some((run, _)) = self.undone.get(index) else {
+                return;
+            };
+            if sender.send((index, self.one(run))).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn one(&self, run: &Run) -> Result<Outcome, AuditError> {
+        let scenario = self.plan.scenario(run);
+        let result = self.testbed.run(&scenario, &self.plan.profile)?;
+        Outcome::of(&result, run.seed == 0).ok_or(AuditError::NoTenant {
+            scenario: scenario.name,
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! The matrix as text for a terminal: victims down, attackers across, one mark per cell.
+//!
+//! Attackers are grouped by category; a column is one attacker, in the order of the legend that
+//! [`attackers_legend`] prints. Marks: a tick for a kept promise, a cross for a violation, a dot where the cell does
+//! not apply, a space where it was not run. Plain text without colour is the same text without escape codes.
+
+use crate::matrix::{Attacker, AuditResult, PolicySummary, Verdict};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// Use ANSI colours.
+    pub colour: bool,
+}
+
+const RED: &str = "\x1b[31;1m";
+const GREEN: &str = "\x1b[32m";
+const GREY: &str = "\x1b[90m";
+const BOLD: &str = "\x1b[1m";
+const RESET: &str = "\x1b[0m";
+
+impl Style {
+    fn paint(self, code: &str, text: &str) -> String {
+        match self.colour {
+            true => format!("{code}{text}{RESET}"),
+            false => text.to_owned(),
+        }
+    }
+}
+
+/// Every policy's matrix, its summary, its worst victim and the reasons, ending in a newline.
+pub fn render(result: &AuditResult, style: Style) -> String {
+    let mut text = String::new();
+    for summary in &result.summaries {
+        matrix(&mut text, result, summary, style);
+        text.push('\n');
+    }
+    if result.progress.partial {
+        let _ = writeln!(
+            text,
+            "partial: {} of {} runs done; add --resume to go on",
+            result.progress.runs_done, result.progress.runs_total
+        );
+    }
+    text
+}
+
+/// The attackers of each category, numbered by column.
+pub fn attackers_legend(result: &AuditResult) -> String {
+    let mut text = String::new();
+    for (category, attackers) in groups(result) {
+        let _ = writeln!(text, "{category}");
+        for (column, attacker) in attackers.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "  {:>2} {} - {}",
+                column + 1,
+                attacker.name,
+                attacker.resource
+            );
+        }
+    }
+    text
+}
+
+/// Attackers by category, both in the catalogue's order.
+fn groups(result: &AuditResult) -> Vec<(&str, Vec<&Attacker>)> {
+    let mut groups: Vec<(&str, Vec<&Attacker>)> = Vec::new();
+    for attacker in &result.attackers {
+        match groups
+            .iter_mut()
+            .find(|(name, _)| *name == attacker.category)
+        {
+            Some((_, members)) => members.push(attacker),
+            None => groups.push((&attacker.category, vec![attacker])),
+        }
+    }
+    groups
+}
+
+fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, style: Style) {
+    let verdicts: BTreeMap<(&str, &str), Verdict> = result
+        .cells
+        .iter()
+        .filter(|cell| cell.policy == summary.policy)
+        .map(|cell| ((cell.victim.as_str(), cell.attacker.as_str()), cell.verdict))
+        .collect();
+    let groups = groups(result);
+    let names = result.victims.iter().map(|victim| victim.name.len());
+    let label = names.max().unwrap_or(0).max("victim".len());
+    let width = |name: &str, members: &[&Attacker]| members.len().max(name.len());
+    let title = format!("policy {} on {}", summary.policy, result.profile);
+    let _ = writeln!(text, "{}", style.paint(BOLD, &title));
+    let mut header = format!("  {:label$}", "victim");
+    for (name, members) in &groups {
+        let _ = write!(header, "  {name:width$}", width = width(name, members));
+    }
+    let _ = writeln!(text, "{}", style.paint(GREY, header.trim_end()));
+    for victim in &result.victims {
+        let _ = write!(text, "  {:label$}", victim.name);
+        for (name, members) in &groups {
+            text.push_str("  ");
+            for attacker in members {
+                let verdict = verdicts.get(&(victim.name.as_str(), attacker.name.as_str()));
+                text.push_str(&mark(verdict.copied(), style));
+            }
+            let padding = width(name, members) - members.len();
+            text.extend(std::iter::repeat_n(' ', padding));
+        }
+        while text.ends_with(' ') {
+            text.pop();
+        }
+        text.push('\n');
+    }
+    totals(text, summary, style);
+    reasons(text, result, summary, style);
+}
+
+fn mark(verdict: Option<Verdict>, style: Style) -> String {
+    match verdict {
+        Some(Verdict::Pass) => style.paint(GREEN, "✓"),
+        Some(Verdict::Violation) => style.paint(RED, "✗"),
+        Some(Verdict::NotApplicable) => style.paint(GREY, "·"),
+        None => " ".to_owned(),
+    }
+}
+
+fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
+    let line = format!(
+        "  {} of {} pairs violate isolation",
+        summary.violations, summary.cells
+    );
+    let code = if summary.violations > 0 { RED } else { GREEN };
+    let categories: Vec<String> = summary
+        .categories
+        .iter()
+        .map(|category| {
+            format!(
+                "{} {}/{}",
+                category.category, category.violations, category.cells
+            )
+        })
+        .collect();
+    let _ = write!(text, "{}", style.paint(code, &line));
+    let _ = writeln!(text, " ({})", categories.join(", "));
+    if let Some(worst) = &summary.worst {
+        let _ = writeln!(
+            text,
+            "  worst victim: {} under {}, keeps {}; broken by {} attackers",
+            style.paint(BOLD, &worst.victim),
+            worst.attacker,
+            kept(worst.retained),
+            worst.violations
+        );
+    }
+}
+
+/// The worst attack on each broken victim, in one line each.
+fn reasons(text: &mut String, result: &AuditResult, summary: &PolicySummary, style: Style) {
+    for victim in &result.victims {
+        let broken = result.cells.iter().filter(|cell| {
+            cell.policy == summary.policy
+                && cell.victim == victim.name
+                && cell.verdict == Verdict::Violation
+        });
+        let retained = |cell: &&crate::matrix::Cell| cell.retained.unwrap_or(0.0);
+        let worst = broken.min_by(|left, right| retained(left).total_cmp(&retained(right)));
+        if let Some(cell) = worst {
+            let _ = writeln!(
+                text,
+                "  {} {} under {}: {}",
+                style.paint(RED, "✗"),
+                victim.name,
+                cell.attacker,
+                cell.why
+            );
+        }
+    }
+}
+
+/// A fraction as a percentage that does not round a starved victim up to something.
+fn kept(retained: f64) -> String {
+    match retained * 100.0 {
+        p if p > 0.0 && p < 1.0 => format!("{p:.3} %"),
+        p => format!("{p:.0} %"),
+    }
+}

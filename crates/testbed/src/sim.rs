@@ -1,0 +1,65 @@
+//! The simulator as a testbed.
+//!
+//! A failed assertion inside the model is our mistake; it is caught here, so that one bad cell among thousands
+//! is reported with everything needed to rerun it.
+
+use crate::{Testbed, TestbedError, check};
+use isolane_scenario::measure::RunResult;
+use isolane_scenario::model::Scenario;
+use isolane_scenario::profile::Profile;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The calibrated, deterministic simulator of `isolane_sim`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SimTestbed;
+
+impl Testbed for SimTestbed {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
+        check(scenario, profile)?;
+        // The simulator borrows both arguments immutably and keeps no state, so unwinding leaves nothing torn.
+        catch_unwind(AssertUnwindSafe(|| simulate(scenario, profile))).map_err(|panic| {
+            TestbedError::Broken {
+                testbed: self.name(),
+                scenario: scenario.name.clone(),
+                seed: scenario.seed,
+                policy: scenario.policy.name.clone(),
+                profile: profile.name.clone(),
+                reason: panic_message(panic.as_ref()),
+            }
+        })
+    }
+}
+
+/// The one place that knows the simulator's entry point.
+fn simulate(scenario: &Scenario, profile: &Profile) -> RunResult {
+    isolane_sim::rnic::run(scenario, profile)
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it stopped without a message")
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_messages_of_both_kinds_are_kept() {
+        let literal = catch_unwind(|| panic!("literal")).unwrap_err();
+        let formatted = catch_unwind(|| panic!("{} {}", "made", 1)).unwrap_err();
+        assert_eq!(panic_message(literal.as_ref()), "literal");
+        assert_eq!(panic_message(formatted.as_ref()), "made 1");
+        assert_eq!(
+            panic_message(&0u8 as &(dyn Any + Send)),
+            "it stopped without a message"
+        );
+    }
+}
