@@ -352,6 +352,25 @@ fn an_idle_flow_saves_no_credit_for_later() {
 }
 
 #[test]
+fn fair_queueing_does_not_drift_in_half_a_million_packets() {
+    // Weights and sizes that leave a remainder in nearly every division.
+    let weights = [3, 7, 11, 13];
+    let mut scheduler = weighted(FairQueueing::new(), &weights, FairQueueing::set_weight);
+    let mut sent = vec![0; weights.len()];
+    for flow in 0..4 {
+        for _ in 0..2 {
+            scheduler.enqueue(FlowId(flow), Bytes::new(997 + u64::from(flow)));
+        }
+    }
+    for _ in 0..500_000 {
+        let (flow, size) = scheduler.dequeue().expect("all flows are backlogged");
+        scheduler.enqueue(flow, size);
+        sent[flow.0 as usize] += size.get();
+    }
+    assert!(distance_from_fluid(&sent, &weights) <= 1_000.0 / 3.0 * 2.0);
+}
+
+#[test]
 fn a_new_level_takes_waiting_packets_along() {
     let mut scheduler = StrictPriority::new();
     scheduler.set_level(FlowId(1), 3);

@@ -54,7 +54,8 @@ impl TokenBucket {
     }
 
     /// How long from `now` until the bucket holds `size`, rounded up to a picosecond: a take is granted then
-    /// and not a picosecond earlier. `None` when it never will (more than `burst`, or no rate).
+    /// and not a picosecond earlier. `None` when it never will (more than `burst`, or no
+    /// rate), or not within 2^64 ps.
     pub fn time_until(&self, now: Instant, size: Bytes) -> Option<Duration> {
         let lacking = level_of(size).saturating_sub(self.level_at(now));
         if lacking == 0 {
@@ -207,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn a_greedy_caller_gets_the_whole_rate(rate in 1u64..400_000_000_000, size in 1u64..9_000) {
+        fn a_greedy_caller_gets_the_whole_rate(rate in 100_000u64..400_000_000_000, size in 10u64..9_000) {
             let mut bucket =
                 TokenBucket::new(BitRate::from_bps(rate), Bytes::new(10_000), Instant::ZERO);
             let mut now = Instant::ZERO;
@@ -217,7 +218,7 @@ mod tests {
                 prop_assert!(bucket.try_take(now, Bytes::new(size)));
                 taken += u128::from(size);
             }
-            // All that came in has left but for one request's worth and the picosecond rounded up to.
+            // Two thousand requests empty the bucket: all that came in has left but for one request's worth and the picosecond rounded up to.
             let earned = 10_000 * LEVEL_PER_BYTE + u128::from(rate) * u128::from(now.as_ps());
             prop_assert!(taken * LEVEL_PER_BYTE <= earned);
             let spare = u128::from(size) * LEVEL_PER_BYTE + u128::from(rate);
