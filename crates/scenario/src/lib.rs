@@ -3,12 +3,36 @@
 //! Text becomes a checked type here or a clear error (file, line, key, value, allowed range, nearest spelling);
 //! later layers never validate again. Nothing here reads a file: callers pass text and its name.
 //!
+//! * [`parse()`] - scenario TOML to a checked scenario; [`library`] - the profiles and workloads it may name;
+//! * [`command`] - perftest and traffic engine command lines as workloads;
+//! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
+//! * [`check`] - what traffic and devices cannot do; [`error`] - how a mistake is reported;
+//! * [`schema`] - JSON schemas of what goes in and comes out;
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
 //! * [`profile`] - a device profile: every number with its source;
 //! * [`measure`] - what a run reports, whatever testbed it ran on.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
+pub mod check;
+pub mod command;
+pub mod error;
+pub mod library;
 pub mod measure;
 pub mod model;
+mod parse;
+mod policy;
 pub mod profile;
+mod profile_text;
+mod quantity;
+pub mod schema;
+mod spec;
+mod table;
+mod traffic;
+
+#[cfg(test)]
+mod tests;
+
+pub use parse::{Overrides, parse, parse_with};
+pub use spec::{POLICIES, PolicyParameter};

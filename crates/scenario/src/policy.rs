@@ -1,0 +1,93 @@
+//! `[policy]`: a name and numeric parameters.
+
+use crate::error::{InputError, Problem, nearest};
+use crate::model::PolicySpec;
+use crate::spec::{POLICIES, PolicyParameter};
+use crate::table::{Table, number};
+use std::collections::BTreeMap;
+use toml::de::DeValue;
+
+/// The policy of a scenario that names none.
+const DEFAULT: &str = "none";
+
+/// The names a scenario may use.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
+    POLICIES.iter().map(|(name, _)| *name)
+}
+
+/// The parameters of the policy called `name`.
+pub(crate) fn parameters(name: &str) -> Option<&'static [PolicyParameter]> {
+    let found = POLICIES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, parameters)| *parameters)
+}
+
+/// Reads `[policy]` of the top level.
+pub(crate) fn read(top: &Table<'_>) -> Result<PolicySpec, InputError> {
+    let Some(value) = top.raw("policy") else {
+        return Ok(PolicySpec {
+            name: DEFAULT.to_owned(),
+            parameters: BTreeMap::new(),
+        });
+    };
+    let DeValue::Table(map) = value.get_ref() else {
+        return Err(top.wrong("policy", "must be a table: [policy] with name = ..."));
+    };
+    let top = top.clone().placed("policy".to_owned());
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let name = entries
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == "name");
+    let Some((_, name)) = name else {
+        let problem = Problem::Missing {
+            key: "name".to_owned(),
+            expected: format!("must be one of {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(top.error(value.span().start, problem));
+    };
+    let at = name.span();
+    let Some(name) = name.get_ref().as_str() else {
+        let shown = top.source().shown(at.clone());
+        return Err(top.error(
+            at.start,
+            Problem::value("name", shown, "must be text in quotes"),
+        ));
+    };
+    let Some(known) = parameters(name) else {
+        return Err(top.error(at.start, Problem::unknown_name("name", name, names())));
+    };
+    let mut parameters = BTreeMap::new();
+    for (key, value) in entries {
+        if key.get_ref().as_ref() == "name" {
+            continue;
+        }
+        let names = known.iter().map(|parameter| parameter.name);
+        let Some(parameter) = known
+            .iter()
+            .find(|parameter| parameter.name == key.get_ref().as_ref())
+        else {
+            let problem = Problem::UnknownKey {
+                key: key.get_ref().to_string(),
+                nearest: nearest(key.get_ref(), names.clone()).map(str::to_owned),
+                known: names.map(str::to_owned).collect(),
+            };
+            return Err(top.error(key.span().start, problem));
+        };
+        let number = match value.get_ref() {
+            DeValue::Boolean(flag) => Some(f64::from(u8::from(*flag))),
+            other => number(other),
+        };
+        let range = parameter.min..=parameter.max;
+        let Some(number) = number.filter(|number| range.contains(number)) else {
+            let shown = top.source().shown(value.span());
+            let expected = format!("must be a number, {} to {}", parameter.min, parameter.max);
+            let problem = Problem::value(parameter.name, shown, expected);
+            return Err(top.error(value.span().start, problem));
+        };
+        parameters.insert(parameter.name.to_owned(), number);
+    }
+    Ok(PolicySpec {
+        name: name.to_owned(),
+        parameters,
+    })
+}

@@ -1,0 +1,461 @@
+//! The keys of the scenario format: names, kinds and ranges, in one place for the parser and the JSON schema.
+
+use crate::model::MESSAGE_MAX;
+
+/// Queue pairs of one process.
+pub(crate) const QUEUE_PAIRS_MAX: u64 = 20_000;
+/// Work requests of one queue: what `max_qp_wr` of current NICs allows.
+pub(crate) const DEPTH_MAX: u64 = 32_768;
+/// Scatter-gather elements of one message: what `max_sge` of current NICs allows.
+pub(crate) const ELEMENTS_MAX: usize = 30;
+/// Messages of one pattern.
+pub(crate) const PATTERN_MAX: usize = 1_024;
+/// Processes of one workload.
+pub(crate) const PROCESSES_MAX: u64 = 1_024;
+/// Memory regions, control objects, protection domains: what one process can sensibly hold.
+pub(crate) const OBJECTS_MAX: u64 = 1 << 20;
+/// Tenants of one scenario.
+pub(crate) const TENANTS_MAX: usize = 1_024;
+/// Longest run, picoseconds.
+const RUN_MAX_PS: u64 = 100_000_000_000_000;
+/// Longest region, bytes (1 TiB).
+pub(crate) const REGION_MAX: u64 = 1 << 40;
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Text.
+    Text,
+    /// A whole number.
+    Count { min: u64, max: u64 },
+    /// `true` or `false`.
+    Flag,
+    /// A duration, picoseconds.
+    Duration { min: u64, max: u64 },
+    /// A size, bytes.
+    Size { min: u64, max: u64 },
+    /// A rate above zero.
+    Rate,
+    /// One of a list.
+    Choice(&'static [&'static str]),
+    /// A command line or a list of them.
+    Commands,
+    /// A list of messages.
+    Pattern,
+    /// A table.
+    Table,
+    /// An array of tables.
+    Tables,
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    /// As written.
+    pub(crate) name: &'static str,
+    /// What it holds.
+    pub(crate) kind: Kind,
+    /// Whether it must be there.
+    pub(crate) required: bool,
+    /// What it means.
+    pub(crate) about: &'static str,
+}
+
+const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
+    Key {
+        name,
+        kind,
+        required: false,
+        about,
+    }
+}
+
+const fn required(name: &'static str, kind: Kind, about: &'static str) -> Key {
+    Key {
+        name,
+        kind,
+        required: true,
+        about,
+    }
+}
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+const ANY_TIME: Kind = Kind::Duration {
+    min: 0,
+    max: RUN_MAX_PS,
+};
+const SOME_TIME: Kind = Kind::Duration {
+    min: 1,
+    max: RUN_MAX_PS,
+};
+const MESSAGE: Kind = Kind::Size {
+    min: 1,
+    max: MESSAGE_MAX.get(),
+};
+const REGION: Kind = Kind::Size {
+    min: 1,
+    max: REGION_MAX,
+};
+const HOST: Kind = Kind::Choice(&["a", "b"]);
+const MEMORY: Kind = Kind::Choice(&["local", "remote-socket", "gpu"]);
+const PROCESSES: Kind = count(1, PROCESSES_MAX);
+
+/// Keys of the top level.
+pub(crate) const TOP: &[Key] = &[
+    key(
+        "name",
+        Kind::Text,
+        "name in reports; the file's stem unless given",
+    ),
+    key("description", Kind::Text, "what the experiment shows"),
+    required("profile", Kind::Text, "device profile of both hosts"),
+    key(
+        "topology",
+        Kind::Choice(&["back-to-back", "switch"]),
+        "how the hosts are joined",
+    ),
+    key("warmup", ANY_TIME, "time before measuring starts (200us)"),
+    key("duration", SOME_TIME, "measured time (2ms)"),
+    key("seed", count(0, i64::MAX as u64), "run seed (1)"),
+    key(
+        "sample_interval",
+        Kind::Duration {
+            min: 1_000_000,
+            max: RUN_MAX_PS,
+        },
+        "width of one point of the time series (duration / 50)",
+    ),
+    key("policy", Kind::Table, "the policy and its parameters"),
+    required("tenant", Kind::Tables, "the tenants"),
+];
+
+/// Keys of `[[tenant]]`.
+pub(crate) const TENANT: &[Key] = &[
+    required("name", Kind::Text, "unique name"),
+    key(
+        "class",
+        Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]),
+        "what the tenant says it needs",
+    ),
+    key("weight", count(1, 1_000_000), "relative weight (1)"),
+    key(
+        "start",
+        ANY_TIME,
+        "when its workloads start, from the beginning of the run (0us)",
+    ),
+    key("stop", SOME_TIME, "when they stop posting (end of the run)"),
+    key(
+        "perftest",
+        Kind::Commands,
+        "perftest command line, or a list of them",
+    ),
+    key(
+        "engine",
+        Kind::Commands,
+        "traffic engine command line, or a list of them",
+    ),
+    key("workload", Kind::Text, "name from the catalogue"),
+    key(
+        "processes",
+        PROCESSES,
+        "copies of the command line or workload",
+    ),
+    key("from", HOST, "host whose processes post requests (a)"),
+    key("to", HOST, "host at the other end (b)"),
+    key(
+        "honour_iterations",
+        Kind::Flag,
+        "whether -n of a command line ends it (false)",
+    ),
+    key("traffic", Kind::Tables, "data traffic written in full"),
+    key("control", Kind::Tables, "loops of control verbs"),
+];
+
+/// Keys of `[[tenant.traffic]]`.
+pub(crate) const TRAFFIC: &[Key] = &[
+    key("name", Kind::Text, "name within the tenant"),
+    required(
+        "verb",
+        Kind::Choice(&["write", "read", "send", "fetch-add", "compare-swap"]),
+        "verb of every request",
+    ),
+    key(
+        "transport",
+        Kind::Choice(&["rc", "uc", "ud"]),
+        "transport of every queue pair (rc)",
+    ),
+    key("size", MESSAGE, "size of every message"),
+    key("pattern", Kind::Pattern, "messages posted in turn"),
+    key(
+        "queue_pairs",
+        count(1, QUEUE_PAIRS_MAX),
+        "queue pairs per process (1)",
+    ),
+    key(
+        "post_list",
+        count(1, DEPTH_MAX),
+        "work requests per doorbell (1)",
+    ),
+    key(
+        "depth",
+        count(1, DEPTH_MAX),
+        "work requests outstanding per queue pair (128)",
+    ),
+    key(
+        "completion_every",
+        count(1, DEPTH_MAX),
+        "one in this many asks for a completion (post_list)",
+    ),
+    key(
+        "receive_depth",
+        count(1, DEPTH_MAX),
+        "receive queue per queue pair (512)",
+    ),
+    key(
+        "receive_batch",
+        count(0, DEPTH_MAX),
+        "receives posted back at once (1); 0 posts none",
+    ),
+    key("min_rnr_timer", count(0, 31), "RNR timer code (12)"),
+    key(
+        "max_read_atomic",
+        count(1, 255),
+        "READs and atomics outstanding per queue pair (16)",
+    ),
+    key(
+        "inline",
+        count(0, 1_024),
+        "largest payload inside the work request, bytes (0)",
+    ),
+    key("mtu", count(1, 65_536), "path MTU, bytes (the profile's)"),
+    key(
+        "memory_regions",
+        count(1, OBJECTS_MAX),
+        "regions at each end (1)",
+    ),
+    key(
+        "region",
+        REGION,
+        "length of each region (largest message, at least 4 KiB)",
+    ),
+    key(
+        "arrival",
+        Kind::Choice(&["closed", "ping-pong", "open", "paced"]),
+        "how work is offered (closed)",
+    ),
+    key(
+        "think",
+        ANY_TIME,
+        "closed: mean pause after each completion (0us)",
+    ),
+    key(
+        "interval",
+        SOME_TIME,
+        "open: mean time between lists of one queue pair",
+    ),
+    key("poisson", Kind::Flag, "open: exponential intervals (false)"),
+    key(
+        "rate",
+        Kind::Rate,
+        "paced: offered payload rate per process",
+    ),
+    key("bidirectional", Kind::Flag, "both ends send (false)"),
+    key(
+        "iterations",
+        count(1, i64::MAX as u64),
+        "stop after this many work requests per queue pair",
+    ),
+    key("memory", MEMORY, "where the sender's memory is (local)"),
+    key(
+        "remote_memory",
+        MEMORY,
+        "where the receiver's memory is (local)",
+    ),
+    key("processes", PROCESSES, "equal processes (1)"),
+    key("from", HOST, "host whose processes post requests (a)"),
+    key("to", HOST, "host at the other end (b)"),
+];
+
+/// Keys of `[[tenant.control]]`.
+pub(crate) const CONTROL: &[Key] = &[
+    key("name", Kind::Text, "name within the tenant"),
+    required(
+        "object",
+        Kind::Choice(&["memory-region", "queue-pair", "completion-queue"]),
+        "what the loop creates and destroys",
+    ),
+    key("threads", count(1, 256), "threads that issue verbs (1)"),
+    key(
+        "objects",
+        count(1, OBJECTS_MAX),
+        "objects alive at once per thread (1)",
+    ),
+    key(
+        "protection_domains",
+        count(1, OBJECTS_MAX),
+        "protection domains in use (1)",
+    ),
+    key("region", REGION, "length of each region (4KiB)"),
+    key(
+        "phase",
+        Kind::Choice(&["cycle", "create", "destroy"]),
+        "which half of the loop counts (cycle)",
+    ),
+    key("processes", PROCESSES, "equal processes (1)"),
+    key("from", HOST, "host it runs on (a)"),
+];
+
+/// Keys of `[[victim]]` and `[[attacker]]` in a catalogue.
+pub(crate) const ENTRY: &[Key] = &[
+    required("name", Kind::Text, "unique name within its role"),
+    required(
+        "category",
+        Kind::Choice(&["BW", "PCIe", "PU", "Cache", "Latency"]),
+        "husky's group of the workload",
+    ),
+    key(
+        "column",
+        Kind::Choice(&[
+            "bandwidth",
+            "pu-error-rc",
+            "pu-error-unreliable",
+            "pu-data",
+            "cache-control",
+            "cache-data",
+            "pcie-data",
+        ]),
+        "column of husky table 4.3",
+    ),
+    required(
+        "resource",
+        Kind::Text,
+        "the resource it is meant to press on or to need",
+    ),
+    key(
+        "class",
+        Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]),
+        "class, unless the command line tells",
+    ),
+    required(
+        "command",
+        Kind::Commands,
+        "client command line, or a list of them",
+    ),
+    key("processes", PROCESSES, "copies of each (1)"),
+    key(
+        "direction",
+        Kind::Choice(&["forward", "backward", "loopback-a", "loopback-b"]),
+        "a to b, b to a, or within one host (forward)",
+    ),
+    key("latency_bound", Kind::Table, "bound on p99 under attack"),
+];
+
+/// A parameter of a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyParameter {
+    /// Name; its unit ends it.
+    pub name: &'static str,
+    /// Smallest value.
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// What it is.
+    pub about: &'static str,
+}
+
+const fn parameter(name: &'static str, range: (f64, f64), about: &'static str) -> PolicyParameter {
+    PolicyParameter {
+        name,
+        min: range.0,
+        max: range.1,
+        about,
+    }
+}
+
+/// Every policy a scenario may name, with the parameters it takes.
+pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
+    ("none", &[]),
+    (
+        "justitia",
+        &[
+            parameter("target_us", (0.01, 1e6), "latency target (the profile's)"),
+            parameter(
+                "ref_period_us",
+                (0.1, 1e6),
+                "time between two reference messages",
+            ),
+            parameter(
+                "ref_count",
+                (1.0, 1e6),
+                "samples of the reference flow's p99",
+            ),
+            parameter("ref_bytes", (1.0, 65536.0), "size of a reference message"),
+            parameter(
+                "alpha",
+                (0.0, 1.0),
+                "share of the probed rate kept at each step",
+            ),
+            parameter(
+                "safe_util_min",
+                (0.0, 1.0),
+                "smallest SafeUtil, fraction of the rate",
+            ),
+            parameter("token_bytes", (1.0, 1e9), "bytes of one token"),
+            parameter("token_operations", (1.0, 1e9), "operations of one token"),
+            parameter(
+                "chunk_bytes",
+                (64.0, 1e9),
+                "messages are split into chunks of this size",
+            ),
+            parameter(
+                "batch_operations",
+                (1.0, 1e9),
+                "small messages paced together",
+            ),
+            parameter(
+                "count_latency_as_one",
+                (0.0, 1.0),
+                "1 counts all latency flows as one",
+            ),
+            parameter(
+                "granularity",
+                (0.0, 2.0),
+                "0 queue pair, 1 application, 2 tenant",
+            ),
+            parameter("splitting", (0.0, 1.0), "0 switches splitting off"),
+            parameter("remote_control", (0.0, 1.0), "0 leaves READs alone"),
+            parameter(
+                "classify",
+                (0.0, 1.0),
+                "1 classifies every tenant by what it does",
+            ),
+        ],
+    ),
+    (
+        "lite",
+        &[
+            parameter("target_us", (0.01, 1e6), "latency target (the profile's)"),
+            parameter("window_us", (0.1, 1e6), "time over which latency is judged"),
+            parameter(
+                "low_rate_gbps",
+                (0.0, 1600.0),
+                "rate left to low priority under pressure",
+            ),
+            parameter("poll_us", (0.1, 1e6), "time between two decisions"),
+        ],
+    ),
+    (
+        "hw-priority",
+        &[
+            parameter("queues", (1.0, 16.0), "hardware priority queues used"),
+            parameter(
+                "reconfigure_us",
+                (0.0, 1e7),
+                "time to change a queue (the profile's)",
+            ),
+        ],
+    ),
+];
