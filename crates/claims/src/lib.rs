@@ -1,1 +1,100 @@
-//! placeholder
+//! The papers' quantitative statements as data, and how ours compare.
+//!
+//! Problem: a simulator is worth what its agreement with published measurements is worth, and a reader must be
+//! able to check each one. So every statement is a file (`claims/<system>/<id>.toml`) with what is published, a
+//! formula over runs, a tolerance, and whether parameters were fitted to it (`calibration`) or not
+//! (`prediction`). `isolane claims` runs them all and says which hold; misses stay.
+//!
+//! Units: each claim names its own ([`verdict::Unit`]). Method: distinct runs once, in parallel; the verdict is
+//! over the median of the seeds. Limits: two hosts, no multi-hop fabric. `docs/internals/claims.md` describes
+//! the files.
+//!
+//! * [`claim`] - one claim, read and checked;
+//! * [`expression`] - the language of metrics;
+//! * [`verdict`] - tolerances;
+//! * [`plan`] - runs shared between claims;
+//! * [`report`] - table, JSON, Markdown;
+//! * [`world`] - what the caller provides;
+//! * [`embedded`] - the repository's claims inside the binary.
+#![forbid(unsafe_code)]
+
+pub mod claim;
+pub mod embedded;
+mod error;
+pub mod expression;
+pub mod glob;
+pub mod plan;
+pub mod report;
+pub mod verdict;
+pub mod world;
+
+pub use error::ClaimError;
+
+use claim::Claim;
+use std::collections::BTreeMap;
+
+/// Reads `files` (path inside the repository, text), sorted by system and id.
+pub fn read<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Vec<Claim>, ClaimError> {
+    let mut claims = files
+        .into_iter()
+        .map(|(file, text)| Claim::parse(text, file))
+        .collect::<Result<Vec<Claim>, ClaimError>>()?;
+    let mut seen: BTreeMap<&str, &Claim> = BTreeMap::new();
+    for claim in &claims {
+        if let Some(earlier) = seen.insert(&claim.id, claim) {
+            return Err(ClaimError::Duplicate {
+                file: claim.file.clone(),
+                id: claim.id.clone(),
+                other: earlier.file.clone(),
+            });
+        }
+    }
+    claims.sort_by(|a, b| (&a.system, &a.id).cmp(&(&b.system, &b.id)));
+    Ok(claims)
+}
+
+/// The claims that come with this binary.
+pub fn embedded_claims() -> Result<Vec<Claim>, ClaimError> {
+    read(embedded::CLAIMS.iter().copied())
+}
+
+/// Their scenario files, by name under `scenarios/claims/`.
+pub fn embedded_scenarios() -> plan::ScenarioFiles<'static> {
+    embedded::SCENARIOS
+        .iter()
+        .map(|(path, text)| (path.trim_start_matches(SCENARIO_FOLDER), *text))
+        .collect()
+}
+
+/// The members of `claims` whose id, or `system/id`, matches one of `patterns` (`*` is any text); all of them
+/// without patterns. A pattern that matches nothing is an error.
+pub fn select<'a>(claims: &'a [Claim], patterns: &[String]) -> Result<Vec<&'a Claim>, ClaimError> {
+    let matches = |pattern: &str, claim: &Claim| {
+        glob::matches(pattern, &claim.id)
+            || glob::matches(pattern, &format!("{}/{}", claim.system, claim.id))
+    };
+    for pattern in patterns {
+        if !claims.iter().any(|claim| matches(pattern, claim)) {
+            return Err(ClaimError::NoMatch {
+                pattern: pattern.clone(),
+                nearest: error::nearest(pattern, claims.iter().map(|claim| claim.id.as_str()))
+                    .trim_end_matches('?')
+                    .to_owned(),
+            });
+        }
+    }
+    Ok(claims
+        .iter()
+        .filter(|claim| {
+            patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, claim))
+        })
+        .collect())
+}
+
+/// Where shared scenarios lie, inside the repository.
+const SCENARIO_FOLDER: &str = "scenarios/claims/";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! One claim: what a paper says, and how we measure the same thing.
+//!
+//! A claim is a TOML file `claims/<system>/<id>.toml`; `docs/internals/claims.md` describes the keys. Reading
+//! checks everything that needs no run: labels, fields, units, and that what is published fits the metric.
+
+use crate::error::{ClaimError, nearest};
+use crate::expression::{self, Expression};
+use crate::verdict::{Published, Tolerance, Unit};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+/// Seeds of a claim that names none.
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+/// A checked claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Unique over all systems; the file's stem.
+    pub id: String,
+    /// The published system it is about; the file's folder.
+    pub system: String,
+    /// Short title and section or figure.
+    pub paper: String,
+    /// What is claimed, in our own words.
+    pub statement: String,
+    /// How our number relates to it.
+    pub kind: ClaimKind,
+    /// What the paper prints.
+    pub published: Published,
+    /// The unit of the published value and of the metric.
+    pub unit: Unit,
+    /// How far ours may be off.
+    pub tolerance: Tolerance,
+    /// The runs the metric names.
+    pub runs: Vec<ClaimRun>,
+    /// Run seeds; the verdict is over their median.
+    pub seeds: Vec<u64>,
+    /// The formula.
+    pub metric: Expression,
+    /// The formula as written.
+    pub metric_text: String,
+    /// How our experiment differs from the paper's.
+    pub note: Option<String>,
+    /// Why ours is off, where it is known to be.
+    pub miss_reason: Option<String>,
+    /// Path of the file inside the repository.
+    pub file: String,
+}
+
+/// How our number relates to a published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimKind {
+    /// Parameters were fitted to it.
+    Calibration,
+    /// Nothing was fitted to it.
+    Prediction,
+    /// It follows from formats and definitions; no run is needed, or its result is fixed by design.
+    Arithmetic,
+}
+
+impl ClaimKind {
+    /// As printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Calibration => "calibration",
+            Self::Prediction => "prediction",
+            Self::Arithmetic => "arithmetic",
+        }
+    }
+}
+
+/// One run of a claim: a shared scenario and what to change in it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimRun {
+    /// The name the metric uses.
+    pub label: String,
+    /// File under `scenarios/claims/`.
+    #[serde(default)]
+    pub scenario: Option<String>,
+    /// A whole scenario as text, instead of a file.
+    #[serde(default)]
+    pub inline: Option<String>,
+    /// Replaces the scenario's policy, with none of its parameters.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Replaces the scenario's device profile.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// Keeps only the tenants with these names.
+    #[serde(default)]
+    pub only: Vec<String>,
+    /// Repeats a tenant: `bulk = 3` makes `bulk-1`, `bulk-2` and `bulk-3` of `bulk`.
+    #[serde(default)]
+    pub copies: toml::Table,
+    /// Values to set, by dotted path; a tenant is named by its name: `tenant.bulk.weight = 2`.
+    #[serde(default)]
+    pub set: toml::Table,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClaim {
+    id: Spanned<String>,
+    system: Spanned<String>,
+    paper: String,
+    statement: Spanned<String>,
+    kind: ClaimKind,
+    unit: Unit,
+    published: Option<f64>,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+    #[serde(default)]
+    withheld: bool,
+    tolerance: Option<Spanned<Tolerance>>,
+    metric: Spanned<String>,
+    seeds: Option<Spanned<Vec<u64>>>,
+    note: Option<String>,
+    miss_reason: Option<String>,
+    #[serde(default, rename = "run")]
+    runs: Vec<Spanned<ClaimRun>>,
+}
+
+impl Claim {
+    /// Reads the claim of `text`; `file` is its path inside the repository, `claims/<system>/<id>.toml`.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ClaimError> {
+        let reader = Reader { text, file };
+        let raw: RawClaim = toml::from_str(text).map_err(|error| reader.syntax(&error))?;
+        reader.check_place(&raw)?;
+        let metric_at = raw.metric.span().start;
+        let metric_text = raw.metric.get_ref().trim().to_owned();
+        let metric = expression::parse(&metric_text)
+            .map_err(|error| reader.error(metric_at, format!("metric: {error}")))?;
+        let published = reader.published(&raw, &metric)?;
+        let tolerance = reader.tolerance(&raw, published)?;
+        reader.check_runs(&raw, &metric)?;
+        let seeds = match &raw.seeds {
+            Some(seeds) if seeds.get_ref().is_empty() => {
+                return Err(reader.error(seeds.span().start, "seeds: name at least one".into()));
+            }
+            Some(seeds) => seeds.get_ref().clone(),
+            None => SEEDS.to_vec(),
+        };
+        Ok(Self {
+            id: raw.id.into_inner(),
+            system: raw.system.into_inner(),
+            paper: raw.paper,
+            statement: raw.statement.into_inner(),
+            kind: raw.kind,
+            published,
+            unit: raw.unit,
+            tolerance,
+            runs: raw.runs.into_iter().map(Spanned::into_inner).collect(),
+            seeds,
+            metric,
+            metric_text,
+            note: raw.note,
+            miss_reason: raw.miss_reason,
+            file: file.to_owned(),
+        })
+    }
+}
+
+/// A file being read: turns byte offsets into lines.
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a str,
+}
+
+impl Reader<'_> {
+    fn error(&self, at: usize, message: String) -> ClaimError {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        ClaimError::File {
+            file: self.file.to_owned(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            message,
+        }
+    }
+
+    /// The parser's message, with the nearest valid spelling where it lists the valid ones.
+    fn syntax(&self, error: &toml::de::Error) -> ClaimError {
+        let message = error.message();
+        let mut quoted = message.split('`').skip(1).step_by(2);
+        let hint = match quoted.next() {
+            Some(wrong) if message.starts_with("unknown ") => nearest(wrong, quoted),
+            _ => String::new(),
+        };
+        let at = error.span().map_or(0, |span| span.start);
+        self.error(at, format!("{message}{hint}"))
+    }
+
+    fn check_place(&self, raw: &RawClaim) -> Result<(), ClaimError> {
+        let (id, system) = (raw.id.get_ref(), raw.system.get_ref());
+        let place = format!("claims/{system}/{id}.toml");
+        if place != self.file {
+            let message = format!("id {id:?} of system {system:?} belongs into {place}");
+            return Err(self.error(raw.id.span().start, message));
+        }
+        if raw.statement.get_ref().trim().is_empty() {
+            return Err(self.error(
+                raw.statement.span().start,
+                "statement: say what is claimed".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn published(&self, raw: &RawClaim, metric: &Expression) -> Result<Published, ClaimError> {
+        let at = raw.metric.span().start;
+        let stated = [
+            raw.published.map(Published::Value),
+            raw.at_least.map(Published::AtLeast),
+            raw.at_most.map(Published::AtMost),
+            raw.withheld.then_some(Published::Withheld),
+        ];
+        let mut stated = stated.into_iter().flatten();
+        let published = match (stated.next(), stated.next()) {
+            (Some(_), Some(_)) => {
+                let message = "give one of published, at_least, at_most and withheld";
+                return Err(self.error(0, message.to_owned()));
+            }
+            (Some(published), None) if metric.is_ordering() => {
+                let message =
+                    format!("an ordering has no published value, but {published:?} is given");
+                return Err(self.error(at, message));
+            }
+            (Some(published), None) => published,
+            (None, _) if metric.is_ordering() => Published::Ordering,
+            (None, _) => {
+                let message = "one of published, at_least, at_most and withheld is missing, or a comparison in the metric";
+                return Err(self.error(at, message.to_owned()));
+            }
+        };
+        if metric.is_ordering() != (raw.unit == Unit::Ordering) {
+            let message = "unit = \"ordering\" and a comparison in the metric go together";
+            return Err(self.error(at, message.to_owned()));
+        }
+        Ok(published)
+    }
+
+    fn tolerance(&self, raw: &RawClaim, published: Published) -> Result<Tolerance, ClaimError> {
+        let Some(tolerance) = &raw.tolerance else {
+            return Ok(match published {
+                Published::Value(_) if raw.kind == ClaimKind::Arithmetic => Tolerance::Exact,
+                Published::Value(_) | Published::Withheld => raw.unit.default_tolerance(),
+                _ => Tolerance::Exact,
+            });
+        };
+        let at = tolerance.span().start;
+        match (*tolerance.get_ref(), published) {
+            (Tolerance::Relative(value) | Tolerance::Absolute(value), _)
+                if !value.is_finite() || value < 0.0 =>
+            {
+                Err(self.error(at, format!("tolerance {value}: must be 0 or more")))
+            }
+            (stated, Published::Value(_) | Published::Withheld) => Ok(stated),
+            (Tolerance::Exact, _) => Ok(Tolerance::Exact),
+            (stated, _) => Err(self.error(
+                at,
+                format!("tolerance {stated}: bounds and orderings are exact"),
+            )),
+        }
+    }
+
+    fn check_runs(&self, raw: &RawClaim, metric: &Expression) -> Result<(), ClaimError> {
+        let needed = metric.labels();
+        let labels: Vec<&str> = raw
+            .runs
+            .iter()
+            .map(|run| run.get_ref().label.as_str())
+            .collect();
+        for label in &needed {
+            if !labels.contains(label) {
+                let hint = nearest(label, labels.iter().copied());
+                let message = format!("metric: no [[run]] has the label {label:?}{hint}");
+                return Err(self.error(raw.metric.span().start, message));
+            }
+        }
+        for (index, spanned) in raw.runs.iter().enumerate() {
+            let run = spanned.get_ref();
+            let at = spanned.span().start;
+            let problem = if labels[..index].contains(&run.label.as_str()) {
+                "is used twice"
+            } else if !needed.contains(&run.label.as_str()) {
+                "is not used by the metric"
+            } else if run.scenario.is_some() == run.inline.is_some() {
+                "needs either scenario or inline"
+            } else {
+                continue;
+            };
+            return Err(self.error(at, format!("run {:?} {problem}", run.label)));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

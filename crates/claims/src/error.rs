@@ -1,0 +1,45 @@
+//! What can be wrong with a claim, said with file, line, key, value and remedy.
+
+/// Why claims could not be read or planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// A claim file that is not valid.
+    #[error("{file}:{line}: {message}")]
+    File {
+        /// Path of the file inside the repository.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// Two claims of one id.
+    #[error("{file}: id {id:?} is already used by {other}: ids are unique over all systems")]
+    Duplicate {
+        /// Path of the later file.
+        file: String,
+        /// The id.
+        id: String,
+        /// Path of the earlier file.
+        other: String,
+    },
+    /// A selection that selects nothing.
+    #[error("no claim matches {pattern:?}{nearest}; `isolane claims --list` shows all ids")]
+    NoMatch {
+        /// The pattern as given.
+        pattern: String,
+        /// `, did you mean ...` or nothing.
+        nearest: String,
+    },
+}
+
+/// The member of `names` closest to `wanted`, as `, did you mean "x"?`, or nothing when none is close.
+pub(crate) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    names
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(wanted, name), name))
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(3).max(1))
+        .min()
+        .map(|(_, name)| format!(", did you mean {name:?}?"))
+        .unwrap_or_default()
+}

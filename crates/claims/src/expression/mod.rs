@@ -1,0 +1,256 @@
+//! The small language that says what a claim measures.
+//!
+//! Problem: a claim's number is a formula over several runs ("latency beside a bulk tenant divided by latency
+//! alone"), and a reader must see it in the claim's file, not in code.
+//!
+//! * a number: `2`, `0.5`, `1e6`;
+//! * a measurement `label:tenant.field`: `contended:latency.latency_us.p50`. Labels and fields are words of
+//!   letters, digits and `_`; a tenant's name may also hold `-`. Fields are the names of a tenant's JSON result,
+//!   with [`FIELDS`] listing them; units end the names;
+//! * `+ - * /`, brackets, unary minus, comparisons `< <= > >=`, and `and` between comparisons;
+//! * `min(a, b, ...)`, `max(a, b, ...)`;
+//! * over all tenants whose name matches a pattern with `*`: `sum`, `mean`, `lowest`, `highest`, `jain`, as in
+//!   `lowest(run:bulk*.goodput_gbps)`;
+//! * `counter(label, host, name)`, `ratio(label, host, name)`, `state(label, name)`: a NIC's counters and derived
+//!   ratios, and the policy's own figures;
+//! * `parameter(profile, section, name)`: a number of a device profile;
+//! * `network_bytes(payload=29)`, `pcie_bytes(payload=29)`: bytes of one request on the wire and on PCIe, with
+//!   `profile` (default `cx5-100g-roce`), `verb` (`write`), `transport` (`rc`), `mtu` (`4096`) and
+//!   `post_list` (`1`).
+//!
+//! Names with a hyphen are written in quotes as arguments. Limits: [`DEPTH_MAX`] levels of nesting.
+
+mod evaluate;
+mod lexer;
+mod parser;
+
+pub use evaluate::{Evaluation, Runs, Value};
+pub use parser::parse;
+
+use crate::error::nearest;
+
+/// Brackets, calls and signs may nest this deep; deeper formulas are a mistake and would cost stack.
+pub const DEPTH_MAX: usize = 64;
+
+/// Characters of a formula. Long chains (`1+1+1...`) nest to the left, so this bounds the stack as well.
+pub const TEXT_MAX: usize = 2_000;
+
+/// What a reference may name of a tenant.
+pub const FIELDS: [&str; 19] = [
+    "offered_gbps",
+    "goodput_gbps",
+    "wire_gbps",
+    "message_rate_per_s",
+    "control_rate_per_s",
+    "share",
+    "policy_cores",
+    "errors",
+    "latency_us.samples",
+    "latency_us.min",
+    "latency_us.mean",
+    "latency_us.p50",
+    "latency_us.p99",
+    "latency_us.p999",
+    "latency_us.max",
+    "queue_pair_gbps.min",
+    "queue_pair_gbps.median",
+    "queue_pair_gbps.max",
+    "queue_pair_gbps.max_over_min",
+];
+
+/// A formula.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// A constant.
+    Number(f64),
+    /// One measured number.
+    Measurement(Measurement),
+    /// `-a`.
+    Negate(Box<Expression>),
+    /// `a op b`, a number.
+    Arithmetic(Arithmetic, Box<Expression>, Box<Expression>),
+    /// `a op b`, true or false.
+    Compare(Comparison, Box<Expression>, Box<Expression>),
+    /// `a and b`.
+    And(Box<Expression>, Box<Expression>),
+    /// The smallest or largest of some formulas.
+    Extreme(Extreme, Vec<Expression>),
+    /// One number over several tenants.
+    Aggregate(Aggregate, Measurement),
+    /// A counter of a NIC.
+    Counter(HostValue),
+    /// A ratio a NIC derives from its counters, 0 to 1.
+    HostRatio(HostValue),
+    /// A figure of the policy.
+    State {
+        /// Which run.
+        label: String,
+        /// The figure's name.
+        name: String,
+    },
+    /// A number of a device profile.
+    Parameter {
+        /// The profile's name.
+        profile: String,
+        /// Its section.
+        section: String,
+        /// The parameter's name.
+        name: String,
+    },
+    /// Bytes that one request takes.
+    RequestBytes(RequestBytes),
+}
+
+/// `label:tenant.field`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measurement {
+    /// Which run.
+    pub label: String,
+    /// Which tenant; may hold `*` inside an aggregate.
+    pub tenant: String,
+    /// One of [`FIELDS`].
+    pub field: String,
+}
+
+/// A named value of one host's NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostValue {
+    /// Which run.
+    pub label: String,
+    /// `a` or `b`.
+    pub host: isolane_scenario::model::Host,
+    /// The value's name.
+    pub name: String,
+}
+
+/// An operator between two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `+`
+    Add,
+    /// `-`
+    Subtract,
+    /// `*`
+    Multiply,
+    /// `/`
+    Divide,
+}
+
+/// A relation between two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    Greater,
+    /// `>=`
+    AtLeast,
+}
+
+/// Which end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extreme {
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+/// How several tenants become one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregate {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The smallest.
+    Lowest,
+    /// The largest.
+    Highest,
+    /// Jain's fairness index: 1 when all are equal, 1/n when one has everything.
+    Jain,
+}
+
+/// Bytes of one request, by the device's own arithmetic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestBytes {
+    /// Where the bytes are counted.
+    pub bus: Bus,
+    /// Device profile.
+    pub profile: String,
+    /// The verb.
+    pub verb: isolane_scenario::model::Verb,
+    /// The transport.
+    pub transport: isolane_scenario::model::Transport,
+    /// Payload bytes.
+    pub payload: u64,
+    /// Requests per doorbell (PCIe only).
+    pub post_list: u64,
+    /// Path MTU, bytes of payload per packet (network only).
+    pub mtu: u64,
+}
+
+/// Where bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// On the wire, with preamble and gap.
+    Network,
+    /// On PCIe, host to NIC.
+    Pcie,
+}
+
+/// What is wrong with a formula.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} (character {position} of the metric)")]
+pub struct SyntaxError {
+    /// Character, from 1.
+    pub position: usize,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl Expression {
+    /// True when the formula yields true or false instead of a number.
+    pub fn is_ordering(&self) -> bool {
+        matches!(self, Self::Compare(..) | Self::And(..))
+    }
+
+    /// The labels of all runs the formula needs, each once, in order of appearance.
+    pub fn labels(&self) -> Vec<&str> {
+        let mut labels = Vec::new();
+        self.collect_labels(&mut labels);
+        let mut seen = std::collections::BTreeSet::new();
+        labels.retain(|label| seen.insert(*label));
+        labels
+    }
+
+    fn collect_labels<'a>(&'a self, labels: &mut Vec<&'a str>) {
+        match self {
+            Self::Number(_) | Self::Parameter { .. } | Self::RequestBytes(_) => {}
+            Self::Measurement(measurement) | Self::Aggregate(_, measurement) => {
+                labels.push(&measurement.label);
+            }
+            Self::Negate(inner) => inner.collect_labels(labels),
+            Self::Arithmetic(_, left, right)
+            | Self::Compare(_, left, right)
+            | Self::And(left, right) => {
+                left.collect_labels(labels);
+                right.collect_labels(labels);
+            }
+            Self::Extreme(_, members) => members
+                .iter()
+                .for_each(|member| member.collect_labels(labels)),
+            Self::Counter(value) | Self::HostRatio(value) => labels.push(&value.label),
+            Self::State { label, .. } => labels.push(label),
+        }
+    }
+}
+
+fn unknown_field(field: &str) -> String {
+    format!("unknown field {field:?}{}", nearest(field, FIELDS))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

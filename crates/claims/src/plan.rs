@@ -1,0 +1,245 @@
+//! From claims to runs: each distinct (scenario, policy, profile, seed) runs once, however many claims need it.
+
+use crate::claim::{Claim, ClaimRun};
+use crate::expression::{Evaluation, Runs, Value};
+use crate::report::ClaimReport;
+use crate::verdict::{Published, over_seeds, within};
+use crate::world::World;
+use isolane_scenario::measure::RunResult;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// Scenario files by their name under `scenarios/claims/`.
+pub type ScenarioFiles<'a> = BTreeMap<&'a str, &'a str>;
+
+/// One claim's text for one run and seed, or why there is none.
+type RunText = Result<String, String>;
+
+/// Runs what `claims` need, in parallel, and judges them; `progress` is called after each run with (done, all).
+pub fn check(
+    claims: &[&Claim],
+    files: &ScenarioFiles<'_>,
+    world: &dyn World,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Vec<ClaimReport> {
+    let mut results: BTreeMap<String, Result<RunResult, String>> = BTreeMap::new();
+    let planned: Vec<Vec<Vec<RunText>>> = claims.iter().map(|claim| texts(claim, files)).collect();
+    let mut sources: BTreeMap<&str, String> = BTreeMap::new();
+    for (claim, seeds) in claims.iter().zip(&planned) {
+        for runs in seeds {
+            for (run, text) in claim.runs.iter().zip(runs) {
+                if let Ok(text) = text {
+                    sources
+                        .entry(text)
+                        .or_insert_with(|| format!("{}, run {:?}", claim.file, run.label));
+                }
+            }
+        }
+    }
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    let all = sources.len();
+    let finished: Vec<(&str, Result<RunResult, String>)> = sources
+        .par_iter()
+        .map(|(text, source)| {
+            let result = world
+                .scenario(text, source)
+                .and_then(|scenario| world.run(&scenario));
+            let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            progress(count, all);
+            (*text, result)
+        })
+        .collect();
+    results.extend(
+        finished
+            .into_iter()
+            .map(|(text, result)| (text.to_owned(), result)),
+    );
+    claims
+        .iter()
+        .zip(&planned)
+        .map(|(claim, seeds)| judge(claim, seeds, &results, world))
+        .collect()
+}
+
+/// The text of each run of `claim`, per seed.
+fn texts(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<RunText>> {
+    claim
+        .seeds
+        .iter()
+        .map(|seed| {
+            claim
+                .runs
+                .iter()
+                .map(|run| run_text(run, *seed, files))
+                .collect()
+        })
+        .collect()
+}
+
+fn judge(
+    claim: &Claim,
+    seeds: &[Vec<RunText>],
+    results: &BTreeMap<String, Result<RunResult, String>>,
+    world: &dyn World,
+) -> ClaimReport {
+    let per_seed: Vec<Result<Value, String>> = seeds
+        .iter()
+        .map(|texts| {
+            let runs = claim
+                .runs
+                .iter()
+                .zip(texts)
+                .map(|(run, text)| {
+                    let text = text.as_ref().map_err(Clone::clone)?;
+                    let result = results.get(text).ok_or("the run was not planned")?;
+                    let result = result.as_ref().map_err(Clone::clone)?;
+                    Ok((run.label.as_str(), result))
+                })
+                .collect::<Result<Runs<'_>, String>>()?;
+            Evaluation { runs, world }.value(&claim.metric)
+        })
+        .collect();
+    let failure = per_seed
+        .iter()
+        .find_map(|value| value.as_ref().err().cloned());
+    let values: Vec<Value> = per_seed.into_iter().flatten().collect();
+    let ours = match failure {
+        Some(_) => None,
+        None => over_seeds(&values),
+    };
+    let verdict = match ours {
+        Some(ours) => within(claim.published, claim.tolerance, ours),
+        None if claim.published == Published::Withheld => None,
+        None => Some(false),
+    };
+    ClaimReport::new(claim, ours, values, verdict, failure)
+}
+
+/// The scenario of `run` with everything it changes, as TOML text.
+pub fn run_text(run: &ClaimRun, seed: u64, files: &ScenarioFiles<'_>) -> Result<String, String> {
+    let text = match (&run.scenario, &run.inline) {
+        (Some(file), _) => *files.get(file.as_str()).ok_or_else(|| {
+            format!(
+                "run {:?}: scenarios/claims/{file} does not exist{}",
+                run.label,
+                crate::error::nearest(file, files.keys().copied())
+            )
+        })?,
+        (None, Some(text)) => text,
+        (None, None) => return Err(format!("run {:?} needs scenario or inline", run.label)),
+    };
+    let name = run.scenario.as_deref().unwrap_or("inline");
+    let mut table: toml::Table =
+        toml::from_str(text).map_err(|error| format!("{name}: {}", error.message()))?;
+    keep_only(&mut table, &run.only).map_err(|error| format!("run {:?}: {error}", run.label))?;
+    copy_tenants(&mut table, &run.copies)
+        .map_err(|error| format!("run {:?}: {error}", run.label))?;
+    if let Some(policy) = &run.policy {
+        let mut section = toml::Table::new();
+        section.insert("name".to_owned(), policy.clone().into());
+        table.insert("policy".to_owned(), section.into());
+    }
+    if let Some(profile) = &run.profile {
+        table.insert("profile".to_owned(), profile.clone().into());
+    }
+    let seed = i64::try_from(seed).map_err(|_| format!("seed {seed}: must be below 2^63"))?;
+    table.insert("seed".to_owned(), seed.into());
+    let mut root = toml::Value::Table(table);
+    for (path, value) in &run.set {
+        assign(&mut root, path, value)
+            .map_err(|error| format!("run {:?}: set {path:?}: {error}", run.label))?;
+    }
+    toml::to_string(&root).map_err(|error| format!("run {:?}: {error}", run.label))
+}
+
+fn tenants(table: &mut toml::Table) -> Result<&mut Vec<toml::Value>, String> {
+    table
+        .get_mut("tenant")
+        .and_then(toml::Value::as_array_mut)
+        .ok_or_else(|| "the scenario has no [[tenant]]".to_owned())
+}
+
+fn tenant_name(tenant: &toml::Value) -> &str {
+    tenant
+        .get("name")
+        .and_then(toml::Value::as_str)
+        .unwrap_or_default()
+}
+
+fn unknown_tenant(name: &str, tenants: &[toml::Value]) -> String {
+    format!(
+        "no tenant is called {name:?}{}",
+        crate::error::nearest(name, tenants.iter().map(tenant_name))
+    )
+}
+
+fn keep_only(table: &mut toml::Table, only: &[String]) -> Result<(), String> {
+    if only.is_empty() {
+        return Ok(());
+    }
+    let tenants = tenants(table)?;
+    if let Some(name) = only
+        .iter()
+        .find(|name| !tenants.iter().any(|tenant| tenant_name(tenant) == *name))
+    {
+        return Err(unknown_tenant(name, tenants));
+    }
+    tenants.retain(|tenant| only.iter().any(|name| name == tenant_name(tenant)));
+    Ok(())
+}
+
+fn copy_tenants(table: &mut toml::Table, copies: &toml::Table) -> Result<(), String> {
+    for (name, count) in copies {
+        let count = count
+            .as_integer()
+            .filter(|count| (1..=1024).contains(count))
+            .ok_or_else(|| format!("copies of {name:?}: must be 1 to 1024"))?;
+        let tenants = tenants(table)?;
+        let at = tenants
+            .iter()
+            .position(|tenant| tenant_name(tenant) == name)
+            .ok_or_else(|| unknown_tenant(name, tenants))?;
+        let original = tenants.remove(at);
+        for copy in (1..=count).rev() {
+            let mut tenant = original.clone();
+            if let Some(entry) = tenant.get_mut("name") {
+                *entry = format!("{name}-{copy}").into();
+            }
+            tenants.insert(at, tenant);
+        }
+    }
+    Ok(())
+}
+
+/// Sets the value at a dotted path, making tables on the way; list members are named by `name` or by index.
+fn assign(root: &mut toml::Value, path: &str, value: &toml::Value) -> Result<(), String> {
+    let mut place = root;
+    let mut segments = path.split('.').peekable();
+    while let Some(segment) = segments.next() {
+        place = match place {
+            toml::Value::Table(table) => {
+                if segments.peek().is_none() {
+                    table.insert(segment.to_owned(), value.clone());
+                    return Ok(());
+                }
+                table
+                    .entry(segment.to_owned())
+                    .or_insert_with(|| toml::Value::Table(toml::Table::new()))
+            }
+            toml::Value::Array(members) => {
+                let at = members
+                    .iter()
+                    .position(|member| tenant_name(member) == segment)
+                    .or_else(|| segment.parse().ok().filter(|at| *at < members.len()))
+                    .ok_or_else(|| format!("the list has no member {segment:?}"))?;
+                &mut members[at]
+            }
+            other => return Err(format!("{segment:?} lies inside a {}", other.type_str())),
+        };
+    }
+    *place = value.clone();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! What came out, for people (a table), programs (JSON) and the repository (Markdown).
+
+use crate::claim::{Claim, ClaimKind};
+use crate::expression::Value;
+use crate::verdict::{Published, Tolerance, Unit};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// One claim's outcome; the JSON form of `isolane claims --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClaimReport {
+    /// The claim's id.
+    pub id: String,
+    /// The system it is about.
+    pub system: String,
+    /// Paper and section.
+    pub paper: String,
+    /// What is claimed.
+    pub statement: String,
+    /// Calibration, prediction or arithmetic.
+    pub kind: ClaimKind,
+    /// Unit of `published` and `ours`.
+    pub unit: Unit,
+    /// The published number, `true` for an ordering, absent when withheld.
+    pub published: Option<Value>,
+    /// How `published` is meant.
+    pub relation: Relation,
+    /// Ours; absent when it could not be measured.
+    pub ours: Option<Value>,
+    /// How far ours may be off.
+    pub tolerance: Tolerance,
+    /// Whether it is not; absent when nothing is published.
+    pub within: Option<bool>,
+    /// Why ours is off or absent.
+    pub reason: Option<String>,
+    /// How our experiment differs from the paper's.
+    pub note: Option<String>,
+    /// The formula.
+    pub metric: String,
+    /// Ours, seed by seed.
+    pub per_seed: Vec<Value>,
+    /// The seeds.
+    pub seeds: Vec<u64>,
+}
+
+/// How a published number is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Relation {
+    /// Ours should be about the same.
+    Equal,
+    /// Ours should be at least this.
+    AtLeast,
+    /// Ours should be at most this.
+    AtMost,
+    /// A comparison should hold.
+    Ordering,
+    /// No number is available.
+    Withheld,
+}
+
+impl ClaimReport {
+    pub(crate) fn new(
+        claim: &Claim,
+        ours: Option<Value>,
+        per_seed: Vec<Value>,
+        within: Option<bool>,
+        failure: Option<String>,
+    ) -> Self {
+        let (published, relation) = match claim.published {
+            Published::Value(value) => (Some(Value::Number(value)), Relation::Equal),
+            Published::AtLeast(value) => (Some(Value::Number(value)), Relation::AtLeast),
+            Published::AtMost(value) => (Some(Value::Number(value)), Relation::AtMost),
+            Published::Ordering => (Some(Value::Truth(true)), Relation::Ordering),
+            Published::Withheld => (None, Relation::Withheld),
+        };
+        let known = claim.miss_reason.clone().filter(|_| within == Some(false));
+        Self {
+            id: claim.id.clone(),
+            system: claim.system.clone(),
+            paper: claim.paper.clone(),
+            statement: claim.statement.clone(),
+            kind: claim.kind,
+            unit: claim.unit,
+            published,
+            relation,
+            ours,
+            tolerance: claim.tolerance,
+            within,
+            reason: failure.or(known),
+            note: claim.note.clone(),
+            metric: claim.metric_text.clone(),
+            per_seed,
+            seeds: claim.seeds.clone(),
+        }
+    }
+
+    /// The published value as people read it: `1.85x`, `>= 2.85x`, `holds`, `withheld`.
+    pub fn published_text(&self) -> String {
+        let value = self.published.map(|value| self.text(value));
+        match (self.relation, value) {
+            (Relation::AtLeast, Some(value)) => format!(">= {value}"),
+            (Relation::AtMost, Some(value)) => format!("<= {value}"),
+            (_, Some(value)) => value,
+            (_, None) => "withheld".to_owned(),
+        }
+    }
+
+    /// Our value as people read it.
+    pub fn ours_text(&self) -> String {
+        self.ours
+            .map_or_else(|| "none".to_owned(), |value| self.text(value))
+    }
+
+    /// `within`, `MISS` or `reported` (nothing published).
+    pub fn verdict_text(&self) -> &'static str {
+        match self.within {
+            Some(true) => "within",
+            Some(false) => "MISS",
+            None => "reported",
+        }
+    }
+
+    fn text(&self, value: Value) -> String {
+        match value {
+            Value::Truth(true) => "holds".to_owned(),
+            Value::Truth(false) => "does not hold".to_owned(),
+            Value::Number(number) => format!("{}{}", significant(number), self.unit.suffix()),
+        }
+    }
+}
+
+/// Four significant digits without trailing zeros; whole numbers in full.
+fn significant(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = number.abs().log10().floor();
+    let decimals = (3.0 - magnitude).clamp(0.0, 9.0) as usize;
+    let text = format!("{number:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// How many of each verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Claims met.
+    pub within: usize,
+    /// Claims missed.
+    pub missed: usize,
+    /// Claims without a published number.
+    pub reported: usize,
+}
+
+impl Tally {
+    /// Counts `reports`.
+    pub fn of<'a>(reports: impl IntoIterator<Item = &'a ClaimReport>) -> Self {
+        let mut tally = Self::default();
+        for report in reports {
+            match report.within {
+                Some(true) => tally.within += 1,
+                Some(false) => tally.missed += 1,
+                None => tally.reported += 1,
+            }
+        }
+        tally
+    }
+}
+
+/// The table a terminal shows: columns padded to their widest member, reasons of misses below their row.
+pub fn table(reports: &[ClaimReport]) -> String {
+    let head = ["claim", "kind", "published", "ours", "tolerance", "verdict"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = reports.iter().map(row).collect();
+    let mut widths = head.each_ref().map(String::len);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = line(&head, &widths);
+    for (report, row) in reports.iter().zip(&rows) {
+        text.push_str(&line(row, &widths));
+        if let (Some(false), Some(reason)) = (report.within, &report.reason) {
+            let _ = writeln!(text, "    why: {reason}");
+        }
+    }
+    let tally = Tally::of(reports);
+    let _ = writeln!(
+        text,
+        "{} claims: {} within tolerance, {} missed, {} reported without a published number",
+        reports.len(),
+        tally.within,
+        tally.missed,
+        tally.reported
+    );
+    text
+}
+
+fn row(report: &ClaimReport) -> [String; 6] {
+    [
+        format!("{}/{}", report.system, report.id),
+        report.kind.name().to_owned(),
+        report.published_text(),
+        report.ours_text(),
+        report.tolerance.to_string(),
+        report.verdict_text().to_owned(),
+    ]
+}
+
+fn line(cells: &[String; 6], widths: &[usize; 6]) -> String {
+    let mut text = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        let _ = write!(text, "{cell:<width$}  ");
+    }
+    format!("{}\n", text.trim_end())
+}
+
+/// `CLAIMS.md`: per system, misses first with their reasons, then the rest.
+pub fn markdown(reports: &[ClaimReport]) -> String {
+    let mut text = String::from(
+        "# Claims\n\n\
+         What the papers state in numbers, and what Isolane's simulator gives. Generated by\n\
+         `isolane claims --markdown CLAIMS.md`; do not edit. `calibration`: device parameters were fitted to it;\n\
+         `prediction`: nothing was fitted to it; `arithmetic`: it follows from formats and definitions. A claim that\n\
+         misses stays here with its reason. `docs/internals/claims.md` explains the format.\n\n",
+    );
+    text.push_str("| system | claims | within | missed | published number withheld |\n|---|---|---|---|---|\n");
+    let mut systems: Vec<&str> = reports
+        .iter()
+        .map(|report| report.system.as_str())
+        .collect();
+    systems.sort_unstable();
+    systems.dedup();
+    for system in &systems {
+        let of_system = || reports.iter().filter(|report| report.system == *system);
+        let tally = Tally::of(of_system());
+        let _ = writeln!(
+            text,
+            "| {system} | {} | {} | {} | {} |",
+            of_system().count(),
+            tally.within,
+            tally.missed,
+            tally.reported
+        );
+    }
+    for kind in [
+        ClaimKind::Calibration,
+        ClaimKind::Prediction,
+        ClaimKind::Arithmetic,
+    ] {
+        let tally = Tally::of(reports.iter().filter(|report| report.kind == kind));
+        let judged = tally.within + tally.missed;
+        let _ = write!(
+            text,
+            "{}{}: {} of {judged} within tolerance",
+            if kind == ClaimKind::Calibration {
+                "\n"
+            } else {
+                "; "
+            },
+            kind.name(),
+            tally.within
+        );
+    }
+    text.push_str(".\n");
+    for system in &systems {
+        let _ = write!(text, "\n## {system}\n");
+        let of_system: Vec<&ClaimReport> = reports
+            .iter()
+            .filter(|report| report.system == *system)
+            .collect();
+        section(&mut text, "Missed", &of_system, Some(false));
+        section(&mut text, "Within tolerance", &of_system, Some(true));
+        section(&mut text, "Published number withheld", &of_system, None);
+    }
+    text
+}
+
+fn section(text: &mut String, title: &str, reports: &[&ClaimReport], within: Option<bool>) {
+    let mut members = reports
+        .iter()
+        .filter(|report| report.within == within)
+        .peekable();
+    if members.peek().is_none() {
+        return;
+    }
+    let last = if within == Some(false) { "why" } else { "note" };
+    let _ = write!(
+        text,
+        "\n### {title}\n\n| claim | statement | source | kind | published | ours | tolerance | {last} |\n|---|---|---|---|---|---|---|---|\n"
+    );
+    for report in members {
+        let remark = match within {
+            Some(false) => report.reason.as_ref(),
+            _ => report.note.as_ref(),
+        };
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} |",
+            report.id,
+            cell(&report.statement),
+            cell(&report.paper),
+            report.kind.name(),
+            report.published_text(),
+            report.ours_text(),
+            report.tolerance,
+            cell(remark.map_or("", String::as_str))
+        );
+    }
+}
+
+/// One line without column separators.
+fn cell(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! What claims are checked against: something that reads scenarios and runs them.
+//!
+//! The caller joins the parts (scenario parser, profiles, testbed): this crate stays free of files and devices,
+//! and tests put in a world of their own.
+
+use crate::expression::RequestBytes;
+use isolane_scenario::measure::RunResult;
+use isolane_scenario::model::Scenario;
+
+/// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.
+pub trait World: Sync {
+    /// The checked scenario of `text`; `file` names it in messages.
+    fn scenario(&self, text: &str, file: &str) -> Result<Scenario, String>;
+
+    /// What running `scenario` on its profile gives.
+    fn run(&self, scenario: &Scenario) -> Result<RunResult, String>;
+
+    /// The value of `name` in `section` of `profile`.
+    fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String>;
+
+    /// Bytes of one request on the wire.
+    fn network_bytes(&self, request: &RequestBytes) -> Result<u64, String>;
+
+    /// Bytes of one request on PCIe, from host to NIC.
+    fn pcie_bytes(&self, request: &RequestBytes) -> Result<u64, String>;
+}
