@@ -12,7 +12,10 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 /// The profiles compiled in: add one with one line.
-const EMBEDDED: &[(&str, &str)] = &[];
+const EMBEDDED: &[(&str, &str)] = &[
+    ("profiles/cx3pro-56g-ib.toml", include_str!("../../../profiles/cx3pro-56g-ib.toml")),
+    ("profiles/cx5-100g-roce.toml", include_str!("../../../profiles/cx5-100g-roce.toml")),
+];
 
 /// Every profile compiled in, in the order of the list.
 pub(crate) fn embedded() -> Vec<Profile> {

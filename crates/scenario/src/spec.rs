@@ -385,72 +385,71 @@ pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
             parameter(
                 "ref_period_us",
                 (0.1, 1e6),
-                "time between two reference messages",
+                "time between two reference messages (20)",
             ),
             parameter(
                 "ref_count",
                 (1.0, 1e6),
-                "samples of the reference flow's p99",
-            ),
-            parameter("ref_bytes", (1.0, 65536.0), "size of a reference message"),
-            parameter(
-                "alpha",
-                (0.0, 1.0),
-                "share of the probed rate kept at each step",
+                "samples of the reference flow's p99 (10000)",
             ),
             parameter(
-                "safe_util_min",
-                (0.0, 1.0),
-                "smallest SafeUtil, fraction of the rate",
-            ),
-            parameter("token_bytes", (1.0, 1e9), "bytes of one token"),
-            parameter("token_operations", (1.0, 1e9), "operations of one token"),
-            parameter(
-                "chunk_bytes",
-                (64.0, 1e9),
-                "messages are split into chunks of this size",
-            ),
-            parameter(
-                "batch_operations",
+                "token_bytes",
                 (1.0, 1e9),
-                "small messages paced together",
+                "token while a latency flow exists (the profile's dictionary)",
+            ),
+            parameter(
+                "token_without_latency_bytes",
+                (1.0, 1e9),
+                "token while none does (1000000)",
+            ),
+            parameter(
+                "additive_step_mbps",
+                (0.001, 1e6),
+                "what SafeUtil gains per period under the target (8)",
+            ),
+            parameter(
+                "token_backlog_max",
+                (1.0, 1e6),
+                "tokens kept while nobody wants them (5)",
+            ),
+            parameter(
+                "idle_after_us",
+                (1.0, 1e7),
+                "silence after which a flow gives its share back (10000)",
             ),
             parameter(
                 "count_latency_as_one",
                 (0.0, 1.0),
-                "1 counts all latency flows as one",
+                "1 counts all latency flows as one (1)",
             ),
             parameter(
                 "granularity",
                 (0.0, 2.0),
-                "0 queue pair, 1 application, 2 tenant",
+                "a flow is 0 a queue pair, 1 an application, 2 a tenant (1)",
             ),
-            parameter("splitting", (0.0, 1.0), "0 switches splitting off"),
-            parameter("remote_control", (0.0, 1.0), "0 leaves READs alone"),
             parameter(
                 "classify",
                 (0.0, 1.0),
-                "1 classifies every tenant by what it does",
+                "0 leaves tenants that say nothing in the bandwidth class (1)",
             ),
         ],
     ),
     (
         "lite",
-        &[
-            parameter("target_us", (0.01, 1e6), "latency target (the profile's)"),
-            parameter("window_us", (0.1, 1e6), "time over which latency is judged"),
-            parameter(
-                "low_rate_gbps",
-                (0.0, 1600.0),
-                "rate left to low priority under pressure",
-            ),
-            parameter("poll_us", (0.1, 1e6), "time between two decisions"),
-        ],
+        &[parameter(
+            "target_us",
+            (0.01, 1e6),
+            "latency target (the profile's)",
+        )],
     ),
     (
         "hw-priority",
         &[
-            parameter("queues", (1.0, 16.0), "hardware priority queues used"),
+            parameter(
+                "queues",
+                (1.0, 16.0),
+                "hardware priority queues used (the profile's)",
+            ),
             parameter(
                 "reconfigure_us",
                 (0.0, 1e7),

@@ -10,7 +10,8 @@ use crate::profile::Profile;
 use crate::{Overrides, parse, parse_with};
 use expect_test::{Expect, expect};
 use isolane_core::units::{Bytes, Duration};
-use proptest::prelude::*;
+
+mod fuzz;
 
 const NIC: &str = include_str!("../fixtures/test-nic.toml");
 
@@ -534,92 +535,44 @@ fn embedded_profiles_are_valid_and_unique() {
     }
 }
 
-/// Every scenario shipped in `scenarios/`, for tests.
-const SHIPPED: &[(&str, &str)] = &[
-    (
-        "latency-vs-bulk.toml",
-        include_str!("../../../scenarios/justitia/latency-vs-bulk.toml"),
-    ),
-    (
-        "throughput-vs-bulk.toml",
-        include_str!("../../../scenarios/justitia/throughput-vs-bulk.toml"),
-    ),
-    (
-        "bulk-sizes.toml",
-        include_str!("../../../scenarios/justitia/bulk-sizes.toml"),
-    ),
-    (
-        "many-bulk.toml",
-        include_str!("../../../scenarios/justitia/many-bulk.toml"),
-    ),
-    (
-        "read-vs-write.toml",
-        include_str!("../../../scenarios/justitia/read-vs-write.toml"),
-    ),
-    (
-        "cx5-mixed.toml",
-        include_str!("../../../scenarios/examples/cx5-mixed.toml"),
-    ),
-    (
-        "perftest.toml",
-        include_str!("../../../scenarios/examples/perftest.toml"),
-    ),
-    (
-        "open-loop.toml",
-        include_str!("../../../scenarios/examples/open-loop.toml"),
-    ),
-];
+#[test]
+fn the_manual_lists_every_key_and_parameter() {
+    let manual = include_str!("../../../docs/reference/scenario.md");
+    let lists = [
+        crate::spec::TOP,
+        crate::spec::TENANT,
+        crate::spec::TRAFFIC,
+        crate::spec::CONTROL,
+    ];
+    let keys = lists.into_iter().flatten().map(|key| key.name);
+    let parameters = crate::POLICIES
+        .iter()
+        .flat_map(|(_, parameters)| *parameters);
+    for name in keys.chain(parameters.map(|parameter| parameter.name)) {
+        let code = format!("`{name}`");
+        let shown = manual.contains(&code)
+            || manual.contains(&format!("`[{name}]`"))
+            || manual.contains(&format!("`[[{name}]]`"))
+            || manual.contains(&format!("`[[tenant.{name}]]`"));
+        assert!(shown, "{name}");
+    }
+}
 
 #[test]
-fn shipped_scenarios_are_valid() {
-    let library = library();
-    let overrides = Overrides {
-        profile: Some("test-nic".into()),
-        ..Overrides::default()
-    };
-    for (file, text) in SHIPPED {
-        if let Err(error) = parse_with(text, file, &library, &overrides) {
-            panic!("{error}");
+fn the_manuals_examples_are_valid() {
+    let manual = include_str!("../../../docs/reference/scenario.md");
+    let blocks = manual.split("```toml\n").skip(1);
+    let blocks = blocks.map(|rest| rest.split("```").next().expect("split yields one"));
+    for block in blocks {
+        let mut text = block.replace("cx5-100g-roce", "test-nic");
+        if !text.contains("profile =") {
+            text = format!("profile = \"test-nic\"\n{text}");
         }
-    }
-}
-
-/// Replaces a slice of a text, at character borders.
-fn mutated(text: &str, at: usize, length: usize, with: &str) -> String {
-    let characters: Vec<char> = text.chars().collect();
-    let start = at % (characters.len() + 1);
-    let end = (start + length).min(characters.len());
-    let head = characters[..start].iter();
-    head.chain(with.chars().collect::<Vec<_>>().iter())
-        .chain(&characters[end..])
-        .collect()
-}
-
-proptest! {
-    #[test]
-    fn no_text_panics(text in ".{0,200}") {
-        let _ = read(&text);
-        let _ = read(&tenant(&text));
-        let _ = Profile::parse(&text, "x");
-        let _ = Catalogue::parse(&text, "x");
-    }
-
-    #[test]
-    fn no_mutated_scenario_panics(
-        which in 0..SHIPPED.len(),
-        at in 0usize..4_000,
-        length in 0usize..12,
-        with in "[a-z0-9\"\\[\\]{}=.,\n -]{0,8}|[0-9]{1,40}|\\PC{0,3}",
-    ) {
-        let text = SHIPPED[which].1.replace("cx3pro-56g-ib", "test-nic").replace("cx5-100g-roce", "test-nic");
-        if let Ok(scenario) = read(&mutated(&text, at, length, &with)) {
-            let profile = Profile::parse(NIC, "nic").expect("valid");
-            prop_assert!(check_against(&scenario, &profile).is_ok());
+        if !text.contains("[[tenant]]") {
+            text.push_str("[[tenant]]\nname = \"x\"\nperftest = \"ib_write_bw\"\n");
         }
-    }
-
-    #[test]
-    fn no_mutated_profile_panics(at in 0usize..8_000, length in 0usize..12, with in "[a-z0-9\"={}.,\n -]{0,8}") {
-        let _ = Profile::parse(&mutated(NIC, at, length, &with), "nic");
+        if let Err(error) = read(&text) {
+            panic!("{error}\n{text}");
+        }
     }
 }

@@ -217,6 +217,18 @@ fn harmless_options_are_listed() {
 }
 
 #[test]
+fn the_manual_lists_every_option() {
+    let manual = include_str!("../../../../docs/reference/perftest.md");
+    for option in super::options::OPTIONS {
+        let row = match option.letter {
+            Some(letter) => format!("| `-{letter}`, `--{}` |", option.long),
+            None => format!("| `--{}` |", option.long),
+        };
+        assert!(manual.contains(&row), "{row}");
+    }
+}
+
+#[test]
 fn the_engine_has_its_own_defaults_and_requests() {
     let traffic = data("RdmaEngine --qp_num=16 --request=w_1_129");
     assert_eq!(
