@@ -2,9 +2,10 @@
 
 use super::{NIC, library, read, tenant};
 use crate::catalogue::Catalogue;
-use crate::check::check_against;
+use crate::check::{DeviceLimits, check_against};
+use crate::library::Library;
 use crate::profile::Profile;
-use crate::{Overrides, parse_with};
+use crate::{Overrides, parse, parse_with};
 use proptest::prelude::*;
 
 /// Every scenario shipped in `scenarios/`, for tests.
@@ -53,6 +54,30 @@ fn shipped_scenarios_are_valid() {
     for (file, text) in SHIPPED {
         if let Err(error) = parse_with(text, file, &library, &overrides) {
             panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn shipped_scenarios_are_valid_on_the_device_they_name() {
+    let library = Library::embedded();
+    for (file, text) in SHIPPED {
+        if let Err(error) = parse(text, file, &library) {
+            panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn the_whole_catalogue_runs_on_the_audits_device() {
+    let library = Library::embedded();
+    let profile = library
+        .profile("cx5-100g-roce")
+        .expect("the audit's profile is embedded");
+    let limits = DeviceLimits::of(profile);
+    for entry in &library.catalogue.entries {
+        if let Err(error) = entry.workloads(&limits) {
+            panic!("{}: {error}", entry.path());
         }
     }
 }
