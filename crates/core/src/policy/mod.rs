@@ -11,6 +11,14 @@
 //! One policy instance serves one host. A *flow* is whatever the operator isolates: a queue pair, an
 //! application or a tenant (justitia 4, "granularity of control"); the caller maps queue pairs to flows.
 
+pub mod classify;
+pub mod granularity;
+pub mod hardware_priority;
+pub mod justitia;
+pub mod lite;
+pub mod none;
+pub mod pacing;
+
 use crate::units::{BitRate, Bytes, Duration, Instant};
 use std::collections::BTreeMap;
 
@@ -43,7 +51,7 @@ pub enum Direction {
 pub struct FlowSpec {
     /// The declared class; `None` asks the policy to find out.
     pub class: Option<FlowClass>,
-    /// Relative weight, at least 1.
+    /// Relative weight, at least 1 and at most [`pacing::Turns::WEIGHT_MAX`].
     pub weight: u32,
     /// Which way its payload goes.
     pub direction: Direction,
@@ -56,7 +64,9 @@ pub enum Signal {
     Joined(FlowSpec),
     /// A flow ended or its process died.
     Left(FlowId),
-    /// The application posted work that awaits permission: what is now waiting in total.
+    /// What now waits for permission: everything ever posted less everything ever granted (or let go by a
+    /// [`Action::Release`]). Work that a grant already covers does not count, whether or not it has been sent; after a grant the policy subtracts it
+    /// by itself, so the caller reports only what the application changes.
     Backlog {
         /// Whose.
         flow: FlowId,
@@ -71,21 +81,34 @@ pub enum Signal {
     Remote(RemoteState),
 }
 
-/// What daemons tell each other when an application arrives or leaves (justitia 4.5).
+/// What daemons tell each other when an application arrives, leaves or falls idle (justitia 4.5).
+///
+/// With several peers the caller hands over one sum of their latest reports (for `receiving_*`, the report of
+/// the receiver with the most senders); with one peer, its report as it is. Weights are plain sums: whoever
+/// receives them counts latency flows as one if so configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteState {
-    /// Summed weight of resource-hungry flows that send towards, or READ from, the reporting host.
-    pub hungry_weight: u64,
-    /// Summed weight of latency flows that involve the reporting host, after "count L as one".
-    pub latency_weight: u64,
-    /// Rate the reporting host grants to the READs of the receiving host.
+    /// Weight of the reporting host's resource-hungry flows that send.
+    pub sending_hungry_weight: u64,
+    /// Weight of the reporting host's latency flows that send.
+    pub sending_latency_weight: u64,
+    /// Weight of the reporting host's resource-hungry READs, whose data leaves the told host's NIC.
+    pub reading_hungry_weight: u64,
+    /// Weight of the reporting host's latency READs.
+    pub reading_latency_weight: u64,
+    /// Weight of resource-hungry flows that send to the reporting host, from all its peers: the fan-in.
+    pub receiving_hungry_weight: u64,
+    /// Weight of latency flows that send to the reporting host, from all its peers.
+    pub receiving_latency_weight: u64,
+    /// Rate the reporting host grants to the told host's READs; zero while it knows of none.
     pub read_rate: BitRate,
 }
 
 /// Something the policy wants done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The flow may send this much more.
+    /// The flow may send this much more than granted before. Grants add up: where one ends inside a chunk, the
+    /// chunk waits for the next.
     Grant {
         /// Who.
         flow: FlowId,
@@ -96,7 +119,7 @@ pub enum Action {
     },
     /// Split messages of bandwidth flows into chunks of this size from now on.
     ChunkSize(Bytes),
-    /// The flow is not paced (latency class): post its work as it comes.
+    /// The flow is not paced: post its work as it comes, beginning with what waits.
     Release(FlowId),
     /// The flow is paced from now on: hold its work until granted.
     Hold(FlowId),
@@ -130,7 +153,8 @@ pub trait Policy: Send {
     fn name(&self) -> &'static str;
     /// `flow` posted a message of `bytes` (before any splitting): food for classification.
     fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes);
-    /// A message of `flow` completed.
+    /// A message of `flow` completed. Every message of [`Policy::on_sent`] completes once here, unsignalled
+    /// ones with the signalled one that covers them.
     fn on_completion(&mut self, now: Instant, completion: &Completion);
     /// Something else happened.
     fn on_signal(&mut self, now: Instant, signal: &Signal);
@@ -144,4 +168,27 @@ pub trait Policy: Send {
     fn snapshot(&self) -> BTreeMap<&'static str, f64>;
     /// The class the policy treats `flow` as now.
     fn class_of(&self, flow: FlowId) -> Option<FlowClass>;
+}
+
+/// Why a policy refuses its options.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("option {name} is {value}; {remedy}")]
+pub struct OptionError {
+    /// The option's field name.
+    pub name: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What it may be.
+    pub remedy: String,
+}
+
+impl OptionError {
+    /// `name` may not be `value`; `remedy` says what to write instead.
+    pub(crate) fn new(name: &'static str, value: impl ToString, remedy: impl Into<String>) -> Self {
+        Self {
+            name,
+            value: value.to_string(),
+            remedy: remedy.into(),
+        }
+    }
 }

@@ -1,0 +1,216 @@
+use super::*;
+use crate::policy::Direction;
+use crate::rng::Stream;
+use FlowClass::{Bandwidth, Latency, Throughput};
+
+fn options(trust_declared: bool) -> ClassifierOptions {
+    ClassifierOptions {
+        trust_declared,
+        ..ClassifierOptions::for_device(30_000_000)
+    }
+}
+
+fn flow(class: Option<FlowClass>) -> FlowClassifier {
+    FlowClassifier::new(&FlowSpec {
+        class,
+        weight: 1,
+        direction: Direction::Outgoing,
+    })
+}
+
+/// How a flow behaves: it posts `batch` messages of `bytes` and, `pause` later, sees them complete.
+#[derive(Clone, Copy)]
+struct Mode {
+    bytes: u64,
+    batch: u64,
+    pause: Duration,
+}
+
+const PING: Mode = Mode {
+    bytes: 16,
+    batch: 1,
+    pause: Duration::from_us(2),
+};
+const BATCHES: Mode = Mode {
+    bytes: 16,
+    batch: 64,
+    pause: Duration::from_us(10),
+};
+const BULK: Mode = Mode {
+    bytes: 1 << 20,
+    batch: 4,
+    pause: Duration::from_us(700),
+};
+
+impl Mode {
+    fn run(
+        self,
+        flow: &mut FlowClassifier,
+        options: &ClassifierOptions,
+        now: &mut Instant,
+        duration: Duration,
+    ) {
+        let end = *now + duration;
+        while *now < end {
+            for _ in 0..self.batch {
+                flow.on_sent(options, *now, Bytes::new(self.bytes));
+            }
+            *now += self.pause;
+            (0..self.batch).for_each(|_| flow.on_completion());
+        }
+    }
+}
+
+fn check(declared: Option<FlowClass>, mode: Mode, expected: FlowClass) {
+    let options = options(false);
+    let mut flow = flow(declared);
+    mode.run(
+        &mut flow,
+        &options,
+        &mut Instant::default(),
+        Duration::from_ms(30),
+    );
+    assert_eq!(flow.class(), expected);
+    let moved = declared.unwrap_or(Bandwidth) != expected;
+    assert_eq!(flow.changes(), u32::from(moved), "it moved more than once");
+}
+
+#[test]
+fn a_silent_flow_is_known_by_what_it_sends() {
+    check(None, PING, Latency);
+    check(None, BATCHES, Throughput);
+    check(None, BULK, Bandwidth);
+}
+
+#[test]
+fn the_prototype_limits_divide_the_classes() {
+    let message = |bytes, batch| Mode {
+        bytes,
+        batch,
+        pause: Duration::from_us(10),
+    };
+    check(None, message(1_024, 1), Latency);
+    check(None, message(4_096, 1), Bandwidth);
+    check(None, message(1_024, 16), Throughput);
+    check(None, message(1_024, 7), Latency);
+}
+
+#[test]
+fn many_shallow_pairs_at_a_high_rate_are_throughput() {
+    let shallow_and_fast = Mode {
+        bytes: 16,
+        batch: 4,
+        pause: Duration::from_us(1),
+    };
+    check(None, shallow_and_fast, Throughput);
+}
+
+#[test]
+fn whoever_calls_itself_latency_must_behave_so() {
+    check(Some(Latency), PING, Latency);
+    check(Some(Latency), BATCHES, Throughput);
+    check(Some(Latency), BULK, Bandwidth);
+}
+
+#[test]
+fn whoever_asks_to_be_paced_is_paced() {
+    check(Some(Bandwidth), PING, Bandwidth);
+    check(Some(Throughput), BULK, Throughput);
+}
+
+#[test]
+fn a_trusted_flow_keeps_its_word() {
+    let mut flow = flow(Some(Latency));
+    BULK.run(
+        &mut flow,
+        &options(true),
+        &mut Instant::default(),
+        Duration::from_ms(30),
+    );
+    assert_eq!(flow.class(), Latency);
+}
+
+#[test]
+fn a_bulk_flow_under_a_latency_label_is_caught_within_two_intervals() {
+    let options = options(false);
+    let (mut liar, mut now) = (flow(Some(Latency)), Instant::ZERO);
+    let fast_bulk = Mode {
+        pause: Duration::from_us(100),
+        ..BULK
+    };
+    fast_bulk.run(&mut liar, &options, &mut now, options.interval * 2);
+    assert_eq!(liar.class(), Bandwidth);
+}
+
+#[test]
+fn a_flow_that_changes_for_good_moves_once_each_time() {
+    let options = options(false);
+    let (mut flow, mut now) = (flow(None), Instant::ZERO);
+    let second = Duration::from_ms(50);
+    for (mode, expected, changes) in [
+        (PING, Latency, 1),
+        (BULK, Bandwidth, 2),
+        (BATCHES, Throughput, 3),
+        (PING, Latency, 4),
+    ] {
+        mode.run(&mut flow, &options, &mut now, second);
+        assert_eq!((flow.class(), flow.changes()), (expected, changes));
+    }
+}
+
+/// Goal: no flapping. Method: alternate faster than the flow can earn trust; it may be caught once, and stays
+/// caught.
+#[test]
+fn quick_mode_switches_do_not_flap() {
+    let options = options(false);
+    for pause_us in [200, 500, 1_000, 1_500] {
+        let (mut flow, mut now) = (flow(Some(Latency)), Instant::ZERO);
+        for _ in 0..100 {
+            PING.run(&mut flow, &options, &mut now, Duration::from_us(pause_us));
+            let burst = Mode {
+                pause: Duration::from_us(20),
+                ..BULK
+            };
+            burst.run(&mut flow, &options, &mut now, Duration::from_us(pause_us));
+        }
+        assert_eq!(
+            (flow.class(), flow.changes()),
+            (Bandwidth, 1),
+            "{pause_us} us"
+        );
+    }
+}
+
+#[test]
+fn values_between_the_limits_keep_the_class() {
+    let options = options(false);
+    let mut stream = Stream::named(1, "jitter");
+    for (start, class) in [(PING, Latency), (BATCHES, Throughput)] {
+        let (mut flow, mut now) = (flow(None), Instant::ZERO);
+        start.run(&mut flow, &options, &mut now, Duration::from_ms(20));
+        let changes = flow.changes();
+        for _ in 0..5_000 {
+            // Mean depth of a batch of 9 to 13 is 5 to 7, between shallow and deep.
+            let batch = 9 + stream.below(5);
+            let between = Mode {
+                bytes: 16,
+                batch,
+                pause: Duration::from_us(20),
+            };
+            between.run(&mut flow, &options, &mut now, Duration::from_us(20));
+        }
+        assert_eq!((flow.class(), flow.changes()), (class, changes));
+    }
+}
+
+#[test]
+fn contradicting_thresholds_are_refused() {
+    let mut options = options(true);
+    assert_eq!(options.check(), Ok(()));
+    options.deep_min = options.shallow_max;
+    let message = options.check().unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "option deep_min is 4; give more than shallow_max, 4"
+    );
+}

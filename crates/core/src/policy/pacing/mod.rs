@@ -1,0 +1,225 @@
+//! Tokens, and how waiting flows come by them; shared by the policies that pace in software.
+//!
+//! Problem: hand the tokens of one rate to the flows that wait, by weight, each token to one flow, without
+//! drift, without looking at idle flows and without allocating.
+//! Method: a [`Pool`] integrates the rate, [`Turns`] orders the waiting flows, and a flow spends its token on
+//! what it has waiting: it is granted bytes and operations as they come to wait, until either resource of the
+//! token is used up, and then waits for its next turn; the other resource's rest lapses (justitia 4.4: batch
+//! pacing, one token for many small messages). A flow that falls idle gives the rest of its token back.
+//!
+//! Units: bytes, messages ("operations"). Limits: see [`Turns`] and [`Pool`].
+
+mod pool;
+mod quiet;
+mod turns;
+
+pub use pool::{Capacity, Pool, Token};
+pub use quiet::QuietList;
+pub use turns::Turns;
+
+use super::{Action, FlowId};
+use crate::units::{BitRate, Bytes, Duration, Instant};
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// What waits.
+    waiting: Token,
+    /// What is left of the last token.
+    credit: Token,
+}
+
+/// One stream of tokens and the flows that share it.
+///
+/// ```
+/// use isolane_core::policy::pacing::{Capacity, Pacer};
+/// use isolane_core::policy::{Action, FlowId};
+/// use isolane_core::units::{BitRate, Bytes, Instant};
+/// use std::collections::VecDeque;
+///
+/// let device = Capacity { rate: BitRate::from_gbps(48), messages_per_s: 30_000_000 };
+/// let mut pacer = Pacer::new(device, Bytes::new(5_000), 5);
+/// let mut actions = VecDeque::new();
+/// pacer.join(1);
+/// pacer.want(Instant::ZERO, FlowId(0), Bytes::new(8_000), 1, &mut actions);
+/// let due = pacer.next_token().expect("a flow waits");
+/// pacer.advance(due, &mut actions);
+/// let grant = Action::Grant { flow: FlowId(0), bytes: Bytes::new(5_000), operations: 1 };
+/// assert_eq!(actions.pop_front(), Some(grant));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    pool: Pool,
+    turns: Turns,
+    quiet: QuietList,
+    slots: Vec<Slot>,
+}
+
+impl Pacer {
+    /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept.
+    ///
+    /// # Panics
+    /// As [`Pool::new`].
+    pub fn new(device: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
+        Self {
+            pool: Pool::new(device, token_bytes, backlog_max),
+            turns: Turns::default(),
+            quiet: QuietList::default(),
+            slots: Vec::new(),
+        }
+    }
+
+    /// One more flow, numbered in order of joining. The only method that allocates.
+    ///
+    /// # Panics
+    /// When `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
+    pub fn join(&mut self, weight: u32) {
+        self.turns.join(weight);
+        self.quiet.join();
+        self.slots.push(Slot::default());
+    }
+
+    /// `flow` has this much waiting in total. Grants what its token still covers.
+    pub fn want(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        bytes: Bytes,
+        operations: u64,
+        actions: &mut VecDeque<Action>,
+    ) {
+        self.slots[flow.0 as usize].waiting = Token {
+            bytes: bytes.get(),
+            operations,
+        };
+        self.quiet.touch(now, flow.0);
+        self.spend(flow, actions);
+    }
+
+    /// `flow` is alive though it asks for nothing.
+    #[inline]
+    pub fn touch(&mut self, now: Instant, flow: FlowId) {
+        if self.quiet.contains(flow.0) {
+            self.quiet.touch(now, flow.0);
+        }
+    }
+
+    /// Forgets what `flow` wants and takes back the rest of its token.
+    pub fn forget(&mut self, now: Instant, flow: FlowId) {
+        self.turns.stop(flow.0);
+        self.quiet.remove(flow.0);
+        let slot = std::mem::take(&mut self.slots[flow.0 as usize]);
+        self.pool.fill(now);
+        self.pool.give_back(slot.credit);
+    }
+
+    /// The next flow that has asked for nothing, been granted nothing and shown no life for `idle_after`. It is
+    /// forgotten.
+    pub fn pop_idle(&mut self, now: Instant, idle_after: Duration) -> Option<FlowId> {
+        loop {
+            let (flow, since) = self.quiet.quietest()?;
+            if now.saturating_since(since) < idle_after {
+                return None;
+            }
+            if self.slots[flow as usize].waiting == Token::default() {
+                self.forget(now, FlowId(flow));
+                return Some(FlowId(flow));
+            }
+            self.quiet.touch(now, flow);
+        }
+    }
+
+    /// When the quietest flow was last active.
+    #[inline]
+    pub fn quiet_since(&self) -> Option<Instant> {
+        self.quiet.quietest().map(|(_, since)| since)
+    }
+
+    /// The rate of the stream from `now` on.
+    pub fn set_rate(&mut self, now: Instant, rate: BitRate) {
+        if rate != self.pool.rate() {
+            self.pool.set_rate(now, rate);
+        }
+    }
+
+    /// The size of tokens from `now` on; the rests that flows hold shrink to it.
+    pub fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
+        self.pool.set_token_bytes(now, bytes);
+    }
+
+    /// The rate of the stream.
+    pub fn rate(&self) -> BitRate {
+        self.pool.rate()
+    }
+
+    /// A whole token.
+    pub fn token(&self) -> Token {
+        self.pool.token()
+    }
+
+    /// Tokens handed out since the start.
+    pub fn tokens_taken(&self) -> u64 {
+        self.pool.taken()
+    }
+
+    /// Flows that wait for a token.
+    pub fn waiting_flows(&self) -> u32 {
+        self.turns.waiting()
+    }
+
+    /// When to call [`Self::advance`]; `None` while nobody waits or the rate is zero.
+    #[inline]
+    pub fn next_token(&self) -> Option<Instant> {
+        if self.turns.waiting() == 0 {
+            return None;
+        }
+        self.pool.next()
+    }
+
+    /// Hands out the tokens that are due.
+    #[inline]
+    pub fn advance(&mut self, now: Instant, actions: &mut VecDeque<Action>) {
+        self.pool.fill(now);
+        while self.turns.waiting() > 0 {
+            let Some(token) = self.pool.take() else {
+                return;
+            };
+            let flow = self.turns.serve().expect("a flow waits");
+            self.slots[flow as usize].credit = token;
+            self.quiet.touch(now, flow);
+            self.spend(FlowId(flow), actions);
+        }
+    }
+
+    /// Grants what `flow` has both waiting and on credit, and queues it when it needs a token for the rest.
+    #[inline]
+    fn spend(&mut self, flow: FlowId, actions: &mut VecDeque<Action>) {
+        let Slot { waiting, credit } = &mut self.slots[flow.0 as usize];
+        // A token of the time before the last change of size may be larger than today's; the carried
+        // operation makes up to one more than the rounded figure.
+        let whole = self.pool.token();
+        credit.bytes = credit.bytes.min(whole.bytes);
+        credit.operations = credit.operations.min(whole.operations + 1);
+        let bytes = waiting.bytes.min(credit.bytes);
+        let operations = waiting.operations.min(credit.operations);
+        if bytes > 0 || operations > 0 {
+            waiting.bytes -= bytes;
+            waiting.operations -= operations;
+            credit.bytes -= bytes;
+            credit.operations -= operations;
+            actions.push_back(Action::Grant {
+                flow,
+                bytes: Bytes::new(bytes),
+                operations,
+            });
+        }
+        if waiting.bytes > 0 || waiting.operations > 0 {
+            self.turns.start(flow.0);
+        } else {
+            self.turns.stop(flow.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
