@@ -10,4 +10,4 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
-//pub mod rnic;
+pub mod rnic;

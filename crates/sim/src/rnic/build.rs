@@ -1,0 +1,331 @@
+//! From a scenario and a profile to a [`World`] ready to run.
+
+use super::cache::{Cache, MissSlots};
+use super::congestion::ReactionPoint;
+use super::control::ControlLoop;
+use super::device::Device;
+use super::enforce::{Daemon, Enforcer};
+use super::meter::Meter;
+use super::policies::{self, SimError};
+use super::queue_pair::{NONE, QueuePair, WorkRequest};
+use super::results::Baseline;
+use super::transmit::PAGE;
+use super::world::{Counts, Engine, Event, Nic, PatternEntry, Plan, Process, World};
+use crate::engine::EventQueue;
+use isolane_core::rng::Stream;
+use isolane_core::units::{Duration, Instant};
+use isolane_scenario::model::{
+    Arrival, DataTraffic, Host, MemoryPlace, Message, Scenario, Traffic, Transport, Verb, Workload,
+};
+use isolane_scenario::profile::Profile;
+use std::collections::VecDeque;
+
+/// Payload of a reference message, bytes (justitia 4.3.2).
+const REFERENCE_BYTES: u32 = 10;
+/// Messages of an open-loop pair that may wait, plus its depth, must fit its ring of post times.
+const OPEN_RING: u64 = 8192;
+/// Send queue slots of a paced pair at least: chunks of split messages take slots of their own.
+const PACED_RING: u64 = 256;
+/// Unreliable pairs free a slot when the packet leaves, so slots must outlast the flight.
+const UNRELIABLE_FACTOR: u64 = 4;
+
+impl World {
+    /// Builds the experiment.
+    pub(crate) fn build(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
+        let device = Device::of(profile);
+        let seed = scenario.seed;
+        let end = scenario.warmup.as_ps() + scenario.duration.as_ps();
+        let tenants = scenario.tenants.len();
+        let mut world = Self {
+            queue: EventQueue::new(),
+            topology: scenario.topology,
+            nics: [nic(&device), nic(&device)],
+            device,
+            pairs: Vec::new(),
+            processes: Vec::new(),
+            plans: Vec::new(),
+            loops: Vec::new(),
+            running: vec![false; tenants + 1],
+            enforcer: Enforcer::default(),
+            meter: Meter::new(&vec![true; tenants]),
+            dma_jitter: Stream::named(seed, "dma-jitter"),
+            host_jitter: Stream::named(seed, "host-jitter"),
+            addresses: Stream::named(seed, "addresses"),
+            arrivals: Stream::named(seed, "arrivals"),
+            end,
+            baseline: Baseline::default(),
+            sample_interval: scenario.sample_interval.as_ps().max(1),
+            open_loop: vec![false; tenants],
+            mtu_default: profile.value("link", "mtu_default_bytes") as u64,
+        };
+        let paced = scenario.policy.name != "none";
+        let mut regions = 0;
+        for (index, tenant) in scenario.tenants.iter().enumerate() {
+            for workload in &tenant.workloads {
+                world.add_workload(index as u16, workload, paced, &mut regions);
+            }
+            world.enforcer.tenants.push((tenant.weight, tenant.class));
+            world.schedule(tenant.start.as_ps(), Event::Tenant { tenant: index as u16, starts: true });
+            if let Some(stop) = tenant.stop {
+                world.schedule(stop.as_ps(), Event::Tenant { tenant: index as u16, starts: false });
+            }
+        }
+        world.add_daemons(scenario, profile)?;
+        world.queue.schedule(Instant::ZERO + scenario.warmup, Event::Measure);
+        Ok(world)
+    }
+
+    fn add_workload(&mut self, tenant: u16, workload: &Workload, paced: bool, regions: &mut u64) {
+        let (from, to) = (host_index(workload.from), host_index(workload.to));
+        match &workload.traffic {
+            Traffic::Control(control) => {
+                for number in 0..control.threads * workload.processes {
+                    self.loops.push(ControlLoop::new(control, tenant, from, number, *regions));
+                    *regions += u64::from(control.objects) + 1;
+                }
+            }
+            Traffic::Data(data) => {
+                self.open_loop[usize::from(tenant)] |= matches!(data.arrival, Arrival::Open { .. });
+                self.plans.push(self.plan(data));
+                let plan = self.plans.len() as u32 - 1;
+                let answers = matches!(data.arrival, Arrival::PingPong);
+                for _ in 0..workload.processes {
+                    let first = self.add_process(tenant, data, plan, (from, to), paced, regions);
+                    if answers || data.bidirectional {
+                        let second = self.add_process(tenant, data, plan, (to, from), paced, regions);
+                        if answers {
+                            for number in 0..data.queue_pairs {
+                                self.pairs[(first + number) as usize].twin = second + number;
+                                self.pairs[(second + number) as usize].twin = first + number;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn plan(&self, data: &DataTraffic) -> Plan {
+        let entry = |message: &Message| PatternEntry {
+            bytes: message.bytes().get(),
+            elements: message.elements.len() as u16,
+        };
+        let depth = data.depth.max(data.post_list);
+        Plan {
+            pattern: data.pattern.iter().map(entry).collect(),
+            post_list: data.post_list,
+            depth,
+            completion_every: data.completion_every.clamp(1, depth),
+            receive_batch: data.receive_batch.min(data.receive_depth),
+            retry_after: rnr_timer(data.min_rnr_timer).as_ps(),
+            max_read_atomic: data.max_read_atomic.max(1),
+            inline_bytes: u64::from(data.inline_bytes).min(self.device.inline_max),
+            arrival: data.arrival.clone(),
+            iterations: data.iterations.unwrap_or(u64::MAX),
+            memory: data.memory,
+            remote_memory: data.remote_memory,
+        }
+    }
+
+    /// Adds a process with its queue pairs; the number of the first.
+    fn add_process(
+        &mut self,
+        tenant: u16,
+        data: &DataTraffic,
+        plan: u32,
+        (host, peer): (u8, u8),
+        paced: bool,
+        regions: &mut u64,
+    ) -> u32 {
+        let process = self.processes.len() as u32;
+        let first = self.pairs.len() as u32;
+        let largest = data.pattern.iter().map(|message| message.bytes().get()).max().unwrap_or(1).max(1);
+        let pages = data.region_bytes.get().max(1).div_ceil(PAGE);
+        let pages_per_message = largest.div_ceil(PAGE);
+        let in_use = pages_per_message * u64::from(data.queue_pairs);
+        self.processes.push(Process {
+            cpu_free: 0,
+            pace_free: 0,
+            plan,
+            regions: u64::from(data.memory_regions),
+            pages_per_region: pages,
+            // Several regions, or one much larger than what is in flight: accesses spread over all of it.
+            random_access: data.memory_regions > 1 || pages >= 2 * in_use,
+        });
+        for number in 0..data.queue_pairs {
+            let mut pair = queue_pair(process, tenant, (host, peer), data, paced);
+            pair.region_base = *regions;
+            pair.ordinal = (u64::from(number) * pages_per_message % pages) as u32;
+            self.pairs.push(pair);
+        }
+        *regions += u64::from(data.memory_regions);
+        first
+    }
+
+    fn add_daemons(&mut self, scenario: &Scenario, profile: &Profile) -> Result<(), SimError> {
+        let policies = [policies::make(&scenario.policy, profile)?, policies::make(&scenario.policy, profile)?];
+        let granularity = policies::granularity(&scenario.policy)?;
+        let tenants = scenario.tenants.len() as u16;
+        let mut regions = 1 << 40;
+        for (host, policy) in policies.into_iter().enumerate() {
+            let Some(policy) = policy else { continue };
+            let data = reference_traffic(self.mtu_default as u32);
+            self.plans.push(self.plan(&data));
+            let plan = self.plans.len() as u32 - 1;
+            let ends = (host as u8, 1 - host as u8);
+            let reference = self.add_process(tenants, &data, plan, ends, false, &mut regions);
+            self.pairs[reference as usize].reference = true;
+            let map = isolane_core::policy::granularity::FlowMap::new(granularity);
+            self.enforcer.daemons[host] = Some(Box::new(Daemon::new(policy, map, reference)));
+        }
+        let pairs = self.pairs.len();
+        for daemon in self.enforcer.daemons.iter_mut().flatten() {
+            daemon.size_for(pairs);
+        }
+        Ok(())
+    }
+}
+
+fn host_index(host: Host) -> u8 {
+    match host {
+        Host::A => 0,
+        Host::B => 1,
+    }
+}
+
+fn nic(device: &Device) -> Nic {
+    Nic {
+        ready: vec![VecDeque::with_capacity(64); device.priority_queues.max(1)],
+        engines: vec![Engine { context: NONE, packets_left: 0 }; device.engines.max(1)],
+        next_engine: 0,
+        stepping: false,
+        paused: false,
+        paused_since: 0,
+        requester_free: 0,
+        responder_free: 0,
+        wire_free: 0,
+        loop_free: 0,
+        ack_free: 0,
+        pcie_in_free: 0,
+        pcie_out_free: 0,
+        translation_blocked: 0,
+        contexts: Cache::new(device.contexts),
+        translations: Cache::new(device.translations),
+        protections: Cache::new(device.protections),
+        receive_wqes: Cache::new(device.receive_wqes / device.receive_wqe_prefetch.max(1) as usize),
+        context_slots: MissSlots::new(device.context_slots, device.miss),
+        translation_slots: MissSlots::new(device.translation_slots, device.miss),
+        receive_slots: MissSlots::new(device.context_slots, device.miss),
+        waiting: VecDeque::new(),
+        buffer: VecDeque::with_capacity(1024),
+        buffered: 0,
+        pausing: false,
+        pausing_since: 0,
+        held: VecDeque::new(),
+        held_bytes: 0,
+        draining: false,
+        switch_pauses: false,
+        commands: vec![0; device.commands.max(1) as usize],
+        count: Counts::default(),
+    }
+}
+
+fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraffic, paced: bool) -> QueuePair {
+    let depth = u64::from(data.depth.max(data.post_list));
+    let mut slots = if data.transport == Transport::Rc { depth } else { depth * UNRELIABLE_FACTOR };
+    if paced {
+        slots = slots.max(PACED_RING);
+    }
+    let slots = slots.next_power_of_two() as usize;
+    let open = matches!(data.arrival, Arrival::Open { .. });
+    let times = if open { (depth + OPEN_RING).next_power_of_two() as usize } else { depth.next_power_of_two() as usize };
+    QueuePair {
+        process,
+        tenant,
+        host,
+        peer,
+        verb: data.verb,
+        transport: data.transport,
+        queue: 0,
+        mtu: data.mtu,
+        twin: NONE,
+        app_posted: 0,
+        retired: 0,
+        app_waiting: 0,
+        post_times: vec![0; times],
+        released: 0,
+        release_offset: 0,
+        in_backlog: false,
+        ring: vec![WorkRequest::default(); slots],
+        posted: 0,
+        visible: 0,
+        fetched: 0,
+        sent: 0,
+        offset: 0,
+        acknowledged: 0,
+        fetching: false,
+        scheduled: false,
+        parked: false,
+        resolved: false,
+        backing_off: false,
+        reads_out: 0,
+        epoch: 0,
+        queued_at: 0,
+        received: 0,
+        expected_epoch: 0,
+        receives: if data.receive_batch == 0 { 0 } else { u64::from(data.receive_depth) },
+        receives_used: 0,
+        receives_owed: 0,
+        dropping: false,
+        receive_ready: 0,
+        responded: 0,
+        response_offset: 0,
+        response_scheduled: false,
+        response_queued_at: 0,
+        reads_to_answer: VecDeque::with_capacity(if data.verb == Verb::Read { 32 } else { 0 }),
+        region_base: 0,
+        ordinal: 0,
+        local_page: 0,
+        remote_page: 0,
+        pacing: ReactionPoint::default(),
+        not_before: 0,
+        notified_at: 0,
+        bytes_delivered: 0,
+        reference: false,
+    }
+}
+
+/// The reference flow: small inline WRITEs, one at a time or a few (justitia 4.3.2).
+fn reference_traffic(mtu: u32) -> DataTraffic {
+    DataTraffic {
+        verb: Verb::Write,
+        transport: Transport::Rc,
+        pattern: vec![Message::of(REFERENCE_BYTES)],
+        queue_pairs: 1,
+        post_list: 1,
+        depth: 64,
+        completion_every: 1,
+        receive_depth: 1,
+        receive_batch: 1,
+        min_rnr_timer: 12,
+        max_read_atomic: 1,
+        inline_bytes: REFERENCE_BYTES,
+        mtu,
+        memory_regions: 1,
+        region_bytes: isolane_core::units::Bytes::new(PAGE),
+        arrival: Arrival::Closed { think: Duration::ZERO },
+        bidirectional: false,
+        iterations: None,
+        memory: MemoryPlace::Local,
+        remote_memory: MemoryPlace::Local,
+    }
+}
+
+/// The RNR NAK timer behind a code (IB specification, table of RNR NAK timer field encodings).
+fn rnr_timer(code: u8) -> Duration {
+    const TEN_US: [u64; 32] = [
+        65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072,
+        4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
+    ];
+    Duration::from_us(10 * TEN_US[usize::from(code & 31)])
+}

@@ -1,0 +1,399 @@
+//! The adapter between policies and the model: what the shim and the daemon do on a real host.
+//!
+//! One daemon per host drives one policy instance. Queue pairs map to flows by the chosen granularity. Work of a
+//! held flow waits here; a grant lets chunks of it through, splitting messages at the chunk size the policy set
+//! (RC and UC data verbs; datagrams and atomics are paced but never split), and costs the application's core
+//! what posting costs. Reference messages travel like any tenant's message, on a queue pair of their own.
+//! Daemons talk by SEND, which takes [`TELL_DELAY`] on top of the way.
+
+use super::queue_pair::NONE;
+use super::world::{Event, World};
+use isolane_core::policy::granularity::{FlowMap, Opened, Owner};
+use isolane_core::policy::{Action, Completion, Direction, FlowClass, FlowId, FlowSpec, Policy, RemoteState, Signal};
+use isolane_core::units::{Bytes, Duration, Instant};
+use isolane_scenario::model::{Class, Transport, Verb};
+use std::collections::VecDeque;
+
+/// Wake-up, SEND and RECV of two daemons, ps (a few microseconds of software).
+const TELL_DELAY: u64 = 5_000_000;
+/// Reference messages in flight at once.
+const REFERENCES_MAX: u64 = 32;
+
+/// The daemons of both hosts; absent without a policy.
+#[derive(Default)]
+pub(crate) struct Enforcer {
+    pub(crate) daemons: [Option<Box<Daemon>>; 2],
+    /// Weight and declared class of each tenant.
+    pub(crate) tenants: Vec<(u32, Class)>,
+}
+
+/// One host's daemon.
+pub(crate) struct Daemon {
+    pub(crate) policy: Box<dyn Policy>,
+    map: FlowMap,
+    flow_of_pair: Vec<u32>,
+    flows: Vec<Flow>,
+    timer: u64,
+    reference: u32,
+    inbox: VecDeque<RemoteState>,
+    remaps: VecDeque<(u64, u32, u8)>,
+    chunk: u64,
+    pub(crate) grants: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    tenant: u16,
+    held: bool,
+    credit_bytes: i64,
+    credit_operations: i64,
+    waiting: VecDeque<u32>,
+    pairs: Vec<u32>,
+    bytes: u64,
+    operations: u64,
+    grants: u64,
+    chunks: u64,
+}
+
+impl Daemon {
+    /// A daemon for `policy`, whose reference flow is queue pair `reference`.
+    pub(crate) fn new(policy: Box<dyn Policy>, map: FlowMap, reference: u32) -> Self {
+        Self {
+            policy,
+            map,
+            flow_of_pair: Vec::new(),
+            flows: Vec::new(),
+            timer: u64::MAX,
+            reference,
+            inbox: VecDeque::new(),
+            remaps: VecDeque::new(),
+            chunk: u64::MAX,
+            grants: 0,
+        }
+    }
+
+    /// Makes room for `pairs` queue pairs.
+    pub(crate) fn size_for(&mut self, pairs: usize) {
+        self.flow_of_pair.resize(pairs, NONE);
+    }
+
+    /// The class the policy treats the tenant as, by its first flow here.
+    pub(crate) fn class_of(&self, tenant: u16) -> Option<FlowClass> {
+        let flow = self.flows.iter().position(|flow| flow.tenant == tenant)?;
+        self.policy.class_of(FlowId(flow as u32))
+    }
+
+    /// Work requests written for a tenant's held flows, and tokens granted to them.
+    pub(crate) fn tenant_sums(&self, tenant: u16) -> (u64, u64) {
+        let flows = self.flows.iter().filter(|flow| flow.tenant == tenant);
+        flows.fold((0, 0), |(chunks, grants), flow| (chunks + flow.chunks, grants + flow.grants))
+    }
+}
+
+impl World {
+    /// Tells the daemons of a tenant that starts or stops.
+    pub(crate) fn tenant_joins_or_leaves(&mut self, now: u64, tenant: u16, starts: bool) {
+        for host in 0..2 {
+            let Some(mut daemon) = self.enforcer.daemons[host].take() else { continue };
+            for pair in 0..self.pairs.len() as u32 {
+                let queue_pair = &self.pairs[pair as usize];
+                if queue_pair.tenant != tenant || usize::from(queue_pair.host) != host || queue_pair.reference {
+                    continue;
+                }
+                if starts {
+                    self.join(now, &mut daemon, pair);
+                } else {
+                    self.leave(now, &mut daemon, pair);
+                }
+            }
+            self.act(now, host, &mut daemon);
+            self.enforcer.daemons[host] = Some(daemon);
+        }
+    }
+
+    fn direction(&self, pair: u32) -> Direction {
+        let queue_pair = &self.pairs[pair as usize];
+        let remote = queue_pair.verb == Verb::Read && queue_pair.host != queue_pair.peer;
+        if remote { Direction::RemoteRead } else { Direction::Outgoing }
+    }
+
+    fn owner(&self, pair: u32) -> Owner {
+        let queue_pair = &self.pairs[pair as usize];
+        Owner { tenant: u32::from(queue_pair.tenant), process: queue_pair.process, queue_pair: pair }
+    }
+
+    fn join(&mut self, now: u64, daemon: &mut Daemon, pair: u32) {
+        let direction = self.direction(pair);
+        let tenant = self.pairs[pair as usize].tenant;
+        let (weight, class) = self.enforcer.tenants[usize::from(tenant)];
+        let flow = match daemon.map.open(self.owner(pair), direction) {
+            Opened::New(flow) => {
+                let class = match class {
+                    Class::Latency => Some(FlowClass::Latency),
+                    Class::Throughput => Some(FlowClass::Throughput),
+                    Class::Bandwidth => Some(FlowClass::Bandwidth),
+                    Class::Auto => None,
+                };
+                daemon.flows.push(Flow { tenant, ..Flow::default() });
+                let spec = FlowSpec { class, weight, direction };
+                daemon.policy.on_signal(Instant::from_ps(now), &Signal::Joined(spec));
+                flow
+            }
+            Opened::Known(flow) => flow,
+        };
+        daemon.flow_of_pair[pair as usize] = flow.0;
+        daemon.flows[flow.0 as usize].pairs.push(pair);
+    }
+
+    fn leave(&mut self, now: u64, daemon: &mut Daemon, pair: u32) {
+        if let Some(flow) = daemon.map.close(self.owner(pair), self.direction(pair)) {
+            daemon.policy.on_signal(Instant::from_ps(now), &Signal::Left(flow));
+            let flow = &mut daemon.flows[flow.0 as usize];
+            flow.waiting.clear();
+            flow.held = false;
+        }
+        daemon.flow_of_pair[pair as usize] = NONE;
+        self.pairs[pair as usize].in_backlog = false;
+    }
+
+    /// Whether `count` freshly posted messages may go straight to the NIC; otherwise they wait for grants.
+    pub(crate) fn hold_or_pass(&mut self, at: u64, pair: u32, count: u64) -> bool {
+        let host = usize::from(self.pairs[pair as usize].host);
+        if self.enforcer.daemons[host].is_none() {
+            return true;
+        }
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return true };
+        let passes = self.offer(at, host, &mut daemon, pair, count);
+        self.enforcer.daemons[host] = Some(daemon);
+        passes
+    }
+
+    fn offer(&mut self, at: u64, host: usize, daemon: &mut Daemon, pair: u32, count: u64) -> bool {
+        let flow = daemon.flow_of_pair[pair as usize];
+        if flow == NONE {
+            return true;
+        }
+        let now = self.queue.now();
+        let queue_pair = &self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
+        let mut bytes = 0;
+        for message in queue_pair.app_posted - count..queue_pair.app_posted {
+            let size = plan.pattern[message as usize % plan.pattern.len()].bytes;
+            daemon.policy.on_sent(now, FlowId(flow), Bytes::new(size));
+            bytes += size;
+        }
+        let state = &mut daemon.flows[flow as usize];
+        if !state.held {
+            self.act(now.as_ps(), host, daemon);
+            return true;
+        }
+        state.bytes += bytes;
+        state.operations += count;
+        if !self.pairs[pair as usize].in_backlog {
+            self.pairs[pair as usize].in_backlog = true;
+            state.waiting.push_back(pair);
+        }
+        self.drain(at, daemon, flow);
+        self.report_backlog(now.as_ps(), daemon, flow);
+        self.act(now.as_ps(), host, daemon);
+        false
+    }
+
+    fn report_backlog(&self, now: u64, daemon: &mut Daemon, flow: u32) {
+        let state = &daemon.flows[flow as usize];
+        let signal =
+            Signal::Backlog { flow: FlowId(flow), bytes: Bytes::new(state.bytes), operations: state.operations };
+        daemon.policy.on_signal(Instant::from_ps(now), &signal);
+    }
+
+    /// Lets through what the flow's credit covers.
+    fn drain(&mut self, at: u64, daemon: &mut Daemon, flow: u32) {
+        let state = &mut daemon.flows[flow as usize];
+        let mut stuck = 0;
+        while (!state.held || (state.credit_bytes > 0 && state.credit_operations > 0)) && stuck < state.waiting.len() {
+            let Some(pair) = state.waiting.pop_front() else { break };
+            let sent = self.let_through(at, state, daemon.chunk, pair);
+            if sent == 0 {
+                stuck += 1;
+            } else {
+                stuck = 0;
+                state.chunks += sent;
+            }
+            let queue_pair = &mut self.pairs[pair as usize];
+            if queue_pair.released < queue_pair.app_posted {
+                state.waiting.push_back(pair);
+            } else {
+                queue_pair.in_backlog = false;
+            }
+        }
+    }
+
+    /// Writes one chunk, or a run of whole small messages, of one queue pair; how many work requests.
+    fn let_through(&mut self, at: u64, state: &mut Flow, chunk: u64, pair: u32) -> u64 {
+        let splits = {
+            let queue_pair = &self.pairs[pair as usize];
+            queue_pair.transport != Transport::Ud
+                && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send)
+        };
+        let process = self.pairs[pair as usize].process as usize;
+        let list = u64::from(self.plans[self.processes[process].plan as usize].post_list).max(1);
+        let mut written = 0;
+        while self.pairs[pair as usize].released < self.pairs[pair as usize].app_posted
+            && self.pairs[pair as usize].room() > 0
+            && written < list
+            && (!state.held || (state.credit_bytes > 0 && state.credit_operations > 0))
+        {
+            let (left, _) = self.next_release(pair);
+            let take = if splits && state.held { left.min(chunk) } else { left };
+            self.write_chunk(pair, take);
+            state.credit_bytes -= take as i64;
+            state.credit_operations -= 1;
+            state.bytes -= take;
+            state.operations -= u64::from(take == left);
+            written += 1;
+            if take < left || left >= chunk {
+                break;
+            }
+        }
+        if written > 0 {
+            let process = &mut self.processes[process];
+            process.cpu_free = process.cpu_free.max(at) + self.device.post * written + self.device.ring;
+            let seen = process.cpu_free + self.device.mmio;
+            self.schedule(seen, Event::Doorbell { pair, count: written as u16 });
+        }
+        written
+    }
+
+    /// Send queue slots of the pair are free again: a flow with credit may go on.
+    pub(crate) fn room_again(&mut self, now: u64, pair: u32) {
+        let host = usize::from(self.pairs[pair as usize].host);
+        if !self.pairs[pair as usize].in_backlog {
+            return;
+        }
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        let flow = daemon.flow_of_pair[pair as usize];
+        if flow != NONE && daemon.flows[flow as usize].credit_bytes > 0 {
+            self.drain(now, &mut daemon, flow);
+            self.report_backlog(now, &mut daemon, flow);
+            self.act(now, host, &mut daemon);
+        }
+        self.enforcer.daemons[host] = Some(daemon);
+    }
+
+    /// A reference message completed.
+    pub(crate) fn reference_completed(&mut self, now: u64, host: usize, latency: Duration) {
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        daemon.policy.on_signal(self.queue.now(), &Signal::ReferenceLatency(latency));
+        self.act(now, host, &mut daemon);
+        self.enforcer.daemons[host] = Some(daemon);
+    }
+
+    /// Reports a completion to a policy that watches them.
+    pub(crate) fn completion_seen(&mut self, pair: u32, bytes: u64, latency: u64) {
+        let host = usize::from(self.pairs[pair as usize].host);
+        let now = self.queue.now();
+        let Some(daemon) = &mut self.enforcer.daemons[host] else { return };
+        let flow = daemon.flow_of_pair[pair as usize];
+        if flow != NONE {
+            let completion =
+                Completion { flow: FlowId(flow), bytes: Bytes::new(bytes), latency: Duration::from_ps(latency) };
+            daemon.policy.on_completion(now, &completion);
+        }
+    }
+
+    /// The policy's timer.
+    pub(crate) fn policy_timer(&mut self, now: u64, host: usize) {
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        if daemon.timer == now {
+            daemon.timer = u64::MAX;
+            daemon.policy.handle_timeout(Instant::from_ps(now));
+            self.act(now, host, &mut daemon);
+        }
+        self.enforcer.daemons[host] = Some(daemon);
+    }
+
+    /// A message from the other host's daemon.
+    pub(crate) fn told(&mut self, now: u64, host: usize) {
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        if let Some(state) = daemon.inbox.pop_front() {
+            daemon.policy.on_signal(Instant::from_ps(now), &Signal::Remote(state));
+            self.act(now, host, &mut daemon);
+        }
+        self.enforcer.daemons[host] = Some(daemon);
+    }
+
+    /// A queue mapping takes effect.
+    pub(crate) fn remap(&mut self, host: usize, now: u64) {
+        let Some(daemon) = &mut self.enforcer.daemons[host] else { return };
+        let queues = self.device.priority_queues as u8;
+        while let Some((_, flow, queue)) = daemon.remaps.pop_front_if(|remap| remap.0 <= now) {
+            for &pair in &daemon.flows[flow as usize].pairs {
+                self.pairs[pair as usize].queue = queue.min(queues - 1);
+            }
+        }
+    }
+
+    /// Performs what the policy wants, and sets its timer.
+    fn act(&mut self, now: u64, host: usize, daemon: &mut Daemon) {
+        while let Some(action) = daemon.policy.poll_action() {
+            match action {
+                Action::Grant { flow, bytes, operations } => {
+                    daemon.grants += 1;
+                    let state = &mut daemon.flows[flow.0 as usize];
+                    state.grants += 1;
+                    let (bytes, operations) = (bytes.get() as i64, operations as i64);
+                    // What a token did not use is kept, but never more than one token.
+                    state.credit_bytes = state.credit_bytes.min(bytes) + bytes;
+                    state.credit_operations = state.credit_operations.min(operations) + operations;
+                    self.drain(now, daemon, flow.0);
+                    self.report_backlog(now, daemon, flow.0);
+                }
+                Action::ChunkSize(bytes) => daemon.chunk = bytes.get().max(1),
+                Action::Release(flow) => {
+                    daemon.flows[flow.0 as usize].held = false;
+                    self.drain(now, daemon, flow.0);
+                    let state = &mut daemon.flows[flow.0 as usize];
+                    (state.credit_bytes, state.credit_operations) = (0, 0);
+                    self.report_backlog(now, daemon, flow.0);
+                }
+                Action::Hold(flow) => daemon.flows[flow.0 as usize].held = true,
+                Action::SendReference => self.send_reference(now, daemon.reference),
+                Action::Tell(state) => {
+                    if let Some(other) = &mut self.enforcer.daemons[1 - host] {
+                        other.inbox.push_back(state);
+                        let at = now + self.one_way() + TELL_DELAY;
+                        self.schedule(at, Event::Told { host: (1 - host) as u8 });
+                    }
+                }
+                Action::UseQueue { flow, queue } => {
+                    let at = now + self.device.reconfigure;
+                    daemon.remaps.push_back((at, flow.0, queue));
+                    self.schedule(at, Event::Remap { host: host as u8 });
+                }
+            }
+        }
+        if let Some(at) = daemon.policy.poll_timeout() {
+            let at = at.as_ps().max(now).max(self.queue.now().as_ps());
+            if at < daemon.timer && at <= self.end {
+                daemon.timer = at;
+                self.schedule(at, Event::Policy { host: host as u8 });
+            }
+        }
+    }
+
+    fn send_reference(&mut self, now: u64, pair: u32) {
+        let queue_pair = &self.pairs[pair as usize];
+        if queue_pair.app_posted - queue_pair.retired >= REFERENCES_MAX || queue_pair.room() == 0 {
+            return;
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        let process = &mut self.processes[queue_pair.process as usize];
+        let start = process.cpu_free.max(now);
+        process.cpu_free = start + self.device.post + self.device.ring;
+        let at = process.cpu_free;
+        let mask = queue_pair.post_times.len() - 1;
+        queue_pair.post_times[queue_pair.app_posted as usize & mask] = start;
+        queue_pair.app_posted += 1;
+        self.release(at, pair, 1);
+    }
+}

@@ -1,0 +1,142 @@
+//! What is measured: bytes, messages, latencies and time series per tenant.
+//!
+//! Nothing counts before the warm-up ends. Goodput counts payload as it arrives at its destination, so that a
+//! 1 GB message shows its rate long before it completes. The 99th percentile of a sample is exact over at most
+//! [`SAMPLES_PER_POINT`] latencies per point (later ones replace earlier ones in turn).
+
+use super::queue_pair::QueuePair;
+use isolane_core::stats::Histogram;
+
+/// Latencies kept per point of the time series.
+const SAMPLES_PER_POINT: usize = 2048;
+
+/// One tenant's sums.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantMeter {
+    pub(crate) delivered: u64,
+    pub(crate) sent: u64,
+    pub(crate) offered: u64,
+    pub(crate) messages: u64,
+    pub(crate) controls: u64,
+    pub(crate) errors: u64,
+    pub(crate) latencies: Option<Histogram>,
+    point_bytes: u64,
+    point: Vec<u64>,
+    point_next: usize,
+    pub(crate) goodput_series: Vec<u64>,
+    pub(crate) p99_series: Vec<Option<u64>>,
+}
+
+/// All tenants' sums.
+#[derive(Clone, Debug)]
+pub(crate) struct Meter {
+    pub(crate) tenants: Vec<TenantMeter>,
+    pub(crate) measuring: bool,
+}
+
+impl Meter {
+    /// A meter for tenants that do, or do not, have latencies worth keeping.
+    pub(crate) fn new(keeps_latency: &[bool]) -> Self {
+        let tenant = |&keeps: &bool| TenantMeter {
+            delivered: 0,
+            sent: 0,
+            offered: 0,
+            messages: 0,
+            controls: 0,
+            errors: 0,
+            latencies: keeps.then(Histogram::new),
+            point_bytes: 0,
+            point: Vec::with_capacity(if keeps { SAMPLES_PER_POINT } else { 0 }),
+            point_next: 0,
+            goodput_series: Vec::new(),
+            p99_series: Vec::new(),
+        };
+        Self { tenants: keeps_latency.iter().map(tenant).collect(), measuring: false }
+    }
+
+    /// Payload arrived.
+    #[inline]
+    pub(crate) fn delivered(&mut self, _now: u64, pair: &mut QueuePair, bytes: u64) {
+        if self.measuring && !pair.reference {
+            let tenant = &mut self.tenants[usize::from(pair.tenant)];
+            tenant.delivered += bytes;
+            tenant.point_bytes += bytes;
+            pair.bytes_delivered += bytes;
+        }
+    }
+
+    /// A message arrived in full.
+    #[inline]
+    pub(crate) fn message_delivered(&mut self, pair: &QueuePair) {
+        if self.measuring && !pair.reference {
+            self.tenants[usize::from(pair.tenant)].messages += 1;
+        }
+    }
+
+    /// A frame left.
+    #[inline]
+    pub(crate) fn sent(&mut self, tenant: usize, bytes: u64) {
+        if self.measuring
+            && let Some(tenant) = self.tenants.get_mut(tenant)
+        {
+            tenant.sent += bytes;
+        }
+    }
+
+    /// Payload was offered.
+    pub(crate) fn offered(&mut self, tenant: usize, bytes: u64) {
+        if self.measuring {
+            self.tenants[tenant].offered += bytes;
+        }
+    }
+
+    /// A message took this long, ps.
+    #[inline]
+    pub(crate) fn latency(&mut self, _now: u64, tenant: usize, latency: u64) {
+        if !self.measuring {
+            return;
+        }
+        let tenant = &mut self.tenants[tenant];
+        if let Some(histogram) = &mut tenant.latencies {
+            histogram.record(latency);
+            if tenant.point.len() < SAMPLES_PER_POINT {
+                tenant.point.push(latency);
+            } else {
+                tenant.point[tenant.point_next] = latency;
+                tenant.point_next = (tenant.point_next + 1) % SAMPLES_PER_POINT;
+            }
+        }
+    }
+
+    /// A control verb completed.
+    pub(crate) fn control(&mut self, tenant: usize) {
+        self.tenants[tenant].controls += u64::from(self.measuring);
+    }
+
+    /// A completion with an error, a NAK or a lost arrival.
+    pub(crate) fn error(&mut self, tenant: usize) {
+        if self.measuring
+            && let Some(tenant) = self.tenants.get_mut(tenant)
+        {
+            tenant.errors += 1;
+        }
+    }
+
+    /// Ends one point of the time series.
+    pub(crate) fn end_point(&mut self) {
+        for tenant in &mut self.tenants {
+            tenant.goodput_series.push(tenant.point_bytes);
+            tenant.point_bytes = 0;
+            if tenant.latencies.is_some() {
+                let count = tenant.point.len();
+                let p99 = (count > 0).then(|| {
+                    let rank = (count * 99).div_ceil(100) - 1;
+                    *tenant.point.select_nth_unstable(rank).1
+                });
+                tenant.p99_series.push(p99);
+                tenant.point.clear();
+                tenant.point_next = 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Two RDMA NICs, their hosts, and the cable or switch between them.
+//!
+//! The model has the eleven stages of a work request's life; each is a mechanism with parameters from the
+//! device profile, and interference between tenants emerges from what they share:
+//!
+//! 1. post and doorbell (`application`, `transmit`);
+//! 2. work request fetch over PCIe, with bounded prefetch (`transmit`);
+//! 3. schedule queue and engines, packet by packet or greedy turns (`transmit`);
+//! 4. processing units at requester and responder (`transmit`, `receive`);
+//! 5. caches for contexts, translations, protection and receives, with miss slots (`cache`);
+//! 6. payload DMA over a PCIe bus shared by everything (`transmit`, `receive`, `world`);
+//! 7. the wire, packet headers and acknowledgements (`wire`, `transmit`);
+//! 8. receive buffer, pauses, the switch behind them (`receive`);
+//! 9. errors: receiver-not-ready and silent drops (`receive`);
+//! 10. control verbs through the command queue (`control`);
+//! 11. congestion control, DCQCN per pair (`congestion`).
+//!
+//! `docs/internals/rnic.md` explains each mechanism with its sources and limits.
+
+mod application;
+mod build;
+pub mod cache;
+mod congestion;
+mod control;
+pub mod device;
+mod enforce;
+mod meter;
+mod policies;
+mod queue_pair;
+mod receive;
+mod results;
+mod transmit;
+pub mod wire;
+mod world;
+
+pub use policies::{POLICIES, SimError};
+
+use isolane_scenario::measure::RunResult;
+use isolane_scenario::model::Scenario;
+use isolane_scenario::profile::Profile;
+
+/// Runs one scenario on the device `profile` describes.
+///
+/// The same arguments give the same result on every machine.
+///
+/// # Errors
+/// When the scenario names a policy or a policy parameter that the simulator does not have.
+pub fn run(scenario: &Scenario, profile: &Profile) -> Result<RunResult, SimError> {
+    let mut world = world::World::build(scenario, profile)?;
+    world.run();
+    Ok(world.result(scenario, profile))
+}

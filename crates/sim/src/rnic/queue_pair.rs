@@ -1,0 +1,166 @@
+//! One direction of one connection: the requester's send queue and what the responder keeps of it.
+//!
+//! A queue pair here posts requests from `host` to `peer` (equal for loopback). Traffic in both directions is
+//! two of them. All positions are counts since the start, so that an outstanding amount is a difference; the
+//! rings hold what lies between `acknowledged` and `posted`.
+
+use isolane_scenario::model::{Transport, Verb};
+use std::collections::VecDeque;
+
+/// No queue pair.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// One work request in the send queue. A message that a policy splits is several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorkRequest {
+    /// Payload, bytes.
+    pub(crate) bytes: u64,
+    /// Message of the application it belongs to.
+    pub(crate) message: u64,
+    /// Scatter-gather elements.
+    pub(crate) elements: u16,
+    /// The last (or only) chunk of its message.
+    pub(crate) last: bool,
+    /// Asks for a completion.
+    pub(crate) signalled: bool,
+    /// Asks the responder for an acknowledgement.
+    pub(crate) wants_ack: bool,
+    /// Payload rides in the work request.
+    pub(crate) inline: bool,
+}
+
+/// State of one queue pair; see the module comment for its positions.
+#[derive(Clone, Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) process: u32,
+    pub(crate) tenant: u16,
+    pub(crate) host: u8,
+    pub(crate) peer: u8,
+    pub(crate) verb: Verb,
+    pub(crate) transport: Transport,
+    /// Hardware priority queue, 0 first.
+    pub(crate) queue: u8,
+    pub(crate) mtu: u32,
+    /// The queue pair that answers in a ping-pong.
+    pub(crate) twin: u32,
+
+    // The application.
+    /// Messages the application has handed over.
+    pub(crate) app_posted: u64,
+    /// Messages whose completion the application has seen.
+    pub(crate) retired: u64,
+    /// Messages that arrived while the queue was full (open loop).
+    pub(crate) app_waiting: u64,
+    /// When each outstanding message was handed over, ps; indexed by message.
+    pub(crate) post_times: Vec<u64>,
+
+    // The policy.
+    /// Messages wholly let through to the NIC.
+    pub(crate) released: u64,
+    /// Bytes of the next message already let through as chunks.
+    pub(crate) release_offset: u64,
+    /// Waits in its flow's backlog.
+    pub(crate) in_backlog: bool,
+
+    // The send queue.
+    pub(crate) ring: Vec<WorkRequest>,
+    /// Work requests written.
+    pub(crate) posted: u64,
+    /// Work requests whose doorbell the NIC has seen.
+    pub(crate) visible: u64,
+    /// Work requests fetched by the NIC.
+    pub(crate) fetched: u64,
+    /// Work requests wholly sent.
+    pub(crate) sent: u64,
+    /// Bytes of the next one already sent.
+    pub(crate) offset: u64,
+    /// Work requests acknowledged (RC) or sent (UC, UD), whose slots are free again.
+    pub(crate) acknowledged: u64,
+    pub(crate) fetching: bool,
+    /// Waits in, or is served from, the schedule queue.
+    pub(crate) scheduled: bool,
+    /// Waits for a cache miss.
+    pub(crate) parked: bool,
+    /// The caches have been asked for the request at hand.
+    pub(crate) resolved: bool,
+    /// Waits for the RNR timer.
+    pub(crate) backing_off: bool,
+    /// READs and atomics in flight.
+    pub(crate) reads_out: u32,
+    /// Bumped when the sender goes back; older packets are void.
+    pub(crate) epoch: u8,
+    /// Since when it waits in the schedule queue, ps.
+    pub(crate) queued_at: u64,
+
+    // The responder.
+    /// Work requests wholly received.
+    pub(crate) received: u64,
+    pub(crate) expected_epoch: u8,
+    /// Receives posted and unused.
+    pub(crate) receives: u64,
+    /// Receives used in total.
+    pub(crate) receives_used: u64,
+    /// Receives used since the last batch was posted back.
+    pub(crate) receives_owed: u32,
+    /// A message is being discarded for want of a receive.
+    pub(crate) dropping: bool,
+    /// When the metadata of the message at hand is there, ps.
+    pub(crate) receive_ready: u64,
+    /// READ responses wholly sent by the responder.
+    pub(crate) responded: u64,
+    pub(crate) response_offset: u64,
+    pub(crate) response_scheduled: bool,
+    pub(crate) response_queued_at: u64,
+    /// Work request positions of READs, in order, to answer.
+    pub(crate) reads_to_answer: VecDeque<u64>,
+
+    // Memory.
+    /// First region of the process at each end.
+    pub(crate) region_base: u64,
+    /// Number of the queue pair within its process.
+    pub(crate) ordinal: u32,
+    /// Page being translated at the sender (keys are page numbers).
+    pub(crate) local_page: u64,
+    /// Page being translated at the receiver.
+    pub(crate) remote_page: u64,
+
+    // Congestion control.
+    pub(crate) pacing: super::congestion::ReactionPoint,
+    /// Not before this time may the next packet leave, ps.
+    pub(crate) not_before: u64,
+    /// Last notification this pair's receiver sent, ps.
+    pub(crate) notified_at: u64,
+
+    // Measurement.
+    pub(crate) bytes_delivered: u64,
+    /// Belongs to the policy's reference flow.
+    pub(crate) reference: bool,
+}
+
+impl QueuePair {
+    /// The slot of work request `position`.
+    #[inline]
+    pub(crate) fn work_request(&self, position: u64) -> &WorkRequest {
+        &self.ring[position as usize & (self.ring.len() - 1)]
+    }
+
+    /// Free send queue slots.
+    #[inline]
+    pub(crate) fn room(&self) -> u64 {
+        self.ring.len() as u64 - (self.posted - self.acknowledged)
+    }
+
+    /// Writes one work request.
+    #[inline]
+    pub(crate) fn push(&mut self, request: WorkRequest) {
+        let mask = self.ring.len() - 1;
+        self.ring[self.posted as usize & mask] = request;
+        self.posted += 1;
+    }
+
+    /// When message `number` was handed over, ps.
+    #[inline]
+    pub(crate) fn post_time(&self, number: u64) -> u64 {
+        self.post_times[number as usize & (self.post_times.len() - 1)]
+    }
+}

@@ -1,0 +1,498 @@
+//! The sending side: doorbells, work request fetches, the schedule queue, engines, payload reads, the wire.
+//!
+//! Contexts that can send wait in a schedule queue (one per hardware priority). An engine takes the first and
+//! serves it for a turn of `quantum_packets`; engines share the link packet by packet. A turn is longer by what
+//! was prefetched while the pair waited, up to `window_bytes`: a NIC keeps a window of PCIe reads outstanding
+//! for waiting pairs, so with many pairs each turn has more ready to send. That one parameter makes sixteen bulk
+//! pairs block a small message far longer than two do (justitia 3.1.1, B.1).
+//!
+//! Payload reads run ahead of the wire by at most `pipeline_ns`, which hides the latency of PCIe and is also the
+//! queue a small message finds in front of it. A pair whose metadata misses the caches is set aside until the
+//! miss is served, and others go on; when every miss slot is taken the processing unit waits (husky 4.3.2).
+//!
+//! Each resource is a point in time at which it is free; using it moves that point. A context is a queue pair
+//! number times two, plus one for the responder that answers READs.
+
+use super::device::verb_index;
+use super::queue_pair::NONE;
+use super::world::{Event, Nic, Packet, PacketKind, World};
+use isolane_scenario::model::{Transport, Verb};
+
+/// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
+const READ_REQUEST_MAX: u64 = 512;
+/// Bytes of an atomic's extended header (IB specification: AtomicETH).
+const ATOMIC_HEADER: u64 = 28;
+/// Pages are what the translation cache holds.
+pub(crate) const PAGE: u64 = 4096;
+/// Translations fetched by one 64 B read.
+const TRANSLATIONS_PER_READ: u64 = 8;
+
+/// What serving a context once came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// A packet went out and there is more to send.
+    More,
+    /// A packet went out; nothing more is ready.
+    Last,
+    /// The context was set aside; no packet went out.
+    Aside,
+}
+
+impl World {
+    /// The NIC sees a doorbell for `count` work requests.
+    pub(crate) fn doorbell(&mut self, now: u64, pair: u32, count: u16) {
+        let bytes = self.device.doorbell + self.device.tlp;
+        let queue_pair = &mut self.pairs[pair as usize];
+        let host = usize::from(queue_pair.host);
+        let caught_up = queue_pair.fetched == queue_pair.visible;
+        queue_pair.visible += u64::from(count);
+        let rides_along = count == 1 && caught_up && queue_pair.work_request(queue_pair.visible - 1).inline;
+        if rides_along {
+            queue_pair.fetched = queue_pair.visible;
+        }
+        self.nics[host].count.doorbells += 1;
+        self.pcie_in(host, now, bytes);
+        if rides_along {
+            self.activate(now, pair, false);
+        } else {
+            self.fetch(now, pair);
+        }
+    }
+
+    /// Starts the next work request fetch of a pair when it is due.
+    fn fetch(&mut self, now: u64, pair: u32) {
+        let prefetch = u64::from(self.device.wqe_prefetch);
+        let queue_pair = &mut self.pairs[pair as usize];
+        let in_hand = queue_pair.fetched - queue_pair.sent;
+        if queue_pair.fetching || queue_pair.fetched == queue_pair.visible || in_hand * 2 > prefetch {
+            return;
+        }
+        let count = (queue_pair.visible - queue_pair.fetched).min(prefetch);
+        let elements = u64::from(queue_pair.work_request(queue_pair.fetched).elements);
+        let request = self.device.wqe_bytes(queue_pair.transport, elements);
+        queue_pair.fetching = true;
+        let host = usize::from(queue_pair.host);
+        let bytes = self.device.pcie_bytes(request * count);
+        self.nics[host].count.wqe_fetches += count;
+        let tlp = self.device.tlp;
+        self.pcie_out(host, now, tlp);
+        let done = self.pcie_in(host, now, bytes) + self.read_latency();
+        self.schedule(done, Event::Fetched { pair, count: count as u16 });
+    }
+
+    /// Work requests have arrived in the NIC.
+    pub(crate) fn fetched(&mut self, now: u64, pair: u32, count: u16) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.fetching = false;
+        queue_pair.fetched += u64::from(count);
+        self.activate(now, pair, false);
+        self.fetch(now, pair);
+    }
+
+    /// Metadata arrived for a context that was set aside.
+    pub(crate) fn resolved(&mut self, now: u64, pair: u32, response: bool) {
+        if !response {
+            self.pairs[pair as usize].parked = false;
+        }
+        self.activate(now, pair, response);
+    }
+
+    fn request_ready(&self, now: u64, pair: u32) -> bool {
+        let queue_pair = &self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
+        let starts_fetching = matches!(queue_pair.verb, Verb::Read | Verb::FetchAdd | Verb::CompareSwap);
+        queue_pair.sent < queue_pair.fetched
+            && !queue_pair.parked
+            && !queue_pair.backing_off
+            && queue_pair.not_before <= now
+            && (!starts_fetching || queue_pair.offset > 0 || queue_pair.reads_out < plan.max_read_atomic)
+    }
+
+    /// Puts a context into the schedule queue if it can send and is not there, and wakes the transmitter.
+    pub(crate) fn activate(&mut self, now: u64, pair: u32, response: bool) {
+        let host;
+        if response {
+            let queue_pair = &mut self.pairs[pair as usize];
+            if queue_pair.response_scheduled || queue_pair.reads_to_answer.is_empty() {
+                return;
+            }
+            queue_pair.response_scheduled = true;
+            queue_pair.response_queued_at = now;
+            host = usize::from(queue_pair.peer);
+        } else {
+            if self.pairs[pair as usize].scheduled || !self.request_ready(now, pair) {
+                return;
+            }
+            let queue_pair = &mut self.pairs[pair as usize];
+            queue_pair.scheduled = true;
+            queue_pair.queued_at = now;
+            host = usize::from(queue_pair.host);
+        }
+        let queue = usize::from(self.pairs[pair as usize].queue);
+        let nic = &mut self.nics[host];
+        nic.ready[queue].push_back(pair * 2 + u32::from(response));
+        if !nic.stepping && !nic.paused {
+            self.step_at(host, now);
+        }
+    }
+
+    /// Schedules the transmitter's next step, no earlier than its resources allow.
+    pub(crate) fn step_at(&mut self, host: usize, now: u64) {
+        let ahead = self.device.pipeline;
+        let nic = &mut self.nics[host];
+        nic.stepping = true;
+        let at = now
+            .max(nic.requester_free)
+            .max(nic.wire_free.saturating_sub(ahead))
+            .max(nic.pcie_in_free.saturating_sub(ahead));
+        self.schedule(at, Event::Transmit { host: host as u8 });
+    }
+
+    /// One step of the transmit pipeline: one packet of one context.
+    pub(crate) fn transmit(&mut self, now: u64, host: usize) {
+        self.nics[host].stepping = false;
+        if self.nics[host].paused {
+            return;
+        }
+        let Some(engine) = self.choose_engine(now, host) else { return };
+        let context = self.nics[host].engines[engine].context;
+        let pair = context / 2;
+        let is_response = context % 2 == 1;
+        let served = if is_response { self.send_response(now, host, pair) } else { self.send_request(now, host, pair) };
+        let slot = &mut self.nics[host].engines[engine];
+        slot.packets_left -= 1;
+        let queue_pair = &mut self.pairs[pair as usize];
+        match served {
+            Served::More if slot.packets_left > 0 => {}
+            Served::More => {
+                slot.context = NONE;
+                let queue = usize::from(queue_pair.queue);
+                if is_response {
+                    queue_pair.response_queued_at = now;
+                } else {
+                    queue_pair.queued_at = now;
+                }
+                self.nics[host].ready[queue].push_back(context);
+            }
+            Served::Last | Served::Aside => {
+                slot.context = NONE;
+                if is_response {
+                    queue_pair.response_scheduled = false;
+                } else {
+                    queue_pair.scheduled = false;
+                }
+            }
+        }
+        let nic = &self.nics[host];
+        let more = nic.engines.iter().any(|engine| engine.context != NONE) || nic.ready.iter().any(|queue| !queue.is_empty());
+        if more && !nic.stepping {
+            let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
+            let held_up = if loopback { nic.loop_free.saturating_sub(self.device.pipeline) } else { 0 };
+            self.step_at(host, now.max(held_up));
+        }
+    }
+
+    /// The next engine in turn that has, or can take, a context.
+    fn choose_engine(&mut self, now: u64, host: usize) -> Option<usize> {
+        let engines = self.nics[host].engines.len();
+        for step in 0..engines {
+            let index = (self.nics[host].next_engine + step) % engines;
+            if self.nics[host].engines[index].context == NONE {
+                let Some(context) = Self::take_ready(&mut self.nics[host]) else { continue };
+                let queue_pair = &self.pairs[context as usize / 2];
+                let queued_at = if context % 2 == 1 { queue_pair.response_queued_at } else { queue_pair.queued_at };
+                let window = self.device.window;
+                let prefetched =
+                    if window == 0 { 0 } else { window.min((now - queued_at) / self.device.pcie.of(1).max(1)) };
+                let turn = self.device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32;
+                self.nics[host].engines[index] = super::world::Engine { context, packets_left: turn };
+            }
+            self.nics[host].next_engine = (index + 1) % engines;
+            return Some(index);
+        }
+        None
+    }
+
+    fn take_ready(nic: &mut Nic) -> Option<u32> {
+        nic.ready.iter_mut().find_map(std::collections::VecDeque::pop_front)
+    }
+
+    /// Sends one packet of a requester, or sets it aside.
+    fn send_request(&mut self, now: u64, host: usize, pair: u32) -> Served {
+        let queue_pair = &self.pairs[pair as usize];
+        if queue_pair.backing_off {
+            return Served::Aside;
+        }
+        let request = *queue_pair.work_request(queue_pair.sent);
+        let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
+        let sends_payload = matches!(verb, Verb::Write | Verb::Send);
+        if first && !queue_pair.resolved && self.look_up_request(now, host, pair, sends_payload && !request.inline) {
+            return Served::Aside;
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        let cost = if first { self.device.request[verb_index(verb)] } else { self.device.packet };
+        let payload = if sends_payload { (request.bytes - queue_pair.offset).min(u64::from(queue_pair.mtu)) } else { 0 };
+        let last = !sends_payload || queue_pair.offset + payload >= request.bytes;
+        let header = match verb {
+            Verb::Write if first => self.device.extended_header,
+            Verb::Read => self.device.extended_header,
+            Verb::FetchAdd | Verb::CompareSwap => ATOMIC_HEADER,
+            _ => 0,
+        };
+        let kind = match verb {
+            Verb::Write | Verb::Send => PacketKind::Data,
+            Verb::Read => PacketKind::ReadRequest,
+            Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
+        };
+        let packet = Packet { payload: payload as u16, kind, epoch: queue_pair.epoch, first, last, marked: false };
+        let (start, offset) = (queue_pair.local_page * PAGE + queue_pair.offset, queue_pair.offset);
+        queue_pair.offset += payload;
+        if last {
+            queue_pair.sent += 1;
+            queue_pair.offset = 0;
+            queue_pair.resolved = false;
+            if !sends_payload {
+                queue_pair.reads_out += 1;
+            }
+        }
+        let at = self.requester_works(now, host, cost);
+        let extra_elements = if first { u64::from(request.elements) - 1 } else { 0 };
+        let ready = if payload > 0 && !request.inline {
+            if offset > 0 {
+                self.prefetch_translation(host, start, payload);
+            }
+            let place = self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize].memory;
+            self.read_payload(host, at, payload, extra_elements) + self.distance(place)
+        } else {
+            at
+        };
+        let departed = self.depart(host, pair, ready, payload + self.device.frame + header);
+        self.schedule(departed.1, Event::Packet { pair, packet });
+        self.after_request(now, pair, last.then_some(departed.0), request.wants_ack, payload)
+    }
+
+    /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
+    fn after_request(&mut self, now: u64, pair: u32, finished: Option<u64>, wants_ack: bool, payload: u64) -> Served {
+        if let Some(left_at) = finished {
+            let queue_pair = &self.pairs[pair as usize];
+            if queue_pair.transport != Transport::Rc && wants_ack {
+                let upto = queue_pair.sent as u32;
+                self.schedule(left_at, Event::Acknowledged { pair, upto });
+            }
+            self.fetch(now, pair);
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        if queue_pair.pacing.active() {
+            queue_pair.not_before = queue_pair.not_before.max(now) + queue_pair.pacing.gap(payload + self.device.frame);
+            let at = queue_pair.not_before;
+            self.schedule(at, Event::Unpaced { pair });
+            return Served::Last;
+        }
+        if self.request_ready(now, pair) { Served::More } else { Served::Last }
+    }
+
+    /// Asks the caches for what the next request needs; true when the pair has to wait and was set aside.
+    fn look_up_request(&mut self, now: u64, host: usize, pair: u32, needs_memory: bool) -> bool {
+        let process = self.pairs[pair as usize].process;
+        let mut done = self.look_up_context(now, host, u64::from(pair) * 2, true);
+        // The completion queue's context lives in the same cache; one queue per process.
+        done = done.max(self.look_up_context(now, host, CONTEXT_OF_QUEUE | u64::from(process), true));
+        if needs_memory {
+            let elements = self.pairs[pair as usize].work_request(self.pairs[pair as usize].sent).elements;
+            for _ in 0..elements {
+                done = done.max(self.look_up_memory(now, host, pair, false, true));
+            }
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.resolved = true;
+        queue_pair.parked = done > 0;
+        if done > 0 {
+            self.schedule(done, Event::Resolved { pair, response: false });
+        }
+        done > 0
+    }
+
+    /// Looks a context up; when it is there, ps, or zero for a hit.
+    pub(crate) fn look_up_context(&mut self, now: u64, host: usize, key: u64, requester: bool) -> u64 {
+        if self.nics[host].contexts.touch(key) {
+            return 0;
+        }
+        let nic = &mut self.nics[host];
+        let at = now.max(if requester { nic.requester_free } else { nic.responder_free });
+        let miss = nic.context_slots.take(at);
+        if requester {
+            nic.requester_free = nic.requester_free.max(miss.started);
+        } else {
+            nic.responder_free = nic.responder_free.max(miss.started);
+        }
+        self.pcie_in(host, at, CONTEXT_BYTES);
+        self.pcie_out(host, at, CONTEXT_BYTES);
+        miss.done
+    }
+
+    /// Looks the next buffer's region and translation up; when both are there, ps, or zero for hits.
+    pub(crate) fn look_up_memory(&mut self, now: u64, host: usize, pair: u32, remote: bool, requester: bool) -> u64 {
+        let (region, page) = self.next_address(pair, remote);
+        let nic = &mut self.nics[host];
+        let unit = if requester { &mut nic.requester_free } else { &mut nic.responder_free };
+        if nic.translation_blocked > now.max(*unit) {
+            nic.count.translation_stall += nic.translation_blocked - now.max(*unit);
+            *unit = nic.translation_blocked;
+        }
+        let at = now.max(*unit);
+        let known = nic.protections.touch(region);
+        let translated = nic.translations.touch(page);
+        if known && translated {
+            return 0;
+        }
+        let miss = nic.translation_slots.take(at);
+        *unit = (*unit).max(miss.started);
+        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp);
+        miss.done
+    }
+
+    /// Region and page of the next message at one end; keys of the two ends never meet.
+    fn next_address(&mut self, pair: u32, remote: bool) -> (u64, u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        let process = &self.processes[queue_pair.process as usize];
+        let (regions, pages) = (process.regions, process.pages_per_region);
+        let (region, offset) = if process.random_access {
+            (self.addresses.below(regions), self.addresses.below(pages))
+        } else {
+            (0, u64::from(queue_pair.ordinal) % pages)
+        };
+        let end = if remote { REMOTE_END } else { 0 };
+        let queue_pair = &mut self.pairs[pair as usize];
+        let region = queue_pair.region_base + region;
+        let page = region * PAGES_PER_REGION_MAX + offset + end;
+        if remote {
+            queue_pair.remote_page = page;
+        } else {
+            queue_pair.local_page = page;
+        }
+        (region + end, page)
+    }
+
+    /// Later pages of a message are translated ahead of use: they cost reads and cache entries, not time.
+    pub(crate) fn prefetch_translation(&mut self, host: usize, start: u64, payload: u64) {
+        let page = (start + payload - 1) / PAGE;
+        if start / PAGE == page && !start.is_multiple_of(PAGE) {
+            return;
+        }
+        let nic = &mut self.nics[host];
+        if !nic.translations.insert(page) {
+            nic.count.translation_prefetches += 1;
+            let at = nic.pcie_in_free;
+            self.pcie_in(host, at, TRANSLATION_READ / TRANSLATIONS_PER_READ);
+        }
+    }
+
+    /// The processing unit of the requester side spends `cost`; when it is done.
+    fn requester_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
+        let nic = &mut self.nics[host];
+        nic.requester_free = nic.requester_free.max(now) + cost;
+        nic.count.requester_busy += cost;
+        nic.requester_free
+    }
+
+    /// Reads payload over PCIe; when its last byte is there.
+    fn read_payload(&mut self, host: usize, at: u64, payload: u64, extra_elements: u64) -> u64 {
+        let tlp = self.device.tlp;
+        let bytes = self.device.pcie_bytes(payload) + extra_elements * tlp;
+        self.pcie_out(host, at, tlp * payload.div_ceil(READ_REQUEST_MAX));
+        self.pcie_in(host, at, bytes) + self.read_latency()
+    }
+
+    /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
+    fn depart(&mut self, host: usize, pair: u32, ready: u64, bytes: u64) -> (u64, u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        let tenant = usize::from(queue_pair.tenant);
+        self.meter.sent(tenant, bytes);
+        if queue_pair.host == queue_pair.peer {
+            // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
+            let nic = &mut self.nics[host];
+            let room = if nic.buffered > self.device.pause_at { nic.buffer.back().map_or(0, |entry| entry.0) } else { 0 };
+            nic.count.loop_bytes += bytes;
+            nic.loop_free = nic.loop_free.max(ready).max(room) + self.device.pcie.of(bytes);
+            (nic.loop_free, nic.loop_free + self.device.propagation)
+        } else {
+            let delay = self.one_way();
+            let nic = &mut self.nics[host];
+            nic.count.tx_bytes += bytes;
+            nic.count.tx_packets += 1;
+            nic.wire_free = nic.wire_free.max(ready) + self.device.link.of(bytes);
+            (nic.wire_free, nic.wire_free + delay)
+        }
+    }
+
+    /// Sends one packet of the READ response at hand.
+    fn send_response(&mut self, now: u64, host: usize, pair: u32) -> Served {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let position = *queue_pair.reads_to_answer.front().expect("a scheduled responder has a READ to answer");
+        let bytes = queue_pair.work_request(position).bytes;
+        let first = queue_pair.response_offset == 0;
+        let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
+        let start = queue_pair.remote_page * PAGE + queue_pair.response_offset;
+        queue_pair.response_offset += payload;
+        let last = queue_pair.response_offset >= bytes;
+        if last {
+            queue_pair.reads_to_answer.pop_front();
+            queue_pair.response_offset = 0;
+            queue_pair.responded += 1;
+        }
+        let more = !queue_pair.reads_to_answer.is_empty();
+        let packet = Packet {
+            payload: payload as u16,
+            kind: PacketKind::ReadResponse,
+            epoch: queue_pair.epoch,
+            first,
+            last,
+            marked: false,
+        };
+        let at = self.requester_works(now, host, self.device.packet);
+        if !first {
+            self.prefetch_translation(host, start, payload);
+        }
+        let ready = if payload > 0 {
+            let place = self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize].remote_memory;
+            self.read_payload(host, at, payload, 0) + self.distance(place)
+        } else {
+            at
+        };
+        let departed = self.depart(host, pair, ready, payload + self.device.frame);
+        self.schedule(departed.1, Event::Packet { pair, packet });
+        if more { Served::More } else { Served::Last }
+    }
+
+    /// The link partner stops the port or lets it go on.
+    pub(crate) fn pause(&mut self, now: u64, host: usize, stop: bool) {
+        let nic = &mut self.nics[host];
+        if stop {
+            if !nic.paused {
+                nic.paused = true;
+                nic.paused_since = now;
+                nic.count.pauses_received += 1;
+            }
+            return;
+        }
+        if nic.paused {
+            nic.paused = false;
+            nic.count.paused_ps += now - nic.paused_since;
+        }
+        let waiting = nic.ready.iter().any(|queue| !queue.is_empty()) || nic.engines.iter().any(|e| e.context != NONE);
+        if !nic.stepping && waiting {
+            self.step_at(host, now);
+        }
+    }
+}
+
+/// Key space of completion queue contexts.
+const CONTEXT_OF_QUEUE: u64 = 1 << 62;
+/// Bytes of one context read (256 B QPC in mlx5-class devices) and of the dirty one written back.
+const CONTEXT_BYTES: u64 = 256;
+/// Bytes of one translation read.
+const TRANSLATION_READ: u64 = 64;
+/// Key space of the receiver's regions and pages.
+const REMOTE_END: u64 = 1 << 61;
+/// Pages one region may have in the key space (2 GiB of 4 KiB pages).
+const PAGES_PER_REGION_MAX: u64 = 1 << 19;

@@ -1,0 +1,355 @@
+//! The state of one experiment, its events, and the loop that takes them in order.
+
+use super::cache::{Cache, MissSlots};
+use super::control::ControlLoop;
+use super::device::Device;
+use super::enforce::Enforcer;
+use super::meter::Meter;
+use super::queue_pair::QueuePair;
+use super::results::Baseline;
+use crate::engine::EventQueue;
+use isolane_core::rng::Stream;
+use isolane_core::units::Instant;
+use isolane_scenario::model::{Arrival, MemoryPlace, Topology};
+use std::collections::VecDeque;
+
+/// Everything that can happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// The transmit pipeline of a host takes its next packet.
+    Transmit { host: u8 },
+    /// The NIC sees a doorbell for so many work requests.
+    Doorbell { pair: u32, count: u16 },
+    /// Fetched work requests arrive.
+    Fetched { pair: u32, count: u16 },
+    /// Metadata a requester (or, for `response`, a responder) waited for is there.
+    Resolved { pair: u32, response: bool },
+    /// A packet has wholly arrived at its receiver.
+    Packet { pair: u32, packet: Packet },
+    /// An acknowledgement of all work requests below `upto` (modulo 2^32) arrives at the requester.
+    Acknowledged { pair: u32, upto: u32 },
+    /// A receiver-not-ready NAK for the work request at `position` (modulo 2^32) arrives.
+    NotReady { pair: u32, position: u32 },
+    /// The RNR timer ran out.
+    Retry { pair: u32 },
+    /// The application can see that all work requests below `upto` (modulo 2^32) are done.
+    Completed { pair: u32, upto: u32 },
+    /// A message is visible in the receiver's memory.
+    Delivered { pair: u32, message: u32 },
+    /// The receiver posts receives back.
+    Receives { pair: u32, count: u16 },
+    /// The application posts, or tries to.
+    Post { pair: u32 },
+    /// An open-loop arrival.
+    Arrive { pair: u32 },
+    /// The link partner asks the host's port to stop or go on.
+    Pause { host: u8, stop: bool },
+    /// The receive buffer may have drained enough.
+    Drained { host: u8 },
+    /// The receiving side's processing units take the next arrival.
+    Serve { host: u8 },
+    /// The switch port towards the host can send its next held packet.
+    SwitchDrain { host: u8 },
+    /// A congestion notification arrives at the requester.
+    Notified { pair: u32 },
+    /// DCQCN's increase timer.
+    Recover { pair: u32 },
+    /// A paced pair may send again.
+    Unpaced { pair: u32 },
+    /// A control verb is done.
+    Control { index: u32 },
+    /// A tenant starts or stops.
+    Tenant { tenant: u16, starts: bool },
+    /// A policy's timer.
+    Policy { host: u8 },
+    /// A message between daemons arrives.
+    Told { host: u8 },
+    /// A queue mapping takes effect.
+    Remap { host: u8 },
+    /// A point of the time series ends.
+    Sample,
+    /// Measuring starts.
+    Measure,
+}
+
+/// What travels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    pub(crate) payload: u16,
+    pub(crate) kind: PacketKind,
+    pub(crate) epoch: u8,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    pub(crate) marked: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacketKind {
+    /// WRITE or SEND payload.
+    Data,
+    /// A READ request.
+    ReadRequest,
+    /// An atomic request.
+    Atomic,
+    /// READ response payload.
+    ReadResponse,
+}
+
+/// What waits for the processing units of the receiving side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrived {
+    Packet(Packet),
+    /// An acknowledgement of all work requests below `upto`, modulo 2^32.
+    Ack {
+        upto: u32,
+    },
+}
+
+/// One message of a request vector.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PatternEntry {
+    pub(crate) bytes: u64,
+    pub(crate) elements: u16,
+}
+
+/// One process: a thread that posts and polls for its queue pairs.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    /// When its core is free, ps.
+    pub(crate) cpu_free: u64,
+    /// When a paced process may post again, ps.
+    pub(crate) pace_free: u64,
+    pub(crate) plan: u32,
+    /// Bytes of regions and how they are used.
+    pub(crate) regions: u64,
+    pub(crate) pages_per_region: u64,
+    pub(crate) random_access: bool,
+}
+
+/// What all processes of one workload share.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) pattern: Vec<PatternEntry>,
+    pub(crate) post_list: u32,
+    pub(crate) depth: u32,
+    pub(crate) completion_every: u32,
+    pub(crate) receive_batch: u32,
+    pub(crate) retry_after: u64,
+    pub(crate) max_read_atomic: u32,
+    pub(crate) inline_bytes: u64,
+    pub(crate) arrival: Arrival,
+    pub(crate) iterations: u64,
+    pub(crate) memory: MemoryPlace,
+    pub(crate) remote_memory: MemoryPlace,
+}
+
+/// A send engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engine {
+    /// The context it serves, or [`super::queue_pair::NONE`].
+    pub(crate) context: u32,
+    pub(crate) packets_left: u32,
+}
+
+/// One RDMA NIC.
+#[derive(Clone, Debug)]
+pub(crate) struct Nic {
+    /// Waiting contexts by priority, the highest first.
+    pub(crate) ready: Vec<VecDeque<u32>>,
+    pub(crate) engines: Vec<Engine>,
+    pub(crate) next_engine: usize,
+    pub(crate) stepping: bool,
+    pub(crate) paused: bool,
+    pub(crate) paused_since: u64,
+    pub(crate) requester_free: u64,
+    pub(crate) responder_free: u64,
+    pub(crate) wire_free: u64,
+    pub(crate) loop_free: u64,
+    pub(crate) ack_free: u64,
+    pub(crate) pcie_in_free: u64,
+    pub(crate) pcie_out_free: u64,
+    pub(crate) translation_blocked: u64,
+    pub(crate) contexts: Cache,
+    pub(crate) translations: Cache,
+    pub(crate) protections: Cache,
+    pub(crate) receive_wqes: Cache,
+    pub(crate) context_slots: MissSlots,
+    pub(crate) translation_slots: MissSlots,
+    pub(crate) receive_slots: MissSlots,
+    /// Arrivals that wait for a processing unit.
+    pub(crate) waiting: VecDeque<(u32, Arrived)>,
+    /// Arrived packets: when each leaves the buffer, and its bytes.
+    pub(crate) buffer: VecDeque<(u64, u32)>,
+    pub(crate) buffered: u64,
+    pub(crate) pausing: bool,
+    pub(crate) pausing_since: u64,
+    /// What the switch holds while the host pauses it.
+    pub(crate) held: VecDeque<(u32, Packet)>,
+    pub(crate) held_bytes: u64,
+    pub(crate) draining: bool,
+    pub(crate) switch_pauses: bool,
+    pub(crate) commands: Vec<u64>,
+    pub(crate) count: Counts,
+}
+
+/// Monotone counters of one NIC.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) tx_bytes: u64,
+    pub(crate) tx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) rx_packets: u64,
+    pub(crate) loop_bytes: u64,
+    pub(crate) tx_acks: u64,
+    pub(crate) pauses_sent: u64,
+    pub(crate) pauses_received: u64,
+    pub(crate) pausing_ps: u64,
+    pub(crate) paused_ps: u64,
+    pub(crate) pcie_in_bytes: u64,
+    pub(crate) pcie_out_bytes: u64,
+    pub(crate) requester_busy: u64,
+    pub(crate) responder_busy: u64,
+    pub(crate) rnr_stall: u64,
+    pub(crate) drop_stall: u64,
+    pub(crate) translation_stall: u64,
+    pub(crate) rnr_naks: u64,
+    pub(crate) drops: u64,
+    pub(crate) discards: u64,
+    pub(crate) out_of_sequence: u64,
+    pub(crate) doorbells: u64,
+    pub(crate) wqe_fetches: u64,
+    pub(crate) cqes: u64,
+    pub(crate) marks: u64,
+    pub(crate) notifications_sent: u64,
+    pub(crate) notifications_handled: u64,
+    pub(crate) icm: [u64; 2],
+    pub(crate) mtt: [u64; 2],
+    pub(crate) mpt: [u64; 2],
+    pub(crate) receive_wqe: [u64; 2],
+    pub(crate) context_waited: u64,
+    pub(crate) translation_waited: u64,
+    pub(crate) context_busy: u64,
+    pub(crate) translation_busy: u64,
+    pub(crate) registrations: u64,
+    pub(crate) deregistrations: u64,
+    pub(crate) translation_prefetches: u64,
+}
+
+/// The whole experiment.
+pub(crate) struct World {
+    pub(crate) queue: EventQueue<Event>,
+    pub(crate) device: Device,
+    pub(crate) topology: Topology,
+    pub(crate) nics: [Nic; 2],
+    pub(crate) pairs: Vec<QueuePair>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) loops: Vec<ControlLoop>,
+    /// Per tenant: running now.
+    pub(crate) running: Vec<bool>,
+    pub(crate) enforcer: Enforcer,
+    pub(crate) meter: Meter,
+    pub(crate) dma_jitter: Stream,
+    pub(crate) host_jitter: Stream,
+    pub(crate) addresses: Stream,
+    pub(crate) arrivals: Stream,
+    pub(crate) end: u64,
+    pub(crate) baseline: Baseline,
+    pub(crate) sample_interval: u64,
+    /// Per tenant: some of its work arrives whatever the NIC does.
+    pub(crate) open_loop: Vec<bool>,
+    pub(crate) mtu_default: u64,
+}
+
+impl World {
+    /// Takes events until the end of the run.
+    pub(crate) fn run(&mut self) {
+        while let Some((now, event)) = self.queue.pop() {
+            if now.as_ps() > self.end {
+                break;
+            }
+            self.handle(now.as_ps(), event);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
+        self.queue.schedule(Instant::from_ps(at), event);
+    }
+
+    fn handle(&mut self, now: u64, event: Event) {
+        match event {
+            Event::Transmit { host } => self.transmit(now, usize::from(host)),
+            Event::Doorbell { pair, count } => self.doorbell(now, pair, count),
+            Event::Fetched { pair, count } => self.fetched(now, pair, count),
+            Event::Resolved { pair, response } => self.resolved(now, pair, response),
+            Event::Packet { pair, packet } => self.arrived(now, pair, packet),
+            Event::Acknowledged { pair, upto } => self.acknowledged(now, pair, upto),
+            Event::NotReady { pair, position } => self.not_ready(now, pair, position),
+            Event::Retry { pair } => self.retry(now, pair),
+            Event::Completed { pair, upto } => self.completed(now, pair, upto),
+            Event::Delivered { pair, message } => self.delivered(now, pair, message),
+            Event::Receives { pair, count } => self.pairs[pair as usize].receives += u64::from(count),
+            Event::Post { pair } => self.refill(now, pair),
+            Event::Arrive { pair } => self.arrive(now, pair),
+            Event::Pause { host, stop } => self.pause(now, usize::from(host), stop),
+            Event::Drained { host } => self.drained(now, usize::from(host)),
+            Event::Serve { host } => self.serve(now, usize::from(host)),
+            Event::SwitchDrain { host } => self.switch_drain(now, usize::from(host)),
+            Event::Notified { pair } => self.notified(now, pair),
+            Event::Recover { pair } => self.recover(now, pair),
+            Event::Unpaced { pair } => self.activate(now, pair, false),
+            Event::Control { index } => self.control_done(now, index),
+            Event::Tenant { tenant, starts } => self.tenant_changes(now, tenant, starts),
+            Event::Policy { host } => self.policy_timer(now, usize::from(host)),
+            Event::Told { host } => self.told(now, usize::from(host)),
+            Event::Remap { host } => self.remap(usize::from(host), now),
+            Event::Sample => self.sample(now),
+            Event::Measure => self.start_measuring(),
+        }
+    }
+
+    /// One-way delay between two hosts' ports, ps.
+    #[inline]
+    pub(crate) fn one_way(&self) -> u64 {
+        match self.topology {
+            Topology::BackToBack => self.device.propagation,
+            Topology::Switch => self.device.propagation * 2 + self.device.switch,
+        }
+    }
+
+    /// More DMA latency for memory that is not next to the NIC, ps.
+    #[inline]
+    pub(crate) fn distance(&self, place: MemoryPlace) -> u64 {
+        match place {
+            MemoryPlace::Local => 0,
+            MemoryPlace::RemoteSocket => self.device.remote_socket,
+            MemoryPlace::Gpu => self.device.gpu,
+        }
+    }
+
+    /// Occupies the bus towards the NIC with `bytes` no earlier than `at`; the time it is free again, ps.
+    #[inline]
+    pub(crate) fn pcie_in(&mut self, host: usize, at: u64, bytes: u64) -> u64 {
+        let nic = &mut self.nics[host];
+        nic.count.pcie_in_bytes += bytes;
+        nic.pcie_in_free = nic.pcie_in_free.max(at) + self.device.pcie.of(bytes);
+        nic.pcie_in_free
+    }
+
+    /// The same for the bus towards the host.
+    #[inline]
+    pub(crate) fn pcie_out(&mut self, host: usize, at: u64, bytes: u64) -> u64 {
+        let nic = &mut self.nics[host];
+        nic.count.pcie_out_bytes += bytes;
+        nic.pcie_out_free = nic.pcie_out_free.max(at) + self.device.pcie.of(bytes);
+        nic.pcie_out_free
+    }
+
+    /// Latency of one DMA read, with its spread, ps.
+    #[inline]
+    pub(crate) fn read_latency(&mut self) -> u64 {
+        let spread = self.device.pcie_jitter;
+        self.device.pcie_read + if spread == 0 { 0 } else { self.dma_jitter.below(spread + 1) }
+    }
+}
