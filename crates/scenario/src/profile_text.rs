@@ -13,8 +13,14 @@ use toml::de::DeValue;
 
 /// The profiles compiled in: add one with one line.
 const EMBEDDED: &[(&str, &str)] = &[
-    ("profiles/cx3pro-56g-ib.toml", include_str!("../../../profiles/cx3pro-56g-ib.toml")),
-    ("profiles/cx5-100g-roce.toml", include_str!("../../../profiles/cx5-100g-roce.toml")),
+    (
+        "profiles/cx3pro-56g-ib.toml",
+        include_str!("../../../profiles/cx3pro-56g-ib.toml"),
+    ),
+    (
+        "profiles/cx5-100g-roce.toml",
+        include_str!("../../../profiles/cx5-100g-roce.toml"),
+    ),
 ];
 
 /// Every profile compiled in, in the order of the list.
