@@ -2,6 +2,13 @@
 
 use crate::AuditError;
 use crate::glob::matches;
+use crate::matrix::{Attacker, Victim, VictimKind};
+use crate::plan::{AttackerPlan, VictimPlan};
+use isolane_core::units::Duration;
+use isolane_scenario::catalogue::{Catalogue, CatalogueEntry, Category};
+use isolane_scenario::check::DeviceLimits;
+use isolane_scenario::model::Tenant;
+use isolane_scenario::profile::Profile;
 
 /// Victims of the quick selection: one per kind of need (bits, packets, messages, translations, latency).
 pub const QUICK_VICTIMS: [&str; 6] = [
@@ -29,6 +36,109 @@ pub const QUICK_ATTACKERS: [&str; 10] = [
 
 /// Names less alike than this are not offered as what was meant (Jaro-Winkler similarity, 0 to 1).
 const SIMILARITY_MIN: f64 = 0.7;
+
+/// What to take of the catalogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Globs of victims; all, or the quick ones, if absent.
+    pub victims: Option<String>,
+    /// Globs of attackers; all, or the quick ones, if absent.
+    pub attackers: Option<String>,
+    /// Take the quick selection where no globs are given.
+    pub quick: bool,
+}
+
+impl Selection {
+    /// The chosen victims and attackers of `catalogue` as tenants on the device of `profile`, in the catalogue's
+    /// order. What the device cannot run stays in the list with its reason.
+    pub fn of(
+        &self,
+        catalogue: &Catalogue,
+        profile: &Profile,
+    ) -> Result<(Vec<VictimPlan>, Vec<AttackerPlan>), AuditError> {
+        let limits = DeviceLimits::of(profile);
+        let globs = |given: &Option<String>, quick: &[&str]| match (given, self.quick) {
+            (Some(globs), _) => globs.clone(),
+            (None, true) => quick.join(","),
+            (None, false) => "*".to_owned(),
+        };
+        let victims: Vec<&CatalogueEntry> = catalogue.victims().collect();
+        let attackers: Vec<&CatalogueEntry> = catalogue.attackers().collect();
+        let chosen_victims = choose(
+            "victim",
+            &names(&victims),
+            &globs(&self.victims, &QUICK_VICTIMS),
+        )?;
+        let chosen_attackers = choose(
+            "attacker",
+            &names(&attackers),
+            &globs(&self.attackers, &QUICK_ATTACKERS),
+        )?;
+        let victims = chosen_victims.into_iter().map(|index| victims[index]);
+        let attackers = chosen_attackers.into_iter().map(|index| attackers[index]);
+        Ok((
+            victims.map(|entry| victim(entry, &limits)).collect(),
+            attackers.map(|entry| attacker(entry, &limits)).collect(),
+        ))
+    }
+}
+
+fn names<'a>(entries: &[&'a CatalogueEntry]) -> Vec<&'a str> {
+    entries.iter().map(|entry| entry.name.as_str()).collect()
+}
+
+fn victim(entry: &CatalogueEntry, limits: &DeviceLimits) -> VictimPlan {
+    let over_solo = entry.latency_bound.map(|bound| bound.over_solo);
+    let kind = match over_solo {
+        Some(_) => VictimKind::Latency,
+        None => VictimKind::Rate,
+    };
+    VictimPlan {
+        info: Victim {
+            name: entry.name.clone(),
+            kind,
+            category: category(entry.category).to_owned(),
+        },
+        tenant: tenant(entry, limits),
+        over_solo,
+    }
+}
+
+fn attacker(entry: &CatalogueEntry, limits: &DeviceLimits) -> AttackerPlan {
+    AttackerPlan {
+        info: Attacker {
+            name: entry.name.clone(),
+            category: category(entry.category).to_owned(),
+            resource: entry.resource.clone(),
+        },
+        tenant: tenant(entry, limits),
+    }
+}
+
+fn tenant(entry: &CatalogueEntry, limits: &DeviceLimits) -> Result<Tenant, String> {
+    let workloads = entry
+        .workloads(limits)
+        .map_err(|error| format!("{}: {error}", entry.name))?;
+    Ok(Tenant {
+        name: entry.name.clone(),
+        class: entry.class,
+        weight: 1,
+        start: Duration::ZERO,
+        stop: None,
+        workloads,
+    })
+}
+
+/// Husky's name of a group.
+fn category(category: Category) -> &'static str {
+    match category {
+        Category::Bandwidth => "BW",
+        Category::Pcie => "PCIe",
+        Category::ProcessingUnits => "PU",
+        Category::Cache => "Cache",
+        Category::Latency => "Latency",
+    }
+}
 
 /// Indices of the `names` that one of the comma-separated `globs` matches, in the names' order. Every glob must
 /// match something: a misspelt name never shrinks an audit silently. Names may be given with their role
@@ -76,6 +186,18 @@ mod tests {
             choose("victim", &NAMES, "*write,victim/small_*,large_bw").unwrap(),
             [0, 1, 2]
         );
+    }
+
+    #[test]
+    fn the_quick_selection_is_in_the_catalogue() {
+        let catalogue = Catalogue::embedded();
+        let has = |path: String| catalogue.find(&path).is_some();
+        for name in QUICK_VICTIMS {
+            assert!(has(format!("victim/{name}")), "{name}");
+        }
+        for name in QUICK_ATTACKERS {
+            assert!(has(format!("attacker/{name}")), "{name}");
+        }
     }
 
     #[test]

@@ -1,0 +1,223 @@
+//! The runner against a testbed made of formulas: order, workers, interruption and resumption never show.
+
+use isolane_audit::AuditError;
+use isolane_audit::journal::JOURNAL_NAME;
+use isolane_audit::matrix::{AuditResult, Verdict};
+use isolane_audit::plan::{DURATION, Plan, TOPOLOGY, WARMUP};
+use isolane_audit::predicate::Predicate;
+use isolane_audit::run::{RunOptions, run};
+use isolane_audit::select::Selection;
+use isolane_audit::table::Style;
+use isolane_audit::{junit, table};
+use isolane_scenario::catalogue::Catalogue;
+use isolane_scenario::library::Library;
+use isolane_scenario::model::PolicySpec;
+use isolane_scenario::profile::Profile;
+use isolane_testbed::fake::FakeTestbed;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const VICTIMS: &str = "large_bw_ib_write_bw,small_tput_ib_write_bw,lat_ib_write_16";
+const ATTACKERS: &str = "BW-1MB_ib_write_bw,PU-RNR_UC-RNR,PU-request_faa_forward";
+
+fn profile() -> Profile {
+    let library = Library::embedded();
+    library.profile("cx5-100g-roce").unwrap().clone()
+}
+
+fn plan(profile: Profile, victims: &str, attackers: &str) -> Plan {
+    let selection = Selection {
+        victims: Some(victims.to_owned()),
+        attackers: Some(attackers.to_owned()),
+        quick: false,
+    };
+    let (victims, attackers) = selection.of(&Catalogue::embedded(), &profile).unwrap();
+    let policy = |name: &str| PolicySpec {
+        name: name.to_owned(),
+        parameters: BTreeMap::new(),
+    };
+    Plan {
+        profile,
+        policies: vec![policy("none"), policy("justitia")],
+        victims,
+        attackers,
+        seeds: vec![1, 2, 3],
+        predicate: Predicate::Share {
+            alpha: 0.25,
+            tenants: 2,
+        },
+        warmup: WARMUP,
+        duration: DURATION,
+        topology: TOPOLOGY,
+        rerun: "isolane audit".to_owned(),
+    }
+}
+
+fn small() -> Plan {
+    plan(profile(), VICTIMS, ATTACKERS)
+}
+
+/// Runs with `jobs` workers, stopping once `limit` runs are done.
+fn audit(
+    plan: &Plan,
+    jobs: usize,
+    journal: Option<&Path>,
+    resume: bool,
+    limit: u64,
+) -> Result<AuditResult, AuditError> {
+    let cancel = AtomicBool::new(false);
+    let mut on_progress = |progress: isolane_audit::matrix::Progress| {
+        if progress.runs_done >= limit {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    };
+    let options = RunOptions {
+        jobs,
+        cancel: &cancel,
+        journal,
+        resume,
+        on_progress: &mut on_progress,
+    };
+    run(plan, &FakeTestbed::default(), options)
+}
+
+fn json(result: &AuditResult) -> String {
+    serde_json::to_string(result).unwrap()
+}
+
+#[test]
+fn the_number_of_workers_does_not_show() {
+    let one = json(&audit(&small(), 1, None, false, u64::MAX).unwrap());
+    for jobs in [2, 7] {
+        assert_eq!(one, json(&audit(&small(), jobs, None, false, u64::MAX).unwrap()));
+    }
+}
+
+#[test]
+fn a_resumed_audit_equals_an_uninterrupted_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join(JOURNAL_NAME);
+    let whole = audit(&small(), 2, None, false, u64::MAX).unwrap();
+    let partial = audit(&small(), 2, Some(&journal), false, 20).unwrap();
+    assert!(partial.progress.partial);
+    assert!(partial.progress.runs_done < whole.progress.runs_total);
+    let again = audit(&small(), 2, Some(&journal), true, 40).unwrap();
+    assert!(again.progress.runs_done > partial.progress.runs_done);
+    let resumed = audit(&small(), 2, Some(&journal), true, u64::MAX).unwrap();
+    assert_eq!(json(&whole), json(&resumed));
+}
+
+#[test]
+fn a_partial_result_holds_whole_cells_only() {
+    // 18 solo runs, then cells of two policies with three seeds each: 25 runs hold two cells and a bit.
+    let partial = audit(&small(), 1, None, false, 25).unwrap();
+    assert!(partial.progress.partial);
+    assert!(!partial.cells.is_empty());
+    assert!(partial.cells.iter().all(|cell| cell.runs.len() == 3));
+    assert_eq!(partial.policies.len(), 2);
+}
+
+#[test]
+fn a_journal_serves_a_larger_audit() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join(JOURNAL_NAME);
+    let narrow = plan(profile(), VICTIMS, "BW-1MB_ib_write_bw");
+    audit(&narrow, 2, Some(&journal), false, u64::MAX).unwrap();
+    let mut first = None;
+    let cancel = AtomicBool::new(false);
+    let options = RunOptions {
+        jobs: 2,
+        cancel: &cancel,
+        journal: Some(&journal),
+        resume: true,
+        on_progress: &mut |progress| {
+            first.get_or_insert(progress.runs_done);
+        },
+    };
+    let wide = run(&small(), &FakeTestbed::default(), options).unwrap();
+    assert_eq!(first, Some(narrow.runs().len() as u64));
+    let fresh = audit(&small(), 2, None, false, u64::MAX).unwrap();
+    assert_eq!(json(&wide), json(&fresh));
+}
+
+#[test]
+fn another_question_is_not_answered_from_the_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join(JOURNAL_NAME);
+    audit(&small(), 2, Some(&journal), false, u64::MAX).unwrap();
+    let mut longer = small();
+    longer.duration = DURATION * 2;
+    let partial = audit(&longer, 1, Some(&journal), true, 0).unwrap();
+    assert_eq!(partial.progress.runs_done, 0);
+}
+
+#[test]
+fn a_device_without_atomics_skips_them_with_the_reason() {
+    let mut device = profile();
+    device.atomics = false;
+    let result = audit(&plan(device, VICTIMS, ATTACKERS), 2, None, false, u64::MAX).unwrap();
+    let cell = result
+        .cell("none", "large_bw_ib_write_bw", "PU-request_faa_forward")
+        .unwrap();
+    assert_eq!(cell.verdict, Verdict::NotApplicable);
+    assert!(cell.why.contains("atomic"), "{}", cell.why);
+    assert_eq!(result.summaries[0].not_applicable, 3);
+    assert!(!result.progress.partial);
+}
+
+#[test]
+fn a_stalled_receiver_is_named_with_its_number() {
+    let result = audit(&small(), 2, None, false, u64::MAX).unwrap();
+    let cell = result.cell("none", "large_bw_ib_write_bw", "PU-RNR_UC-RNR");
+    let exhausted = cell.unwrap().exhausted.as_ref().unwrap();
+    assert_eq!(exhausted.counter, "rnr_stall_ratio");
+    assert!(cell.unwrap().why.contains("stalled 99 % of the time"));
+}
+
+#[test]
+fn the_matrix_in_text() {
+    let result = audit(&small(), 2, None, false, u64::MAX).unwrap();
+    let text = table::render(&result, Style::default());
+    let matrix: String = text.lines().take(6).map(|line| format!("{line}\n")).collect();
+    expect_test::expect![[r#"
+        policy none on cx5-100g-roce
+          victim                  BW  PU
+          large_bw_ib_write_bw    ✓   ✗✓
+          small_tput_ib_write_bw  ✗   ✗✗
+          lat_ib_write_16         ✓   ✗✓
+          5 of 9 pairs violate isolation (BW 1/3, PU 4/6)
+    "#]]
+    .assert_eq(&matrix);
+    let coloured = table::render(&result, Style { colour: true });
+    assert!(coloured.contains("\x1b[31;1m✗\x1b[0m"));
+}
+
+#[test]
+fn junit_counts_and_escapes() {
+    let mut result = audit(&small(), 2, None, false, u64::MAX).unwrap();
+    result.cells[0].why = "a < b & \"c\"".to_owned();
+    result.cells[0].verdict = Verdict::Violation;
+    let xml = junit::to_xml(&result);
+    assert_eq!(xml.matches("<testcase ").count(), result.cells.len());
+    assert!(xml.contains("a &lt; b &amp; &quot;c&quot;"), "{xml}");
+    let mut reader = quick_xml::Reader::from_str(&xml);
+    loop {
+        match reader.read_event().unwrap() {
+            quick_xml::events::Event::Eof => break,
+            event => drop(event),
+        }
+    }
+}
+
+#[test]
+fn a_result_survives_json_and_matches_its_schema() {
+    let result = audit(&small(), 2, None, false, u64::MAX).unwrap();
+    let back: AuditResult = serde_json::from_str(&json(&result)).unwrap();
+    assert_eq!(back, result);
+    let schema = schemars::schema_for!(AuditResult).to_value();
+    let value = serde_json::to_value(&result).unwrap();
+    for name in schema["required"].as_array().unwrap() {
+        assert!(value.get(name.as_str().unwrap()).is_some(), "{name}");
+    }
+}
