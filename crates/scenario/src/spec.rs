@@ -425,7 +425,7 @@ pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
             parameter(
                 "granularity",
                 (0.0, 2.0),
-                "a flow is 0 a queue pair, 1 an application, 2 a tenant (1)",
+                "a flow is 0 a queue pair, 1 an application, 2 a tenant (2)",
             ),
             parameter(
                 "classify",

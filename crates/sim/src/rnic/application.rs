@@ -206,15 +206,18 @@ impl World {
             return;
         }
         let every = u64::from(plan.completion_every);
+        let bytes = plan.pattern[(upto - 1) as usize % plan.pattern.len()].bytes;
+        let think = match plan.arrival {
+            Arrival::Closed { think } => think,
+            _ => Duration::ZERO,
+        };
+        let latency = at - queue_pair.post_time(upto - 1);
         let mut message = from + every - 1 - from % every;
         while message < upto {
             self.meter.latency(now, usize::from(queue_pair.tenant), at - queue_pair.post_time(message));
             message += every;
         }
-        let think = match plan.arrival {
-            Arrival::Closed { think } => think,
-            _ => Duration::ZERO,
-        };
+        self.completion_seen(pair, bytes, latency);
         let wait = if think.is_zero() { 0 } else { self.arrivals.exponential(think).as_ps() };
         self.schedule(at + wait, Event::Post { pair });
     }

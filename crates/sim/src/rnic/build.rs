@@ -164,7 +164,7 @@ impl World {
 
     fn add_daemons(&mut self, scenario: &Scenario, profile: &Profile) -> Result<(), SimError> {
         let policies = [policies::make(&scenario.policy, profile)?, policies::make(&scenario.policy, profile)?];
-        let granularity = policies::granularity(&scenario.policy)?;
+        let granularity = policies::granularity(&scenario.policy);
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
         for (host, policy) in policies.into_iter().enumerate() {
@@ -195,9 +195,9 @@ fn host_index(host: Host) -> u8 {
 
 fn nic(device: &Device) -> Nic {
     Nic {
-        ready: vec![VecDeque::with_capacity(64); device.priority_queues.max(1)],
-        engines: vec![Engine { context: NONE, packets_left: 0 }; device.engines.max(1)],
-        next_engine: 0,
+        ready: vec![VecDeque::with_capacity(64); device.priority_queues],
+        engines: vec![Engine { context: NONE, packets_left: 0 }; device.engines * device.priority_queues],
+        next_engine: vec![0; device.priority_queues],
         stepping: false,
         paused: false,
         paused_since: 0,

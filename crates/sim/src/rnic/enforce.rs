@@ -45,8 +45,9 @@ pub(crate) struct Daemon {
 struct Flow {
     tenant: u16,
     held: bool,
-    credit_bytes: i64,
-    credit_operations: i64,
+    /// Granted and not yet used; never more than what waits.
+    credit_bytes: u64,
+    credit_operations: u64,
     waiting: VecDeque<u32>,
     pairs: Vec<u32>,
     bytes: u64,
@@ -151,6 +152,7 @@ impl World {
             let flow = &mut daemon.flows[flow.0 as usize];
             flow.waiting.clear();
             flow.held = false;
+            (flow.bytes, flow.operations, flow.credit_bytes, flow.credit_operations) = (0, 0, 0, 0);
         }
         daemon.flow_of_pair[pair as usize] = NONE;
         self.pairs[pair as usize].in_backlog = false;
@@ -199,59 +201,68 @@ impl World {
         false
     }
 
+    /// Tells the policy what waits beyond what it has granted.
     fn report_backlog(&self, now: u64, daemon: &mut Daemon, flow: u32) {
         let state = &daemon.flows[flow as usize];
-        let signal =
-            Signal::Backlog { flow: FlowId(flow), bytes: Bytes::new(state.bytes), operations: state.operations };
+        let signal = Signal::Backlog {
+            flow: FlowId(flow),
+            bytes: Bytes::new(state.bytes - state.credit_bytes),
+            operations: state.operations - state.credit_operations,
+        };
         daemon.policy.on_signal(Instant::from_ps(now), &signal);
     }
 
-    /// Lets through what the flow's credit covers.
+    /// Lets through what the flow's credit covers, queue pair by queue pair in turn.
     fn drain(&mut self, at: u64, daemon: &mut Daemon, flow: u32) {
         let state = &mut daemon.flows[flow as usize];
         let mut stuck = 0;
-        while (!state.held || (state.credit_bytes > 0 && state.credit_operations > 0)) && stuck < state.waiting.len() {
+        while stuck < state.waiting.len() {
             let Some(pair) = state.waiting.pop_front() else { break };
-            let sent = self.let_through(at, state, daemon.chunk, pair);
-            if sent == 0 {
-                stuck += 1;
-            } else {
-                stuck = 0;
-                state.chunks += sent;
-            }
+            let (sent, starved) = self.let_through(at, state, daemon.chunk, pair);
+            state.chunks += sent;
             let queue_pair = &mut self.pairs[pair as usize];
-            if queue_pair.released < queue_pair.app_posted {
-                state.waiting.push_back(pair);
-            } else {
+            if queue_pair.released == queue_pair.app_posted {
                 queue_pair.in_backlog = false;
+            } else if starved {
+                // The message whose turn it is waits for the next grant.
+                state.waiting.push_front(pair);
+                break;
+            } else {
+                state.waiting.push_back(pair);
             }
+            stuck = if sent == 0 { stuck + 1 } else { 0 };
         }
     }
 
-    /// Writes one chunk, or a run of whole small messages, of one queue pair; how many work requests.
-    fn let_through(&mut self, at: u64, state: &mut Flow, chunk: u64, pair: u32) -> u64 {
-        let splits = {
-            let queue_pair = &self.pairs[pair as usize];
-            queue_pair.transport != Transport::Ud
-                && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send)
-        };
-        let process = self.pairs[pair as usize].process as usize;
+    /// Writes one chunk, or a run of whole messages, of one queue pair: how many work requests, and whether
+    /// credit ran out.
+    fn let_through(&mut self, at: u64, state: &mut Flow, chunk: u64, pair: u32) -> (u64, bool) {
+        let queue_pair = &self.pairs[pair as usize];
+        let splits = queue_pair.transport != Transport::Ud
+            && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
+        let process = queue_pair.process as usize;
         let list = u64::from(self.plans[self.processes[process].plan as usize].post_list).max(1);
-        let mut written = 0;
+        let (mut written, mut starved) = (0, false);
         while self.pairs[pair as usize].released < self.pairs[pair as usize].app_posted
             && self.pairs[pair as usize].room() > 0
             && written < list
-            && (!state.held || (state.credit_bytes > 0 && state.credit_operations > 0))
         {
             let (left, _) = self.next_release(pair);
             let take = if splits && state.held { left.min(chunk) } else { left };
+            let ends = u64::from(take == left);
+            if state.held && (state.credit_bytes < take || state.credit_operations < ends) {
+                starved = true;
+                break;
+            }
             self.write_chunk(pair, take);
-            state.credit_bytes -= take as i64;
-            state.credit_operations -= 1;
+            if state.held {
+                state.credit_bytes -= take;
+                state.credit_operations -= ends;
+            }
             state.bytes -= take;
-            state.operations -= u64::from(take == left);
+            state.operations -= ends;
             written += 1;
-            if take < left || left >= chunk {
+            if ends == 0 {
                 break;
             }
         }
@@ -261,7 +272,7 @@ impl World {
             let seen = process.cpu_free + self.device.mmio;
             self.schedule(seen, Event::Doorbell { pair, count: written as u16 });
         }
-        written
+        (written, starved)
     }
 
     /// Send queue slots of the pair are free again: a flow with credit may go on.
@@ -274,8 +285,6 @@ impl World {
         let flow = daemon.flow_of_pair[pair as usize];
         if flow != NONE && daemon.flows[flow as usize].credit_bytes > 0 {
             self.drain(now, &mut daemon, flow);
-            self.report_backlog(now, &mut daemon, flow);
-            self.act(now, host, &mut daemon);
         }
         self.enforcer.daemons[host] = Some(daemon);
     }
@@ -341,20 +350,16 @@ impl World {
                     daemon.grants += 1;
                     let state = &mut daemon.flows[flow.0 as usize];
                     state.grants += 1;
-                    let (bytes, operations) = (bytes.get() as i64, operations as i64);
-                    // What a token did not use is kept, but never more than one token.
-                    state.credit_bytes = state.credit_bytes.min(bytes) + bytes;
-                    state.credit_operations = state.credit_operations.min(operations) + operations;
+                    state.credit_bytes = (state.credit_bytes + bytes.get()).min(state.bytes);
+                    state.credit_operations = (state.credit_operations + operations).min(state.operations);
                     self.drain(now, daemon, flow.0);
-                    self.report_backlog(now, daemon, flow.0);
                 }
                 Action::ChunkSize(bytes) => daemon.chunk = bytes.get().max(1),
                 Action::Release(flow) => {
-                    daemon.flows[flow.0 as usize].held = false;
-                    self.drain(now, daemon, flow.0);
                     let state = &mut daemon.flows[flow.0 as usize];
+                    state.held = false;
                     (state.credit_bytes, state.credit_operations) = (0, 0);
-                    self.report_backlog(now, daemon, flow.0);
+                    self.drain(now, daemon, flow.0);
                 }
                 Action::Hold(flow) => daemon.flows[flow.0 as usize].held = true,
                 Action::SendReference => self.send_reference(now, daemon.reference),

@@ -1,7 +1,8 @@
 //! The sending side: doorbells, work request fetches, the schedule queue, engines, payload reads, the wire.
 //!
-//! Contexts that can send wait in a schedule queue (one per hardware priority). An engine takes the first and
-//! serves it for a turn of `quantum_packets`; engines share the link packet by packet. A turn is longer by what
+//! Contexts that can send wait in a schedule queue. An engine takes the first and serves it for a turn of
+//! `quantum_packets`; engines share the link packet by packet. Each hardware priority has a schedule queue and
+//! engines of its own, and a higher one goes first at every packet. A turn is longer by what
 //! was prefetched while the pair waited, up to `window_bytes`: a NIC keeps a window of PCIe reads outstanding
 //! for waiting pairs, so with many pairs each turn has more ready to send. That one parameter makes sixteen bulk
 //! pairs block a small message far longer than two do (justitia 3.1.1, B.1).
@@ -15,7 +16,7 @@
 
 use super::device::verb_index;
 use super::queue_pair::NONE;
-use super::world::{Event, Nic, Packet, PacketKind, World};
+use super::world::{Engine, Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Transport, Verb};
 
 /// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
@@ -192,29 +193,37 @@ impl World {
         }
     }
 
-    /// The next engine in turn that has, or can take, a context.
+    /// The next engine in turn that has, or can take, a context; a higher priority's engines come first, packet
+    /// by packet.
     fn choose_engine(&mut self, now: u64, host: usize) -> Option<usize> {
-        let engines = self.nics[host].engines.len();
-        for step in 0..engines {
-            let index = (self.nics[host].next_engine + step) % engines;
-            if self.nics[host].engines[index].context == NONE {
-                let Some(context) = Self::take_ready(&mut self.nics[host]) else { continue };
-                let queue_pair = &self.pairs[context as usize / 2];
-                let queued_at = if context % 2 == 1 { queue_pair.response_queued_at } else { queue_pair.queued_at };
-                let window = self.device.window;
-                let prefetched =
-                    if window == 0 { 0 } else { window.min((now - queued_at) / self.device.pcie.of(1).max(1)) };
-                let turn = self.device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32;
-                self.nics[host].engines[index] = super::world::Engine { context, packets_left: turn };
+        let engines = self.device.engines;
+        for queue in 0..self.nics[host].ready.len() {
+            for step in 0..engines {
+                let nic = &mut self.nics[host];
+                let turn = (nic.next_engine[queue] + step) % engines;
+                let index = queue * engines + turn;
+                if nic.engines[index].context == NONE {
+                    let Some(context) = nic.ready[queue].pop_front() else { continue };
+                    let packets_left = self.turn_of(now, context);
+                    self.nics[host].engines[index] = Engine { context, packets_left };
+                }
+                self.nics[host].next_engine[queue] = (turn + 1) % engines;
+                return Some(index);
             }
-            self.nics[host].next_engine = (index + 1) % engines;
-            return Some(index);
         }
         None
     }
 
-    fn take_ready(nic: &mut Nic) -> Option<u32> {
-        nic.ready.iter_mut().find_map(std::collections::VecDeque::pop_front)
+    /// Packets of a context's turn: the quantum and what was prefetched while it waited.
+    fn turn_of(&self, now: u64, context: u32) -> u32 {
+        let window = self.device.window;
+        if window == 0 {
+            return self.device.quantum_packets;
+        }
+        let queue_pair = &self.pairs[context as usize / 2];
+        let queued_at = if context % 2 == 1 { queue_pair.response_queued_at } else { queue_pair.queued_at };
+        let prefetched = window.min((now - queued_at) / self.device.pcie.of(1).max(1));
+        self.device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32
     }
 
     /// Sends one packet of a requester, or sets it aside.

@@ -156,8 +156,10 @@ pub(crate) struct Engine {
 pub(crate) struct Nic {
     /// Waiting contexts by priority, the highest first.
     pub(crate) ready: Vec<VecDeque<u32>>,
+    /// `Device::engines` for each priority, the highest first.
     pub(crate) engines: Vec<Engine>,
-    pub(crate) next_engine: usize,
+    /// Whose turn it is, per priority.
+    pub(crate) next_engine: Vec<usize>,
     pub(crate) stepping: bool,
     pub(crate) paused: bool,
     pub(crate) paused_since: u64,
@@ -214,7 +216,6 @@ pub(crate) struct Counts {
     pub(crate) translation_stall: u64,
     pub(crate) rnr_naks: u64,
     pub(crate) drops: u64,
-    pub(crate) discards: u64,
     pub(crate) out_of_sequence: u64,
     pub(crate) doorbells: u64,
     pub(crate) wqe_fetches: u64,
