@@ -375,7 +375,8 @@ const fn parameter(name: &'static str, range: (f64, f64), about: &'static str) -
     }
 }
 
-/// Every policy a scenario may name, with the parameters it takes.
+/// Every policy a scenario may name, with the parameters it takes. The simulator reads each of them: one that
+/// nothing reads must not be listed, for it would be accepted and do nothing.
 pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
     ("none", &[]),
     (
@@ -428,33 +429,24 @@ pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
                 "a flow is 0 a queue pair, 1 an application, 2 a tenant (2)",
             ),
             parameter(
+                "trust_declared",
+                (0.0, 1.0),
+                "0 checks that tenants that declare latency behave so (1)",
+            ),
+            parameter(
                 "classify",
                 (0.0, 1.0),
                 "0 leaves tenants that say nothing in the bandwidth class (1)",
             ),
         ],
     ),
-    (
-        "lite",
-        &[parameter(
-            "target_us",
-            (0.01, 1e6),
-            "latency target (the profile's)",
-        )],
-    ),
+    ("lite", &[]),
     (
         "hw-priority",
-        &[
-            parameter(
-                "queues",
-                (1.0, 16.0),
-                "hardware priority queues used (the profile's)",
-            ),
-            parameter(
-                "reconfigure_us",
-                (0.0, 1e7),
-                "time to change a queue (the profile's)",
-            ),
-        ],
+        &[parameter(
+            "reconfigure_us",
+            (0.0, 1e7),
+            "time to change a queue (the profile's)",
+        )],
     ),
 ];
