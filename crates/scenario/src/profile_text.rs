@@ -18,8 +18,36 @@ const EMBEDDED: &[(&str, &str)] = &[
         include_str!("../../../profiles/cx3pro-56g-ib.toml"),
     ),
     (
+        "profiles/cx4-100g-ib.toml",
+        include_str!("../../../profiles/cx4-100g-ib.toml"),
+    ),
+    (
+        "profiles/cx4-40g-roce.toml",
+        include_str!("../../../profiles/cx4-40g-roce.toml"),
+    ),
+    (
+        "profiles/cx4lx-10g-roce.toml",
+        include_str!("../../../profiles/cx4lx-10g-roce.toml"),
+    ),
+    (
         "profiles/cx5-100g-roce.toml",
         include_str!("../../../profiles/cx5-100g-roce.toml"),
+    ),
+    (
+        "profiles/cx6-200g-roce.toml",
+        include_str!("../../../profiles/cx6-200g-roce.toml"),
+    ),
+    (
+        "profiles/cx6dx-25g-roce.toml",
+        include_str!("../../../profiles/cx6dx-25g-roce.toml"),
+    ),
+    (
+        "profiles/p2100-100g-roce.toml",
+        include_str!("../../../profiles/p2100-100g-roce.toml"),
+    ),
+    (
+        "profiles/t62100-40g-iwarp.toml",
+        include_str!("../../../profiles/t62100-40g-iwarp.toml"),
     ),
 ];
 

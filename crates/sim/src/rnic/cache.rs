@@ -1,7 +1,9 @@
 //! On-NIC caches and the slots in which their misses wait.
 //!
-//! A cache is set-associative with eight ways and least-recently-used replacement within a set; keys are hashed
-//! to sets, so random access to W entries of a cache of C hits with probability close to C / W. A miss is a PCIe
+//! A cache is set-associative with eight ways and random replacement within a set; keys are hashed to sets, so
+//! access to W entries of a cache of C hits with probability near C / W, and a working set a little too large
+//! degrades a little: strict least-recently-used order would turn every access of a round robin into a miss. The
+//! victim's way comes from a counter-seeded generator of the cache itself, the same in every run. A miss is a PCIe
 //! read that occupies one of a few slots for its latency: with free slots misses hide behind the pipeline, when
 //! all are busy the next miss waits (rnic-model stage 5; husky 4.3.2).
 
@@ -16,6 +18,8 @@ pub struct Cache {
     sets: Vec<[u64; WAYS]>,
     /// Ways used per set: capacities below eight, or not a multiple of eight, stay exact on average.
     ways_of_last: usize,
+    /// State of the replacement choice.
+    choice: u64,
     /// Lookups that found their key.
     pub hits: u64,
     /// Lookups that did not.
@@ -31,12 +35,13 @@ impl Cache {
         Self {
             sets: vec![[VACANT; WAYS]; sets],
             ways_of_last: if remainder == 0 { WAYS } else { remainder },
+            choice: 0x2545_f491_4f6c_dd1d,
             hits: 0,
             misses: 0,
         }
     }
 
-    /// Looks `key` up and makes it the most recently used of its set; true for a hit.
+    /// Looks `key` up and brings it in; true for a hit.
     #[inline]
     pub fn touch(&mut self, key: u64) -> bool {
         let hit = self.insert(key);
@@ -56,14 +61,19 @@ impl Cache {
         let index = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;
         let ways = if index + 1 == self.sets.len() { self.ways_of_last } else { WAYS };
         let set = &mut self.sets[index][..ways];
-        if set[0] == key {
+        if set.contains(&key) {
             return true;
         }
-        let position = set.iter().position(|&held| held == key);
-        let last = position.unwrap_or(ways - 1);
-        set.copy_within(0..last, 1);
-        set[0] = key;
-        position.is_some()
+        let vacant = set.iter().position(|&held| held == VACANT);
+        let way = vacant.unwrap_or_else(|| {
+            // xorshift64
+            self.choice ^= self.choice << 13;
+            self.choice ^= self.choice >> 7;
+            self.choice ^= self.choice << 17;
+            ((u128::from(self.choice) * ways as u128) >> 64) as usize
+        });
+        set[way] = key;
+        false
     }
 
     /// Forgets every key.
