@@ -177,6 +177,7 @@ pub fn value(metric: JudgedMetric, metrics: &Metrics) -> Option<f64> {
 /// `value` of `metric` with its unit, for people.
 pub fn with_unit(metric: JudgedMetric, value: f64) -> String {
     match metric {
+        _ if value == 0.0 => "nothing".to_owned(),
         JudgedMetric::GoodputGbps => format!("{} Gb/s", digits(value)),
         JudgedMetric::MessageRatePerS => format!("{} M/s", digits(value / 1e6)),
         JudgedMetric::P99Us => format!("{} us", digits(value)),

@@ -1,4 +1,5 @@
 //! The runner against a testbed made of formulas: order, workers, interruption and resumption never show.
+#![allow(clippy::unwrap_used)]
 
 use isolane_audit::AuditError;
 use isolane_audit::journal::JOURNAL_NAME;
@@ -90,7 +91,10 @@ fn json(result: &AuditResult) -> String {
 fn the_number_of_workers_does_not_show() {
     let one = json(&audit(&small(), 1, None, false, u64::MAX).unwrap());
     for jobs in [2, 7] {
-        assert_eq!(one, json(&audit(&small(), jobs, None, false, u64::MAX).unwrap()));
+        assert_eq!(
+            one,
+            json(&audit(&small(), jobs, None, false, u64::MAX).unwrap())
+        );
     }
 }
 
@@ -179,7 +183,11 @@ fn a_stalled_receiver_is_named_with_its_number() {
 fn the_matrix_in_text() {
     let result = audit(&small(), 2, None, false, u64::MAX).unwrap();
     let text = table::render(&result, Style::default());
-    let matrix: String = text.lines().take(6).map(|line| format!("{line}\n")).collect();
+    let matrix: String = text
+        .lines()
+        .take(6)
+        .map(|line| format!("{line}\n"))
+        .collect();
     expect_test::expect![[r#"
         policy none on cx5-100g-roce
           victim                  BW  PU

@@ -1,1 +1,52 @@
-fn main() {}
+//! The `isolane` command: arguments in, text or JSON out, and an exit code that scripts can trust.
+//!
+//! Everything that decides lives in the crates below; a command here reads files, calls them and prints. Results
+//! go to stdout, everything else (progress, what was written, errors) to stderr.
+//!
+//! * [`commands`] - one file per command;
+//! * [`inputs`] - profiles, policies and durations as the command line names them;
+//! * [`output`] - printing and writing files;
+//! * [`status`] - exit codes.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod inputs;
+mod output;
+mod report;
+mod status;
+mod text;
+
+use clap::Parser;
+use commands::Command;
+use std::process::ExitCode;
+
+/// What `isolane --help` ends with.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the answer is no (violations found, with --fail-on-violation)
+  2    wrong usage or bad input; the message names the value and the remedy
+  3    the machine cannot (disk full, no permission, no threads), or a defect
+  130  interrupted; what was done so far is written
+
+Results go to stdout, progress and errors to stderr. Equal inputs and seeds print equal bytes.";
+
+/// Finds the workloads that break isolation on a shared RDMA NIC, shows who hurts whom and why, and what a policy changes
+#[derive(Debug, Parser)]
+#[command(name = "isolane", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command.run() {
+        Ok(status) => status.into(),
+        Err(error) if status::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let line = format!("{error:#}").replace('\n', " ");
+            output::note(&format!("isolane: {line}"));
+            ExitCode::from(status::exit_code(&error))
+        }
+    }
+}

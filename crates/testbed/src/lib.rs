@@ -8,9 +8,9 @@
 
 #[cfg(feature = "fake")]
 pub mod fake;
-//mod sim;
+mod sim;
 
-//pub use sim::SimTestbed;
+pub use sim::SimTestbed;
 
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::{Scenario, Traffic, Verb};
@@ -26,7 +26,7 @@ pub trait Testbed: Sync {
 }
 
 /// Why a testbed gave no result.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TestbedError {
     /// The scenario was written for another device.
     #[error(
@@ -50,6 +50,14 @@ pub enum TestbedError {
         profile: String,
         /// What is missing.
         reason: String,
+    },
+    /// The testbed does not know the scenario's policy or a parameter of it.
+    #[error("scenario {scenario}: {source}")]
+    Refused {
+        /// The scenario.
+        scenario: String,
+        /// Why.
+        source: isolane_sim::rnic::SimError,
     },
     /// The testbed broke: a defect of ours.
     #[error(

@@ -22,22 +22,20 @@ impl Testbed for SimTestbed {
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
         check(scenario, profile)?;
         // The simulator borrows both arguments immutably and keeps no state, so unwinding leaves nothing torn.
-        catch_unwind(AssertUnwindSafe(|| simulate(scenario, profile))).map_err(|panic| {
-            TestbedError::Broken {
-                testbed: self.name(),
-                scenario: scenario.name.clone(),
-                seed: scenario.seed,
-                policy: scenario.policy.name.clone(),
-                profile: profile.name.clone(),
-                reason: panic_message(panic.as_ref()),
-            }
+        let run = AssertUnwindSafe(|| isolane_sim::rnic::run(scenario, profile));
+        let result = catch_unwind(run).map_err(|panic| TestbedError::Broken {
+            testbed: self.name(),
+            scenario: scenario.name.clone(),
+            seed: scenario.seed,
+            policy: scenario.policy.name.clone(),
+            profile: profile.name.clone(),
+            reason: panic_message(panic.as_ref()),
+        })?;
+        result.map_err(|source| TestbedError::Refused {
+            scenario: scenario.name.clone(),
+            source,
         })
     }
-}
-
-/// The one place that knows the simulator's entry point.
-fn simulate(scenario: &Scenario, profile: &Profile) -> RunResult {
-    isolane_sim::rnic::run(scenario, profile)
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

@@ -1,0 +1,285 @@
+//! `isolane audit`: the matrix of victims and attackers.
+
+use crate::inputs::{self, DEFAULT_PROFILE, bad};
+use crate::output;
+use crate::report;
+use crate::status::{INTERRUPTED, Status};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use isolane_audit::journal::JOURNAL_NAME;
+use isolane_audit::matrix::{AuditResult, Progress};
+use isolane_audit::plan::{ALPHA, DURATION, Plan, SEEDS, TENANTS, TOPOLOGY, WARMUP};
+use isolane_audit::predicate::Predicate;
+use isolane_audit::run::{RunOptions, run as run_plan};
+use isolane_audit::select::Selection;
+use isolane_audit::{junit, table};
+use isolane_core::units::Duration;
+use isolane_scenario::library::Library;
+use isolane_testbed::SimTestbed;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Arguments of `isolane audit`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Device profile: a name, or the path of a TOML file
+    #[arg(long, default_value = DEFAULT_PROFILE)]
+    profile: String,
+    /// Policies to compare
+    #[arg(long, value_delimiter = ',', default_value = "none,justitia")]
+    policies: Vec<String>,
+    /// Victims by name; * and ? are wildcards, commas separate [default: all]
+    #[arg(long, value_name = "GLOB")]
+    victims: Option<String>,
+    /// Attackers by name; * and ? are wildcards, commas separate [default: all]
+    #[arg(long, value_name = "GLOB")]
+    attackers: Option<String>,
+    /// A few telling victims and attackers instead of all
+    #[arg(long)]
+    quick: bool,
+    /// Tolerated loss of what a victim is owed, 0 to 1
+    #[arg(long, default_value_t = ALPHA, value_parser = fraction)]
+    alpha: f64,
+    /// Rule for victims whose rate counts
+    #[arg(long, value_enum, default_value_t = Rule::Share)]
+    predicate: Rule,
+    /// Runs of each cell, each with another seed
+    #[arg(long, default_value_t = SEEDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: u32,
+    /// Measured time of each run
+    #[arg(long, default_value = "1ms", value_parser = inputs::duration)]
+    duration: Duration,
+    /// Time before measuring starts
+    #[arg(long, default_value = "150us", value_parser = inputs::duration)]
+    warmup: Duration,
+    /// Where audit.json, audit.xml, report.html and the journal go
+    #[arg(long, value_name = "DIR", default_value = "out/audit")]
+    out: PathBuf,
+    /// Go on with the audit that was interrupted in --out
+    #[arg(long)]
+    resume: bool,
+    /// Print the result as JSON instead of the matrix
+    #[arg(long)]
+    json: bool,
+    /// Also write JUnit XML to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Runs at once [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
+    /// Exit with 1 when a guarantee is violated
+    #[arg(long)]
+    fail_on_violation: bool,
+}
+
+/// `--predicate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rule {
+    /// At least (1 - alpha) x min(alone, one n-th of the NIC)
+    Share,
+    /// Bits and messages at least (1 - alpha) x alone
+    Ratio,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let plan = plan(arguments)?;
+    output::make_directory(&arguments.out)?;
+    let cancel = cancel_on_signal()?;
+    let bar = progress_bar();
+    let mut show = |progress: Progress| {
+        bar.set_length(progress.runs_total);
+        bar.set_position(progress.runs_done);
+    };
+    let journal = arguments.out.join(JOURNAL_NAME);
+    let result = run_plan(
+        &plan,
+        &SimTestbed,
+        RunOptions {
+            jobs: jobs(arguments),
+            cancel: &cancel,
+            journal: Some(&journal),
+            resume: arguments.resume,
+            on_progress: &mut show,
+        },
+    );
+    bar.finish_and_clear();
+    let result = result?;
+    let written = write(arguments, &result)?;
+    match arguments.json {
+        true => output::print(&output::compact_json(&result)?)?,
+        false => {
+            let style = table::Style {
+                colour: output::colour(),
+            };
+            output::print(&table::render(&result, style))?;
+        }
+    }
+    for path in written {
+        output::note(&format!("wrote {}", path.display()));
+    }
+    Ok(match () {
+        () if result.progress.partial => {
+            output::note(&format!(
+                "isolane: interrupted after {} of {} runs; go on with: {} --resume",
+                result.progress.runs_done, result.progress.runs_total, result.rerun
+            ));
+            Status::Interrupted
+        }
+        () if arguments.fail_on_violation && result.violations() > 0 => Status::No,
+        () => Status::Done,
+    })
+}
+
+fn plan(arguments: &Arguments) -> Result<Plan> {
+    let mut library: Library = inputs::library();
+    let profile = inputs::profile(&mut library, &arguments.profile)?;
+    let mut policies = Vec::new();
+    for name in &arguments.policies {
+        let policy = inputs::policy(name.trim())?;
+        if policies.contains(&policy) {
+            bail!(bad(format!("--policies names {name} twice")));
+        }
+        policies.push(policy);
+    }
+    let selection = Selection {
+        victims: arguments.victims.clone(),
+        attackers: arguments.attackers.clone(),
+        quick: arguments.quick,
+    };
+    let (victims, attackers) = selection.of(&library.catalogue, &profile)?;
+    let alpha = arguments.alpha;
+    let predicate = match arguments.predicate {
+        Rule::Share => Predicate::Share {
+            alpha,
+            tenants: TENANTS,
+        },
+        Rule::Ratio => Predicate::Ratio { alpha },
+    };
+    Ok(Plan {
+        profile,
+        policies,
+        victims,
+        attackers,
+        seeds: (1..=u64::from(arguments.seeds)).collect(),
+        predicate,
+        warmup: arguments.warmup,
+        duration: arguments.duration,
+        topology: TOPOLOGY,
+        rerun: rerun(arguments),
+    })
+}
+
+/// The command line that asks for the same audit, without what does not change its result.
+fn rerun(arguments: &Arguments) -> String {
+    let mut words = vec!["isolane audit".to_owned()];
+    let mut option = |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
+    option("profile", &arguments.profile);
+    option("policies", &arguments.policies.join(","));
+    if let Some(globs) = &arguments.victims {
+        option("victims", globs);
+    }
+    if let Some(globs) = &arguments.attackers {
+        option("attackers", globs);
+    }
+    if arguments.alpha != ALPHA {
+        option("alpha", &arguments.alpha.to_string());
+    }
+    if arguments.predicate == Rule::Ratio {
+        option("predicate", "ratio");
+    }
+    if arguments.seeds != SEEDS {
+        option("seeds", &arguments.seeds.to_string());
+    }
+    if arguments.duration != DURATION {
+        option("duration", &arguments.duration.to_string());
+    }
+    if arguments.warmup != WARMUP {
+        option("warmup", &arguments.warmup.to_string());
+    }
+    option("out", &arguments.out.to_string_lossy());
+    if arguments.quick {
+        words.push("--quick".to_owned());
+    }
+    words.join(" ")
+}
+
+/// `word` so that a POSIX shell reads it back as it is.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Writes every form of the result; returns the paths for people.
+fn write(arguments: &Arguments, result: &AuditResult) -> Result<Vec<PathBuf>> {
+    let json = arguments.out.join("audit.json");
+    output::write_file(&json, &output::compact_json(result)?)?;
+    let xml = junit::to_xml(result);
+    let mut written = vec![json, arguments.out.join("audit.xml")];
+    output::write_file(&written[1], &xml)?;
+    if let Some(path) = &arguments.junit {
+        output::write_file(path, &xml)?;
+        written.push(path.clone());
+    }
+    written.extend(report::write_audit(&arguments.out, result)?);
+    Ok(written)
+}
+
+fn jobs(arguments: &Arguments) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.jobs.map_or_else(cores, |jobs| jobs as usize)
+}
+
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set. A second signal ends the program at once.
+fn cancel_on_signal() -> Result<Arc<AtomicBool>> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&cancel);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })
+    .context("cannot catch Ctrl-C")?;
+    Ok(cancel)
+}
+
+/// A bar with the time left, on stderr when that is a terminal.
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")
+        .expect("the template is a constant that parses");
+    ProgressBar::new(0).with_style(style)
+}
+
+/// A number from 0 to 1.
+fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("must be a number from 0 to 1".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_of_the_help_are_the_crates_constants() {
+        assert_eq!(inputs::duration("1ms").unwrap(), DURATION);
+        assert_eq!(inputs::duration("150us").unwrap(), WARMUP);
+    }
+
+    #[test]
+    fn globs_are_quoted_for_the_shell() {
+        assert_eq!(quoted("none,justitia"), "none,justitia");
+        assert_eq!(quoted("small_*"), "'small_*'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

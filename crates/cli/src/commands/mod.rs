@@ -1,0 +1,48 @@
+//! The commands. To add one: a file with its arguments and `run`, a variant here with the line that help shows,
+//! and an arm below.
+
+mod audit;
+mod completions;
+mod man;
+mod profiles;
+mod schema;
+mod sim;
+mod workloads;
+
+use crate::status::Status;
+use anyhow::Result;
+use clap::Subcommand;
+
+/// One command and its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one scenario: goodput, latency, share and policy cost per tenant, and the NICs' counters
+    Sim(sim::Arguments),
+    /// Run every victim alone and under every attacker: verdict and exhausted resource per pair
+    Audit(audit::Arguments),
+    /// List the device profiles, or show one with the source of every number
+    Profiles(profiles::Arguments),
+    /// List the victims and attackers of the catalogue, or show one
+    Workloads(workloads::Arguments),
+    /// Print the JSON schema of what goes in or comes out
+    Schema(schema::Arguments),
+    /// Print the completion script of a shell
+    Completions(completions::Arguments),
+    /// Write the man pages into a directory
+    Man(man::Arguments),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Status> {
+        match self {
+            Self::Sim(arguments) => sim::run(&arguments),
+            Self::Audit(arguments) => audit::run(&arguments),
+            Self::Profiles(arguments) => profiles::run(&arguments),
+            Self::Workloads(arguments) => workloads::run(&arguments),
+            Self::Schema(arguments) => schema::run(&arguments),
+            Self::Completions(arguments) => completions::run(&arguments),
+            Self::Man(arguments) => man::run(&arguments),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `isolane profiles`: the devices, and every number with its source.
+
+use crate::inputs;
+use crate::output;
+use crate::status::Status;
+use crate::text::{Table, number};
+use anyhow::Result;
+use clap::Subcommand;
+use isolane_scenario::library::Library;
+use isolane_scenario::profile::{PARAMETERS, Profile, SourceKind};
+use serde::Serialize;
+
+/// Arguments of `isolane profiles`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// All profiles (the default)
+    List,
+    /// One profile: every number with its source
+    Show {
+        /// Name, or the path of a TOML file
+        name: String,
+    },
+}
+
+/// A line of the list, as JSON.
+#[derive(Serialize)]
+struct Summary<'a> {
+    name: &'a str,
+    title: &'a str,
+    papers: &'a [String],
+    link_gbps: f64,
+    atomics: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let mut library = inputs::library();
+    match &arguments.action {
+        None | Some(Action::List) if arguments.json => {
+            let profiles = library.profiles().iter();
+            output::print_json(&profiles.map(summary).collect::<Vec<_>>())?;
+        }
+        None | Some(Action::List) => output::print(&list(&library))?,
+        Some(Action::Show { name }) => {
+            let profile = inputs::profile(&mut library, name)?;
+            match arguments.json {
+                true => output::print_json(&profile)?,
+                false => output::print(&show(&profile))?,
+            }
+        }
+    }
+    Ok(Status::Done)
+}
+
+fn summary(profile: &Profile) -> Summary<'_> {
+    Summary {
+        name: &profile.name,
+        title: &profile.title,
+        papers: &profile.papers,
+        link_gbps: profile.value("link", "rate_gbps"),
+        atomics: profile.atomics,
+    }
+}
+
+fn list(library: &Library) -> String {
+    let mut table = Table::new("lllr", &["profile", "device", "measured by", "Gb/s"]);
+    for profile in library.profiles() {
+        table.row(vec![
+            profile.name.clone(),
+            profile.title.clone(),
+            profile.papers.join(", "),
+            number(profile.value("link", "rate_gbps")),
+        ]);
+    }
+    table.render()
+}
+
+fn show(profile: &Profile) -> String {
+    let mut text = format!(
+        "{}: {}\nmeasured by: {}\natomics: {}\n\n",
+        profile.name,
+        profile.title,
+        profile.papers.join(", "),
+        if profile.atomics { "yes" } else { "no" },
+    );
+    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
+    for parameter in PARAMETERS {
+        let section = profile.section(parameter.section);
+        let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
+            continue;
+        };
+        table.row(vec![
+            format!("{}.{}", parameter.section, parameter.name),
+            number(sourced.value),
+            kind(sourced.kind).to_owned(),
+            sourced.source.clone(),
+        ]);
+    }
+    text.push_str(&table.render());
+    if !profile.token_dictionary.is_empty() {
+        let mut tokens = Table::new("rr", &["up to Gb/s", "token bytes"]);
+        for token in &profile.token_dictionary {
+            tokens.row(vec![number(token.rate_gbps), token.token_bytes.to_string()]);
+        }
+        text.push_str("\ntoken dictionary (justitia 5.2)\n");
+        text.push_str(&tokens.render());
+    }
+    text
+}
+
+fn kind(kind: SourceKind) -> &'static str {
+    match kind {
+        SourceKind::Published => "published",
+        SourceKind::Standard => "standard",
+        SourceKind::Derived => "derived",
+        SourceKind::Calibrated => "calibrated",
+    }
+}

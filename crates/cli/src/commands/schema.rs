@@ -1,0 +1,37 @@
+//! `isolane schema`.
+
+use crate::output;
+use crate::status::Status;
+use anyhow::Result;
+use clap::ValueEnum;
+use isolane_audit::matrix::AuditResult;
+use isolane_scenario::schema;
+
+/// Arguments of `isolane schema`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Which document
+    #[arg(value_enum)]
+    document: Document,
+}
+
+/// A document with a schema.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Document {
+    /// A scenario file (TOML of this shape)
+    Scenario,
+    /// What `isolane sim --json` prints
+    Result,
+    /// What `isolane audit --json` prints
+    Audit,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let value = match arguments.document {
+        Document::Scenario => schema::scenario(),
+        Document::Result => schema::result(),
+        Document::Audit => schemars::schema_for!(AuditResult).to_value(),
+    };
+    output::print_json(&value)?;
+    Ok(Status::Done)
+}

@@ -1,0 +1,95 @@
+//! `isolane workloads`: the catalogue of victims and attackers.
+
+use crate::inputs::{bad, suggestion};
+use crate::output;
+use crate::status::Status;
+use crate::text::Table;
+use anyhow::Result;
+use clap::Subcommand;
+use isolane_scenario::catalogue::{Catalogue, CatalogueEntry};
+use serde::Serialize;
+
+/// Arguments of `isolane workloads`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// All names (the default)
+    List,
+    /// One workload with its command lines
+    Show {
+        /// `victim/NAME` or `attacker/NAME`; the role may be left out
+        name: String,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let catalogue = Catalogue::embedded();
+    match &arguments.action {
+        None | Some(Action::List) if arguments.json => output::print_json(&catalogue.entries)?,
+        None | Some(Action::List) => output::print(&list(&catalogue))?,
+        Some(Action::Show { name }) => {
+            let entry = find(&catalogue, name)?;
+            match arguments.json {
+                true => output::print_json(entry)?,
+                false => output::print(&show(entry))?,
+            }
+        }
+    }
+    Ok(Status::Done)
+}
+
+fn list(catalogue: &Catalogue) -> String {
+    let mut table = Table::new("lll", &["workload", "category", "resource"]);
+    for entry in &catalogue.entries {
+        let category = word(&entry.category);
+        table.row(vec![entry.path(), category, entry.resource.clone()]);
+    }
+    table.render()
+}
+
+fn find<'a>(catalogue: &'a Catalogue, name: &str) -> Result<&'a CatalogueEntry> {
+    let mut entries = catalogue.entries.iter();
+    let found = entries.find(|entry| entry.path() == name || entry.name == name);
+    found.ok_or_else(|| {
+        let names = catalogue.entries.iter().map(|entry| entry.name.as_str());
+        let short = name.rsplit('/').next().unwrap_or(name);
+        bad(format!(
+            "workload {name}: unknown{}",
+            suggestion(short, names)
+        ))
+    })
+}
+
+fn show(entry: &CatalogueEntry) -> String {
+    let mut text = format!("{}\n", entry.path());
+    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:10} {value}\n"));
+    line("category", word(&entry.category));
+    line("resource", entry.resource.clone());
+    line("class", word(&entry.class));
+    line("direction", word(&entry.direction));
+    line("processes", entry.processes.to_string());
+    if let Some(bound) = entry.latency_bound {
+        line(
+            "bound",
+            format!("p99 at most {} x p99 alone", bound.over_solo),
+        );
+    }
+    for command in &entry.commands {
+        line("command", command.clone());
+    }
+    text
+}
+
+/// The name of a unit variant as data files write it.
+fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or("-").to_owned()
+}

@@ -1,0 +1,79 @@
+//! Exit codes, so that scripts can tell a wrong question from a full disk.
+
+use isolane_audit::AuditError;
+use isolane_scenario::error::{CommandError, InputError};
+use isolane_testbed::TestbedError;
+use std::io;
+use std::process::ExitCode;
+
+/// How a command ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Done.
+    Done,
+    /// Done, and the answer is no.
+    No,
+    /// Stopped by the user; what was done is written.
+    Interrupted,
+}
+
+/// Wrong usage that no parser below knows of.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BadInput(pub(crate) String);
+
+const BAD_INPUT: u8 = 2;
+const MACHINE: u8 = 3;
+/// 128 plus SIGINT, as shells report it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Done => Self::SUCCESS,
+            Status::No => Self::from(1),
+            Status::Interrupted => Self::from(INTERRUPTED),
+        }
+    }
+}
+
+/// The exit code of `error`, by what it was at its root.
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    let bad = error.chain().any(|cause| {
+        cause.is::<BadInput>()
+            || cause.is::<InputError>()
+            || cause.is::<CommandError>()
+            || cause.downcast_ref().is_some_and(is_bad_audit)
+            || cause.downcast_ref().is_some_and(is_bad_scenario)
+    });
+    match bad {
+        true => BAD_INPUT,
+        false => MACHINE,
+    }
+}
+
+fn is_bad_audit(error: &AuditError) -> bool {
+    match error {
+        AuditError::Empty
+        | AuditError::NoMatch { .. }
+        | AuditError::JournalVersion { .. }
+        | AuditError::JournalDamaged { .. } => true,
+        AuditError::Testbed(error) => is_bad_scenario(error),
+        AuditError::Read { .. }
+        | AuditError::Write { .. }
+        | AuditError::Workers { .. }
+        | AuditError::NoTenant { .. } => false,
+    }
+}
+
+fn is_bad_scenario(error: &TestbedError) -> bool {
+    !matches!(error, TestbedError::Broken { .. })
+}
+
+/// True when the reader of our output has gone (`isolane ... | head`), which is no failure.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>();
+        io.is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
