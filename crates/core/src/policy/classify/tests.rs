@@ -214,3 +214,19 @@ fn contradicting_thresholds_are_refused() {
         "option deep_min is 4; give more than shallow_max, 4"
     );
 }
+
+#[test]
+fn one_large_message_among_many_small_ones_changes_nothing() {
+    let options = options(false);
+    let (mut flow, mut now) = (flow(Some(Latency)), Instant::ZERO);
+    PING.run(&mut flow, &options, &mut now, Duration::from_ms(5));
+    // It stays in the sliding interval for four panes, and five would have to agree.
+    let options = ClassifierOptions {
+        panes_to_hold: 5,
+        ..options
+    };
+    flow.on_sent(&options, now, Bytes::new(16 << 20));
+    flow.on_completion();
+    PING.run(&mut flow, &options, &mut now, Duration::from_ms(5));
+    assert_eq!((flow.class(), flow.changes()), (Latency, 0));
+}

@@ -316,6 +316,7 @@ fn reads_run_at_the_rate_their_source_grants() {
                 break;
             }
             messages += from_a.len() + from_b.len();
+            assert!(messages < 20, "the hosts never stop talking");
             from_a
                 .into_iter()
                 .for_each(|state| b.signal(Signal::Remote(state)));
@@ -474,6 +475,38 @@ fn a_silent_flow_that_behaves_is_released_and_a_mislabelled_one_is_held() {
         Release(FlowId(0))
         ChunkSize(Bytes(5000))"#]]
     .assert_eq(&host.log.join("\n"));
+}
+
+#[test]
+fn safe_util_waits_for_a_reference_message_that_is_stuck() {
+    let mut host = Host::new(options());
+    host.latency = Duration::from_us(3);
+    host.greedy(spec(FlowClass::Bandwidth, 1));
+    host.join(spec(FlowClass::Latency, 1));
+    host.run(Duration::from_us(100));
+    host.latency = Duration::from_us(1);
+    host.run(Duration::from_us(20 * 100));
+    let before = host.policy.safe_util();
+    // From here on no reference message returns.
+    for _ in 0..10 {
+        let due = host.policy.timers[REFERENCE];
+        host.policy.has_new_sample = false;
+        host.policy.handle_timeout(due);
+        while host.policy.poll_action().is_some() {}
+    }
+    assert_eq!(host.policy.safe_util(), before);
+}
+
+#[test]
+fn safe_util_keeps_its_value_while_nothing_hungry_is_active() {
+    let mut host = Host::new(options());
+    host.latency = Duration::from_us(3);
+    let bulk = host.greedy(spec(FlowClass::Bandwidth, 1));
+    host.join(spec(FlowClass::Latency, 1));
+    host.run(Duration::from_us(100));
+    host.signal(Signal::Left(bulk));
+    host.run(Duration::from_ms(1));
+    assert_eq!(host.policy.safe_util(), BitRate::from_gbps(24));
 }
 
 #[test]

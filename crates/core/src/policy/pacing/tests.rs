@@ -122,6 +122,22 @@ fn an_idle_flow_is_forgotten_and_its_token_goes_to_another() {
     assert_eq!(actions.len(), 2);
 }
 
+#[test]
+fn a_grant_is_a_sign_of_life() {
+    let mut pacer = pacer(1_000_000, &[1]);
+    let mut actions = VecDeque::new();
+    let idle_after = Duration::from_us(200);
+    pacer.want(Instant::ZERO, FlowId(0), Bytes::new(1), 1, &mut actions);
+    let due = pacer.next_token().unwrap();
+    pacer.advance(due, &mut actions);
+    // 200 us after the post, and 33 us after the grant.
+    assert_eq!(pacer.pop_idle(Instant::ZERO + idle_after, idle_after), None);
+    assert_eq!(
+        pacer.pop_idle(due + idle_after, idle_after),
+        Some(FlowId(0))
+    );
+}
+
 /// The slow, obvious model: bytes arrive in whole tokens at exact times, and each token goes to the flow with
 /// the least tokens per weight, found by looking at all of them.
 fn slow_model(weights: &[u32], duration: Duration) -> Vec<u64> {
