@@ -1,9 +1,10 @@
-//! Patterns over names: `*` stands for any text, everything else for itself.
+//! Patterns over names: `*` stands for any text, `?` for one character, everything else for itself.
 
 /// True when `pattern` matches the whole of `name`.
 ///
 /// Iterative with one backtrack point, so that no pattern costs more than pattern times name.
 pub fn matches(pattern: &str, name: &str) -> bool {
+    // Bytes suffice: names are ASCII, as scenario files and claim ids demand.
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at_pattern, mut at_name) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -13,7 +14,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
                 star = Some((at_pattern, at_name));
                 at_pattern += 1;
             }
-            Some(byte) if *byte == name[at_name] => {
+            Some(byte) if *byte == b'?' || *byte == name[at_name] => {
                 at_pattern += 1;
                 at_name += 1;
             }
@@ -44,6 +45,8 @@ mod tests {
             ("a*b*c", "aXbYbZc", true),
             ("a*b*c", "aXcYb", false),
             ("plain", "plain", true),
+            ("bulk-?", "bulk-2", true),
+            ("bulk-?", "bulk-12", false),
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }

@@ -14,7 +14,7 @@
 //! * [`verdict`] - tolerances;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
-//! * [`world`] - what the caller provides;
+//! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
 //! * [`embedded`] - the repository's claims inside the binary.
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ pub mod embedded;
 mod error;
 pub mod expression;
 pub mod glob;
+pub mod laboratory;
 pub mod plan;
 pub mod report;
 pub mod verdict;
@@ -68,7 +69,7 @@ pub fn embedded_scenarios() -> plan::ScenarioFiles<'static> {
         .collect()
 }
 
-/// The members of `claims` whose id, or `system/id`, matches one of `patterns` (`*` is any text); all of them
+/// The members of `claims` whose id, or `system/id`, matches one of `patterns` (`*` is any text, `?` one character); all of them
 /// without patterns. A pattern that matches nothing is an error.
 pub fn select<'a>(claims: &'a [Claim], patterns: &[String]) -> Result<Vec<&'a Claim>, ClaimError> {
     let matches = |pattern: &str, claim: &Claim| {

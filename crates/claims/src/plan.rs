@@ -131,6 +131,10 @@ pub fn run_text(run: &ClaimRun, seed: u64, files: &ScenarioFiles<'_>) -> Result<
     let name = run.scenario.as_deref().unwrap_or("inline");
     let mut table: toml::Table =
         toml::from_str(text).map_err(|error| format!("{name}: {}", error.message()))?;
+    let stem = name.trim_end_matches(".toml");
+    table
+        .entry("name")
+        .or_insert_with(|| toml::Value::String(stem.to_owned()));
     keep_only(&mut table, &run.only).map_err(|error| format!("run {:?}: {error}", run.label))?;
     copy_tenants(&mut table, &run.copies)
         .map_err(|error| format!("run {:?}: {error}", run.label))?;

@@ -117,3 +117,20 @@ fn a_selection_matches_ids_and_systems() {
     let error = crate::select(&claims, &["nothing-like-this".to_owned()]).unwrap_err();
     assert!(error.to_string().starts_with("no claim matches"), "{error}");
 }
+
+/// Scenarios with every change a claim makes still read, on the profile they end up with.
+#[test]
+fn every_run_is_a_valid_scenario() {
+    let library = isolane_scenario::library::Library::embedded();
+    let scenarios = crate::embedded_scenarios();
+    let mut problems = String::new();
+    for claim in crate::embedded_claims().unwrap() {
+        for run in &claim.runs {
+            let text = run_text(run, 1, &scenarios).unwrap();
+            if let Err(error) = isolane_scenario::parse(&text, &claim.file, &library) {
+                let _ = writeln!(problems, "run {:?}: {error}", run.label);
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+}

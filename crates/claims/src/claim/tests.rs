@@ -2,6 +2,7 @@
 
 use super::*;
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 
 const HEAD: &str = "id = \"x\"\nsystem = \"justitia\"\npaper = \"Justitia 3.1\"\nstatement = \"One thing.\"\nkind = \"prediction\"\n";
 
@@ -110,4 +111,12 @@ fn a_claim_lies_where_its_id_says() {
         r#"claims/palos/x.toml:1: id "x" of system "justitia" belongs into claims/justitia/x.toml"#
     ]]
     .assert_eq(&error.to_string());
+}
+
+proptest! {
+    /// Whatever a file holds, reading it ends in a claim or in an error.
+    #[test]
+    fn no_text_makes_reading_panic(rest in "(unit|metric|published|tolerance|\\[\\[run\\]\\]|label|[=\"{} .0-9a-z\n-]){0,60}") {
+        let _ = Claim::parse(&format!("{HEAD}{rest}"), "claims/justitia/x.toml");
+    }
 }

@@ -39,6 +39,7 @@ fn a_run_changes_what_it_names_and_nothing_else() {
     );
     expect![[r#"
         duration = "2ms"
+        name = "s"
         profile = "cx3pro-56g-ib"
         seed = 5
 

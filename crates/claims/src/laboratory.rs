@@ -1,0 +1,84 @@
+//! The world of claims on a testbed: the library's profiles, and whatever runs scenarios.
+
+use crate::expression::RequestBytes;
+use crate::world::World;
+use isolane_scenario::library::Library;
+use isolane_scenario::measure::RunResult;
+use isolane_scenario::model::Scenario;
+use isolane_scenario::profile::{PARAMETERS, Profile};
+use isolane_sim::rnic::wire;
+use isolane_testbed::Testbed;
+
+/// Profiles and workloads from a library, runs on a testbed.
+pub struct Laboratory<'a> {
+    /// What scenarios may name.
+    pub library: &'a Library,
+    /// Where they run.
+    pub testbed: &'a dyn Testbed,
+}
+
+impl Laboratory<'_> {
+    fn profile(&self, name: &str) -> Result<&Profile, String> {
+        self.library.profile(name).ok_or_else(|| {
+            format!(
+                "there is no profile {name:?}{}",
+                crate::error::nearest(name, self.library.profile_names())
+            )
+        })
+    }
+}
+
+impl World for Laboratory<'_> {
+    fn scenario(&self, text: &str, file: &str) -> Result<Scenario, String> {
+        isolane_scenario::parse(text, file, self.library).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, scenario: &Scenario) -> Result<RunResult, String> {
+        let profile = self.profile(&scenario.profile)?;
+        self.testbed
+            .run(scenario, profile)
+            .map_err(|error| error.to_string())
+    }
+
+    fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String> {
+        let profile = self.profile(profile)?;
+        let map = profile.section(section).ok_or_else(|| {
+            let sections = PARAMETERS.iter().map(|parameter| parameter.section);
+            format!(
+                "profiles have no section {section:?}{}",
+                crate::error::nearest(section, sections)
+            )
+        })?;
+        let sourced = map.get(name).ok_or_else(|| {
+            format!(
+                "profile {:?} has no {section}.{name}{}",
+                profile.name,
+                crate::error::nearest(name, map.keys().map(String::as_str))
+            )
+        })?;
+        Ok(sourced.value)
+    }
+
+    fn network_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
+        let profile = self.profile(&request.profile)?;
+        Ok(wire::network_bytes(
+            profile,
+            request.verb,
+            request.payload,
+            request.mtu,
+        ))
+    }
+
+    fn pcie_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
+        let profile = self.profile(&request.profile)?;
+        Ok(wire::pcie_bytes(
+            profile,
+            request.transport,
+            request.payload,
+            request.post_list,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! Arithmetic claims need no run: they must hold on the embedded profiles at all times.
+
+use super::*;
+use crate::claim::ClaimKind;
+use isolane_testbed::SimTestbed;
+
+#[test]
+fn arithmetic_without_runs_holds() {
+    let library = Library::embedded();
+    let laboratory = Laboratory {
+        library: &library,
+        testbed: &SimTestbed,
+    };
+    let claims = crate::embedded_claims().unwrap();
+    let arithmetic: Vec<_> = claims
+        .iter()
+        .filter(|claim| claim.kind == ClaimKind::Arithmetic && claim.runs.is_empty())
+        .collect();
+    assert!(arithmetic.len() >= 10);
+    let files = crate::embedded_scenarios();
+    let reports = crate::plan::check(&arithmetic, &files, &laboratory, &|_, _| {});
+    let missed: Vec<_> = reports
+        .iter()
+        .filter(|report| report.within != Some(true))
+        .cloned()
+        .collect();
+    assert!(missed.is_empty(), "{}", crate::report::table(&missed));
+}
+
+#[test]
+fn unknown_profiles_and_parameters_are_named() {
+    let library = Library::embedded();
+    let laboratory = Laboratory {
+        library: &library,
+        testbed: &SimTestbed,
+    };
+    let error = |profile, section, name| laboratory.parameter(profile, section, name).unwrap_err();
+    assert!(error("cx5-100g-rice", "link", "rate_gbps").contains("cx5-100g-roce"));
+    assert!(error("cx5-100g-roce", "lnk", "rate_gbps").contains("did you mean \"link\"?"));
+    assert!(error("cx5-100g-roce", "link", "rate_gbs").contains("did you mean \"rate_gbps\"?"));
+}
