@@ -196,6 +196,12 @@ impl World {
         let at = process.cpu_free.max(now + jitter) + self.device.poll * entries.max(1);
         process.cpu_free = at;
         queue_pair.retired = upto;
+        let enforced = !queue_pair.reference && self.enforcer.daemons[usize::from(queue_pair.host)].is_some();
+        if enforced {
+            self.completions_seen(pair, from..upto, at);
+        }
+        let queue_pair = &self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         if queue_pair.reference {
             let latency = at - queue_pair.post_time(upto - 1);
             let host = usize::from(queue_pair.host);
@@ -206,18 +212,15 @@ impl World {
             return;
         }
         let every = u64::from(plan.completion_every);
-        let bytes = plan.pattern[(upto - 1) as usize % plan.pattern.len()].bytes;
         let think = match plan.arrival {
             Arrival::Closed { think } => think,
             _ => Duration::ZERO,
         };
-        let latency = at - queue_pair.post_time(upto - 1);
         let mut message = from + every - 1 - from % every;
         while message < upto {
             self.meter.latency(now, usize::from(queue_pair.tenant), at - queue_pair.post_time(message));
             message += every;
         }
-        self.completion_seen(pair, bytes, latency);
         let wait = if think.is_zero() { 0 } else { self.arrivals.exponential(think).as_ps() };
         self.schedule(at + wait, Event::Post { pair });
     }

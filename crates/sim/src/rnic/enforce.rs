@@ -13,6 +13,7 @@ use isolane_core::policy::{Action, Completion, Direction, FlowClass, FlowId, Flo
 use isolane_core::units::{Bytes, Duration, Instant};
 use isolane_scenario::model::{Class, Transport, Verb};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Wake-up, SEND and RECV of two daemons, ps (a few microseconds of software).
 const TELL_DELAY: u64 = 5_000_000;
@@ -297,16 +298,25 @@ impl World {
         self.enforcer.daemons[host] = Some(daemon);
     }
 
-    /// Reports a completion to a policy that watches them.
-    pub(crate) fn completion_seen(&mut self, pair: u32, bytes: u64, latency: u64) {
-        let host = usize::from(self.pairs[pair as usize].host);
-        let now = self.queue.now();
-        let Some(daemon) = &mut self.enforcer.daemons[host] else { return };
+    /// Reports the completions of `messages`, seen at `at`, to the policy.
+    pub(crate) fn completions_seen(&mut self, pair: u32, messages: Range<u64>, at: u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        let Some(daemon) = &mut self.enforcer.daemons[usize::from(queue_pair.host)] else { return };
         let flow = daemon.flow_of_pair[pair as usize];
-        if flow != NONE {
-            let completion =
-                Completion { flow: FlowId(flow), bytes: Bytes::new(bytes), latency: Duration::from_ps(latency) };
-            daemon.policy.on_completion(now, &completion);
+        if flow == NONE {
+            return;
+        }
+        let now = self.queue.now();
+        let pattern = &self.plans[self.processes[queue_pair.process as usize].plan as usize].pattern;
+        for message in messages {
+            daemon.policy.on_completion(
+                now,
+                &Completion {
+                    flow: FlowId(flow),
+                    bytes: Bytes::new(pattern[message as usize % pattern.len()].bytes),
+                    latency: Duration::from_ps(at - queue_pair.post_time(message)),
+                },
+            );
         }
     }
 
