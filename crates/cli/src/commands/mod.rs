@@ -2,6 +2,7 @@
 //! and an arm below.
 
 mod audit;
+mod claims;
 mod completions;
 mod man;
 mod profiles;
@@ -20,6 +21,8 @@ pub(crate) enum Command {
     Sim(sim::Arguments),
     /// Run every victim alone and under every attacker: verdict and exhausted resource per pair
     Audit(audit::Arguments),
+    /// Measure the papers' quantitative claims: published value, ours, within tolerance or not
+    Claims(claims::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
     /// List the victims and attackers of the catalogue, or show one
@@ -38,6 +41,7 @@ impl Command {
         match self {
             Self::Sim(arguments) => sim::run(&arguments),
             Self::Audit(arguments) => audit::run(&arguments),
+            Self::Claims(arguments) => claims::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),
             Self::Schema(arguments) => schema::run(&arguments),

@@ -1,0 +1,102 @@
+//! `isolane claims`: the papers' numbers and ours.
+
+use crate::inputs;
+use crate::output;
+use crate::status::{BadInput, Status};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use isolane_claims::laboratory::Laboratory;
+use isolane_claims::report::{self, ClaimReport, Tally};
+use isolane_claims::{claim::Claim, plan};
+use isolane_testbed::SimTestbed;
+use std::path::Path;
+
+/// Arguments of `isolane claims`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only claims whose id, or system/id, matches (`*` is any text); may be repeated
+    #[arg(long, value_name = "GLOB", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the claims without running them
+    #[arg(long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write Markdown to FILE, or print it when no file is named
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = STDOUT)]
+    markdown: Option<String>,
+    /// Exit with 1 when a claim misses
+    #[arg(long)]
+    fail_on_miss: bool,
+}
+
+/// The file name that means stdout.
+const STDOUT: &str = "-";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let to_stdout = arguments.markdown.as_deref() == Some(STDOUT);
+    if arguments.json && to_stdout {
+        let reason = "--json and --markdown both print: name a file, as in --markdown CLAIMS.md";
+        return Err(inputs::bad(reason));
+    }
+    let claims = isolane_claims::embedded_claims()?;
+    let selected = isolane_claims::select(&claims, &arguments.only)
+        .map_err(|error| BadInput(error.to_string()))?;
+    if arguments.list {
+        output::print(&list(&selected))?;
+        return Ok(Status::Done);
+    }
+    let reports = measure(&selected);
+    if let Some(file) = &arguments.markdown {
+        let text = report::markdown(&reports);
+        match to_stdout {
+            true => output::print(&text)?,
+            false => {
+                output::write_file(Path::new(file), &text)?;
+                output::note(&format!("wrote {file}"));
+            }
+        }
+    }
+    match (arguments.json, to_stdout) {
+        (true, _) => output::print_json(&reports)?,
+        (false, false) => output::print(&report::table(&reports))?,
+        (false, true) => {}
+    }
+    let missed = Tally::of(&reports).missed > 0;
+    Ok(match arguments.fail_on_miss && missed {
+        true => Status::No,
+        false => Status::Done,
+    })
+}
+
+fn list(claims: &[&Claim]) -> String {
+    claims
+        .iter()
+        .map(|claim| format!("{}/{}  {}\n", claim.system, claim.id, claim.statement))
+        .collect()
+}
+
+fn measure(claims: &[&Claim]) -> Vec<ClaimReport> {
+    let library = inputs::library();
+    let laboratory = Laboratory {
+        library: &library,
+        testbed: &SimTestbed,
+    };
+    // Drawn on stderr, and only where that is a terminal.
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")
+            .expect("the template is a constant that parses"),
+    );
+    let reports = plan::check(
+        claims,
+        &isolane_claims::embedded_scenarios(),
+        &laboratory,
+        &|done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        },
+    );
+    bar.finish_and_clear();
+    reports
+}
