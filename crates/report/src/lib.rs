@@ -1,1 +1,40 @@
-//! placeholder
+//! Results as one self-contained HTML file: no network, no other file, readable for years.
+//!
+//! Every function here is pure: a result goes in, the text of a file comes out; equal results give equal bytes.
+//! Styles, scripts and data are inlined; plots that never change are drawn here as SVG, plots that follow the
+//! reader's clicks are drawn by the inlined script from the embedded data.
+//!
+//! * [`audit`] - the verdict matrix with a drill-down per pair;
+//! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
+//! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
+#![forbid(unsafe_code)]
+
+mod audit_page;
+pub mod html;
+pub mod number;
+mod run_page;
+pub mod svg;
+#[cfg(test)]
+#[path = "../tests/support/synthetic.rs"]
+mod synthetic;
+
+use isolane_audit::matrix::AuditResult;
+use isolane_scenario::measure::RunResult;
+
+/// The audit as one HTML file.
+///
+/// A partial audit gives a readable page too: pairs not run yet are left blank, and the page says so.
+pub fn audit(result: &AuditResult) -> String {
+    audit_page::page(result)
+}
+
+/// One run as one HTML file.
+pub fn run(result: &RunResult) -> String {
+    run_page::page(std::slice::from_ref(result))
+}
+
+/// Several runs of one scenario, usually under different policies, as one HTML file: every plot once per run,
+/// all with the same axes.
+pub fn runs(results: &[RunResult]) -> String {
+    run_page::page(results)
+}

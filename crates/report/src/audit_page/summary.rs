@@ -1,0 +1,353 @@
+//! The top of the audit's page: the verdict in words, the matrices at a glance, violations by resource, worst pairs.
+
+use super::{View, class, group};
+use crate::html::{escape, figure};
+use crate::number::{percent, significant, whole};
+use crate::svg::{Bar, BarPlot, BarRow, HeatCell, HeatMap, Span};
+use isolane_audit::matrix::{Cell, PolicySummary, Verdict};
+use std::fmt::Write;
+
+/// Pairs listed as the worst ones of a policy.
+const WORST: usize = 8;
+
+/// The verdict of every policy, as text.
+pub(super) fn sentence(view: &View<'_>) -> String {
+    let parts: Vec<String> = view
+        .result
+        .policies
+        .iter()
+        .enumerate()
+        .map(|(policy, name)| {
+            let (judged, violations) = view.count(policy, |_| true);
+            format!(
+                "{name}: {} of {} pairs break isolation",
+                whole(violations as u64),
+                whole(judged as u64)
+            )
+        })
+        .collect();
+    format!("{}.", parts.join("; "))
+}
+
+/// Title, notice of a partial audit, and one card per policy.
+pub(super) fn header(view: &View<'_>) -> String {
+    let result = view.result;
+    let notice = if result.progress.partial {
+        format!(
+            "<p class=\"notice\" role=\"status\"><b>Partial:</b> {} of {} runs are done; pairs not run yet are blank. \
+             Run the audit again with <code>--resume</code> to complete it.</p>\n",
+            whole(result.progress.runs_done),
+            whole(result.progress.runs_total)
+        )
+    } else {
+        String::new()
+    };
+    let cards: String = (0..result.policies.len())
+        .map(|policy| card(view, policy))
+        .collect();
+    format!(
+        "<header>\n<p class=\"kicker\">Isolation audit · {profile}</p>\n<h1>Who breaks whom on one shared RDMA NIC</h1>\n\
+         <p class=\"lede\">{victims} victims under each of {attackers} attackers, {seeds}, tolerance {alpha}.</p>\n\
+         {notice}<div class=\"cards\">{cards}</div>\n</header>\n",
+        profile = escape(&result.profile),
+        victims = result.victims.len(),
+        attackers = result.attackers.len(),
+        seeds = match result.seeds.len() {
+            1 => "one seed".to_owned(),
+            count => format!("{count} seeds"),
+        },
+        alpha = percent(result.alpha),
+    )
+}
+
+fn card(view: &View<'_>, policy: usize) -> String {
+    let result = view.result;
+    let name = &result.policies[policy];
+    let (judged, violations) = view.count(policy, |_| true);
+    let part = violations as f64 / judged.max(1) as f64;
+    let mut text = format!(
+        "<article class=\"card\"><h2>{}</h2>\n<p class=\"figure\"><b>{}</b> of {} pairs break isolation</p>\n\
+         <div class=\"meter\" role=\"img\" aria-label=\"{share} of pairs\"><i style=\"width:{:.1}%\"></i></div>\n",
+        escape(name),
+        whole(violations as u64),
+        whole(judged as u64),
+        part * 100.0,
+        share = percent(part),
+    );
+    let mut push = |arguments: std::fmt::Arguments<'_>| {
+        text.write_fmt(arguments)
+            .expect("writing to a String succeeds");
+    };
+    if policy > 0 {
+        let (repaired, broken) = changes(view, policy);
+        push(format_args!(
+            "<p>Against {}: repairs {}, breaks {} that held.</p>\n",
+            escape(&result.policies[0]),
+            pairs(repaired),
+            pairs(broken)
+        ));
+    }
+    if let Some(worst) = summary(view, policy).and_then(|summary| summary.worst.as_ref()) {
+        push(format_args!(
+            "<p>Worst victim: <b>{}</b> keeps {} of what it does alone under <a href=\"#{}\">{}</a>; {} of {} \
+             attackers break it.</p>\n",
+            escape(&worst.victim),
+            percent(worst.retained),
+            escape(&fragment(name, &worst.victim, &worst.attacker)),
+            escape(&worst.attacker),
+            worst.violations,
+            result.attackers.len()
+        ));
+    }
+    push(format_args!("</article>\n"));
+    text
+}
+
+fn pairs(count: usize) -> String {
+    match count {
+        1 => "1 pair".to_owned(),
+        count => format!("{} pairs", whole(count as u64)),
+    }
+}
+
+fn summary<'a>(view: &View<'a>, policy: usize) -> Option<&'a PolicySummary> {
+    let name = &view.result.policies[policy];
+    view.result
+        .summaries
+        .iter()
+        .find(|summary| summary.policy == *name)
+}
+
+/// Pairs that `policy` keeps and the first policy breaks, and the other way round.
+fn changes(view: &View<'_>, policy: usize) -> (usize, usize) {
+    let mut repaired = 0;
+    let mut broken = 0;
+    for (victim, attacker) in view.positions() {
+        let verdict = |policy| view.cell(policy, victim, attacker).map(|cell| cell.verdict);
+        match (verdict(0), verdict(policy)) {
+            (Some(Verdict::Violation), Some(Verdict::Pass)) => repaired += 1,
+            (Some(Verdict::Pass), Some(Verdict::Violation)) => broken += 1,
+            _ => {}
+        }
+    }
+    (repaired, broken)
+}
+
+/// Every policy's matrix in small, side by side.
+pub(super) fn overview(view: &View<'_>) -> String {
+    let result = view.result;
+    if result.victims.is_empty() || result.attackers.is_empty() {
+        return String::new();
+    }
+    let figures: String = result
+        .policies
+        .iter()
+        .enumerate()
+        .map(|(policy, name)| {
+            let cells = view
+                .positions()
+                .map(|(victim, attacker)| {
+                    let cell = view.cell(policy, victim, attacker);
+                    HeatCell {
+                        class: class(cell),
+                        fails: cell.is_some_and(|cell| cell.verdict == Verdict::Violation),
+                    }
+                })
+                .collect();
+            let (judged, violations) = view.count(policy, |_| true);
+            let plot = HeatMap {
+                label: format!("Under {name}, {violations} of {judged} pairs break isolation"),
+                x_title: "attackers (columns), by resource".to_owned(),
+                columns: Span::of(
+                    result
+                        .attackers
+                        .iter()
+                        .map(|attacker| attacker.category.as_str()),
+                ),
+                rows: Span::of(result.victims.iter().map(|victim| victim.category.as_str())),
+                cells,
+                width: 480.0,
+                cell_height: 8.0,
+            };
+            let caption = format!(
+                "<b>{}</b> {violations} of {judged} pairs break isolation",
+                escape(name)
+            );
+            figure(&format!("matrix-{name}"), &caption, &plot.render())
+        })
+        .collect();
+    format!(
+        "<section id=\"overview\"><h2>At a glance</h2>\n<p>One square per pair: victims in rows, attackers in columns. \
+         The darker (on a dark page: the brighter) an orange square, the less the victim got of what it is owed; \
+         a cross marks a broken pair.</p>\n<div class=\"multiples wide\">{figures}</div></section>\n"
+    )
+}
+
+/// Violations by the resource that attackers go for, as a plot and as a table.
+pub(super) fn by_resource(view: &View<'_>) -> String {
+    let result = view.result;
+    let groups = view.groups();
+    let rows: Vec<BarRow> = groups
+        .iter()
+        .map(|name| BarRow {
+            name: name.clone(),
+            bars: result
+                .policies
+                .iter()
+                .enumerate()
+                .map(|(policy, policy_name)| {
+                    let (judged, violations) =
+                        view.count(policy, |attacker| group(attacker) == *name);
+                    Bar {
+                        name: policy_name.clone(),
+                        ink: policy,
+                        value: 100.0 * violations as f64 / judged.max(1) as f64,
+                        text: format!("{violations} of {judged}"),
+                    }
+                })
+                .collect(),
+            bound: None,
+        })
+        .collect();
+    let plot = BarPlot {
+        label: "Part of the pairs that break isolation, by the attackers' resource and by policy"
+            .to_owned(),
+        x_title: "pairs that break isolation, % of those judged".to_owned(),
+        x_max: 100.0,
+        rows,
+        width: 480.0,
+    };
+    let figure = figure(
+        "violations-by-resource",
+        "Pairs that break isolation, by resource",
+        &plot.render(),
+    );
+    format!(
+        "<section id=\"resources\"><h2>By resource</h2>\n<div class=\"multiples wide\">{figure}\
+         <div class=\"scroller\">{}</div></div></section>\n",
+        category_table(view)
+    )
+}
+
+fn category_table(view: &View<'_>) -> String {
+    let mut out = "<table class=\"plain\"><caption>By category of the catalogue</caption><thead><tr>\
+                   <th scope=\"col\">attackers</th><th scope=\"col\">policy</th>\
+                   <th scope=\"col\" class=\"n\">pairs broken</th><th scope=\"col\" class=\"n\">attackers that break</th>\
+                   <th scope=\"col\" class=\"n\">victims broken</th></tr></thead>\n"
+        .to_owned();
+    let summaries = &view.result.summaries;
+    let names = summaries
+        .first()
+        .map_or(&[][..], |summary| &summary.categories);
+    for category in names {
+        let rows: Vec<_> = summaries
+            .iter()
+            .flat_map(|summary| {
+                let found = summary
+                    .categories
+                    .iter()
+                    .filter(|other| other.category == category.category);
+                found.map(move |found| (&summary.policy, found))
+            })
+            .collect();
+        out.push_str("<tbody>");
+        for (index, (policy, found)) in rows.iter().enumerate() {
+            out.push_str("<tr>");
+            if index == 0 {
+                write!(
+                    out,
+                    "<th scope=\"rowgroup\" rowspan=\"{}\">{}</th>",
+                    rows.len(),
+                    escape(&found.category)
+                )
+                .expect("writing to a String succeeds");
+            }
+            write!(
+                out,
+                "<td>{}</td><td class=\"n\">{} of {}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+                escape(policy),
+                found.violations,
+                found.cells,
+                found.attackers_that_break,
+                found.victims_broken
+            )
+            .expect("writing to a String succeeds");
+        }
+        out.push_str("</tbody>");
+    }
+    out.push_str("</table>");
+    out
+}
+
+/// The pairs of each policy that lost most.
+pub(super) fn worst_pairs(view: &View<'_>) -> String {
+    let lists: String = view
+        .result
+        .policies
+        .iter()
+        .enumerate()
+        .map(|(policy, name)| {
+            let mut worst: Vec<&Cell> = view
+                .positions()
+                .filter_map(|(victim, attacker)| view.cell(policy, victim, attacker))
+                .filter(|cell| cell.verdict == Verdict::Violation)
+                .collect();
+            // A stable sort: equal losses stay in the catalogue's order.
+            worst.sort_by(|one, other| retained(one).total_cmp(&retained(other)));
+            let items: String = worst.iter().take(WORST).map(|cell| pair(cell)).collect();
+            let body = if items.is_empty() {
+                "<p>No pair breaks isolation.</p>".to_owned()
+            } else {
+                format!("<ol class=\"pairs\">{items}</ol>")
+            };
+            format!("<div><h3>{}</h3>{body}</div>", escape(name))
+        })
+        .collect();
+    format!(
+        "<section id=\"worst\"><h2>The pairs that lose most</h2>\n<div class=\"multiples wide\">{lists}</div></section>\n"
+    )
+}
+
+fn retained(cell: &Cell) -> f64 {
+    cell.retained.unwrap_or(0.0)
+}
+
+fn pair(cell: &Cell) -> String {
+    let resource = cell.exhausted.as_ref().map_or(String::new(), |exhausted| {
+        format!(
+            "<span class=\"resource\">{}</span>",
+            escape(&exhausted.resource)
+        )
+    });
+    format!(
+        "<li><a href=\"#{}\"><b>{}</b> under {}</a> <span>keeps {}%</span>{resource}</li>",
+        escape(&fragment(&cell.policy, &cell.victim, &cell.attacker)),
+        escape(&cell.victim),
+        escape(&cell.attacker),
+        significant(retained(cell) * 100.0, 2),
+    )
+}
+
+/// The address' fragment that opens a pair, as the script writes it (`application/x-www-form-urlencoded`).
+pub(super) fn fragment(policy: &str, victim: &str, attacker: &str) -> String {
+    format!(
+        "policy={}&victim={}&attacker={}",
+        form_encoded(policy),
+        form_encoded(victim),
+        form_encoded(attacker)
+    )
+}
+
+fn form_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'*' | b'-' | b'.' | b'_' => {
+                out.push(byte as char)
+            }
+            b' ' => out.push('+'),
+            other => write!(out, "%{other:02X}").expect("writing to a String succeeds"),
+        }
+    }
+    out
+}

@@ -1,0 +1,249 @@
+//! Values over time.
+
+use super::{Anchor, Drawing, Scale, cut, linear, text_width};
+
+/// Lines over a common time axis, each labelled at its end.
+#[derive(Clone, Debug, Default)]
+pub struct LinePlot {
+    /// What the plot shows, for screen readers.
+    pub label: String,
+    /// Title of the vertical axis with its unit: `goodput, Gb/s`.
+    pub y_title: String,
+    /// Title of the horizontal axis with its unit: `time, ms`.
+    pub x_title: String,
+    /// Time between two points, in the horizontal axis' unit.
+    pub x_step: f64,
+    /// The value that the vertical axis reaches at least; plots to be compared share it.
+    pub y_max: f64,
+    /// The lines.
+    pub series: Vec<LineSeries>,
+    /// Horizontal rules, such as a bound.
+    pub rules: Vec<Rule>,
+    /// Width, pixels.
+    pub width: f64,
+    /// Height, pixels.
+    pub height: f64,
+}
+
+/// One line.
+#[derive(Clone, Debug, Default)]
+pub struct LineSeries {
+    /// Its name, written at its end.
+    pub name: String,
+    /// Its colour, an index of the style sheet's inks.
+    pub ink: usize,
+    /// Values at 1, 2, 3, ... steps; a value covers the step before it.
+    pub values: Vec<f64>,
+}
+
+/// A horizontal rule.
+#[derive(Clone, Debug, Default)]
+pub struct Rule {
+    /// Its name.
+    pub name: String,
+    /// Where, in the vertical axis' unit.
+    pub value: f64,
+}
+
+/// Ticks to aim for.
+const TICKS: usize = 5;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 34.0;
+/// Least distance between two labels at the right, pixels.
+const LABEL_DISTANCE: f64 = 12.5;
+/// Part of the width that labels at the right may take.
+const LABEL_PART: f64 = 0.36;
+
+impl LinePlot {
+    /// The SVG element.
+    pub fn render(&self) -> String {
+        let mut drawing = Drawing::new(self.width, self.height, &self.label);
+        let values = self.series.iter().flat_map(|series| &series.values);
+        let rules = self.rules.iter().map(|rule| &rule.value);
+        let high = values
+            .chain(rules)
+            .copied()
+            .filter(|value| value.is_finite())
+            .fold(self.y_max, f64::max);
+        let y_ticks = linear(0.0, high, TICKS);
+        let points = self
+            .series
+            .iter()
+            .map(|series| series.values.len())
+            .max()
+            .unwrap_or(0);
+        let x_end = self.x_step * points.max(1) as f64;
+        let x_ticks = linear(0.0, x_end, TICKS);
+
+        let left = 10.0
+            + y_ticks
+                .labels
+                .iter()
+                .map(|label| text_width(label))
+                .fold(0.0, f64::max);
+        let names = self.series.iter().map(|series| &series.name);
+        let widest = names
+            .chain(self.rules.iter().map(|rule| &rule.name))
+            .map(|name| text_width(name))
+            .fold(0.0, f64::max);
+        let label_width = widest.min(self.width * LABEL_PART);
+        let (right, bottom) = (self.width - label_width - 10.0, self.height - BOTTOM);
+        let y_top = *y_ticks.values.last().expect("an axis has ticks");
+        let y = Scale::linear((0.0, y_top), (bottom, TOP));
+        let x = Scale::linear((0.0, x_end), (left, right));
+
+        drawing.text("axis-title", (0.0, 11.0), Anchor::Start, &self.y_title);
+        for (value, label) in y_ticks.values.iter().zip(&y_ticks.labels) {
+            let class = if *value == 0.0 { "axis" } else { "grid" };
+            drawing.segment(class, (left, y.map(*value)), (right, y.map(*value)));
+            drawing.text(
+                "tick",
+                (left - 5.0, y.map(*value) + 3.5),
+                Anchor::End,
+                label,
+            );
+        }
+        for (value, label) in x_ticks.values.iter().zip(&x_ticks.labels) {
+            if *value <= x_end * (1.0 + 1e-9) {
+                drawing.text(
+                    "tick",
+                    (x.map(*value), bottom + 14.0),
+                    Anchor::Middle,
+                    label,
+                );
+            }
+        }
+        drawing.text(
+            "axis-title",
+            ((left + right) / 2.0, self.height - 4.0),
+            Anchor::Middle,
+            &self.x_title,
+        );
+
+        let mut labels = Vec::new();
+        for rule in &self.rules {
+            drawing.segment(
+                "rule",
+                (left, y.map(rule.value)),
+                (right, y.map(rule.value)),
+            );
+            labels.push((
+                y.map(rule.value),
+                "rule-label".to_owned(),
+                rule.name.as_str(),
+            ));
+        }
+        for series in &self.series {
+            let points = series
+                .values
+                .iter()
+                .enumerate()
+                .map(|(index, &value)| (x.map((index + 1) as f64 * self.x_step), y.map(value)));
+            drawing.polyline(&format!("line s{}", series.ink % super::INKS), points);
+            let end = series.values.iter().rev().find(|value| value.is_finite());
+            if let Some(&end) = end {
+                let class = format!("label t{}", series.ink % super::INKS);
+                labels.push((y.map(end), class, series.name.as_str()));
+            }
+        }
+        for (at, class, name) in spread(labels, TOP, bottom) {
+            drawing.text(
+                &class,
+                (right + 6.0, at + 3.5),
+                Anchor::Start,
+                &cut(name, label_width),
+            );
+        }
+        drawing.finish()
+    }
+}
+
+/// Labels moved apart where they would overlap, in order of height, between `top` and `bottom` where they fit.
+fn spread(mut labels: Vec<(f64, String, &str)>, top: f64, bottom: f64) -> Vec<(f64, String, &str)> {
+    labels.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut floor = f64::NEG_INFINITY;
+    for label in &mut labels {
+        label.0 = label.0.max(floor).max(top);
+        floor = label.0 + LABEL_DISTANCE;
+    }
+    let mut ceiling = bottom;
+    for label in labels.iter_mut().rev() {
+        label.0 = label.0.min(ceiling);
+        ceiling = label.0 - LABEL_DISTANCE;
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn a_line_plot_has_units_and_labels_at_the_ends() {
+        let plot = LinePlot {
+            label: "goodput over time".into(),
+            y_title: "goodput, Gb/s".into(),
+            x_title: "time, ms".into(),
+            x_step: 0.5,
+            series: vec![LineSeries {
+                name: "bulk".into(),
+                ink: 1,
+                values: vec![90.0, 92.0, f64::NAN, 91.0],
+            }],
+            rules: vec![Rule {
+                name: "owed".into(),
+                value: 50.0,
+            }],
+            width: 200.0,
+            height: 120.0,
+            ..LinePlot::default()
+        };
+        expect![[r#"
+            <svg class="plot" role="img" aria-label="goodput over time" viewBox="0 0 200 120" width="200" height="120" xmlns="http://www.w3.org/2000/svg">
+            <text class="axis-title" x="0" y="11">goodput, Gb/s</text>
+            <path class="axis" d="M28.3 86L165.6 86"/>
+            <text class="tick" x="23.3" y="89.5" text-anchor="end">0</text>
+            <path class="grid" d="M28.3 74L165.6 74"/>
+            <text class="tick" x="23.3" y="77.5" text-anchor="end">20</text>
+            <path class="grid" d="M28.3 62L165.6 62"/>
+            <text class="tick" x="23.3" y="65.5" text-anchor="end">40</text>
+            <path class="grid" d="M28.3 50L165.6 50"/>
+            <text class="tick" x="23.3" y="53.5" text-anchor="end">60</text>
+            <path class="grid" d="M28.3 38L165.6 38"/>
+            <text class="tick" x="23.3" y="41.5" text-anchor="end">80</text>
+            <path class="grid" d="M28.3 26L165.6 26"/>
+            <text class="tick" x="23.3" y="29.5" text-anchor="end">100</text>
+            <text class="tick" x="28.3" y="100" text-anchor="middle">0.0</text>
+            <text class="tick" x="62.6" y="100" text-anchor="middle">0.5</text>
+            <text class="tick" x="97" y="100" text-anchor="middle">1.0</text>
+            <text class="tick" x="131.3" y="100" text-anchor="middle">1.5</text>
+            <text class="tick" x="165.6" y="100" text-anchor="middle">2.0</text>
+            <text class="axis-title" x="96.9" y="116" text-anchor="middle">time, ms</text>
+            <path class="rule" d="M28.3 56L165.6 56"/>
+            <path class="line s1" d="M62.6 32L97 30.8M165.6 31.4"/>
+            <text class="label t1" x="171.6" y="34.9">bulk</text>
+            <text class="rule-label" x="171.6" y="59.5">owed</text>
+            </svg>"#]].assert_eq(&plot.render().replace("><", ">\n<"));
+    }
+
+    #[test]
+    fn labels_never_overlap() {
+        let labels = vec![
+            (50.0, String::new(), "a"),
+            (51.0, String::new(), "b"),
+            (99.0, String::new(), "c"),
+        ];
+        let heights: Vec<f64> = spread(labels, 0.0, 100.0)
+            .iter()
+            .map(|label| label.0)
+            .collect();
+        assert_eq!(heights, [50.0, 62.5, 99.0]);
+        let low = vec![(99.0, String::new(), "a"), (99.0, String::new(), "b")];
+        let heights: Vec<f64> = spread(low, 0.0, 100.0)
+            .iter()
+            .map(|label| label.0)
+            .collect();
+        assert_eq!(heights, [87.5, 100.0]);
+    }
+}
