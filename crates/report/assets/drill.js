@@ -75,7 +75,8 @@
       run.attacker.controls > 0 && run.attacker.goodput === 0 ? rate(run.attacker.controls, "verbs") : bitRate(run.attacker.goodput)]));
   };
 
-  const sentence = (text) => text && text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+  const ended = (text) => text + (/[.!?]$/.test(text) ? "" : ".");
+  const sentence = (text) => text && ended(text[0].toUpperCase() + text.slice(1));
   const exhausted = ({ resource, host, counter, solo, contended, evidence }) => make("div", {},
     make("h3", {}, "What ran out"),
     make("p", {}, make("b", {}, sentence(resource)), ` ${sentence(evidence)}`),
@@ -169,7 +170,7 @@
       if (it.expected) {
         nodes.push(comparison(place));
         const kept = it.retained === null ? "" : ` It kept ${significant(it.retained * 100, 2)}% of what it does alone.`;
-        nodes.push(make("p", {}, `${sentence(it.expected.rule)}${kept}`));
+        nodes.push(make("p", {}, `Owed: ${ended(it.expected.rule)}${kept}`));
       }
       if (it.exhausted) nodes.push(exhausted(it.exhausted));
       nodes.push(make("h3", {}, "Rates"), make("p", {}, `The attacker goes for: ${attacker[2]} (${attacker[3]}).`));

@@ -105,7 +105,7 @@
         top += 17;
       }
       if (row.bound !== null && row.bound !== undefined) {
-        plot.segment("bound", x(row.bound), first - 4, x(row.bound), top - 1);
+        plot.segment("bound", x(row.bound), first - 2, x(row.bound), top - 1);
       }
       top += 10;
     }

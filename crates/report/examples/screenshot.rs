@@ -2,7 +2,8 @@
 //!
 //! WIDTH is in CSS pixels, 1280 unless given; `whole` takes the whole page instead of a window of 16 by 10, and
 //! `dark` prefers the dark colours. The image has two pixels per CSS pixel. `IN.html` may also be `synthetic`,
-//! `synthetic-run` or `synthetic-runs` for made-up results. Needs Chromium on the path.
+//! `synthetic-run` or `synthetic-runs` for made-up results, or an audit or a run in JSON form. Needs Chromium on the
+//! path.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -35,6 +36,7 @@ fn main() -> Result<()> {
         "synthetic-runs" => Some(isolane_report::runs(
             &["none", "justitia"].map(synthetic::run),
         )),
+        json if json.ends_with(".json") => Some(report_of(json)?),
         _ => None,
     };
     let folder = tempfile::tempdir().context("cannot make a folder")?;
@@ -57,4 +59,15 @@ fn main() -> Result<()> {
     let image = browser.screenshot(has("whole"))?;
     std::fs::write(output, image).with_context(|| format!("cannot write {output}"))?;
     Ok(())
+}
+
+/// The report of an audit or of a run in JSON form.
+fn report_of(file: &str) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    if let Ok(audit) = serde_json::from_str(&text) {
+        return Ok(isolane_report::audit(&audit));
+    }
+    let run =
+        serde_json::from_str(&text).with_context(|| format!("{file} is neither audit nor run"))?;
+    Ok(isolane_report::run(&run))
 }

@@ -231,7 +231,8 @@ fn number(value: f64) -> Value {
     }
 }
 
-/// The audit's command line without its choice of policies, victims and attackers; the script appends a pair's.
+/// The audit's command line without its choice of policies, victims and attackers, and without its folder, which a
+/// second audit would overwrite; the script appends a pair's choice.
 fn rerun_of_a_pair(rerun: &str) -> String {
     let mut kept = Vec::new();
     let mut words = rerun.split_whitespace();
@@ -240,7 +241,7 @@ fn rerun_of_a_pair(rerun: &str) -> String {
         if word == "--quick" || word == "--resume" {
             continue;
         }
-        if matches!(option, "--policies" | "--victims" | "--attackers") {
+        if matches!(option, "--policies" | "--victims" | "--attackers" | "--out") {
             if !word.contains('=') {
                 words.next();
             }
@@ -259,7 +260,7 @@ mod tests {
     #[test]
     fn a_pair_reruns_with_the_audit_s_other_options() {
         let rerun = "isolane audit --quick --profile cx5-100g-roce --policies none,justitia --victims='lat_*' \
-                     --attackers * --alpha 0.25 --seeds 1,2,3";
+                     --attackers * --out out/audit --alpha 0.25 --seeds 1,2,3";
         expect!["isolane audit --profile cx5-100g-roce --alpha 0.25 --seeds 1,2,3"]
             .assert_eq(&rerun_of_a_pair(rerun));
     }

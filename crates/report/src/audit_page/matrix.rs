@@ -10,6 +10,9 @@ use crate::svg::Span;
 use isolane_audit::matrix::{Cell, Verdict};
 use std::fmt::Write;
 
+/// Up to so many attackers a cell can be large.
+const ROOMY: usize = 20;
+
 /// The section.
 pub(super) fn section(view: &View<'_>) -> String {
     let policies = &view.result.policies;
@@ -91,10 +94,15 @@ fn item(items: &mut String, class: &str, mark: &str, name: &str) {
 fn panel(view: &View<'_>, policy: usize) -> String {
     let result = view.result;
     let name = escape(&result.policies[policy]);
+    let roomy = if result.attackers.len() <= ROOMY {
+        " roomy"
+    } else {
+        ""
+    };
     let mut out = format!(
         "<div class=\"panel\" role=\"tabpanel\" id=\"panel-{policy}\" aria-labelledby=\"tab-{policy}\">\
          <h3 class=\"panel-title\">{name}</h3><div class=\"scroller\">\
-         <table role=\"grid\" class=\"grid-table\" aria-label=\"Victims and attackers under {name}\" \
+         <table role=\"grid\" class=\"grid-table{roomy}\" aria-label=\"Victims and attackers under {name}\" \
          data-policy=\"{policy}\">\n<thead><tr class=\"spans\"><td></td>"
     );
     let mut push = |text: std::fmt::Arguments<'_>| {

@@ -4,8 +4,11 @@ use super::{View, class, group};
 use crate::html::{escape, figure};
 use crate::number::{percent, significant, whole};
 use crate::svg::{Bar, BarPlot, BarRow, HeatCell, HeatMap, Span};
-use isolane_audit::matrix::{Cell, PolicySummary, Verdict};
+use isolane_audit::matrix::{Cell, PolicySummary, Verdict, Victim};
 use std::fmt::Write;
+
+/// With more victims than this the small matrices name categories.
+const NAMED_VICTIMS: usize = 12;
 
 /// Pairs listed as the worst ones of a policy.
 const WORST: usize = 8;
@@ -133,6 +136,15 @@ fn changes(view: &View<'_>, policy: usize) -> (usize, usize) {
     (repaired, broken)
 }
 
+/// Few victims are named each, many by category.
+fn row_name<'a>(view: &View<'_>, victim: &'a Victim) -> &'a str {
+    if view.result.victims.len() <= NAMED_VICTIMS {
+        &victim.name
+    } else {
+        &victim.category
+    }
+}
+
 /// Every policy's matrix in small, side by side.
 pub(super) fn overview(view: &View<'_>) -> String {
     let result = view.result;
@@ -164,10 +176,10 @@ pub(super) fn overview(view: &View<'_>) -> String {
                         .iter()
                         .map(|attacker| attacker.category.as_str()),
                 ),
-                rows: Span::of(result.victims.iter().map(|victim| victim.category.as_str())),
+                rows: Span::of(result.victims.iter().map(|victim| row_name(view, victim))),
                 cells,
                 width: 480.0,
-                cell_height: 8.0,
+                cell_height: (300.0 / result.attackers.len() as f64).clamp(8.0, 20.0),
             };
             let caption = format!(
                 "<b>{}</b> {violations} of {judged} pairs break isolation",

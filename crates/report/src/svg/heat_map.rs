@@ -2,7 +2,7 @@
 //!
 //! Colour is never the only channel: a failing cell carries a cross.
 
-use super::{Anchor, Drawing, cut};
+use super::{Anchor, Drawing, cut, text_width};
 
 /// Rows by columns of cells, grouped along both sides.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,8 @@ const TOP: f64 = 18.0;
 const BOTTOM: f64 = 18.0;
 /// Between groups, pixels.
 const GAP: f64 = 3.0;
-const LEFT: f64 = 108.0;
+/// Room for the rows' names at least and at most, pixels.
+const NAMES: (f64, f64) = (40.0, 130.0);
 
 impl HeatMap {
     /// The SVG element; its height follows from the rows.
@@ -74,14 +75,15 @@ impl HeatMap {
             column_count * row_count,
             "a heat map has one cell per row and column"
         );
+        let left_edge = self.left_edge();
         let gaps = GAP * self.columns.len().saturating_sub(1) as f64;
-        let cell_width = (self.width - LEFT - gaps) / column_count.max(1) as f64;
+        let cell_width = (self.width - left_edge - gaps) / column_count.max(1) as f64;
         let height = TOP
             + row_count as f64 * self.cell_height
             + GAP * self.rows.len().saturating_sub(1) as f64;
         let mut drawing = Drawing::new(self.width, height + BOTTOM, &self.label);
 
-        let mut left = LEFT;
+        let mut left = left_edge;
         for span in &self.columns {
             let width = span.count as f64 * cell_width;
             if width > 14.0 {
@@ -100,9 +102,9 @@ impl HeatMap {
             let middle = top + span.count as f64 * self.cell_height / 2.0;
             drawing.text(
                 "tick",
-                (LEFT - 6.0, middle + 3.5),
+                (left_edge - 6.0, middle + 3.5),
                 Anchor::End,
-                &cut(&span.name, LEFT - 6.0),
+                &cut(&span.name, left_edge - 6.0),
             );
             for _ in 0..span.count {
                 let cells = &self.cells[row * column_count..(row + 1) * column_count];
@@ -114,16 +116,26 @@ impl HeatMap {
         }
         drawing.text(
             "axis-title",
-            ((LEFT + self.width) / 2.0, height + 13.0),
+            ((left_edge + self.width) / 2.0, height + 13.0),
             Anchor::Middle,
             &self.x_title,
         );
         drawing.finish()
     }
 
+    /// Where the cells begin.
+    fn left_edge(&self) -> f64 {
+        let widest = self
+            .rows
+            .iter()
+            .map(|span| text_width(&span.name))
+            .fold(0.0, f64::max);
+        (widest + 8.0).clamp(NAMES.0, NAMES.1)
+    }
+
     /// One row; neighbours of one class share a path, crosses share another.
     fn row(&self, drawing: &mut Drawing, cells: &[HeatCell], top: f64, width: f64) {
-        let mut left = LEFT;
+        let mut left = self.left_edge();
         let mut crosses = Vec::new();
         let inner = (width - 0.6, self.cell_height - 0.6);
         let mut cells = cells.iter();
@@ -177,14 +189,14 @@ mod tests {
         };
         expect![[r#"
             <svg class="plot" role="img" aria-label="who breaks whom" viewBox="0 0 159 56" width="159" height="56" xmlns="http://www.w3.org/2000/svg">
-            <text class="tick" x="108" y="12">BW</text>
-            <text class="tick" x="143" y="12">PC…</text>
-            <text class="tick" x="102" y="31.5" text-anchor="end">large bandwidth</text>
-            <rect class="v6" x="108" y="18" width="15.4" height="19.4"/>
-            <rect class="v0" x="124" y="18" width="15.4" height="19.4"/>
-            <rect class="na" x="143" y="18" width="15.4" height="19.4"/>
-            <path class="cross" d="M127.5 23.5L135.9 31.9M127.5 31.9L135.9 23.5"/>
-            <text class="axis-title" x="133.5" y="51" text-anchor="middle">attackers</text>
+            <text class="tick" x="99.5" y="12">BW</text>
+            <text class="tick" x="140.2" y="12">PC…</text>
+            <text class="tick" x="93.5" y="31.5" text-anchor="end">large bandwidth</text>
+            <rect class="v6" x="99.5" y="18" width="18.2" height="19.4"/>
+            <rect class="v0" x="118.3" y="18" width="18.2" height="19.4"/>
+            <rect class="na" x="140.2" y="18" width="18.2" height="19.4"/>
+            <path class="cross" d="M122.5 22.8L132.4 32.6M122.5 32.6L132.4 22.8"/>
+            <text class="axis-title" x="129.3" y="51" text-anchor="middle">attackers</text>
             </svg>"#]].assert_eq(&plot.render().replace("><", ">\n<"));
     }
 }
