@@ -1,10 +1,12 @@
 //! The journal: one JSON line per finished run, so that an interrupted audit can go on where it stopped.
 //!
-//! The first line says which program wrote it. A run is recognised by a hash of its scenario, profile, testbed
+//! The first line says which build of which program wrote it, since any change of the simulator may change a
+//! result; another build's journal is refused. A run is recognised by a hash of its scenario, profile, testbed
 //! and program version, so a journal also serves an audit with more victims, policies or seeds. A last line cut
 //! short by a kill or a full disk is dropped; damage elsewhere is an error.
 
 use crate::AuditError;
+use crate::hash::Fnv;
 use crate::matrix::AUDIT_VERSION;
 use crate::outcome::Outcome;
 use crate::plan::PROGRAM_VERSION;
@@ -30,6 +32,8 @@ struct Header {
     kind: String,
     /// The program's version.
     program: String,
+    /// Which build of it, as the caller tells builds apart.
+    build: String,
     /// [`AUDIT_VERSION`].
     audit_version: u32,
 }
@@ -44,33 +48,52 @@ struct Line {
 }
 
 impl Header {
-    fn ours() -> Self {
+    fn ours(build: &str) -> Self {
         Self {
             kind: "isolane audit journal".to_owned(),
             program: PROGRAM_VERSION.to_owned(),
+            build: build.to_owned(),
             audit_version: AUDIT_VERSION,
         }
     }
 }
 
+impl std::fmt::Display for Header {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            program,
+            build,
+            audit_version,
+            ..
+        } = self;
+        write!(
+            f,
+            "{program} (build {build}, result version {audit_version})"
+        )
+    }
+}
+
 impl Journal {
-    /// Starts an empty journal at `path`.
-    pub(crate) fn create(path: &Path) -> Result<Self, AuditError> {
+    /// Starts an empty journal at `path`, written by `build`.
+    pub(crate) fn create(path: &Path, build: &str) -> Result<Self, AuditError> {
         let file = File::create(path).map_err(|source| write_error(path, source))?;
         let mut journal = Self {
             file,
             path: path.to_owned(),
         };
-        journal.line(&Header::ours())?;
+        journal.line(&Header::ours(build))?;
         Ok(journal)
     }
 
     /// Opens the journal at `path` to continue it, and returns the runs it holds. Without a file there, starts one.
-    pub(crate) fn resume(path: &Path) -> Result<(Self, BTreeMap<u64, Outcome>), AuditError> {
+    pub(crate) fn resume(
+        path: &Path,
+        build: &str,
+    ) -> Result<(Self, BTreeMap<u64, Outcome>), AuditError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok((Self::create(path)?, BTreeMap::new()));
+                return Ok((Self::create(path, build)?, BTreeMap::new()));
             }
             Err(source) => {
                 return Err(AuditError::Read {
@@ -82,9 +105,9 @@ impl Journal {
         // Whatever follows the last line end was being written when the program stopped.
         let complete = text.rfind('\n').map_or(0, |end| end + 1);
         if complete == 0 {
-            return Ok((Self::create(path)?, BTreeMap::new()));
+            return Ok((Self::create(path, build)?, BTreeMap::new()));
         }
-        let outcomes = parse(path, &text[..complete])?;
+        let outcomes = parse(path, &text[..complete], build)?;
         let file = OpenOptions::new().append(true).open(path);
         let file = file.map_err(|source| write_error(path, source))?;
         file.set_len(complete as u64)
@@ -111,19 +134,16 @@ impl Journal {
     }
 }
 
-fn parse(path: &Path, text: &str) -> Result<BTreeMap<u64, Outcome>, AuditError> {
+fn parse(path: &Path, text: &str, build: &str) -> Result<BTreeMap<u64, Outcome>, AuditError> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, line)| line);
     match serde_json::from_str::<Header>(header) {
-        Ok(header) if header == Header::ours() => {}
+        Ok(header) if header == Header::ours(build) => {}
         Ok(header) => {
             return Err(AuditError::JournalVersion {
                 path: path.to_owned(),
-                found: format!(
-                    "{} (result version {})",
-                    header.program, header.audit_version
-                ),
-                ours: format!("{PROGRAM_VERSION} (result version {AUDIT_VERSION})"),
+                found: header.to_string(),
+                ours: Header::ours(build).to_string(),
             });
         }
         Err(_) => return Err(damaged(path, 1)),
@@ -135,6 +155,13 @@ fn parse(path: &Path, text: &str) -> Result<BTreeMap<u64, Outcome>, AuditError> 
         outcomes.insert(key, line.outcome);
     }
     Ok(outcomes)
+}
+
+/// A short name for the build whose executable has these bytes.
+pub fn build_of(executable: &[u8]) -> String {
+    let mut hash = Fnv::default();
+    hash.write(executable);
+    format!("{:016x}", hash.finish())
 }
 
 fn damaged(path: &Path, line: usize) -> AuditError {
@@ -169,7 +196,7 @@ mod tests {
 
     fn with_two_runs(directory: &tempfile::TempDir) -> PathBuf {
         let path = directory.path().join(JOURNAL_NAME);
-        let mut journal = Journal::create(&path).unwrap();
+        let mut journal = Journal::create(&path, "b1").unwrap();
         journal.record(1, &outcome(12.345_6)).unwrap();
         journal.record(u64::MAX, &outcome(0.1)).unwrap();
         path
@@ -178,7 +205,7 @@ mod tests {
     #[test]
     fn a_journal_gives_back_what_it_was_given() {
         let directory = tempfile::tempdir().unwrap();
-        let (_, outcomes) = Journal::resume(&with_two_runs(&directory)).unwrap();
+        let (_, outcomes) = Journal::resume(&with_two_runs(&directory), "b1").unwrap();
         let expected = BTreeMap::from([(1, outcome(12.345_6)), (u64::MAX, outcome(0.1))]);
         assert_eq!(outcomes, expected);
     }
@@ -190,14 +217,14 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            let (mut journal, before) = Journal::resume(&path).unwrap();
+            let (mut journal, before) = Journal::resume(&path, "b1").unwrap();
             let lines = whole[..length]
                 .iter()
                 .filter(|&&byte| byte == b'\n')
                 .count();
             assert_eq!(before.len(), lines.saturating_sub(1), "cut at {length}");
             journal.record(7, &outcome(7.0)).unwrap();
-            let (_, after) = Journal::resume(&path).unwrap();
+            let (_, after) = Journal::resume(&path, "b1").unwrap();
             assert_eq!(after.len(), before.len() + 1, "cut at {length}");
         }
     }
@@ -208,9 +235,20 @@ mod tests {
         let path = with_two_runs(&directory);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen(PROGRAM_VERSION, "0.0.9", 1)).unwrap();
-        let error = Journal::resume(&path).err().unwrap().to_string();
+        let error = Journal::resume(&path, "b1").err().unwrap().to_string();
         assert!(
             error.contains("0.0.9") && error.contains("without --resume"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn another_builds_journal_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = with_two_runs(&directory);
+        let error = Journal::resume(&path, "b2").err().unwrap().to_string();
+        assert!(
+            error.contains("build b1") && error.contains("build b2"),
             "{error}"
         );
     }
@@ -221,14 +259,14 @@ mod tests {
         let path = with_two_runs(&directory);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen("{\"key\"", "key", 1)).unwrap();
-        let error = Journal::resume(&path).err().unwrap().to_string();
+        let error = Journal::resume(&path, "b1").err().unwrap().to_string();
         assert!(error.contains("line 2"), "{error}");
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_that_says_so() {
-        let error = Journal::create(Path::new("/dev/full"))
+        let error = Journal::create(Path::new("/dev/full"), "b1")
             .err()
             .unwrap()
             .to_string();

@@ -61,7 +61,7 @@ pub enum AuditError {
         /// Why.
         source: std::io::Error,
     },
-    /// A journal of another version.
+    /// A journal of another version or build.
     #[error(
         "journal {} was written by isolane {found}, this is {ours}: run without --resume to start over, \
          or use another --out",

@@ -25,6 +25,8 @@ pub struct RunOptions<'a> {
     pub cancel: &'a AtomicBool,
     /// Where finished runs are written down; nowhere if absent.
     pub journal: Option<&'a Path>,
+    /// Which build of the program this is: the journal of another build is not reused.
+    pub build: &'a str,
     /// Reuse the runs that the journal holds.
     pub resume: bool,
     /// Told after every run.
@@ -51,9 +53,9 @@ pub fn run(
         .collect();
     let (mut journal, known) = match (options.journal, options.resume) {
         (None, _) => (None, BTreeMap::new()),
-        (Some(path), false) => (Some(Journal::create(path)?), BTreeMap::new()),
+        (Some(path), false) => (Some(Journal::create(path, options.build)?), BTreeMap::new()),
         (Some(path), true) => {
-            let (journal, known) = Journal::resume(path)?;
+            let (journal, known) = Journal::resume(path, options.build)?;
             (Some(journal), known)
         }
     };

@@ -2,9 +2,10 @@
 //!
 //! Attackers are grouped by category; a column is one attacker, in the order of the legend that
 //! [`attackers_legend`] prints. Marks: a tick for a kept promise, a cross for a violation, a dot where the cell does
-//! not apply, a space where it was not run. Plain text without colour is the same text without escape codes.
+//! not apply, a space where it was not run. Below stand the totals, the worst victim, and why: the violations by
+//! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
 
-use crate::matrix::{Attacker, AuditResult, PolicySummary, Verdict};
+use crate::matrix::{Attacker, AuditResult, Cell, PolicySummary, Verdict};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -157,26 +158,33 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
     }
 }
 
-/// The worst attack on each broken victim, in one line each.
+/// The violations by the resource that ran out, most frequent first, each with its worst pair.
 fn reasons(text: &mut String, result: &AuditResult, summary: &PolicySummary, style: Style) {
-    for victim in &result.victims {
-        let broken = result.cells.iter().filter(|cell| {
-            cell.policy == summary.policy
-                && cell.victim == victim.name
-                && cell.verdict == Verdict::Violation
-        });
-        let retained = |cell: &&crate::matrix::Cell| cell.retained.unwrap_or(0.0);
-        let worst = broken.min_by(|left, right| retained(left).total_cmp(&retained(right)));
-        if let Some(cell) = worst {
-            let _ = writeln!(
-                text,
-                "  {} {} under {}: {}",
-                style.paint(RED, "✗"),
-                victim.name,
-                cell.attacker,
-                cell.why
-            );
+    let mut causes: BTreeMap<String, Vec<&Cell>> = BTreeMap::new();
+    for cell in &result.cells {
+        if cell.policy == summary.policy && cell.verdict == Verdict::Violation {
+            let cause = match &cell.exhausted {
+                Some(exhausted) => format!("host {:?}: {}", exhausted.host, exhausted.resource),
+                None => "no counter shows why".to_owned(),
+            };
+            causes.entry(cause).or_default().push(cell);
         }
+    }
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    causes.sort_by_key(|(_, cells)| std::cmp::Reverse(cells.len()));
+    let retained = |cell: &Cell| cell.retained.unwrap_or(0.0);
+    for (cause, cells) in causes {
+        let worst = cells
+            .iter()
+            .min_by(|left, right| retained(left).total_cmp(&retained(right)))
+            .expect("a cause has at least one cell");
+        let count = style.paint(RED, &format!("✗ {:>4}", cells.len()));
+        let _ = writeln!(text, "  {count}  {}", style.paint(BOLD, &cause));
+        let _ = writeln!(
+            text,
+            "          {} under {} {}",
+            worst.victim, worst.attacker, worst.why
+        );
     }
 }
 

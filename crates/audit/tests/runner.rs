@@ -77,6 +77,7 @@ fn audit(
         jobs,
         cancel: &cancel,
         journal,
+        build: "test",
         resume,
         on_progress: &mut on_progress,
     };
@@ -134,6 +135,7 @@ fn a_journal_serves_a_larger_audit() {
         jobs: 2,
         cancel: &cancel,
         journal: Some(&journal),
+        build: "test",
         resume: true,
         on_progress: &mut |progress| {
             first.get_or_insert(progress.runs_done);

@@ -4,22 +4,23 @@ use crate::output;
 use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
 use isolane_scenario::measure::RunResult;
-use isolane_scenario::model::Scenario;
 use std::path::{Path, PathBuf};
 
-/// Writes the result of one run into `directory`; returns what a reader opens first.
-pub(crate) fn write_run(
-    directory: &Path,
-    _scenario: &Scenario,
-    result: &RunResult,
-) -> Result<PathBuf> {
+/// File name of a report within its directory.
+const REPORT: &str = "report.html";
+
+/// Writes the report of one run, and its JSON, into `directory`; returns the report's path.
+pub(crate) fn write_run(directory: &Path, result: &RunResult) -> Result<PathBuf> {
     output::make_directory(directory)?;
-    let path = directory.join("result.json");
-    output::write_file(&path, &output::json(result)?)?;
+    output::write_file(&directory.join("result.json"), &output::json(result)?)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::run(result))?;
     Ok(path)
 }
 
 /// Writes the report of `result` into `directory`; returns its path.
-pub(crate) fn write_audit(_directory: &Path, _result: &AuditResult) -> Result<Option<PathBuf>> {
-    Ok(None)
+pub(crate) fn write_audit(directory: &Path, result: &AuditResult) -> Result<PathBuf> {
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::audit(result))?;
+    Ok(path)
 }

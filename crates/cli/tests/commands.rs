@@ -85,6 +85,18 @@ fn sim_json_is_one_document_and_equal_every_time() {
 }
 
 #[test]
+fn sim_writes_a_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path(), "");
+    let out = directory.path().join("report");
+    let (_, stderr) = check(&["sim", &file, "--report", out.to_str().unwrap()], 0);
+    assert!(stderr.contains("report.html"), "{stderr}");
+    let html = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("backup"));
+    json(&fs::read_to_string(out.join("result.json")).unwrap());
+}
+
+#[test]
 fn sim_refuses_what_it_cannot_do_and_says_what_would_be_right() {
     let directory = tempfile::tempdir().unwrap();
     let file = scenario(directory.path(), "");
@@ -171,6 +183,8 @@ fn audit_writes_its_forms_and_repeats_to_the_byte() {
             .unwrap()
             .contains("<testsuite ")
     );
+    let html = fs::read_to_string(Path::new(out).join("report.html")).unwrap();
+    assert!(html.contains("large_bw_ib_write_bw"));
     for jobs in ["1", "3"] {
         let (stdout, _) = check(&small(out, &["--json", "--jobs", jobs]), 0);
         assert_eq!(stdout, file, "--jobs {jobs}");

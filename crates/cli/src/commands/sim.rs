@@ -69,7 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => output::print(&table(&scenario, &result))?,
     }
     if let Some(directory) = &arguments.report {
-        report::write_run(directory, &scenario, &result)?;
+        let path = report::write_run(directory, &result)?;
+        output::note(&format!("wrote {}", path.display()));
     }
     Ok(Status::Done)
 }

@@ -1,0 +1,157 @@
+//! `isolane calibrate`: what Justitia needs to know of a device, and the fit of its calibrated parameters.
+
+use crate::inputs;
+use crate::output;
+use crate::status::{BadInput, Status};
+use crate::text::{Table, number};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use isolane_calibrate::edit;
+use isolane_calibrate::fit::{self, Fit};
+use isolane_calibrate::oracle::{self, Oracle};
+use isolane_scenario::profile::{Profile, SourceKind};
+use isolane_testbed::SimTestbed;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `isolane calibrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Name of a profile, or the path of a TOML file
+    profile: String,
+    /// Fit the parameters marked `calibrated` to the calibration claims instead of measuring for Justitia
+    #[arg(long)]
+    fit: bool,
+    /// With --fit: stop after so many evaluations of the claims
+    #[arg(long, value_name = "N", default_value_t = 200, requires = "fit")]
+    evaluations: usize,
+    /// Put the results into this profile file, which must exist
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let mut library = inputs::library();
+    let profile = inputs::profile(&mut library, &arguments.profile)?;
+    if arguments.fit { run_fit(arguments, &profile) } else { run_oracle(arguments, &profile) }
+}
+
+fn run_oracle(arguments: &Arguments, profile: &Profile) -> Result<Status> {
+    let bar = bar("{bar:30} {pos}/{len} runs, {eta} left");
+    let oracle = oracle::measure(profile, &SimTestbed, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&oracle)?,
+        false => output::print(&oracle_text(&oracle))?,
+    }
+    if let Some(file) = &arguments.write {
+        let measured = [
+            ("rate_max_gbps", oracle.rate_max_gbps),
+            ("message_rate_max_mps", oracle.message_rate_max_mps),
+            ("target_us", oracle.target_us),
+        ];
+        let mut text = output_text(file)?;
+        for (name, value) in measured {
+            // A published value is the operator's choice, not ours to overwrite.
+            if profile.justitia[name].kind != SourceKind::Published {
+                text = edit::set_value(&text, "justitia", name, value)?;
+            }
+        }
+        write(file, &edit::set_dictionary(&text, &oracle.token_dictionary))?;
+    }
+    Ok(Status::Done)
+}
+
+fn run_fit(arguments: &Arguments, profile: &Profile) -> Result<Status> {
+    let claims = isolane_claims::embedded_claims()?;
+    let files = isolane_claims::embedded_scenarios();
+    let bar = bar("{spinner} evaluation {pos} of at most {len}, misfit {msg}");
+    bar.set_length(arguments.evaluations as u64);
+    let fit = fit::fit(profile, &claims, &files, &SimTestbed, arguments.evaluations, &|done, best| {
+        bar.set_position(done as u64);
+        bar.set_message(format!("{best:.3}"));
+    })
+    .map_err(|error| BadInput(error.to_string()))?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&fit)?,
+        false => output::print(&fit_text(&fit))?,
+    }
+    if let Some(file) = &arguments.write {
+        let mut text = output_text(file)?;
+        for change in &fit.parameters {
+            text = edit::set_value(&text, &change.section, &change.name, change.after)?;
+        }
+        write(file, &text)?;
+    }
+    Ok(Status::Done)
+}
+
+fn bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is ours");
+    ProgressBar::new(1).with_style(style)
+}
+
+fn output_text(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        BadInput(format!("{}: {error}: name the profile file to change", file.display())).into()
+    })
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    output::write_file(file, text)?;
+    output::note(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+fn oracle_text(oracle: &Oracle) -> String {
+    let mut sizes = Table::new(&["message (B)", "goodput (Gb/s)"]);
+    for (bytes, gbps) in &oracle.sizes {
+        sizes.row(vec![bytes.to_string(), number(*gbps)]);
+    }
+    let mut tokens = Table::new(&["up to (Gb/s)", "token (B)"]);
+    for entry in &oracle.token_dictionary {
+        tokens.row(vec![number(entry.rate_gbps), entry.token_bytes.to_string()]);
+    }
+    format!(
+        "profile {}\n  bulk goodput         {} Gb/s\n  small messages       {} M/s\n  idle 10 B WRITE      p50 {} us, p99 {} us\n  \
+         latency target       {} us\n\nOne pair, messages back to back\n{}\nToken dictionary\n{}",
+        oracle.profile,
+        number(oracle.rate_max_gbps),
+        number(oracle.message_rate_max_mps),
+        number(oracle.idle_p50_us),
+        number(oracle.idle_p99_us),
+        number(oracle.target_us),
+        sizes.render(),
+        tokens.render(),
+    )
+}
+
+fn fit_text(fit: &Fit) -> String {
+    let mut claims = Table::new(&["calibration claim", "published", "before", "after"]);
+    for (id, published, before, after) in &fit.claims {
+        claims.row(vec![id.clone(), number(*published), number(*before), number(*after)]);
+    }
+    let mut parameters = Table::new(&["parameter", "before", "after"]);
+    for change in &fit.parameters {
+        parameters.row(vec![
+            format!("{}.{}", change.section, change.name),
+            number(change.before),
+            number(change.after),
+        ]);
+    }
+    format!(
+        "profile {}: misfit {:.3} before, {:.3} after {} evaluations (root mean square of ln(ours / published))\n\n{}\n{}",
+        fit.profile,
+        fit.misfit.0,
+        fit.misfit.1,
+        fit.evaluations,
+        claims.render(),
+        parameters.render(),
+    )
+}
