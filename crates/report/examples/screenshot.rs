@@ -1,9 +1,9 @@
 //! A screenshot of a report: `cargo run -p isolane-report --example screenshot -- IN.html[#FRAGMENT] OUT.png [WIDTH] [dark]`.
 //!
-//! WIDTH is in CSS pixels, 1280 unless given; `whole` takes the whole page instead of a window of 16 by 10, and
-//! `dark` prefers the dark colours. The image has two pixels per CSS pixel. `IN.html` may also be `synthetic`,
-//! `synthetic-run` or `synthetic-runs` for made-up results, or an audit or a run in JSON form. Needs Chromium on the
-//! path.
+//! WIDTH is in CSS pixels, 1280 unless given. `whole` takes the whole page instead of a window of 16 by 10, `dark`
+//! prefers the dark colours, and `print` shows what a printer gets. The image has two pixels per CSS pixel. In place
+//! of `IN.html`: `synthetic`, `synthetic-run` or `synthetic-runs` for made-up results, or an audit or a run in JSON
+//! form. Needs Chromium on the path.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -16,7 +16,9 @@ mod synthetic;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [input, output, rest @ ..] = arguments.as_slice() else {
-        anyhow::bail!("usage: screenshot IN.html[#FRAGMENT] OUT.png [WIDTH] [dark] [whole]");
+        anyhow::bail!(
+            "usage: screenshot IN.html[#FRAGMENT] OUT.png [WIDTH] [dark] [whole] [print]"
+        );
     };
     let width: u32 = match rest
         .iter()
@@ -53,6 +55,12 @@ fn main() -> Result<()> {
     let mut browser = devtools::Browser::start(&program)?;
     let height = if width < 600 { 844 } else { width * 10 / 16 };
     browser.window((width, height), 2.0, has("dark"))?;
+    if has("print") {
+        browser.call(
+            "Emulation.setEmulatedMedia",
+            serde_json::json!({"media": "print"}),
+        )?;
+    }
     let address = devtools::address(file)?;
     let separator = if fragment.is_empty() { "" } else { "#" };
     browser.open(&format!("{address}{separator}{fragment}"))?;
