@@ -1,4 +1,5 @@
 //! `isolane claims` as a user calls it.
+#![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
 
