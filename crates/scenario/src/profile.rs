@@ -549,6 +549,25 @@ impl Profile {
             .value
     }
 
+    /// The map behind a section's name, to change it.
+    pub fn section_mut(&mut self, section: &str) -> Option<&mut BTreeMap<String, Sourced>> {
+        Some(match section {
+            "link" => &mut self.link,
+            "pcie" => &mut self.pcie,
+            "wqe" => &mut self.wqe,
+            "scheduler" => &mut self.scheduler,
+            "processing" => &mut self.processing,
+            "cache" => &mut self.cache,
+            "receive" => &mut self.receive,
+            "errors" => &mut self.errors,
+            "control" => &mut self.control,
+            "congestion" => &mut self.congestion,
+            "host" => &mut self.host,
+            "justitia" => &mut self.justitia,
+            _ => return None,
+        })
+    }
+
     /// The map behind a section's name.
     pub fn section(&self, section: &str) -> Option<&BTreeMap<String, Sourced>> {
         Some(match section {

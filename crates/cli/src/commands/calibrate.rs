@@ -110,11 +110,11 @@ fn write(file: &Path, text: &str) -> Result<()> {
 }
 
 fn oracle_text(oracle: &Oracle) -> String {
-    let mut sizes = Table::new(&["message (B)", "goodput (Gb/s)"]);
+    let mut sizes = Table::new("rr", &["message (B)", "goodput (Gb/s)"]);
     for (bytes, gbps) in &oracle.sizes {
         sizes.row(vec![bytes.to_string(), number(*gbps)]);
     }
-    let mut tokens = Table::new(&["up to (Gb/s)", "token (B)"]);
+    let mut tokens = Table::new("rr", &["up to (Gb/s)", "token (B)"]);
     for entry in &oracle.token_dictionary {
         tokens.row(vec![number(entry.rate_gbps), entry.token_bytes.to_string()]);
     }
@@ -133,11 +133,11 @@ fn oracle_text(oracle: &Oracle) -> String {
 }
 
 fn fit_text(fit: &Fit) -> String {
-    let mut claims = Table::new(&["calibration claim", "published", "before", "after"]);
+    let mut claims = Table::new("lrrr", &["calibration claim", "published", "before", "after"]);
     for (id, published, before, after) in &fit.claims {
         claims.row(vec![id.clone(), number(*published), number(*before), number(*after)]);
     }
-    let mut parameters = Table::new(&["parameter", "before", "after"]);
+    let mut parameters = Table::new("lrr", &["parameter", "before", "after"]);
     for change in &fit.parameters {
         parameters.row(vec![
             format!("{}.{}", change.section, change.name),

@@ -2,6 +2,7 @@
 //! and an arm below.
 
 mod audit;
+mod calibrate;
 mod claims;
 mod completions;
 mod man;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Audit(audit::Arguments),
     /// Measure the papers' quantitative claims: published value, ours, within tolerance or not
     Claims(claims::Arguments),
+    /// Measure what Justitia needs to know of a device, or fit a profile to its calibration claims
+    Calibrate(calibrate::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
     /// List the victims and attackers of the catalogue, or show one
@@ -42,6 +45,7 @@ impl Command {
             Self::Sim(arguments) => sim::run(&arguments),
             Self::Audit(arguments) => audit::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),
+            Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),
             Self::Schema(arguments) => schema::run(&arguments),

@@ -155,8 +155,8 @@ proptest! {
             policy.on_signal(now, &Signal::Backlog { flow: FlowId(flow), bytes, operations: 1 });
         }
         let mut last = 0;
-        // One token serves each silent flow; from then on every token is the busy flow's.
-        for _ in 0..silent + 50 {
+        // One token serves each silent flow and it saves five; from then on every token is the busy flow's.
+        for _ in 0..6 * (silent + 1) + 50 {
             now = policy.poll_timeout().unwrap();
             policy.handle_timeout(now);
             while let Some(action) = policy.poll_action() {

@@ -1,9 +1,13 @@
-//! Tokens, and how waiting flows come by them; shared by the policies that pace in software.
+//! Tokens, and how active flows come by them; shared by the policies that pace in software.
 //!
-//! Problem: hand the tokens of one rate to the flows that wait, by weight, each token to one flow, without
+//! Problem: hand the tokens of one rate to the active flows, by weight, each token to one flow, without
 //! drift, without looking at idle flows and without allocating.
-//! Method: a [`Pool`] integrates the rate, [`Turns`] orders the waiting flows, and a flow spends its token on
-//! what it has waiting: it is granted bytes and operations as they come to wait, until either resource of the
+//! Method: a [`Pool`] integrates the rate, [`Turns`] orders the flows that can take a token. A flow that has
+//! nothing waiting at its turn saves the token, up to a few: otherwise a flow that keeps one message outstanding
+//! would lose its turns to a flow that always has more, and one that another slows down would lose its share
+//! just because of that (justitia 4.3.4 hands tokens to active applications, not only to waiting ones). With its
+//! savings full a flow takes no more, and the others get the tokens. A flow spends a token on what it has
+//! waiting: it is granted bytes and operations as they come to wait, until either resource of the
 //! token is used up, and then waits for its next turn; the other resource's rest lapses (justitia 4.4: batch
 //! pacing, one token for many small messages). A flow that falls idle gives the rest of its token back.
 //!
@@ -27,6 +31,10 @@ struct Slot {
     waiting: Token,
     /// What is left of the last token.
     credit: Token,
+    /// Whole tokens put aside.
+    saved: u32,
+    /// Has asked for something and not been forgotten since.
+    active: bool,
 }
 
 /// One stream of tokens and the flows that share it.
@@ -53,10 +61,12 @@ pub struct Pacer {
     turns: Turns,
     quiet: QuietList,
     slots: Vec<Slot>,
+    saved_max: u32,
 }
 
 impl Pacer {
-    /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept.
+    /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept for
+    /// nobody in particular and as many by each flow.
     ///
     /// # Panics
     /// As [`Pool::new`].
@@ -66,6 +76,7 @@ impl Pacer {
             turns: Turns::default(),
             quiet: QuietList::default(),
             slots: Vec::new(),
+            saved_max: backlog_max,
         }
     }
 
@@ -92,6 +103,7 @@ impl Pacer {
             bytes: bytes.get(),
             operations,
         };
+        self.slots[flow.0 as usize].active = true;
         self.quiet.touch(now, flow.0);
         self.spend(flow, actions);
     }
@@ -162,7 +174,7 @@ impl Pacer {
         self.pool.taken()
     }
 
-    /// Flows that wait for a token.
+    /// Flows that can take a token: they wait for one, or can save one more.
     pub fn waiting_flows(&self) -> u32 {
         self.turns.waiting()
     }
@@ -185,8 +197,13 @@ impl Pacer {
                 return;
             };
             let flow = self.turns.serve().expect("a flow waits");
-            self.slots[flow as usize].credit = token;
-            self.quiet.touch(now, flow);
+            let slot = &mut self.slots[flow as usize];
+            if slot.waiting == Token::default() {
+                slot.saved += 1;
+            } else {
+                slot.credit = token;
+                self.quiet.touch(now, flow);
+            }
             self.spend(FlowId(flow), actions);
         }
     }
@@ -194,26 +211,37 @@ impl Pacer {
     /// Grants what `flow` has both waiting and on credit, and queues it when it needs a token for the rest.
     #[inline]
     fn spend(&mut self, flow: FlowId, actions: &mut VecDeque<Action>) {
-        let Slot { waiting, credit } = &mut self.slots[flow.0 as usize];
-        // A token of the time before the last change of size may be larger than today's; the carried
-        // operation makes up to one more than the rounded figure.
         let whole = self.pool.token();
-        credit.bytes = credit.bytes.min(whole.bytes);
-        credit.operations = credit.operations.min(whole.operations + 1);
-        let bytes = waiting.bytes.min(credit.bytes);
-        let operations = waiting.operations.min(credit.operations);
-        if bytes > 0 || operations > 0 {
-            waiting.bytes -= bytes;
-            waiting.operations -= operations;
-            credit.bytes -= bytes;
-            credit.operations -= operations;
+        let saved_max = self.saved_max;
+        let slot = &mut self.slots[flow.0 as usize];
+        let mut granted = Token::default();
+        loop {
+            // A token of the time before the last change of size may be larger than today's; the carried
+            // operation makes up to one more than the rounded figure.
+            slot.credit.bytes = slot.credit.bytes.min(whole.bytes);
+            slot.credit.operations = slot.credit.operations.min(whole.operations + 1);
+            let bytes = slot.waiting.bytes.min(slot.credit.bytes);
+            let operations = slot.waiting.operations.min(slot.credit.operations);
+            slot.waiting.bytes -= bytes;
+            slot.waiting.operations -= operations;
+            slot.credit.bytes -= bytes;
+            slot.credit.operations -= operations;
+            granted.bytes += bytes;
+            granted.operations += operations;
+            if slot.waiting == Token::default() || slot.saved == 0 {
+                break;
+            }
+            slot.saved -= 1;
+            slot.credit = whole;
+        }
+        if granted != Token::default() {
             actions.push_back(Action::Grant {
                 flow,
-                bytes: Bytes::new(bytes),
-                operations,
+                bytes: Bytes::new(granted.bytes),
+                operations: granted.operations,
             });
         }
-        if waiting.bytes > 0 || waiting.operations > 0 {
+        if slot.waiting != Token::default() || (slot.active && slot.saved < saved_max) {
             self.turns.start(flow.0);
         } else {
             self.turns.stop(flow.0);

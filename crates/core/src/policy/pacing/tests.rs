@@ -86,8 +86,38 @@ fn a_throughput_flow_spends_one_token_on_many_batches() {
         })
         .sum();
     assert_eq!(operations, 79 * 64);
-    // 5,000 operations are 78 batches and a bit: the second token came with the last batch.
-    assert_eq!((pacer.tokens_taken(), tokens_before), (2, 78));
+    // 5,000 operations are 78 batches and a bit: the flow began its second token with the last batch, and took
+    // five more to save.
+    assert_eq!((pacer.tokens_taken(), tokens_before), (2 + 5, 78));
+}
+
+/// Goal: a flow that keeps one message outstanding is not beaten by one that always has more. Method: one flow
+/// asks for a token's worth again only two token times after each grant, the other always waits.
+#[test]
+fn a_flow_that_pauses_for_completions_keeps_its_half() {
+    let mut pacer = pacer(5_000, &[1, 1]);
+    let mut actions = VecDeque::new();
+    let mut granted = Granted(vec![Token::default(); 2]);
+    let greedy = Bytes::new(1 << 50);
+    pacer.want(Instant::ZERO, FlowId(0), greedy, 1 << 40, &mut actions);
+    let mut asks_at = Some(Instant::ZERO);
+    let step = Duration::from_ps(833_334);
+    let mut now = Instant::ZERO;
+    for _ in 0..12_000 {
+        now += step;
+        if asks_at.is_some_and(|at| at <= now) {
+            pacer.want(now, FlowId(1), Bytes::new(5_000), 1, &mut actions);
+            asks_at = None;
+        }
+        pacer.advance(now, &mut actions);
+        let before = granted.0[1].bytes;
+        granted.take(&mut actions);
+        if granted.0[1].bytes > before {
+            asks_at = Some(now + step * 2);
+        }
+    }
+    let share = granted.0[1].bytes as f64 / (granted.0[0].bytes + granted.0[1].bytes) as f64;
+    assert!((0.48..0.52).contains(&share), "{share}");
 }
 
 #[test]
@@ -101,7 +131,8 @@ fn a_shrinking_token_takes_large_rests_away() {
     actions.clear();
     pacer.want(now, FlowId(0), Bytes::new(1_000_000), 1, &mut actions);
     let mut granted = Granted(vec![Token::default()]);
-    assert_eq!(granted.take(&mut actions), 5_000);
+    // The rest of the token in use and the four tokens saved beside it are worth five of today's.
+    assert_eq!(granted.take(&mut actions), 5 * 5_000);
 }
 
 #[test]
@@ -230,7 +261,8 @@ proptest! {
                 }
             }
             total += u128::from(granted.take(&mut actions));
-            let held = (5 + 4) * 5_000;
+            // The pool's backlog, and per flow the rest of a token and five saved ones.
+            let held = (5 + 4 * (1 + 5)) * 5_000;
             for &(integral_then, total_then) in &history {
                 let brought = (integral - integral_then) / 8_000_000_000_000 + 1;
                 prop_assert!(total - total_then <= brought + held);

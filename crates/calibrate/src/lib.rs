@@ -1,0 +1,46 @@
+//! From published numbers to a profile's parameters, by a search anybody can run again.
+//!
+//! Two parts, both on a testbed:
+//!
+//! * [`oracle`] measures what Justitia has to know of an idle device: its two maximum rates, the latency target,
+//!   and the smallest token that reaches each rate (justitia 4.3, 5.2, figure 10);
+//! * [`fit`] moves the parameters a profile marks `calibrated` until the claims marked `calibration` fit best,
+//!   and touches nothing else: predictions then speak for themselves.
+//!
+//! [`edit`] puts new values into a profile's text without disturbing the rest of it.
+#![forbid(unsafe_code)]
+
+pub mod edit;
+pub mod fit;
+pub mod oracle;
+
+/// Why a calibration gave no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CalibrationError {
+    /// A scenario of ours did not parse or run on this profile.
+    #[error("profile {profile}: {reason}")]
+    Run {
+        /// The profile.
+        profile: String,
+        /// What the parser or the testbed said.
+        reason: String,
+    },
+    /// Nothing to fit to, or nothing to fit.
+    #[error("profile {profile} has no {what}: {remedy}")]
+    Nothing {
+        /// The profile.
+        profile: String,
+        /// What is missing.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The profile's text has no such parameter on a line of its own.
+    #[error("the profile's text has no line `{name} = {{ value = ... }}` in [{section}]: write it on one line")]
+    Line {
+        /// Section.
+        section: String,
+        /// Parameter.
+        name: String,
+    },
+}
