@@ -57,6 +57,13 @@ struct Flow {
     chunks: u64,
 }
 
+impl Flow {
+    /// Whether waiting work may go as soon as there is room for it.
+    fn may_send(&self) -> bool {
+        !self.held || self.credit_bytes > 0 || self.credit_operations > 0
+    }
+}
+
 impl Daemon {
     /// A daemon for `policy`, whose reference flow is queue pair `reference`.
     pub(crate) fn new(policy: Box<dyn Policy>, map: FlowMap, reference: u32) -> Self {
@@ -185,8 +192,10 @@ impl World {
             daemon.policy.on_sent(now, FlowId(flow), Bytes::new(size));
             bytes += size;
         }
+        // A flow that was let go while its send queue was full has older messages to write first.
+        let passes = !queue_pair.in_backlog && queue_pair.room() >= count;
         let state = &mut daemon.flows[flow as usize];
-        if !state.held {
+        if !state.held && passes {
             self.act(now.as_ps(), host, daemon);
             return true;
         }
@@ -196,8 +205,10 @@ impl World {
             self.pairs[pair as usize].in_backlog = true;
             state.waiting.push_back(pair);
         }
-        self.drain(at, daemon, flow);
-        self.report_backlog(now.as_ps(), daemon, flow);
+        self.drain(at, daemon, flow, true);
+        if daemon.flows[flow as usize].held {
+            self.report_backlog(now.as_ps(), daemon, flow);
+        }
         self.act(now.as_ps(), host, daemon);
         false
     }
@@ -214,12 +225,12 @@ impl World {
     }
 
     /// Lets through what the flow's credit covers, queue pair by queue pair in turn.
-    fn drain(&mut self, at: u64, daemon: &mut Daemon, flow: u32) {
+    fn drain(&mut self, at: u64, daemon: &mut Daemon, flow: u32, posting: bool) {
         let state = &mut daemon.flows[flow as usize];
         let mut stuck = 0;
         while stuck < state.waiting.len() {
             let Some(pair) = state.waiting.pop_front() else { break };
-            let (sent, starved) = self.let_through(at, state, daemon.chunk, pair);
+            let (sent, starved) = self.let_through(at, state, (daemon.chunk, posting), pair);
             state.chunks += sent;
             let queue_pair = &mut self.pairs[pair as usize];
             if queue_pair.released == queue_pair.app_posted {
@@ -237,13 +248,13 @@ impl World {
 
     /// Writes one chunk, or a run of whole messages, of one queue pair: how many work requests, and whether
     /// credit ran out.
-    fn let_through(&mut self, at: u64, state: &mut Flow, chunk: u64, pair: u32) -> (u64, bool) {
+    fn let_through(&mut self, at: u64, state: &mut Flow, (chunk, posting): (u64, bool), pair: u32) -> (u64, bool) {
         let queue_pair = &self.pairs[pair as usize];
         let splits = queue_pair.transport != Transport::Ud
             && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
         let process = queue_pair.process as usize;
         let list = u64::from(self.plans[self.processes[process].plan as usize].post_list).max(1);
-        let (mut written, mut starved) = (0, false);
+        let (mut written, mut chunks, mut starved) = (0, 0, false);
         while self.pairs[pair as usize].released < self.pairs[pair as usize].app_posted
             && self.pairs[pair as usize].room() > 0
             && written < list
@@ -263,13 +274,16 @@ impl World {
             state.bytes -= take;
             state.operations -= ends;
             written += 1;
+            chunks += 1 - ends;
             if ends == 0 {
                 break;
             }
         }
         if written > 0 {
             let process = &mut self.processes[process];
-            process.cpu_free = process.cpu_free.max(at) + self.device.post * written + self.device.ring;
+            // The application's own post has paid for its messages; chunks, and a doorbell rung later, come on top.
+            let extra = self.device.post * chunks + if posting { 0 } else { self.device.ring };
+            process.cpu_free = process.cpu_free.max(at) + extra;
             let seen = process.cpu_free + self.device.mmio;
             self.schedule(seen, Event::Doorbell { pair, count: written as u16 });
         }
@@ -284,8 +298,8 @@ impl World {
         }
         let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
         let flow = daemon.flow_of_pair[pair as usize];
-        if flow != NONE && daemon.flows[flow as usize].credit_bytes > 0 {
-            self.drain(now, &mut daemon, flow);
+        if flow != NONE && daemon.flows[flow as usize].may_send() {
+            self.drain(now, &mut daemon, flow, false);
         }
         self.enforcer.daemons[host] = Some(daemon);
     }
@@ -362,16 +376,21 @@ impl World {
                     state.grants += 1;
                     state.credit_bytes = (state.credit_bytes + bytes.get()).min(state.bytes);
                     state.credit_operations = (state.credit_operations + operations).min(state.operations);
-                    self.drain(now, daemon, flow.0);
+                    self.drain(now, daemon, flow.0, false);
                 }
                 Action::ChunkSize(bytes) => daemon.chunk = bytes.get().max(1),
                 Action::Release(flow) => {
                     let state = &mut daemon.flows[flow.0 as usize];
                     state.held = false;
                     (state.credit_bytes, state.credit_operations) = (0, 0);
-                    self.drain(now, daemon, flow.0);
+                    self.drain(now, daemon, flow.0, false);
                 }
-                Action::Hold(flow) => daemon.flows[flow.0 as usize].held = true,
+                Action::Hold(flow) => {
+                    daemon.flows[flow.0 as usize].held = true;
+                    if daemon.flows[flow.0 as usize].operations > 0 {
+                        self.report_backlog(self.queue.now().as_ps(), daemon, flow.0);
+                    }
+                }
                 Action::SendReference => self.send_reference(now, daemon.reference),
                 Action::Tell(state) => {
                     if let Some(other) = &mut self.enforcer.daemons[1 - host] {

@@ -426,8 +426,11 @@ impl Policy for Justitia {
         flow.classifier.on_completion();
         if flow.counted && flow.class != FlowClass::Latency {
             let direction = flow.spec.direction;
-            self.pacer(direction).touch(now, completion.flow);
-            self.arm_idle();
+            if self.pacer(direction).completed(now, completion.flow) {
+                self.arm();
+            } else {
+                self.arm_idle();
+            }
         }
     }
 

@@ -3,11 +3,12 @@
 //! Problem: hand the tokens of one rate to the active flows, by weight, each token to one flow, without
 //! drift, without looking at idle flows and without allocating.
 //! Method: a [`Pool`] integrates the rate, [`Turns`] orders the flows that can take a token. A flow that has
-//! nothing waiting at its turn saves the token, up to a few: otherwise a flow that keeps one message outstanding
+//! nothing waiting at its turn saves the token: otherwise a flow that keeps one message outstanding
 //! would lose its turns to a flow that always has more, and one that another slows down would lose its share
-//! just because of that (justitia 4.3.4 hands tokens to active applications, not only to waiting ones). With its
-//! savings full a flow takes no more, and the others get the tokens. A flow spends a token on what it has
-//! waiting: it is granted bytes and operations as they come to wait, until either resource of the
+//! just because of that (justitia 4.3.4 hands tokens to active applications, not only to waiting ones). A flow
+//! with full savings whose messages are in the device is being slowed down by others: its turn lapses, so that
+//! they do not gain by slowing it further. With full savings and nothing under way it takes no more, and the
+//! others get the tokens. A flow spends a token on what it has waiting: it is granted bytes and operations as they come to wait, until either resource of the
 //! token is used up, and then waits for its next turn; the other resource's rest lapses (justitia 4.4: batch
 //! pacing, one token for many small messages). A flow that falls idle gives the rest of its token back.
 //!
@@ -33,8 +34,18 @@ struct Slot {
     credit: Token,
     /// Whole tokens put aside.
     saved: u32,
+    /// Messages granted whose completion has not been seen.
+    in_device: u64,
     /// Has asked for something and not been forgotten since.
     active: bool,
+}
+
+impl Slot {
+    /// Whether a token has a use, or must not go to others.
+    fn takes_turns(&self) -> bool {
+        let active = self.active && (self.saved < SAVED_MAX || self.in_device > 0);
+        self.waiting != Token::default() || active
+    }
 }
 
 /// One stream of tokens and the flows that share it.
@@ -61,12 +72,11 @@ pub struct Pacer {
     turns: Turns,
     quiet: QuietList,
     slots: Vec<Slot>,
-    saved_max: u32,
 }
 
 impl Pacer {
     /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept for
-    /// nobody in particular and as many by each flow.
+    /// nobody in particular.
     ///
     /// # Panics
     /// As [`Pool::new`].
@@ -76,7 +86,6 @@ impl Pacer {
             turns: Turns::default(),
             quiet: QuietList::default(),
             slots: Vec::new(),
-            saved_max: backlog_max,
         }
     }
 
@@ -106,6 +115,19 @@ impl Pacer {
         self.slots[flow.0 as usize].active = true;
         self.quiet.touch(now, flow.0);
         self.spend(flow, actions);
+    }
+
+    /// A message of `flow` completed; whether that changes when the next token is due.
+    #[inline]
+    pub fn completed(&mut self, now: Instant, flow: FlowId) -> bool {
+        self.touch(now, flow);
+        let slot = &mut self.slots[flow.0 as usize];
+        slot.in_device = slot.in_device.saturating_sub(1);
+        if slot.in_device > 0 || slot.takes_turns() {
+            return false;
+        }
+        self.turns.stop(flow.0);
+        true
     }
 
     /// `flow` is alive though it asks for nothing.
@@ -174,7 +196,7 @@ impl Pacer {
         self.pool.taken()
     }
 
-    /// Flows that can take a token: they wait for one, or can save one more.
+    /// Flows that take turns: they wait for a token, can save one more, or are being slowed down.
     pub fn waiting_flows(&self) -> u32 {
         self.turns.waiting()
     }
@@ -199,7 +221,7 @@ impl Pacer {
             let flow = self.turns.serve().expect("a flow waits");
             let slot = &mut self.slots[flow as usize];
             if slot.waiting == Token::default() {
-                slot.saved += 1;
+                slot.saved = (slot.saved + 1).min(SAVED_MAX);
             } else {
                 slot.credit = token;
                 self.quiet.touch(now, flow);
@@ -212,7 +234,6 @@ impl Pacer {
     #[inline]
     fn spend(&mut self, flow: FlowId, actions: &mut VecDeque<Action>) {
         let whole = self.pool.token();
-        let saved_max = self.saved_max;
         let slot = &mut self.slots[flow.0 as usize];
         let mut granted = Token::default();
         loop {
@@ -234,6 +255,7 @@ impl Pacer {
             slot.saved -= 1;
             slot.credit = whole;
         }
+        slot.in_device += granted.operations;
         if granted != Token::default() {
             actions.push_back(Action::Grant {
                 flow,
@@ -241,13 +263,17 @@ impl Pacer {
                 operations: granted.operations,
             });
         }
-        if slot.waiting != Token::default() || (slot.active && slot.saved < saved_max) {
+        if slot.takes_turns() {
             self.turns.start(flow.0);
         } else {
             self.turns.stop(flow.0);
         }
     }
 }
+
+/// Tokens a flow saves: one bridges the pause between two messages; more would be sent in one burst after a longer
+/// pause, in front of latency flows.
+const SAVED_MAX: u32 = 1;
 
 #[cfg(test)]
 mod tests;

@@ -70,13 +70,20 @@ fn a_throughput_flow_spends_one_token_on_many_batches() {
     let mut actions = VecDeque::new();
     let mut now = Instant::ZERO;
     let mut tokens_before = 0;
+    let complete = |pacer: &mut Pacer, now| {
+        for _ in 0..128 {
+            pacer.completed(now, FlowId(0));
+        }
+    };
     for batch in 0..79u64 {
         pacer.want(now, FlowId(0), Bytes::new(1_024), 64, &mut actions);
+        complete(&mut pacer, now);
         if let Some(due) = pacer.next_token() {
             now = due;
             pacer.advance(now, &mut actions);
             tokens_before = batch;
         }
+        complete(&mut pacer, now);
     }
     let operations: u64 = actions
         .iter()
@@ -86,9 +93,9 @@ fn a_throughput_flow_spends_one_token_on_many_batches() {
         })
         .sum();
     assert_eq!(operations, 79 * 64);
-    // 5,000 operations are 78 batches and a bit: the flow began its second token with the last batch, and took
-    // five more to save.
-    assert_eq!((pacer.tokens_taken(), tokens_before), (2 + 5, 78));
+    // 5,000 operations are 78 batches and a bit: the flow began its second token with the last batch, and saved
+    // another.
+    assert_eq!((pacer.tokens_taken(), tokens_before), (2 + 1, 78));
 }
 
 /// Goal: a flow that keeps one message outstanding is not beaten by one that always has more. Method: one flow
@@ -120,6 +127,31 @@ fn a_flow_that_pauses_for_completions_keeps_its_half() {
     assert!((0.48..0.52).contains(&share), "{share}");
 }
 
+/// Goal: others do not gain by slowing a flow down. Method: a flow with full savings and a message in the device
+/// keeps its turns until the message completes.
+#[test]
+fn a_slowed_flow_keeps_its_turns_until_its_messages_complete() {
+    let mut pacer = pacer(5_000, &[1, 1]);
+    let mut actions = VecDeque::new();
+    let mut granted = Granted(vec![Token::default(); 2]);
+    pacer.want(Instant::ZERO, FlowId(1), Bytes::new(100), 1, &mut actions);
+    pacer.want(Instant::ZERO, FlowId(0), Bytes::new(1 << 50), 1 << 40, &mut actions);
+    // 48 Gb/s are 6,000 bytes per microsecond.
+    let at = |us| Instant::ZERO + Duration::from_us(us);
+    let mut advance = |pacer: &mut Pacer, from: u64, to: u64| {
+        for us in from..to {
+            pacer.advance(at(us), &mut actions);
+        }
+        granted.take(&mut actions)
+    };
+    advance(&mut pacer, 0, 1_000);
+    let slowed = advance(&mut pacer, 1_000, 2_000);
+    assert!(slowed.abs_diff(3_000_000) <= 2 * 5_000, "{slowed}");
+    assert!(pacer.completed(at(2_000), FlowId(1)));
+    let alone = advance(&mut pacer, 2_000, 3_000);
+    assert!(alone.abs_diff(6_000_000) <= 2 * 5_000, "{alone}");
+}
+
 #[test]
 fn a_shrinking_token_takes_large_rests_away() {
     let mut pacer = pacer(1_000_000, &[1]);
@@ -131,8 +163,8 @@ fn a_shrinking_token_takes_large_rests_away() {
     actions.clear();
     pacer.want(now, FlowId(0), Bytes::new(1_000_000), 1, &mut actions);
     let mut granted = Granted(vec![Token::default()]);
-    // The rest of the token in use and the four tokens saved beside it are worth five of today's.
-    assert_eq!(granted.take(&mut actions), 5 * 5_000);
+    // The rest of the token in use and the one saved are worth two of today's.
+    assert_eq!(granted.take(&mut actions), 2 * 5_000);
 }
 
 #[test]
@@ -261,8 +293,8 @@ proptest! {
                 }
             }
             total += u128::from(granted.take(&mut actions));
-            // The pool's backlog, and per flow the rest of a token and five saved ones.
-            let held = (5 + 4 * (1 + 5)) * 5_000;
+            // The pool's backlog, and per flow the rest of a token and a saved one.
+            let held = (5 + 4 * (1 + 1)) * 5_000;
             for &(integral_then, total_then) in &history {
                 let brought = (integral - integral_then) / 8_000_000_000_000 + 1;
                 prop_assert!(total - total_then <= brought + held);
