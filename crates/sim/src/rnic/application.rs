@@ -70,7 +70,11 @@ impl World {
                 Arrival::Paced { rate } => {
                     let ready = process.pace_free;
                     if ready > now {
-                        self.schedule(ready, Event::Post { pair });
+                        // One timer per pair: each completion comes by here too.
+                        if queue_pair.post_timer <= now {
+                            self.pairs[pair as usize].post_timer = ready;
+                            self.schedule(ready, Event::Post { pair });
+                        }
                         return;
                     }
                     let first = plan.pattern[queue_pair.app_posted as usize % plan.pattern.len()].bytes;
@@ -92,7 +96,11 @@ impl World {
         }
         let plan = &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
         let Arrival::Open { interval, poisson } = plan.arrival else { return };
-        let list = u64::from(plan.post_list);
+        let queue_pair = &self.pairs[pair as usize];
+        let list = u64::from(plan.post_list).min(plan.iterations - queue_pair.app_posted - queue_pair.app_waiting);
+        if list == 0 {
+            return;
+        }
         let gap = if poisson { self.arrivals.exponential(interval) } else { interval };
         let queue_pair = &mut self.pairs[pair as usize];
         let mut bytes = 0;
@@ -103,7 +111,7 @@ impl World {
             queue_pair.post_times[message as usize & mask] = now;
         }
         // An overloaded application queues only so much before arrivals are lost, or memory would grow for ever.
-        if queue_pair.app_waiting + list <= ARRIVALS_WAITING_MAX {
+        if queue_pair.app_waiting <= ARRIVALS_WAITING_MAX {
             queue_pair.app_waiting += list;
         } else {
             self.meter.error(usize::from(tenant));
@@ -250,5 +258,5 @@ impl World {
 
 /// Processes of one tenant start within this time of each other, ps, as real ones do.
 const STAGGER: u64 = 2_000_000;
-/// Messages an open-loop application queues per pair before it drops arrivals.
+/// Messages that wait in an open-loop application, per pair, beyond which it drops arrivals.
 const ARRIVALS_WAITING_MAX: u64 = 4096;

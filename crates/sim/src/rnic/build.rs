@@ -22,7 +22,8 @@ use std::collections::VecDeque;
 
 /// Payload of a reference message, bytes (justitia 4.3.2).
 const REFERENCE_BYTES: u32 = 10;
-/// Messages of an open-loop pair that may wait, plus its depth, must fit its ring of post times.
+/// Messages of an open-loop pair that may wait, plus those in its queue and two lists, must fit its ring of post
+/// times.
 const OPEN_RING: u64 = 8192;
 /// Send queue slots of a paced pair at least: chunks of split messages take slots of their own.
 const PACED_RING: u64 = 256;
@@ -115,7 +116,7 @@ impl World {
             pattern: data.pattern.iter().map(entry).collect(),
             post_list: data.post_list,
             depth,
-            completion_every: data.completion_every.clamp(1, depth),
+            completion_every: completion_interval(data.completion_every, data.post_list, depth),
             receive_batch: data.receive_batch.min(data.receive_depth),
             retry_after: rnr_timer(data.min_rnr_timer).as_ps(),
             max_read_atomic: data.max_read_atomic.max(1),
@@ -238,7 +239,7 @@ fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraf
     }
     let slots = slots.next_power_of_two() as usize;
     let open = matches!(data.arrival, Arrival::Open { .. });
-    let times = if open { (depth + OPEN_RING).next_power_of_two() as usize } else { depth.next_power_of_two() as usize };
+    let times = if open { (3 * depth + OPEN_RING).next_power_of_two() as usize } else { depth.next_power_of_two() as usize };
     QueuePair {
         process,
         tenant,
@@ -252,6 +253,7 @@ fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraf
         app_posted: 0,
         retired: 0,
         app_waiting: 0,
+        post_timer: 0,
         post_times: vec![0; times],
         released: 0,
         release_offset: 0,
@@ -276,6 +278,7 @@ fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraf
         receives: if data.receive_batch == 0 { 0 } else { u64::from(data.receive_depth) },
         receives_used: 0,
         receives_owed: 0,
+        mid_message: false,
         dropping: false,
         receive_ready: 0,
         responded: 0,
@@ -293,6 +296,19 @@ fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraf
         bytes_delivered: 0,
         reference: false,
     }
+}
+
+/// One completion in this many requests: as asked, unless the requests after the last completion could leave less
+/// room than the next list needs, which would stop the pair for ever. An application that polls in lists then
+/// asks for the last of each list.
+fn completion_interval(asked: u32, post_list: u32, depth: u32) -> u32 {
+    let asked = asked.clamp(1, depth);
+    let step = greatest_common_divisor(asked, post_list);
+    if asked - step + post_list <= depth { asked } else { step }
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// The reference flow: small inline WRITEs, one at a time or a few (justitia 4.3.2).

@@ -39,7 +39,7 @@ impl ReactionPoint {
             self.alpha = ONE;
         }
         self.target = self.rate;
-        let cut = u128::from(self.rate) * u128::from(self.alpha) >> 17;
+        let cut = (u128::from(self.rate) * u128::from(self.alpha)) >> 17;
         self.rate = (self.rate - cut as u64).max(device.rate_min.as_bps());
         self.alpha = (self.alpha - (self.alpha >> device.alpha_shift) + (ONE >> device.alpha_shift)).min(ONE);
         self.steps = 0;

@@ -34,7 +34,7 @@ impl ControlLoop {
         let objects = u64::from(traffic.objects);
         // Positions 0..objects create, objects..2*objects destroy.
         let position = match traffic.phase {
-            ControlPhase::Cycle => u64::from(number) * 2 * objects / u64::from(traffic.threads),
+            ControlPhase::Cycle => u64::from(number % traffic.threads) * 2 * objects / u64::from(traffic.threads),
             ControlPhase::Create => 0,
             ControlPhase::Destroy => objects,
         };

@@ -51,6 +51,8 @@ pub(crate) struct QueuePair {
     pub(crate) retired: u64,
     /// Messages that arrived while the queue was full (open loop).
     pub(crate) app_waiting: u64,
+    /// When a paced pair tries to post again, ps; in the past when no such timer runs.
+    pub(crate) post_timer: u64,
     /// When each outstanding message was handed over, ps; indexed by message.
     pub(crate) post_times: Vec<u64>,
 
@@ -102,6 +104,8 @@ pub(crate) struct QueuePair {
     pub(crate) receives_used: u64,
     /// Receives used since the last batch was posted back.
     pub(crate) receives_owed: u32,
+    /// Chunks of a split message are in, its last one is not.
+    pub(crate) mid_message: bool,
     /// A message is being discarded for want of a receive.
     pub(crate) dropping: bool,
     /// When the metadata of the message at hand is there, ps.

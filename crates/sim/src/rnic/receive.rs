@@ -12,6 +12,7 @@
 
 use super::device::verb_index;
 use super::queue_pair::NONE;
+use super::transmit::ATOMIC_HEADER;
 use super::world::{Arrived, Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Arrival, Topology, Transport, Verb};
 
@@ -73,7 +74,7 @@ impl World {
         };
         let size = u64::from(packet.payload) + self.device.frame;
         nic.held_bytes -= size;
-        let resume = nic.switch_pauses && nic.held_bytes * 2 < self.device.switch_buffer;
+        let resume = nic.switch_pauses && nic.held_bytes * 2 <= self.device.switch_buffer;
         if resume {
             nic.switch_pauses = false;
             let at = now + self.device.propagation;
@@ -88,12 +89,26 @@ impl World {
     /// A packet enters the receive buffer, and is processed at once unless others wait before it.
     fn accept(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
         let size = u64::from(packet.payload) + self.device.frame;
+        let extended = match packet.kind {
+            PacketKind::Data if self.pairs[pair as usize].verb == Verb::Write && packet.first => self.device.extended_header,
+            PacketKind::ReadRequest => self.device.extended_header,
+            PacketKind::Atomic => ATOMIC_HEADER,
+            _ => 0,
+        };
+        self.count_arrival(host, pair, size + extended);
         let nic = &mut self.nics[host];
-        nic.count.rx_bytes += size;
-        nic.count.rx_packets += 1;
         nic.buffered += size;
         self.enqueue(now, host, pair, Arrived::Packet(packet));
         self.watch_buffer(now, host);
+    }
+
+    /// Counts a frame that came over the wire; what loops back never did.
+    fn count_arrival(&mut self, host: usize, pair: u32, bytes: u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        if queue_pair.host != queue_pair.peer {
+            self.nics[host].count.rx_bytes += bytes;
+            self.nics[host].count.rx_packets += 1;
+        }
     }
 
     /// Processes an arrival now, or in its turn when the processing units are well behind.
@@ -229,7 +244,8 @@ impl World {
         if packet.first {
             self.pairs[pair as usize].receive_ready = 0;
             let mut ready = self.look_up_context(now, host, u64::from(pair) * 2 + RESPONDER, false);
-            if verb == Verb::Send {
+            // The chunks of a split message share the receive of its first one.
+            if verb == Verb::Send && !self.pairs[pair as usize].mid_message {
                 if self.pairs[pair as usize].receives == 0 {
                     return self.no_receive(now, host, pair, packet);
                 }
@@ -262,6 +278,7 @@ impl World {
         let queue_pair = &mut self.pairs[pair as usize];
         let request = *queue_pair.work_request(queue_pair.received);
         queue_pair.received += 1;
+        queue_pair.mid_message = !request.last;
         let ready = queue_pair.receive_ready;
         let (transport, verb, twin) = (queue_pair.transport, queue_pair.verb, queue_pair.twin);
         let upto = queue_pair.received as u32;
@@ -275,7 +292,7 @@ impl World {
         let plan = &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
         let visible = written + self.device.pcie_write + self.distance(plan.remote_memory);
         let batch = plan.receive_batch;
-        if verb == Verb::Send {
+        if verb == Verb::Send && request.last {
             self.nics[host].count.cqes += 1;
             let bytes = self.device.pcie_bytes(CQE_BYTES);
             self.pcie_out(host, now, bytes);
@@ -424,8 +441,9 @@ impl World {
         let queue_pair = &self.pairs[pair as usize];
         let host = usize::from(queue_pair.host);
         if queue_pair.transport == Transport::Rc {
-            self.nics[host].count.rx_packets += 1;
-            self.nics[host].count.rx_bytes += self.device.ack;
+            let atomic = matches!(queue_pair.verb, Verb::FetchAdd | Verb::CompareSwap);
+            let bytes = self.device.ack + if atomic { ATOMIC_BYTES } else { 0 };
+            self.count_arrival(host, pair, bytes);
             self.enqueue(now, host, pair, Arrived::Ack { upto });
         } else if let Some(upto) = self.fresh(pair, upto) {
             self.finish(now, host, pair, upto, now);
@@ -479,6 +497,7 @@ impl World {
 
     /// A receiver-not-ready NAK: go back to that message after the RNR timer.
     pub(crate) fn not_ready(&mut self, now: u64, pair: u32, position: u32) {
+        self.count_arrival(usize::from(self.pairs[pair as usize].host), pair, self.device.ack);
         let process = &self.processes[self.pairs[pair as usize].process as usize];
         let wait = self.plans[process.plan as usize].retry_after;
         let queue_pair = &mut self.pairs[pair as usize];
@@ -514,6 +533,7 @@ impl World {
     /// A congestion notification reaches the pair it names.
     pub(crate) fn notified(&mut self, now: u64, pair: u32) {
         let host = usize::from(self.pairs[pair as usize].host);
+        self.count_arrival(host, pair, self.device.ack);
         self.nics[host].count.notifications_handled += 1;
         if self.pairs[pair as usize].pacing.notified(&self.device) {
             let at = now + self.device.increase;

@@ -22,7 +22,7 @@ use isolane_scenario::model::{Transport, Verb};
 /// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
 const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of an atomic's extended header (IB specification: AtomicETH).
-const ATOMIC_HEADER: u64 = 28;
+pub(crate) const ATOMIC_HEADER: u64 = 28;
 /// Pages are what the translation cache holds.
 pub(crate) const PAGE: u64 = 4096;
 /// Translations fetched by one 64 B read.
@@ -254,7 +254,7 @@ impl World {
             Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
         };
         let packet = Packet { payload: payload as u16, kind, epoch: queue_pair.epoch, first, last, marked: false };
-        let (start, offset) = (queue_pair.local_page * PAGE + queue_pair.offset, queue_pair.offset);
+        let (page, offset) = (queue_pair.local_page, queue_pair.offset);
         queue_pair.offset += payload;
         if last {
             queue_pair.sent += 1;
@@ -268,7 +268,7 @@ impl World {
         let extra_elements = if first { u64::from(request.elements) - 1 } else { 0 };
         let ready = if payload > 0 && !request.inline {
             if offset > 0 {
-                self.prefetch_translation(host, start, payload);
+                self.prefetch_translation(host, page, offset, payload);
             }
             let place = self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize].memory;
             self.read_payload(host, at, payload, extra_elements) + self.distance(place)
@@ -383,12 +383,14 @@ impl World {
         (region + end, page)
     }
 
-    /// Later pages of a message are translated ahead of use: they cost reads and cache entries, not time.
-    pub(crate) fn prefetch_translation(&mut self, host: usize, start: u64, payload: u64) {
-        let page = (start + payload - 1) / PAGE;
-        if start / PAGE == page && !start.is_multiple_of(PAGE) {
+    /// Later pages of a message that begins at page `first` are translated ahead of use: they cost reads and
+    /// cache entries, not time.
+    pub(crate) fn prefetch_translation(&mut self, host: usize, first: u64, offset: u64, payload: u64) {
+        let last = (offset + payload - 1) / PAGE;
+        if offset / PAGE == last && !offset.is_multiple_of(PAGE) {
             return;
         }
+        let page = first + last;
         let nic = &mut self.nics[host];
         if !nic.translations.insert(page) {
             nic.count.translation_prefetches += 1;
@@ -421,7 +423,12 @@ impl World {
         if queue_pair.host == queue_pair.peer {
             // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
             let nic = &mut self.nics[host];
-            let room = if nic.buffered > self.device.pause_at { nic.buffer.back().map_or(0, |entry| entry.0) } else { 0 };
+            let room = if nic.buffered > self.device.pause_at {
+                let served = if nic.waiting.is_empty() { 0 } else { nic.responder_free };
+                nic.buffer.back().map_or(0, |entry| entry.0).max(served)
+            } else {
+                0
+            };
             nic.count.loop_bytes += bytes;
             nic.loop_free = nic.loop_free.max(ready).max(room) + self.device.pcie.of(bytes);
             (nic.loop_free, nic.loop_free + self.device.propagation)
@@ -442,7 +449,7 @@ impl World {
         let bytes = queue_pair.work_request(position).bytes;
         let first = queue_pair.response_offset == 0;
         let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
-        let start = queue_pair.remote_page * PAGE + queue_pair.response_offset;
+        let (page, offset) = (queue_pair.remote_page, queue_pair.response_offset);
         queue_pair.response_offset += payload;
         let last = queue_pair.response_offset >= bytes;
         if last {
@@ -461,7 +468,7 @@ impl World {
         };
         let at = self.requester_works(now, host, self.device.packet);
         if !first {
-            self.prefetch_translation(host, start, payload);
+            self.prefetch_translation(host, page, offset, payload);
         }
         let ready = if payload > 0 {
             let place = self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize].remote_memory;

@@ -1,0 +1,48 @@
+//! No allocation per packet: a run ten times as long allocates no more blocks.
+mod common;
+
+use common::{bulk, profile, scenario, small};
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+/// Queues that grow to their largest size a little later in the longer run, and time series that are as long.
+const BLOCKS_MORE: u64 = 64;
+
+fn blocks(text: &str) -> (u64, u64) {
+    let scenario = scenario(text);
+    let profile = profile(&scenario.profile);
+    let before = dhat::HeapStats::get().total_blocks;
+    let result = isolane_sim::rnic::run(&scenario, &profile).expect("the policy exists");
+    let after = dhat::HeapStats::get().total_blocks;
+    (
+        after - before,
+        result.counters[0].values["tx_vport_rdma_unicast_packets"],
+    )
+}
+
+/// One test: the profiler counts for the whole process.
+#[test]
+fn nothing_is_allocated_per_packet() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    for policy in ["none", "justitia"] {
+        let text = |duration: &str| {
+            format!(
+                "duration = \"{duration}\"\n[policy]\nname = \"{policy}\"\n{}{}",
+                if policy == "none" {
+                    String::new()
+                } else {
+                    small("pings")
+                },
+                bulk("bulk", "1MiB", 16)
+            )
+        };
+        let (short, few) = blocks(&text("2ms"));
+        let (long, many) = blocks(&text("20ms"));
+        assert!(many > 8 * few, "{policy}: {few} and {many} packets");
+        assert!(
+            long <= short + BLOCKS_MORE,
+            "{policy}: {short} blocks for {few} packets, {long} for {many}"
+        );
+    }
+}
