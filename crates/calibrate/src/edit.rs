@@ -7,7 +7,12 @@ use isolane_scenario::profile::TokenSize;
 ///
 /// # Errors
 /// When the text has no such parameter on a line of its own.
-pub fn set_value(text: &str, section: &str, name: &str, value: f64) -> Result<String, CalibrationError> {
+pub fn set_value(
+    text: &str,
+    section: &str,
+    name: &str,
+    value: f64,
+) -> Result<String, CalibrationError> {
     let mut inside = false;
     let mut changed = false;
     let mut lines = Vec::new();
@@ -27,17 +32,27 @@ pub fn set_value(text: &str, section: &str, name: &str, value: f64) -> Result<St
         }
     }
     if !changed {
-        return Err(CalibrationError::Line { section: section.to_owned(), name: name.to_owned() });
+        return Err(CalibrationError::Line {
+            section: section.to_owned(),
+            name: name.to_owned(),
+        });
     }
     Ok(lines.join("\n") + "\n")
 }
 
 /// Replaces the whole token dictionary, which stands at the end of a profile.
 pub fn set_dictionary(text: &str, entries: &[TokenSize]) -> String {
-    let head = text.split("[[token_dictionary]]").next().unwrap_or_default().trim_end();
+    let head = text
+        .split("[[token_dictionary]]")
+        .next()
+        .unwrap_or_default()
+        .trim_end();
     let mut text = head.to_owned() + "\n";
     for entry in entries {
-        text += &format!("\n[[token_dictionary]]\nrate_gbps = {}\ntoken_bytes = {}\n", entry.rate_gbps, entry.token_bytes);
+        text += &format!(
+            "\n[[token_dictionary]]\nrate_gbps = {}\ntoken_bytes = {}\n",
+            entry.rate_gbps, entry.token_bytes
+        );
     }
     text
 }
@@ -61,7 +76,13 @@ token_bytes = 2
     #[test]
     fn one_value_changes_and_nothing_else() {
         let text = set_value(TEXT, "pcie", "rate_gbps", 64.5).unwrap();
-        let text = set_dictionary(&text, &[TokenSize { rate_gbps: 9.5, token_bytes: 512 }]);
+        let text = set_dictionary(
+            &text,
+            &[TokenSize {
+                rate_gbps: 9.5,
+                token_bytes: 512,
+            }],
+        );
         expect![[r#"
             [link]
             rate_gbps = { value = 100, kind = "published", source = "a, b" } # kept

@@ -5,15 +5,15 @@
 //! is tried a factor smaller and larger and the better value kept; when a round brings nothing the factor's
 //! logarithm is halved. The misfit is the mean squared logarithm of ours / published over the claims marked
 //! `calibration` that run on this profile, so that a factor of two too much and too little count alike.
-//! Limits: a local search from the present values; claims without a published number, with orderings or with a
-//! value of zero do not take part.
+//! Limits: a local search from the present values; a bound counts only while it is broken; claims without a
+//! published number, with orderings or with a value of zero do not take part.
 
 use crate::CalibrationError;
 use isolane_claims::claim::{Claim, ClaimKind};
+use isolane_claims::expression::Value;
 use isolane_claims::laboratory::Laboratory;
 use isolane_claims::plan::{self, ScenarioFiles};
-use isolane_claims::expression::Value;
-use isolane_claims::report::ClaimReport;
+use isolane_claims::report::{ClaimReport, Relation};
 use isolane_claims::verdict::Published;
 use isolane_scenario::library::Library;
 use isolane_scenario::profile::{PARAMETERS, Profile, SourceKind};
@@ -22,6 +22,8 @@ use serde::Serialize;
 
 /// First step: 25 % up or down.
 const FIRST_STEP: f64 = 1.25;
+/// Improvements of the misfit below this share are chance: a parameter without influence must not drift.
+const WORTH: f64 = 2e-3;
 /// Steps below this are not worth a run.
 const LAST_STEP: f64 = 1.03;
 
@@ -65,16 +67,35 @@ pub fn fit(
     evaluations_max: usize,
     progress: &dyn Fn(usize, f64),
 ) -> Result<Fit, CalibrationError> {
-    let nothing = |what, remedy| CalibrationError::Nothing { profile: profile.name.clone(), what, remedy };
-    let claims: Vec<&Claim> = claims.iter().filter(|claim| takes_part(claim, profile, files)).collect();
+    let nothing = |what, remedy| CalibrationError::Nothing {
+        profile: profile.name.clone(),
+        what,
+        remedy,
+    };
+    let claims: Vec<&Claim> = claims
+        .iter()
+        .filter(|claim| takes_part(claim, profile, files))
+        .collect();
     if claims.is_empty() {
-        return Err(nothing("calibration claim", "mark a claim that runs on it `calibration`"));
+        return Err(nothing(
+            "calibration claim",
+            "mark a claim that runs on it `calibration`",
+        ));
     }
     let names = calibrated(profile);
     if names.is_empty() {
-        return Err(nothing("calibrated parameter", "mark a parameter `calibrated` in the profile"));
+        return Err(nothing(
+            "calibrated parameter",
+            "mark a parameter `calibrated` in the profile",
+        ));
     }
-    let mut search = Search { claims, files, testbed, evaluations: 0, progress };
+    let mut search = Search {
+        claims,
+        files,
+        testbed,
+        evaluations: 0,
+        progress,
+    };
     let mut best = profile.clone();
     let before = search.evaluate(&best, f64::INFINITY)?;
     let mut misfit = before.misfit;
@@ -87,9 +108,11 @@ pub fn fit(
                 if search.evaluations >= evaluations_max {
                     break;
                 }
-                let Some(trial) = scaled(&best, section, name, factor) else { continue };
+                let Some(trial) = scaled(&best, section, name, factor) else {
+                    continue;
+                };
                 let outcome = search.evaluate(&trial, misfit)?;
-                if outcome.misfit < misfit * (1.0 - 1e-6) {
+                if outcome.misfit < misfit * (1.0 - WORTH) {
                     (best, misfit, last, improved) = (trial, outcome.misfit, outcome, true);
                     break;
                 }
@@ -125,12 +148,19 @@ pub fn fit(
 /// Claims that count: marked calibration, with a number, all of whose runs are on this profile.
 fn takes_part(claim: &Claim, profile: &Profile, files: &ScenarioFiles<'_>) -> bool {
     let on_profile = |text: Result<String, String>| {
-        text.is_ok_and(|text| text.lines().any(|line| line.trim() == format!("profile = {:?}", profile.name)))
+        text.is_ok_and(|text| {
+            text.lines()
+                .any(|line| line.trim() == format!("profile = {:?}", profile.name))
+        })
     };
     claim.kind == ClaimKind::Calibration
-        && matches!(claim.published, Published::Value(number) if number > 0.0)
+        && matches!(claim.published,
+            Published::Value(number) | Published::AtLeast(number) | Published::AtMost(number) if number > 0.0)
         && !claim.runs.is_empty()
-        && claim.runs.iter().all(|run| on_profile(plan::run_text(run, claim.seeds[0], files)))
+        && claim
+            .runs
+            .iter()
+            .all(|run| on_profile(plan::run_text(run, claim.seeds[0], files)))
 }
 
 /// Section and name of every calibrated parameter outside Justitia's own section.
@@ -142,12 +172,16 @@ fn calibrated(profile: &Profile) -> Vec<(&'static str, &'static str)> {
                 .and_then(|section| section.get(parameter.name))
                 .is_some_and(|sourced| sourced.kind == SourceKind::Calibrated)
     });
-    fitted.map(|parameter| (parameter.section, parameter.name)).collect()
+    fitted
+        .map(|parameter| (parameter.section, parameter.name))
+        .collect()
 }
 
 /// `profile` with one parameter scaled, within its range; `None` when rounding leaves it as it was.
 fn scaled(profile: &Profile, section: &str, name: &str, factor: f64) -> Option<Profile> {
-    let parameter = PARAMETERS.iter().find(|known| known.section == section && known.name == name)?;
+    let parameter = PARAMETERS
+        .iter()
+        .find(|known| known.section == section && known.name == name)?;
     let old = profile.value(section, name);
     let whole = !(name.ends_with("_ns") || name.ends_with("_us") || name.ends_with("_gbps"));
     let mut new = (old * factor).clamp(parameter.min, parameter.max);
@@ -178,8 +212,13 @@ fn significant(value: f64) -> f64 {
 }
 
 fn set(profile: &mut Profile, section: &str, name: &str, value: f64) {
-    let section = profile.section_mut(section).expect("the section was found before");
-    section.get_mut(name).expect("the parameter was found before").value = value;
+    let section = profile
+        .section_mut(section)
+        .expect("the section was found before");
+    section
+        .get_mut(name)
+        .expect("the parameter was found before")
+        .value = value;
 }
 
 struct Search<'a> {
@@ -202,21 +241,35 @@ impl Search<'_> {
         self.evaluations += 1;
         let mut library = Library::embedded();
         library.add_profile(profile.clone());
-        let laboratory = Laboratory { library: &library, testbed: self.testbed };
+        let laboratory = Laboratory {
+            library: &library,
+            testbed: self.testbed,
+        };
         let reports = plan::check(&self.claims, self.files, &laboratory, &|_, _| ());
         let mut values = Vec::new();
         let mut sum = 0.0;
         for report in &reports {
             let (published, ours) = numbers(report).ok_or_else(|| CalibrationError::Run {
                 profile: profile.name.clone(),
-                reason: format!("claim {}: {}", report.id, report.reason.clone().unwrap_or_default()),
+                reason: format!(
+                    "claim {}: {}",
+                    report.id,
+                    report.reason.clone().unwrap_or_default()
+                ),
             })?;
-            // A run that delivers nothing is as wrong as a factor of a thousand.
-            let ratio = (ours / published).max(1e-3).ln();
+            // A run that delivers nothing is as wrong as a factor of a thousand; a bound that holds is not wrong.
+            let ratio = match (report.relation, (ours / published).max(1e-3).ln()) {
+                (Relation::AtLeast, ratio) => ratio.min(0.0),
+                (Relation::AtMost, ratio) => ratio.max(0.0),
+                (_, ratio) => ratio,
+            };
             sum += ratio * ratio;
             values.push((report.id.clone(), published, ours));
         }
-        Ok(Outcome { misfit: (sum / reports.len() as f64).sqrt(), values })
+        Ok(Outcome {
+            misfit: (sum / reports.len() as f64).sqrt(),
+            values,
+        })
     }
 }
 
@@ -241,7 +294,8 @@ mod tests {
     fn whole_parameters_move_by_at_least_one() {
         let library = Library::embedded();
         let profile = library.profile("cx3pro-56g-ib").expect("shipped");
-        let engines = scaled(profile, "scheduler", "engines", 1.25).expect("two engines can become three");
+        let engines =
+            scaled(profile, "scheduler", "engines", 1.25).expect("two engines can become three");
         assert_eq!(engines.value("scheduler", "engines"), 3.0);
     }
 
@@ -250,7 +304,10 @@ mod tests {
         let library = Library::embedded();
         for profile in library.profiles() {
             for (section, name) in calibrated(profile) {
-                assert_eq!(profile.section(section).expect("known")[name].kind, SourceKind::Calibrated);
+                assert_eq!(
+                    profile.section(section).expect("known")[name].kind,
+                    SourceKind::Calibrated
+                );
                 assert_ne!(section, "justitia");
             }
         }

@@ -36,7 +36,9 @@ pub enum CalibrationError {
         remedy: &'static str,
     },
     /// The profile's text has no such parameter on a line of its own.
-    #[error("the profile's text has no line `{name} = {{ value = ... }}` in [{section}]: write it on one line")]
+    #[error(
+        "the profile's text has no line `{name} = {{ value = ... }}` in [{section}]: write it on one line"
+    )]
     Line {
         /// Section.
         section: String,

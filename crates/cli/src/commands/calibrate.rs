@@ -35,7 +35,11 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let mut library = inputs::library();
     let profile = inputs::profile(&mut library, &arguments.profile)?;
-    if arguments.fit { run_fit(arguments, &profile) } else { run_oracle(arguments, &profile) }
+    if arguments.fit {
+        run_fit(arguments, &profile)
+    } else {
+        run_oracle(arguments, &profile)
+    }
 }
 
 fn run_oracle(arguments: &Arguments, profile: &Profile) -> Result<Status> {
@@ -72,10 +76,17 @@ fn run_fit(arguments: &Arguments, profile: &Profile) -> Result<Status> {
     let files = isolane_claims::embedded_scenarios();
     let bar = bar("{spinner} evaluation {pos} of at most {len}, misfit {msg}");
     bar.set_length(arguments.evaluations as u64);
-    let fit = fit::fit(profile, &claims, &files, &SimTestbed, arguments.evaluations, &|done, best| {
-        bar.set_position(done as u64);
-        bar.set_message(format!("{best:.3}"));
-    })
+    let fit = fit::fit(
+        profile,
+        &claims,
+        &files,
+        &SimTestbed,
+        arguments.evaluations,
+        &|done, best| {
+            bar.set_position(done as u64);
+            bar.set_message(format!("{best:.3}"));
+        },
+    )
     .map_err(|error| BadInput(error.to_string()))?;
     bar.finish_and_clear();
     match arguments.json {
@@ -99,7 +110,11 @@ fn bar(template: &str) -> ProgressBar {
 
 fn output_text(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|error| {
-        BadInput(format!("{}: {error}: name the profile file to change", file.display())).into()
+        BadInput(format!(
+            "{}: {error}: name the profile file to change",
+            file.display()
+        ))
+        .into()
     })
 }
 
@@ -133,9 +148,17 @@ fn oracle_text(oracle: &Oracle) -> String {
 }
 
 fn fit_text(fit: &Fit) -> String {
-    let mut claims = Table::new("lrrr", &["calibration claim", "published", "before", "after"]);
+    let mut claims = Table::new(
+        "lrrr",
+        &["calibration claim", "published", "before", "after"],
+    );
     for (id, published, before, after) in &fit.claims {
-        claims.row(vec![id.clone(), number(*published), number(*before), number(*after)]);
+        claims.row(vec![
+            id.clone(),
+            number(*published),
+            number(*before),
+            number(*after),
+        ]);
     }
     let mut parameters = Table::new("lrr", &["parameter", "before", "after"]);
     for change in &fit.parameters {

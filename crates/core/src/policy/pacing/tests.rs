@@ -135,7 +135,13 @@ fn a_slowed_flow_keeps_its_turns_until_its_messages_complete() {
     let mut actions = VecDeque::new();
     let mut granted = Granted(vec![Token::default(); 2]);
     pacer.want(Instant::ZERO, FlowId(1), Bytes::new(100), 1, &mut actions);
-    pacer.want(Instant::ZERO, FlowId(0), Bytes::new(1 << 50), 1 << 40, &mut actions);
+    pacer.want(
+        Instant::ZERO,
+        FlowId(0),
+        Bytes::new(1 << 50),
+        1 << 40,
+        &mut actions,
+    );
     // 48 Gb/s are 6,000 bytes per microsecond.
     let at = |us| Instant::ZERO + Duration::from_us(us);
     let mut advance = |pacer: &mut Pacer, from: u64, to: u64| {
