@@ -426,14 +426,16 @@ impl World {
         }
         let time = self.device.link.of(bytes);
         let delay = self.one_way();
+        let now = self.queue.now().as_ps();
         let nic = &mut self.nics[host];
         nic.count.tx_acks += 1;
         nic.count.tx_bytes += bytes;
         nic.count.tx_packets += 1;
-        nic.ack_free = nic.ack_free.max(ready) + time;
+        // One that is not ready yet, for want of metadata, lets later ones of other pairs go first.
+        nic.ack_free = nic.ack_free.max(now) + time;
         // The capacity an acknowledgement takes is missing for data.
         nic.wire_free += time;
-        nic.ack_free + delay
+        nic.ack_free.max(ready + time) + delay
     }
 
     /// An acknowledgement arrives, or the last packet has left where nobody acknowledges.
