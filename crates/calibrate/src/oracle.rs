@@ -93,21 +93,24 @@ pub fn measure(
         sizes.push((bytes, round(result.tenants[0].goodput_gbps, 2)));
         progress(number + 4, all);
     }
+    let message_rate_max = floor(small.tenants[0].message_rate_per_s / 1e6, 2);
     let rate_max = floor(bulk.tenants[0].goodput_gbps, 1);
     Ok(Oracle {
         profile: profile.name.clone(),
         rate_max_gbps: rate_max,
-        message_rate_max_mps: floor(small.tenants[0].message_rate_per_s / 1e6, 1),
+        message_rate_max_mps: message_rate_max,
         idle_p50_us: round(latency.p50, 3),
         idle_p99_us: round(latency.p99, 3),
         target_us: round(latency.p99 * HEAD_ROOM, 1),
-        token_dictionary: dictionary(rate_max, &sizes),
+        token_dictionary: dictionary(rate_max, message_rate_max, &sizes),
         sizes,
     })
 }
 
-/// The smallest size for each tenth of `rate_max`; tenths that need the same size become one entry.
-fn dictionary(rate_max: f64, sizes: &[(u64, f64)]) -> Vec<TokenSize> {
+/// The smallest size for each tenth of `rate_max`; tenths that need the same size become one entry. A token must
+/// permit at least one message in its time, or its owner would wait for ever.
+fn dictionary(rate_max: f64, message_rate_max_mps: f64, sizes: &[(u64, f64)]) -> Vec<TokenSize> {
+    let one_message = (rate_max * 1e3 / 8.0 / message_rate_max_mps).ceil() as u64;
     let largest = sizes.last().map_or(0, |entry| entry.0);
     let mut entries: Vec<TokenSize> = Vec::new();
     for tenth in 1..=10 {
@@ -118,7 +121,9 @@ fn dictionary(rate_max: f64, sizes: &[(u64, f64)]) -> Vec<TokenSize> {
         let in_time = (rate * 1e3 / 8.0 * TOKEN_INTERVAL_US).ceil() as u64;
         let bytes = enough
             .map_or(largest, |entry| entry.0)
-            .max(in_time.next_multiple_of(TOKEN_STEP));
+            .max(in_time)
+            .max(one_message);
+        let bytes = bytes.next_multiple_of(TOKEN_STEP);
         match entries.last_mut() {
             Some(last) if last.token_bytes >= bytes => last.rate_gbps = rate,
             _ => entries.push(TokenSize {
@@ -191,7 +196,7 @@ mod tests {
     #[test]
     fn a_dictionary_gives_the_smallest_size_for_each_rate() {
         let sizes = [(1024, 0.1), (4096, 0.45), (8192, 0.99), (16_384, 1.0)];
-        let entries: Vec<(f64, u64)> = dictionary(1.0, &sizes)
+        let entries: Vec<(f64, u64)> = dictionary(1.0, 100.0, &sizes)
             .iter()
             .map(|entry| (entry.rate_gbps, entry.token_bytes))
             .collect();
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_token_gives_the_daemon_time_to_make_the_next() {
-        let entries = dictionary(48.0, &[(64, 48.0)]);
+        let entries = dictionary(48.0, 30.0, &[(64, 48.0)]);
         let last = entries.last().expect("a dictionary is never empty");
         // 5,000 B rounded up to whole steps.
         assert_eq!((last.rate_gbps, last.token_bytes), (48.0, 5_120));
@@ -208,12 +213,22 @@ mod tests {
 
     #[test]
     fn an_unreachable_rate_takes_the_largest_size() {
-        let entries = dictionary(10.0, &[(1024, 5.0), (4096, 6.0)]);
+        let entries = dictionary(10.0, 100.0, &[(1024, 5.0), (4096, 6.0)]);
         assert_eq!(
             entries
                 .last()
                 .map(|entry| (entry.rate_gbps, entry.token_bytes)),
             Some((10.0, 4096))
+        );
+    }
+
+    #[test]
+    fn a_token_permits_at_least_one_message() {
+        // 36.5 Gb/s at 4.76 M/s are 959 B per message.
+        let entries = dictionary(36.5, 4.76, &[(64, 36.5)]);
+        assert!(
+            entries.iter().all(|entry| entry.token_bytes >= 959),
+            "{entries:?}"
         );
     }
 

@@ -65,7 +65,8 @@ impl Stream {
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         // 53 random bits give a uniform in (0, 1]; one minus it would include zero, whose logarithm is infinite.
         let uniform = ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        Duration::from_ps((-uniform.ln() * mean.as_ps() as f64) as u64)
+        // The logarithm of the system's library may differ in its last bit between machines; this one does not.
+        Duration::from_ps((-libm::log(uniform) * mean.as_ps() as f64) as u64)
     }
 
     /// True with probability `numerator / denominator`.

@@ -6,17 +6,25 @@ use std::time::Instant as Clock;
 
 fn main() {
     let mut rng = Stream::named(1, "hold");
-    let gaps: Vec<Duration> = (0..65_536).map(|_| rng.exponential(Duration::from_us(1))).collect();
+    let gaps: Vec<Duration> = (0..65_536)
+        .map(|_| rng.exponential(Duration::from_us(1)))
+        .collect();
     let mut rates: Vec<f64> = (0..5).map(|_| hold(&gaps)).collect();
     rates.sort_by(f64::total_cmp);
-    println!("engine/hold-100k {:.1} million events/s (median of 5)", rates[2]);
+    println!(
+        "engine/hold-100k {:.1} million events/s (median of 5)",
+        rates[2]
+    );
 }
 
 fn hold(gaps: &[Duration]) -> f64 {
     const EVENTS: usize = 10_000_000;
     let mut queue: EventQueue<[u32; 3]> = EventQueue::new();
     for number in 0..100_000u32 {
-        queue.schedule(Instant::ZERO + gaps[number as usize % gaps.len()], [number, 0, 0]);
+        queue.schedule(
+            Instant::ZERO + gaps[number as usize % gaps.len()],
+            [number, 0, 0],
+        );
     }
     let start = Clock::now();
     for number in 0..EVENTS {

@@ -63,7 +63,10 @@ struct Slot {
     tail: u32,
 }
 
-const EMPTY: Slot = Slot { head: NIL, tail: NIL };
+const EMPTY: Slot = Slot {
+    head: NIL,
+    tail: NIL,
+};
 
 impl<E: Copy> Default for EventQueue<E> {
     fn default() -> Self {
@@ -110,17 +113,29 @@ impl<E: Copy> EventQueue<E> {
     #[inline]
     pub fn schedule(&mut self, time: Instant, event: E) {
         let time = time.as_ps();
-        assert!(time >= self.now, "event scheduled at {time} ps, before now = {} ps", self.now);
+        assert!(
+            time >= self.now,
+            "event scheduled at {time} ps, before now = {} ps",
+            self.now
+        );
         let index = if self.free == NIL {
             let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending events");
             assert!(index != NIL, "more than 2^32 - 1 pending events");
-            self.nodes.push(Node { time, next: NIL, event });
+            self.nodes.push(Node {
+                time,
+                next: NIL,
+                event,
+            });
             index
         } else {
             let index = self.free;
             let node = &mut self.nodes[index as usize];
             self.free = node.next;
-            *node = Node { time, next: NIL, event };
+            *node = Node {
+                time,
+                next: NIL,
+                event,
+            };
             index
         };
         self.pending += 1;
@@ -189,7 +204,8 @@ impl<E: Copy> EventQueue<E> {
     #[inline]
     fn link(&mut self, index: u32, time: u64) {
         let difference = time ^ self.now;
-        let level = ((u64::BITS - 1).saturating_sub((difference | 1).leading_zeros()) / LEVEL_BITS) as usize;
+        let level = ((u64::BITS - 1).saturating_sub((difference | 1).leading_zeros()) / LEVEL_BITS)
+            as usize;
         let slot = (time >> (level as u32 * LEVEL_BITS)) as usize & (SLOTS - 1);
         let entry = &mut self.slots[level][slot];
         if entry.head == NIL {
@@ -244,7 +260,9 @@ mod tests {
         }
 
         fn pop(&mut self) -> Option<(u64, u64)> {
-            self.events.pop_first().map(|((time, _), event)| (time, event))
+            self.events
+                .pop_first()
+                .map(|((time, _), event)| (time, event))
         }
     }
 

@@ -29,8 +29,11 @@ impl World {
             }
             let at = now + self.arrivals.below(STAGGER);
             let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-            let event =
-                if matches!(plan.arrival, Arrival::Open { .. }) { Event::Arrive { pair } } else { Event::Post { pair } };
+            let event = if matches!(plan.arrival, Arrival::Open { .. }) {
+                Event::Arrive { pair }
+            } else {
+                Event::Post { pair }
+            };
             self.schedule(at, event);
         }
         self.start_loops(now, tenant);
@@ -64,7 +67,8 @@ impl World {
                     }
                     self.pairs[pair as usize].app_waiting -= list;
                     // Waiting in the application counts: the message was due when it arrived.
-                    let due = self.pairs[pair as usize].post_time(self.pairs[pair as usize].app_posted);
+                    let due =
+                        self.pairs[pair as usize].post_time(self.pairs[pair as usize].app_posted);
                     self.post(now, pair, list, due);
                 }
                 Arrival::Paced { rate } => {
@@ -77,8 +81,11 @@ impl World {
                         }
                         return;
                     }
-                    let first = plan.pattern[queue_pair.app_posted as usize % plan.pattern.len()].bytes;
-                    let gap = rate.time_for(isolane_core::units::Bytes::new(first * list)).as_ps();
+                    let first =
+                        plan.pattern[queue_pair.app_posted as usize % plan.pattern.len()].bytes;
+                    let gap = rate
+                        .time_for(isolane_core::units::Bytes::new(first * list))
+                        .as_ps();
                     let number = self.pairs[pair as usize].process as usize;
                     self.processes[number].pace_free = ready.max(now.saturating_sub(gap)) + gap;
                     self.post(now, pair, list, now);
@@ -94,14 +101,22 @@ impl World {
         if !self.running[usize::from(tenant)] {
             return;
         }
-        let plan = &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
-        let Arrival::Open { interval, poisson } = plan.arrival else { return };
+        let plan =
+            &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
+        let Arrival::Open { interval, poisson } = plan.arrival else {
+            return;
+        };
         let queue_pair = &self.pairs[pair as usize];
-        let list = u64::from(plan.post_list).min(plan.iterations - queue_pair.app_posted - queue_pair.app_waiting);
+        let list = u64::from(plan.post_list)
+            .min(plan.iterations - queue_pair.app_posted - queue_pair.app_waiting);
         if list == 0 {
             return;
         }
-        let gap = if poisson { self.arrivals.exponential(interval) } else { interval };
+        let gap = if poisson {
+            self.arrivals.exponential(interval)
+        } else {
+            interval
+        };
         let queue_pair = &mut self.pairs[pair as usize];
         let mut bytes = 0;
         for number in 0..list {
@@ -126,7 +141,10 @@ impl World {
         let (post, ring) = (self.device.post, self.device.ring);
         let queue_pair = &mut self.pairs[pair as usize];
         let process = &mut self.processes[queue_pair.process as usize];
-        let open = matches!(self.plans[process.plan as usize].arrival, Arrival::Open { .. });
+        let open = matches!(
+            self.plans[process.plan as usize].arrival,
+            Arrival::Open { .. }
+        );
         let start = process.cpu_free.max(now);
         process.cpu_free = start + post * count + ring;
         let at = process.cpu_free;
@@ -148,7 +166,13 @@ impl World {
             let whole = self.next_release(pair).0;
             self.write_chunk(pair, whole);
         }
-        self.schedule(at + self.device.mmio, Event::Doorbell { pair, count: count as u16 });
+        self.schedule(
+            at + self.device.mmio,
+            Event::Doorbell {
+                pair,
+                count: count as u16,
+            },
+        );
     }
 
     /// Bytes the next message still has to release, and its size.
@@ -199,12 +223,18 @@ impl World {
         let (from, upto) = (queue_pair.retired, queue_pair.retired + fresh as u64);
         let process = &mut self.processes[queue_pair.process as usize];
         let plan = &self.plans[process.plan as usize];
-        let entries = (upto / u64::from(plan.completion_every)) - (from / u64::from(plan.completion_every));
-        let jitter = if self.device.host_jitter == 0 { 0 } else { self.host_jitter.below(self.device.host_jitter + 1) };
+        let entries =
+            (upto / u64::from(plan.completion_every)) - (from / u64::from(plan.completion_every));
+        let jitter = if self.device.host_jitter == 0 {
+            0
+        } else {
+            self.host_jitter.below(self.device.host_jitter + 1)
+        };
         let at = process.cpu_free.max(now + jitter) + self.device.poll * entries.max(1);
         process.cpu_free = at;
         queue_pair.retired = upto;
-        let enforced = !queue_pair.reference && self.enforcer.daemons[usize::from(queue_pair.host)].is_some();
+        let enforced =
+            !queue_pair.reference && self.enforcer.daemons[usize::from(queue_pair.host)].is_some();
         if enforced {
             self.completions_seen(pair, from..upto, at);
         }
@@ -226,17 +256,29 @@ impl World {
         };
         let mut message = from + every - 1 - from % every;
         while message < upto {
-            self.meter.latency(now, usize::from(queue_pair.tenant), at - queue_pair.post_time(message));
+            self.meter.latency(
+                now,
+                usize::from(queue_pair.tenant),
+                at - queue_pair.post_time(message),
+            );
             message += every;
         }
-        let wait = if think.is_zero() { 0 } else { self.arrivals.exponential(think).as_ps() };
+        let wait = if think.is_zero() {
+            0
+        } else {
+            self.arrivals.exponential(think).as_ps()
+        };
         self.schedule(at + wait, Event::Post { pair });
     }
 
     /// A ping-pong message is visible to the process at the receiving end.
     pub(crate) fn delivered(&mut self, now: u64, pair: u32, message: u32) {
         let twin = self.pairs[pair as usize].twin;
-        let jitter = if self.device.host_jitter == 0 { 0 } else { self.host_jitter.below(self.device.host_jitter + 1) };
+        let jitter = if self.device.host_jitter == 0 {
+            0
+        } else {
+            self.host_jitter.below(self.device.host_jitter + 1)
+        };
         let answerer = &mut self.processes[self.pairs[twin as usize].process as usize];
         let at = answerer.cpu_free.max(now + jitter) + self.device.poll;
         answerer.cpu_free = at;

@@ -66,13 +66,27 @@ impl World {
                 world.add_workload(index as u16, workload, paced, &mut regions);
             }
             world.enforcer.tenants.push((tenant.weight, tenant.class));
-            world.schedule(tenant.start.as_ps(), Event::Tenant { tenant: index as u16, starts: true });
+            world.schedule(
+                tenant.start.as_ps(),
+                Event::Tenant {
+                    tenant: index as u16,
+                    starts: true,
+                },
+            );
             if let Some(stop) = tenant.stop {
-                world.schedule(stop.as_ps(), Event::Tenant { tenant: index as u16, starts: false });
+                world.schedule(
+                    stop.as_ps(),
+                    Event::Tenant {
+                        tenant: index as u16,
+                        starts: false,
+                    },
+                );
             }
         }
         world.add_daemons(scenario, profile)?;
-        world.queue.schedule(Instant::ZERO + scenario.warmup, Event::Measure);
+        world
+            .queue
+            .schedule(Instant::ZERO + scenario.warmup, Event::Measure);
         Ok(world)
     }
 
@@ -81,7 +95,8 @@ impl World {
         match &workload.traffic {
             Traffic::Control(control) => {
                 for number in 0..control.threads * workload.processes {
-                    self.loops.push(ControlLoop::new(control, tenant, from, number, *regions));
+                    self.loops
+                        .push(ControlLoop::new(control, tenant, from, number, *regions));
                     *regions += u64::from(control.objects) + 1;
                 }
             }
@@ -93,7 +108,8 @@ impl World {
                 for _ in 0..workload.processes {
                     let first = self.add_process(tenant, data, plan, (from, to), paced, regions);
                     if answers || data.bidirectional {
-                        let second = self.add_process(tenant, data, plan, (to, from), paced, regions);
+                        let second =
+                            self.add_process(tenant, data, plan, (to, from), paced, regions);
                         if answers {
                             for number in 0..data.queue_pairs {
                                 self.pairs[(first + number) as usize].twin = second + number;
@@ -140,7 +156,13 @@ impl World {
     ) -> u32 {
         let process = self.processes.len() as u32;
         let first = self.pairs.len() as u32;
-        let largest = data.pattern.iter().map(|message| message.bytes().get()).max().unwrap_or(1).max(1);
+        let largest = data
+            .pattern
+            .iter()
+            .map(|message| message.bytes().get())
+            .max()
+            .unwrap_or(1)
+            .max(1);
         let pages = data.region_bytes.get().max(1).div_ceil(PAGE);
         let pages_per_message = largest.div_ceil(PAGE);
         let in_use = pages_per_message * u64::from(data.queue_pairs);
@@ -164,7 +186,10 @@ impl World {
     }
 
     fn add_daemons(&mut self, scenario: &Scenario, profile: &Profile) -> Result<(), SimError> {
-        let policies = [policies::make(&scenario.policy, profile)?, policies::make(&scenario.policy, profile)?];
+        let policies = [
+            policies::make(&scenario.policy, profile)?,
+            policies::make(&scenario.policy, profile)?,
+        ];
         let granularity = policies::granularity(&scenario.policy);
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
@@ -197,14 +222,20 @@ fn host_index(host: Host) -> u8 {
 fn nic(device: &Device) -> Nic {
     Nic {
         ready: vec![VecDeque::with_capacity(64); device.priority_queues],
-        engines: vec![Engine { context: NONE, packets_left: 0 }; device.engines * device.priority_queues],
+        engines: vec![
+            Engine {
+                context: NONE,
+                packets_left: 0
+            };
+            device.engines * device.priority_queues
+        ],
         next_engine: vec![0; device.priority_queues],
         stepping: false,
         paused: false,
         paused_since: 0,
         requester_free: 0,
         responder_free: 0,
-        wire_free: 0,
+        wire_free: vec![0; device.priority_queues],
         loop_free: 0,
         ack_free: 0,
         pcie_in_free: 0,
@@ -231,15 +262,29 @@ fn nic(device: &Device) -> Nic {
     }
 }
 
-fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraffic, paced: bool) -> QueuePair {
+fn queue_pair(
+    process: u32,
+    tenant: u16,
+    (host, peer): (u8, u8),
+    data: &DataTraffic,
+    paced: bool,
+) -> QueuePair {
     let depth = u64::from(data.depth.max(data.post_list));
-    let mut slots = if data.transport == Transport::Rc { depth } else { depth * UNRELIABLE_FACTOR };
+    let mut slots = if data.transport == Transport::Rc {
+        depth
+    } else {
+        depth * UNRELIABLE_FACTOR
+    };
     if paced {
         slots = slots.max(PACED_RING);
     }
     let slots = slots.next_power_of_two() as usize;
     let open = matches!(data.arrival, Arrival::Open { .. });
-    let times = if open { (3 * depth + OPEN_RING).next_power_of_two() as usize } else { depth.next_power_of_two() as usize };
+    let times = if open {
+        (3 * depth + OPEN_RING).next_power_of_two() as usize
+    } else {
+        depth.next_power_of_two() as usize
+    };
     QueuePair {
         process,
         tenant,
@@ -275,7 +320,11 @@ fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraf
         queued_at: 0,
         received: 0,
         expected_epoch: 0,
-        receives: if data.receive_batch == 0 { 0 } else { u64::from(data.receive_depth) },
+        receives: if data.receive_batch == 0 {
+            0
+        } else {
+            u64::from(data.receive_depth)
+        },
         receives_used: 0,
         receives_owed: 0,
         mid_message: false,
@@ -304,11 +353,19 @@ fn queue_pair(process: u32, tenant: u16, (host, peer): (u8, u8), data: &DataTraf
 fn completion_interval(asked: u32, post_list: u32, depth: u32) -> u32 {
     let asked = asked.clamp(1, depth);
     let step = greatest_common_divisor(asked, post_list);
-    if asked - step + post_list <= depth { asked } else { step }
+    if asked - step + post_list <= depth {
+        asked
+    } else {
+        step
+    }
 }
 
 fn greatest_common_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
 }
 
 /// The reference flow: small inline WRITEs, one at a time or a few (justitia 4.3.2).
@@ -329,7 +386,9 @@ fn reference_traffic(mtu: u32) -> DataTraffic {
         mtu,
         memory_regions: 1,
         region_bytes: isolane_core::units::Bytes::new(PAGE),
-        arrival: Arrival::Closed { think: Duration::ZERO },
+        arrival: Arrival::Closed {
+            think: Duration::ZERO,
+        },
         bidirectional: false,
         iterations: None,
         memory: MemoryPlace::Local,
@@ -340,8 +399,8 @@ fn reference_traffic(mtu: u32) -> DataTraffic {
 /// The RNR NAK timer behind a code (IB specification, table of RNR NAK timer field encodings).
 fn rnr_timer(code: u8) -> Duration {
     const TEN_US: [u64; 32] = [
-        65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072,
-        4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
+        65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
+        1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
     ];
     Duration::from_us(10 * TEN_US[usize::from(code & 31)])
 }

@@ -59,7 +59,11 @@ impl Cache {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let index = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;
-        let ways = if index + 1 == self.sets.len() { self.ways_of_last } else { WAYS };
+        let ways = if index + 1 == self.sets.len() {
+            self.ways_of_last
+        } else {
+            WAYS
+        };
         let set = &mut self.sets[index][..ways];
         if set.contains(&key) {
             return true;
@@ -106,7 +110,12 @@ pub struct Miss {
 impl MissSlots {
     /// `slots` misses at once, each `latency` ps long.
     pub fn new(slots: usize, latency: u64) -> Self {
-        Self { free_at: vec![0; slots.max(1)], latency, waited: 0, busy: 0 }
+        Self {
+            free_at: vec![0; slots.max(1)],
+            latency,
+            waited: 0,
+            busy: 0,
+        }
     }
 
     /// A miss that happens at `now`: takes the slot that is free first.
@@ -163,7 +172,10 @@ mod tests {
             }
             let ratio = cache.hits as f64 / 100_000.0;
             let ideal = entries as f64 / working_set as f64;
-            assert!((ratio - ideal).abs() < 0.08, "{entries} of {working_set}: hit ratio {ratio}, ideal {ideal}");
+            assert!(
+                (ratio - ideal).abs() < 0.08,
+                "{entries} of {working_set}: hit ratio {ratio}, ideal {ideal}"
+            );
         }
     }
 

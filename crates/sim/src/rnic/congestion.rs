@@ -41,7 +41,9 @@ impl ReactionPoint {
         self.target = self.rate;
         let cut = (u128::from(self.rate) * u128::from(self.alpha)) >> 17;
         self.rate = (self.rate - cut as u64).max(device.rate_min.as_bps());
-        self.alpha = (self.alpha - (self.alpha >> device.alpha_shift) + (ONE >> device.alpha_shift)).min(ONE);
+        self.alpha = (self.alpha - (self.alpha >> device.alpha_shift)
+            + (ONE >> device.alpha_shift))
+            .min(ONE);
         self.steps = 0;
         start
     }
@@ -63,6 +65,8 @@ impl ReactionPoint {
     /// How long a packet of `bytes` keeps the pair from sending, ps.
     #[inline]
     pub(crate) fn gap(&self, bytes: u64) -> u64 {
-        BitRate::from_bps(self.rate).time_for(Bytes::new(bytes)).as_ps()
+        BitRate::from_bps(self.rate)
+            .time_for(Bytes::new(bytes))
+            .as_ps()
     }
 }

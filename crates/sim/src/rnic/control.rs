@@ -30,11 +30,19 @@ pub(crate) struct ControlLoop {
 
 impl ControlLoop {
     /// Thread `number` of a workload's loop, at its place in the cycle.
-    pub(crate) fn new(traffic: &ControlTraffic, tenant: u16, host: u8, number: u32, region_base: u64) -> Self {
+    pub(crate) fn new(
+        traffic: &ControlTraffic,
+        tenant: u16,
+        host: u8,
+        number: u32,
+        region_base: u64,
+    ) -> Self {
         let objects = u64::from(traffic.objects);
         // Positions 0..objects create, objects..2*objects destroy.
         let position = match traffic.phase {
-            ControlPhase::Cycle => u64::from(number % traffic.threads) * 2 * objects / u64::from(traffic.threads),
+            ControlPhase::Cycle => {
+                u64::from(number % traffic.threads) * 2 * objects / u64::from(traffic.threads)
+            }
             ControlPhase::Create => 0,
             ControlPhase::Destroy => objects,
         };
@@ -46,7 +54,11 @@ impl ControlLoop {
             phase: traffic.phase,
             objects,
             pages: traffic.region_bytes.get().div_ceil(PAGE),
-            alive: if creating { position } else { 2 * objects - position },
+            alive: if creating {
+                position
+            } else {
+                2 * objects - position
+            },
             creating,
             region_base,
         }
@@ -69,10 +81,15 @@ impl World {
         let time = match (command.object, command.creating) {
             (ControlObject::MemoryRegion, true) => self.device.registration + per_page,
             (ControlObject::MemoryRegion, false) => self.device.deregistration + per_page,
-            (ControlObject::QueuePair | ControlObject::CompletionQueue, _) => self.device.queue_pair,
+            (ControlObject::QueuePair | ControlObject::CompletionQueue, _) => {
+                self.device.queue_pair
+            }
         };
         let slots = &mut self.nics[usize::from(command.host)].commands;
-        let slot = slots.iter_mut().min_by_key(|free| **free).expect("the command queue has a slot");
+        let slot = slots
+            .iter_mut()
+            .min_by_key(|free| **free)
+            .expect("the command queue has a slot");
         *slot = (*slot).max(now) + time;
         let at = *slot;
         self.schedule(at, Event::Control { index });
@@ -82,8 +99,12 @@ impl World {
     pub(crate) fn control_done(&mut self, now: u64, index: u32) {
         let command = &self.loops[index as usize];
         let (host, tenant) = (usize::from(command.host), usize::from(command.tenant));
-        let (object, creating, pages, region) =
-            (command.object, command.creating, command.pages, command.region_base + command.alive);
+        let (object, creating, pages, region) = (
+            command.object,
+            command.creating,
+            command.pages,
+            command.region_base + command.alive,
+        );
         match (object, creating) {
             (ControlObject::MemoryRegion, true) => self.registered(host, region, pages),
             (ControlObject::MemoryRegion, false) => self.deregistered(now, host),
@@ -99,7 +120,11 @@ impl World {
         } else {
             command.alive -= 1;
         }
-        let turn = if command.creating { command.alive >= command.objects } else { command.alive == 0 };
+        let turn = if command.creating {
+            command.alive >= command.objects
+        } else {
+            command.alive == 0
+        };
         if turn {
             match command.phase {
                 ControlPhase::Cycle => command.creating = !command.creating,

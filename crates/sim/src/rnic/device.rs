@@ -172,7 +172,8 @@ impl Device {
     pub fn of(profile: &Profile) -> Self {
         let value = |section: &str, name: &str| profile.value(section, name);
         let ns = |section: &str, name: &str| Duration::from_ns_f64(value(section, name)).as_ps();
-        let us = |section: &str, name: &str| Duration::from_ns_f64(value(section, name) * 1e3).as_ps();
+        let us =
+            |section: &str, name: &str| Duration::from_ns_f64(value(section, name) * 1e3).as_ps();
         let count = |section: &str, name: &str| value(section, name).round() as u64;
         let mbps = |name: &str| BitRate::from_gbps_f64(value("congestion", name) / 1e3);
         let atomic = ns("processing", "atomic_ns");
@@ -240,7 +241,8 @@ impl Device {
             deregistration_stall: us("control", "deregistration_stall_us"),
             queue_pair: us("control", "queue_pair_us"),
             commands: count("control", "commands_in_parallel") as u32,
-            congestion: value("congestion", "enabled") >= 0.5 && profile.link_layer == LinkLayer::Roce,
+            congestion: value("congestion", "enabled") >= 0.5
+                && profile.link_layer == LinkLayer::Roce,
             alpha_shift: count("congestion", "alpha_shift") as u32,
             increase: us("congestion", "increase_us"),
             additive: mbps("additive_mbps"),

@@ -9,7 +9,9 @@
 use super::queue_pair::NONE;
 use super::world::{Event, World};
 use isolane_core::policy::granularity::{FlowMap, Opened, Owner};
-use isolane_core::policy::{Action, Completion, Direction, FlowClass, FlowId, FlowSpec, Policy, RemoteState, Signal};
+use isolane_core::policy::{
+    Action, Completion, Direction, FlowClass, FlowId, FlowSpec, Policy, RemoteState, Signal,
+};
 use isolane_core::units::{Bytes, Duration, Instant};
 use isolane_scenario::model::{Class, Transport, Verb};
 use std::collections::VecDeque;
@@ -95,7 +97,9 @@ impl Daemon {
     /// Work requests written for a tenant's held flows, and tokens granted to them.
     pub(crate) fn tenant_sums(&self, tenant: u16) -> (u64, u64) {
         let flows = self.flows.iter().filter(|flow| flow.tenant == tenant);
-        flows.fold((0, 0), |(chunks, grants), flow| (chunks + flow.chunks, grants + flow.grants))
+        flows.fold((0, 0), |(chunks, grants), flow| {
+            (chunks + flow.chunks, grants + flow.grants)
+        })
     }
 }
 
@@ -103,10 +107,15 @@ impl World {
     /// Tells the daemons of a tenant that starts or stops.
     pub(crate) fn tenant_joins_or_leaves(&mut self, now: u64, tenant: u16, starts: bool) {
         for host in 0..2 {
-            let Some(mut daemon) = self.enforcer.daemons[host].take() else { continue };
+            let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+                continue;
+            };
             for pair in 0..self.pairs.len() as u32 {
                 let queue_pair = &self.pairs[pair as usize];
-                if queue_pair.tenant != tenant || usize::from(queue_pair.host) != host || queue_pair.reference {
+                if queue_pair.tenant != tenant
+                    || usize::from(queue_pair.host) != host
+                    || queue_pair.reference
+                {
                     continue;
                 }
                 if starts {
@@ -123,12 +132,20 @@ impl World {
     fn direction(&self, pair: u32) -> Direction {
         let queue_pair = &self.pairs[pair as usize];
         let remote = queue_pair.verb == Verb::Read && queue_pair.host != queue_pair.peer;
-        if remote { Direction::RemoteRead } else { Direction::Outgoing }
+        if remote {
+            Direction::RemoteRead
+        } else {
+            Direction::Outgoing
+        }
     }
 
     fn owner(&self, pair: u32) -> Owner {
         let queue_pair = &self.pairs[pair as usize];
-        Owner { tenant: u32::from(queue_pair.tenant), process: queue_pair.process, queue_pair: pair }
+        Owner {
+            tenant: u32::from(queue_pair.tenant),
+            process: queue_pair.process,
+            queue_pair: pair,
+        }
     }
 
     fn join(&mut self, now: u64, daemon: &mut Daemon, pair: u32) {
@@ -143,9 +160,18 @@ impl World {
                     Class::Bandwidth => Some(FlowClass::Bandwidth),
                     Class::Auto => None,
                 };
-                daemon.flows.push(Flow { tenant, ..Flow::default() });
-                let spec = FlowSpec { class, weight, direction };
-                daemon.policy.on_signal(Instant::from_ps(now), &Signal::Joined(spec));
+                daemon.flows.push(Flow {
+                    tenant,
+                    ..Flow::default()
+                });
+                let spec = FlowSpec {
+                    class,
+                    weight,
+                    direction,
+                };
+                daemon
+                    .policy
+                    .on_signal(Instant::from_ps(now), &Signal::Joined(spec));
                 flow
             }
             Opened::Known(flow) => flow,
@@ -156,11 +182,18 @@ impl World {
 
     fn leave(&mut self, now: u64, daemon: &mut Daemon, pair: u32) {
         if let Some(flow) = daemon.map.close(self.owner(pair), self.direction(pair)) {
-            daemon.policy.on_signal(Instant::from_ps(now), &Signal::Left(flow));
+            daemon
+                .policy
+                .on_signal(Instant::from_ps(now), &Signal::Left(flow));
             let flow = &mut daemon.flows[flow.0 as usize];
             flow.waiting.clear();
             flow.held = false;
-            (flow.bytes, flow.operations, flow.credit_bytes, flow.credit_operations) = (0, 0, 0, 0);
+            (
+                flow.bytes,
+                flow.operations,
+                flow.credit_bytes,
+                flow.credit_operations,
+            ) = (0, 0, 0, 0);
         }
         daemon.flow_of_pair[pair as usize] = NONE;
         self.pairs[pair as usize].in_backlog = false;
@@ -172,7 +205,9 @@ impl World {
         if self.enforcer.daemons[host].is_none() {
             return true;
         }
-        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return true };
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+            return true;
+        };
         let passes = self.offer(at, host, &mut daemon, pair, count);
         self.enforcer.daemons[host] = Some(daemon);
         passes
@@ -229,7 +264,9 @@ impl World {
         let state = &mut daemon.flows[flow as usize];
         let mut stuck = 0;
         while stuck < state.waiting.len() {
-            let Some(pair) = state.waiting.pop_front() else { break };
+            let Some(pair) = state.waiting.pop_front() else {
+                break;
+            };
             let (sent, starved) = self.let_through(at, state, (daemon.chunk, posting), pair);
             state.chunks += sent;
             let queue_pair = &mut self.pairs[pair as usize];
@@ -248,7 +285,13 @@ impl World {
 
     /// Writes one chunk, or a run of whole messages, of one queue pair: how many work requests, and whether
     /// credit ran out.
-    fn let_through(&mut self, at: u64, state: &mut Flow, (chunk, posting): (u64, bool), pair: u32) -> (u64, bool) {
+    fn let_through(
+        &mut self,
+        at: u64,
+        state: &mut Flow,
+        (chunk, posting): (u64, bool),
+        pair: u32,
+    ) -> (u64, bool) {
         let queue_pair = &self.pairs[pair as usize];
         let splits = queue_pair.transport != Transport::Ud
             && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
@@ -260,7 +303,11 @@ impl World {
             && written < list
         {
             let (left, _) = self.next_release(pair);
-            let take = if splits && state.held { left.min(chunk) } else { left };
+            let take = if splits && state.held {
+                left.min(chunk)
+            } else {
+                left
+            };
             let ends = u64::from(take == left);
             if state.held && (state.credit_bytes < take || state.credit_operations < ends) {
                 starved = true;
@@ -285,7 +332,13 @@ impl World {
             let extra = self.device.post * chunks + if posting { 0 } else { self.device.ring };
             process.cpu_free = process.cpu_free.max(at) + extra;
             let seen = process.cpu_free + self.device.mmio;
-            self.schedule(seen, Event::Doorbell { pair, count: written as u16 });
+            self.schedule(
+                seen,
+                Event::Doorbell {
+                    pair,
+                    count: written as u16,
+                },
+            );
         }
         (written, starved)
     }
@@ -296,7 +349,9 @@ impl World {
         if !self.pairs[pair as usize].in_backlog {
             return;
         }
-        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+            return;
+        };
         let flow = daemon.flow_of_pair[pair as usize];
         if flow != NONE && daemon.flows[flow as usize].may_send() {
             self.drain(now, &mut daemon, flow, false);
@@ -306,8 +361,12 @@ impl World {
 
     /// A reference message completed.
     pub(crate) fn reference_completed(&mut self, now: u64, host: usize, latency: Duration) {
-        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
-        daemon.policy.on_signal(self.queue.now(), &Signal::ReferenceLatency(latency));
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+            return;
+        };
+        daemon
+            .policy
+            .on_signal(self.queue.now(), &Signal::ReferenceLatency(latency));
         self.act(now, host, &mut daemon);
         self.enforcer.daemons[host] = Some(daemon);
     }
@@ -315,13 +374,16 @@ impl World {
     /// Reports the completions of `messages`, seen at `at`, to the policy.
     pub(crate) fn completions_seen(&mut self, pair: u32, messages: Range<u64>, at: u64) {
         let queue_pair = &self.pairs[pair as usize];
-        let Some(daemon) = &mut self.enforcer.daemons[usize::from(queue_pair.host)] else { return };
+        let Some(daemon) = &mut self.enforcer.daemons[usize::from(queue_pair.host)] else {
+            return;
+        };
         let flow = daemon.flow_of_pair[pair as usize];
         if flow == NONE {
             return;
         }
         let now = self.queue.now();
-        let pattern = &self.plans[self.processes[queue_pair.process as usize].plan as usize].pattern;
+        let pattern =
+            &self.plans[self.processes[queue_pair.process as usize].plan as usize].pattern;
         for message in messages {
             daemon.policy.on_completion(
                 now,
@@ -336,7 +398,9 @@ impl World {
 
     /// The policy's timer.
     pub(crate) fn policy_timer(&mut self, now: u64, host: usize) {
-        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+            return;
+        };
         if daemon.timer == now {
             daemon.timer = u64::MAX;
             daemon.policy.handle_timeout(Instant::from_ps(now));
@@ -347,9 +411,13 @@ impl World {
 
     /// A message from the other host's daemon.
     pub(crate) fn told(&mut self, now: u64, host: usize) {
-        let Some(mut daemon) = self.enforcer.daemons[host].take() else { return };
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+            return;
+        };
         if let Some(state) = daemon.inbox.pop_front() {
-            daemon.policy.on_signal(Instant::from_ps(now), &Signal::Remote(state));
+            daemon
+                .policy
+                .on_signal(Instant::from_ps(now), &Signal::Remote(state));
             self.act(now, host, &mut daemon);
         }
         self.enforcer.daemons[host] = Some(daemon);
@@ -357,7 +425,9 @@ impl World {
 
     /// A queue mapping takes effect.
     pub(crate) fn remap(&mut self, host: usize, now: u64) {
-        let Some(daemon) = &mut self.enforcer.daemons[host] else { return };
+        let Some(daemon) = &mut self.enforcer.daemons[host] else {
+            return;
+        };
         let queues = self.device.priority_queues as u8;
         while let Some((_, flow, queue)) = daemon.remaps.pop_front_if(|remap| remap.0 <= now) {
             for &pair in &daemon.flows[flow as usize].pairs {
@@ -370,12 +440,17 @@ impl World {
     fn act(&mut self, now: u64, host: usize, daemon: &mut Daemon) {
         while let Some(action) = daemon.policy.poll_action() {
             match action {
-                Action::Grant { flow, bytes, operations } => {
+                Action::Grant {
+                    flow,
+                    bytes,
+                    operations,
+                } => {
                     daemon.grants += 1;
                     let state = &mut daemon.flows[flow.0 as usize];
                     state.grants += 1;
                     state.credit_bytes = (state.credit_bytes + bytes.get()).min(state.bytes);
-                    state.credit_operations = (state.credit_operations + operations).min(state.operations);
+                    state.credit_operations =
+                        (state.credit_operations + operations).min(state.operations);
                     self.drain(now, daemon, flow.0, false);
                 }
                 Action::ChunkSize(bytes) => daemon.chunk = bytes.get().max(1),
@@ -396,7 +471,12 @@ impl World {
                     if let Some(other) = &mut self.enforcer.daemons[1 - host] {
                         other.inbox.push_back(state);
                         let at = now + self.one_way() + TELL_DELAY;
-                        self.schedule(at, Event::Told { host: (1 - host) as u8 });
+                        self.schedule(
+                            at,
+                            Event::Told {
+                                host: (1 - host) as u8,
+                            },
+                        );
                     }
                 }
                 Action::UseQueue { flow, queue } => {

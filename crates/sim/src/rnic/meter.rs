@@ -51,7 +51,10 @@ impl Meter {
             goodput_series: Vec::new(),
             p99_series: Vec::new(),
         };
-        Self { tenants: keeps_latency.iter().map(tenant).collect(), measuring: false }
+        Self {
+            tenants: keeps_latency.iter().map(tenant).collect(),
+            measuring: false,
+        }
     }
 
     /// Payload arrived.

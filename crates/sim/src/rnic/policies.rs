@@ -32,19 +32,34 @@ pub enum SimError {
 }
 
 /// A fresh instance of the policy for one host; `None` where nothing is enforced.
-pub(crate) fn make(spec: &PolicySpec, profile: &Profile) -> Result<Option<Box<dyn Policy>>, SimError> {
-    let refused = |problem| SimError::Parameters { name: spec.name.clone(), problem };
+pub(crate) fn make(
+    spec: &PolicySpec,
+    profile: &Profile,
+) -> Result<Option<Box<dyn Policy>>, SimError> {
+    let refused = |problem| SimError::Parameters {
+        name: spec.name.clone(),
+        problem,
+    };
     Ok(match spec.name.as_str() {
         "none" => None,
-        "justitia" => Some(Box::new(Justitia::new(justitia(spec, profile)).map_err(refused)?)),
+        "justitia" => Some(Box::new(
+            Justitia::new(justitia(spec, profile)).map_err(refused)?,
+        )),
         "lite" => Some(Box::new(Lite::new(lite(profile)).map_err(refused)?)),
         "hw-priority" => {
             let default = profile.value("host", "reconfigure_us");
             let reconfigure = microseconds(parameter(spec, "reconfigure_us").unwrap_or(default));
-            let options = HardwarePriorityOptions { reconfigure, ..HardwarePriorityOptions::for_device(messages_per_s(profile)) };
+            let options = HardwarePriorityOptions {
+                reconfigure,
+                ..HardwarePriorityOptions::for_device(messages_per_s(profile))
+            };
             Some(Box::new(HardwarePriority::new(options).map_err(refused)?))
         }
-        name => return Err(SimError::UnknownPolicy { name: name.to_owned() }),
+        name => {
+            return Err(SimError::UnknownPolicy {
+                name: name.to_owned(),
+            });
+        }
     })
 }
 
@@ -60,13 +75,19 @@ pub(crate) fn granularity(spec: &PolicySpec) -> Granularity {
 fn justitia(spec: &PolicySpec, profile: &Profile) -> JustitiaOptions {
     let rate_max = BitRate::from_gbps_f64(profile.value("justitia", "rate_max_gbps"));
     let messages = messages_per_s(profile);
-    let target = parameter(spec, "target_us").unwrap_or_else(|| profile.value("justitia", "target_us"));
+    let target =
+        parameter(spec, "target_us").unwrap_or_else(|| profile.value("justitia", "target_us"));
     let mut options = JustitiaOptions::for_device(rate_max, messages, microseconds(target));
     if !profile.token_dictionary.is_empty() {
         options.token_dictionary = profile
             .token_dictionary
             .iter()
-            .map(|entry| (BitRate::from_gbps_f64(entry.rate_gbps), Bytes::new(entry.token_bytes)))
+            .map(|entry| {
+                (
+                    BitRate::from_gbps_f64(entry.rate_gbps),
+                    Bytes::new(entry.token_bytes),
+                )
+            })
             .collect();
     }
     if let Some(bytes) = parameter(spec, "token_bytes") {
@@ -96,7 +117,9 @@ fn justitia(spec: &PolicySpec, profile: &Profile) -> JustitiaOptions {
     if parameter(spec, "classify") == Some(0.0) {
         options.classifier = None;
     }
-    if let (Some(trust), Some(classifier)) = (parameter(spec, "trust_declared"), &mut options.classifier) {
+    if let (Some(trust), Some(classifier)) =
+        (parameter(spec, "trust_declared"), &mut options.classifier)
+    {
         classifier.trust_declared = trust != 0.0;
     }
     options

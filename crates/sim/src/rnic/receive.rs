@@ -42,7 +42,11 @@ impl World {
 
     fn receiver(&self, pair: u32, kind: PacketKind) -> usize {
         let queue_pair = &self.pairs[pair as usize];
-        usize::from(if kind == PacketKind::ReadResponse { queue_pair.host } else { queue_pair.peer })
+        usize::from(if kind == PacketKind::ReadResponse {
+            queue_pair.host
+        } else {
+            queue_pair.peer
+        })
     }
 
     /// The switch keeps a packet for a host that pauses it.
@@ -57,7 +61,13 @@ impl World {
         nic.held_bytes += size;
         if nic.held_bytes > limit && !nic.switch_pauses {
             nic.switch_pauses = true;
-            self.schedule(now + delay, Event::Pause { host: (1 - host) as u8, stop: true });
+            self.schedule(
+                now + delay,
+                Event::Pause {
+                    host: (1 - host) as u8,
+                    stop: true,
+                },
+            );
         }
     }
 
@@ -78,7 +88,13 @@ impl World {
         if resume {
             nic.switch_pauses = false;
             let at = now + self.device.propagation;
-            self.schedule(at, Event::Pause { host: (1 - host) as u8, stop: false });
+            self.schedule(
+                at,
+                Event::Pause {
+                    host: (1 - host) as u8,
+                    stop: false,
+                },
+            );
         }
         self.accept(now, host, pair, packet);
         let next = now + self.device.link.of(size);
@@ -90,7 +106,9 @@ impl World {
     fn accept(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
         let size = u64::from(packet.payload) + self.device.frame;
         let extended = match packet.kind {
-            PacketKind::Data if self.pairs[pair as usize].verb == Verb::Write && packet.first => self.device.extended_header,
+            PacketKind::Data if self.pairs[pair as usize].verb == Verb::Write && packet.first => {
+                self.device.extended_header
+            }
             PacketKind::ReadRequest => self.device.extended_header,
             PacketKind::Atomic => ATOMIC_HEADER,
             _ => 0,
@@ -128,7 +146,9 @@ impl World {
     /// The processing units are free for the arrival that waits longest.
     pub(crate) fn serve(&mut self, now: u64, host: usize) {
         while self.nics[host].responder_free <= now + RUN_AHEAD {
-            let Some((pair, arrived)) = self.nics[host].waiting.pop_front() else { return };
+            let Some((pair, arrived)) = self.nics[host].waiting.pop_front() else {
+                return;
+            };
             self.process(now, host, pair, arrived);
         }
         if !self.nics[host].waiting.is_empty() {
@@ -186,7 +206,13 @@ impl World {
         nic.count.pauses_sent += 1;
         // Behind a switch, the switch holds what comes next.
         if self.topology == Topology::BackToBack {
-            self.schedule(now + delay, Event::Pause { host: (1 - host) as u8, stop: true });
+            self.schedule(
+                now + delay,
+                Event::Pause {
+                    host: (1 - host) as u8,
+                    stop: true,
+                },
+            );
         }
         self.watch_drain(now, host);
     }
@@ -226,7 +252,13 @@ impl World {
                 self.schedule(now + delay, Event::SwitchDrain { host: host as u8 });
             }
         } else {
-            self.schedule(now + delay, Event::Pause { host: (1 - host) as u8, stop: false });
+            self.schedule(
+                now + delay,
+                Event::Pause {
+                    host: (1 - host) as u8,
+                    stop: false,
+                },
+            );
         }
     }
 
@@ -262,11 +294,21 @@ impl World {
             }
             return self.responder_works(now, host, self.device.packet);
         }
-        let cost = if packet.first { self.device.respond[verb_index(verb)] } else { self.device.packet };
+        let cost = if packet.first {
+            self.device.respond[verb_index(verb)]
+        } else {
+            self.device.packet
+        };
         let at = self.responder_works(now, host, cost);
         let bytes = self.device.pcie_bytes(u64::from(packet.payload));
-        let written = self.pcie_out(host, at, bytes).max(self.pairs[pair as usize].receive_ready);
-        self.meter.delivered(now, &mut self.pairs[pair as usize], u64::from(packet.payload));
+        let written = self
+            .pcie_out(host, at, bytes)
+            .max(self.pairs[pair as usize].receive_ready);
+        self.meter.delivered(
+            now,
+            &mut self.pairs[pair as usize],
+            u64::from(packet.payload),
+        );
         if packet.last {
             self.message_received(now, host, pair, at, written);
         }
@@ -289,7 +331,8 @@ impl World {
             let arrives = self.send_ack(host, pair, at.max(ready), self.device.ack);
             self.schedule(arrives, Event::Acknowledged { pair, upto });
         }
-        let plan = &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
+        let plan =
+            &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
         let visible = written + self.device.pcie_write + self.distance(plan.remote_memory);
         let batch = plan.receive_batch;
         if verb == Verb::Send && request.last {
@@ -300,15 +343,29 @@ impl World {
             queue_pair.receives_owed += 1;
             if batch > 0 && queue_pair.receives_owed >= batch {
                 queue_pair.receives_owed = 0;
-                let cpu = (self.device.poll + self.device.post) * u64::from(batch) + self.device.ring;
-                let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * u64::from(batch)) + self.device.doorbell;
+                let cpu =
+                    (self.device.poll + self.device.post) * u64::from(batch) + self.device.ring;
+                let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * u64::from(batch))
+                    + self.device.doorbell;
                 self.pcie_in(host, now, bytes);
                 let at = visible + cpu + self.device.mmio;
-                self.schedule(at, Event::Receives { pair, count: batch as u16 });
+                self.schedule(
+                    at,
+                    Event::Receives {
+                        pair,
+                        count: batch as u16,
+                    },
+                );
             }
         }
         if twin != NONE && request.last {
-            self.schedule(visible, Event::Delivered { pair, message: request.message as u32 });
+            self.schedule(
+                visible,
+                Event::Delivered {
+                    pair,
+                    message: request.message as u32,
+                },
+            );
         }
     }
 
@@ -342,7 +399,11 @@ impl World {
     fn no_receive(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> u64 {
         let cost = self.device.respond[verb_index(Verb::Send)];
         let reliable = self.pairs[pair as usize].transport == Transport::Rc;
-        let stall = if reliable { self.device.rnr_stall } else { self.device.drop_stall };
+        let stall = if reliable {
+            self.device.rnr_stall
+        } else {
+            self.device.drop_stall
+        };
         let at = self.responder_works(now, host, cost);
         let nic = &mut self.nics[host];
         nic.responder_free = at + stall;
@@ -372,7 +433,13 @@ impl World {
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.reads_to_answer.push_back(queue_pair.received);
         queue_pair.received += 1;
-        self.schedule(at.max(context).max(memory), Event::Resolved { pair, response: true });
+        self.schedule(
+            at.max(context).max(memory),
+            Event::Resolved {
+                pair,
+                response: true,
+            },
+        );
         at
     }
 
@@ -385,7 +452,8 @@ impl World {
         let bytes = self.device.pcie_bytes(ATOMIC_BYTES);
         let read = self.pcie_in(host, at, bytes).max(context).max(memory) + self.device.pcie_read;
         self.pcie_out(host, at, bytes);
-        self.meter.delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
+        self.meter
+            .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.received += 1;
@@ -403,8 +471,14 @@ impl World {
         }
         let at = self.responder_works(now, host, self.device.packet.max(self.device.ack_cost));
         let bytes = self.device.pcie_bytes(u64::from(packet.payload));
-        let written = self.pcie_out(host, at, bytes).max(self.pairs[pair as usize].receive_ready);
-        self.meter.delivered(now, &mut self.pairs[pair as usize], u64::from(packet.payload));
+        let written = self
+            .pcie_out(host, at, bytes)
+            .max(self.pairs[pair as usize].receive_ready);
+        self.meter.delivered(
+            now,
+            &mut self.pairs[pair as usize],
+            u64::from(packet.payload),
+        );
         if packet.last {
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.reads_out -= 1;
@@ -434,7 +508,9 @@ impl World {
         // One that is not ready yet, for want of metadata, lets later ones of other pairs go first.
         nic.ack_free = nic.ack_free.max(now) + time;
         // The capacity an acknowledgement takes is missing for data.
-        nic.wire_free += time;
+        for free in &mut nic.wire_free {
+            *free += time;
+        }
         nic.ack_free.max(ready + time) + delay
     }
 
@@ -460,7 +536,9 @@ impl World {
     }
 
     fn process_ack(&mut self, now: u64, host: usize, pair: u32, upto: u32) {
-        let Some(upto) = self.fresh(pair, upto) else { return };
+        let Some(upto) = self.fresh(pair, upto) else {
+            return;
+        };
         self.look_up_context(now, host, u64::from(pair) * 2, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
         let queue_pair = &mut self.pairs[pair as usize];
@@ -492,14 +570,24 @@ impl World {
             let written = self.pcie_out(host, now, bytes).max(at);
             self.nics[host].count.cqes += entries;
             let visible = written + self.device.pcie_write;
-            self.schedule(visible, Event::Completed { pair, upto: messages as u32 });
+            self.schedule(
+                visible,
+                Event::Completed {
+                    pair,
+                    upto: messages as u32,
+                },
+            );
         }
         self.room_again(now, pair);
     }
 
     /// A receiver-not-ready NAK: go back to that message after the RNR timer.
     pub(crate) fn not_ready(&mut self, now: u64, pair: u32, position: u32) {
-        self.count_arrival(usize::from(self.pairs[pair as usize].host), pair, self.device.ack);
+        self.count_arrival(
+            usize::from(self.pairs[pair as usize].host),
+            pair,
+            self.device.ack,
+        );
         let process = &self.processes[self.pairs[pair as usize].process as usize];
         let wait = self.plans[process.plan as usize].retry_after;
         let queue_pair = &mut self.pairs[pair as usize];
@@ -523,7 +611,9 @@ impl World {
     /// The receiver of a marked packet notifies its sender, at most once per interval.
     fn notify(&mut self, now: u64, pair: u32) {
         let host = usize::from(self.pairs[pair as usize].peer);
-        if !self.device.congestion || now < self.pairs[pair as usize].notified_at + self.device.notification {
+        if !self.device.congestion
+            || now < self.pairs[pair as usize].notified_at + self.device.notification
+        {
             return;
         }
         self.pairs[pair as usize].notified_at = now;

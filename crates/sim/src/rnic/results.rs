@@ -3,7 +3,9 @@
 use super::world::{Counts, Event, World};
 use isolane_core::policy::FlowClass;
 use isolane_core::stats::Histogram;
-use isolane_scenario::measure::{HostCounters, LatencyResult, RESULT_VERSION, RunResult, TenantResult};
+use isolane_scenario::measure::{
+    HostCounters, LatencyResult, RESULT_VERSION, RunResult, TenantResult,
+};
 use isolane_scenario::model::{Class, Host, Scenario};
 use isolane_scenario::profile::Profile;
 use std::collections::BTreeMap;
@@ -29,7 +31,11 @@ impl World {
     }
 
     fn daemon_sums(&self, of: impl Fn(&super::enforce::Daemon) -> u64) -> [u64; 2] {
-        std::array::from_fn(|host| self.enforcer.daemons[host].as_ref().map_or(0, |daemon| of(daemon)))
+        std::array::from_fn(|host| {
+            self.enforcer.daemons[host]
+                .as_ref()
+                .map_or(0, |daemon| of(daemon))
+        })
     }
 
     /// One point of the time series ends.
@@ -85,7 +91,9 @@ impl World {
             seed: scenario.seed,
             testbed: "sim".to_owned(),
             measured_s,
-            tenants: (0..scenario.tenants.len()).map(|index| self.tenant_result(scenario, index)).collect(),
+            tenants: (0..scenario.tenants.len())
+                .map(|index| self.tenant_result(scenario, index))
+                .collect(),
             counters,
             policy_state: self.policy_state(measured_s),
             sample_us: self.sample_interval as f64 / 1e6,
@@ -95,12 +103,17 @@ impl World {
     fn policy_state(&self, measured_s: f64) -> BTreeMap<String, f64> {
         let mut state = BTreeMap::new();
         for (host, name) in ["a", "b"].into_iter().enumerate() {
-            let Some(daemon) = &self.enforcer.daemons[host] else { continue };
+            let Some(daemon) = &self.enforcer.daemons[host] else {
+                continue;
+            };
             for (key, value) in daemon.policy.snapshot() {
                 state.insert(format!("host_{name}.{key}"), value);
             }
             let grants = daemon.grants - self.baseline.grants[host];
-            state.insert(format!("host_{name}.tokens_per_s"), grants as f64 / measured_s);
+            state.insert(
+                format!("host_{name}.tokens_per_s"),
+                grants as f64 / measured_s,
+            );
         }
         state
     }
@@ -139,9 +152,21 @@ impl World {
             latency_us: meter.latencies.as_ref().and_then(latency_result),
             policy_cores: self.policy_cores(index, seconds),
             errors: meter.errors,
-            queue_pair_gbps: [pick(0), pick(pairs.len() / 2), pick(pairs.len().saturating_sub(1))],
-            goodput_series_gbps: meter.goodput_series.iter().map(|&bytes| bytes as f64 * 8.0 / point_s / 1e9).collect(),
-            p99_series_us: meter.p99_series.iter().map(|p99| p99.map_or(0.0, |ps| ps as f64 / 1e6)).collect(),
+            queue_pair_gbps: [
+                pick(0),
+                pick(pairs.len() / 2),
+                pick(pairs.len().saturating_sub(1)),
+            ],
+            goodput_series_gbps: meter
+                .goodput_series
+                .iter()
+                .map(|&bytes| bytes as f64 * 8.0 / point_s / 1e9)
+                .collect(),
+            p99_series_us: meter
+                .p99_series
+                .iter()
+                .map(|p99| p99.map_or(0.0, |ps| ps as f64 / 1e6))
+                .collect(),
         }
     }
 
@@ -156,7 +181,9 @@ impl World {
     fn policy_cores(&self, index: usize, seconds: f64) -> f64 {
         let mut cores = 0.0;
         for host in 0..2 {
-            let Some(daemon) = &self.enforcer.daemons[host] else { continue };
+            let Some(daemon) = &self.enforcer.daemons[host] else {
+                continue;
+            };
             let (chunks, tokens) = daemon.tenant_sums(index as u16);
             let post_s = (self.device.post + self.device.ring) as f64 / 1e12;
             let total = self.end as f64 / 1e12;
@@ -208,15 +235,32 @@ impl World {
         let share = |time: u64| (time as f64 / duration as f64).min(1.0);
         let misses = |of: fn(&Counts) -> [u64; 2]| {
             let (hits, misses) = (of(&now)[0] - of(&then)[0], of(&now)[1] - of(&then)[1]);
-            if hits + misses == 0 { 0.0 } else { misses as f64 / (hits + misses) as f64 }
+            if hits + misses == 0 {
+                0.0
+            } else {
+                misses as f64 / (hits + misses) as f64
+            }
         };
         let nic = &self.nics[index];
-        let slots = |of: fn(&Counts) -> u64, count: usize| of_time_slots(since(of), duration, count);
+        let slots =
+            |of: fn(&Counts) -> u64, count: usize| of_time_slots(since(of), duration, count);
         let ratios = [
-            ("link_tx_utilisation", share(self.device.link.of(since(|c| c.tx_bytes)))),
-            ("link_rx_utilisation", share(self.device.link.of(since(|c| c.rx_bytes)))),
-            ("pcie_to_nic_utilisation", share(self.device.pcie.of(since(|c| c.pcie_in_bytes)))),
-            ("pcie_to_host_utilisation", share(self.device.pcie.of(since(|c| c.pcie_out_bytes)))),
+            (
+                "link_tx_utilisation",
+                share(self.device.link.of(since(|c| c.tx_bytes))),
+            ),
+            (
+                "link_rx_utilisation",
+                share(self.device.link.of(since(|c| c.rx_bytes))),
+            ),
+            (
+                "pcie_to_nic_utilisation",
+                share(self.device.pcie.of(since(|c| c.pcie_in_bytes))),
+            ),
+            (
+                "pcie_to_host_utilisation",
+                share(self.device.pcie.of(since(|c| c.pcie_out_bytes))),
+            ),
             ("requester_unit_utilisation", of_time(|c| c.requester_busy)),
             ("responder_unit_utilisation", of_time(|c| c.responder_busy)),
             ("rnr_stall_ratio", of_time(|c| c.rnr_stall)),
@@ -226,15 +270,27 @@ impl World {
             ("mtt_miss_ratio", misses(|c| c.mtt)),
             ("mpt_miss_ratio", misses(|c| c.mpt)),
             ("receive_wqe_miss_ratio", misses(|c| c.receive_wqe)),
-            ("context_miss_busy", slots(|c| c.context_busy, nic.context_slots.len())),
-            ("translation_miss_busy", slots(|c| c.translation_busy, nic.translation_slots.len())),
+            (
+                "context_miss_busy",
+                slots(|c| c.context_busy, nic.context_slots.len()),
+            ),
+            (
+                "translation_miss_busy",
+                slots(|c| c.translation_busy, nic.translation_slots.len()),
+            ),
             ("tx_pause_ratio", of_time(|c| c.pausing_ps)),
             ("rx_pause_ratio", of_time(|c| c.paused_ps)),
         ];
         HostCounters {
             host,
-            values: values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            ratios: ratios.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            values: values
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            ratios: ratios
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
         }
     }
 }

@@ -23,6 +23,8 @@ use isolane_scenario::model::{Transport, Verb};
 const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of an atomic's extended header (IB specification: AtomicETH).
 pub(crate) const ATOMIC_HEADER: u64 = 28;
+/// A frame of the largest path MTU, bytes: what a higher priority may have to wait for.
+const FRAME_MAX: u64 = 4096 + 100;
 /// Pages are what the translation cache holds.
 pub(crate) const PAGE: u64 = 4096;
 /// Translations fetched by one 64 B read.
@@ -47,7 +49,8 @@ impl World {
         let host = usize::from(queue_pair.host);
         let caught_up = queue_pair.fetched == queue_pair.visible;
         queue_pair.visible += u64::from(count);
-        let rides_along = count == 1 && caught_up && queue_pair.work_request(queue_pair.visible - 1).inline;
+        let rides_along =
+            count == 1 && caught_up && queue_pair.work_request(queue_pair.visible - 1).inline;
         if rides_along {
             queue_pair.fetched = queue_pair.visible;
         }
@@ -65,7 +68,8 @@ impl World {
         let prefetch = u64::from(self.device.wqe_prefetch);
         let queue_pair = &mut self.pairs[pair as usize];
         let in_hand = queue_pair.fetched - queue_pair.sent;
-        if queue_pair.fetching || queue_pair.fetched == queue_pair.visible || in_hand * 2 > prefetch {
+        if queue_pair.fetching || queue_pair.fetched == queue_pair.visible || in_hand * 2 > prefetch
+        {
             return;
         }
         let count = (queue_pair.visible - queue_pair.fetched).min(prefetch);
@@ -78,7 +82,13 @@ impl World {
         let tlp = self.device.tlp;
         self.pcie_out(host, now, tlp);
         let done = self.pcie_in(host, now, bytes) + self.read_latency();
-        self.schedule(done, Event::Fetched { pair, count: count as u16 });
+        self.schedule(
+            done,
+            Event::Fetched {
+                pair,
+                count: count as u16,
+            },
+        );
     }
 
     /// Work requests have arrived in the NIC.
@@ -101,12 +111,17 @@ impl World {
     fn request_ready(&self, now: u64, pair: u32) -> bool {
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-        let starts_fetching = matches!(queue_pair.verb, Verb::Read | Verb::FetchAdd | Verb::CompareSwap);
+        let starts_fetching = matches!(
+            queue_pair.verb,
+            Verb::Read | Verb::FetchAdd | Verb::CompareSwap
+        );
         queue_pair.sent < queue_pair.fetched
             && !queue_pair.parked
             && !queue_pair.backing_off
             && queue_pair.not_before <= now
-            && (!starts_fetching || queue_pair.offset > 0 || queue_pair.reads_out < plan.max_read_atomic)
+            && (!starts_fetching
+                || queue_pair.offset > 0
+                || queue_pair.reads_out < plan.max_read_atomic)
     }
 
     /// Puts a context into the schedule queue if it can send and is not there, and wakes the transmitter.
@@ -144,7 +159,14 @@ impl World {
         nic.stepping = true;
         let at = now
             .max(nic.requester_free)
-            .max(nic.wire_free.saturating_sub(ahead))
+            .max(
+                nic.wire_free
+                    .iter()
+                    .copied()
+                    .max()
+                    .unwrap_or(0)
+                    .saturating_sub(ahead),
+            )
             .max(nic.pcie_in_free.saturating_sub(ahead));
         self.schedule(at, Event::Transmit { host: host as u8 });
     }
@@ -155,11 +177,17 @@ impl World {
         if self.nics[host].paused {
             return;
         }
-        let Some(engine) = self.choose_engine(now, host) else { return };
+        let Some(engine) = self.choose_engine(now, host) else {
+            return;
+        };
         let context = self.nics[host].engines[engine].context;
         let pair = context / 2;
         let is_response = context % 2 == 1;
-        let served = if is_response { self.send_response(now, host, pair) } else { self.send_request(now, host, pair) };
+        let served = if is_response {
+            self.send_response(now, host, pair)
+        } else {
+            self.send_request(now, host, pair)
+        };
         let slot = &mut self.nics[host].engines[engine];
         slot.packets_left -= 1;
         let queue_pair = &mut self.pairs[pair as usize];
@@ -185,10 +213,15 @@ impl World {
             }
         }
         let nic = &self.nics[host];
-        let more = nic.engines.iter().any(|engine| engine.context != NONE) || nic.ready.iter().any(|queue| !queue.is_empty());
+        let more = nic.engines.iter().any(|engine| engine.context != NONE)
+            || nic.ready.iter().any(|queue| !queue.is_empty());
         if more && !nic.stepping {
             let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
-            let held_up = if loopback { nic.loop_free.saturating_sub(self.device.pipeline) } else { 0 };
+            let held_up = if loopback {
+                nic.loop_free.saturating_sub(self.device.pipeline)
+            } else {
+                0
+            };
             self.step_at(host, now.max(held_up));
         }
     }
@@ -203,9 +236,14 @@ impl World {
                 let turn = (nic.next_engine[queue] + step) % engines;
                 let index = queue * engines + turn;
                 if nic.engines[index].context == NONE {
-                    let Some(context) = nic.ready[queue].pop_front() else { continue };
+                    let Some(context) = nic.ready[queue].pop_front() else {
+                        continue;
+                    };
                     let packets_left = self.turn_of(now, context);
-                    self.nics[host].engines[index] = Engine { context, packets_left };
+                    self.nics[host].engines[index] = Engine {
+                        context,
+                        packets_left,
+                    };
                 }
                 self.nics[host].next_engine[queue] = (turn + 1) % engines;
                 return Some(index);
@@ -221,7 +259,11 @@ impl World {
             return self.device.quantum_packets;
         }
         let queue_pair = &self.pairs[context as usize / 2];
-        let queued_at = if context % 2 == 1 { queue_pair.response_queued_at } else { queue_pair.queued_at };
+        let queued_at = if context % 2 == 1 {
+            queue_pair.response_queued_at
+        } else {
+            queue_pair.queued_at
+        };
         let prefetched = window.min((now - queued_at) / self.device.pcie.of(1).max(1));
         self.device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32
     }
@@ -235,12 +277,23 @@ impl World {
         let request = *queue_pair.work_request(queue_pair.sent);
         let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
         let sends_payload = matches!(verb, Verb::Write | Verb::Send);
-        if first && !queue_pair.resolved && self.look_up_request(now, host, pair, sends_payload && !request.inline) {
+        if first
+            && !queue_pair.resolved
+            && self.look_up_request(now, host, pair, sends_payload && !request.inline)
+        {
             return Served::Aside;
         }
         let queue_pair = &mut self.pairs[pair as usize];
-        let cost = if first { self.device.request[verb_index(verb)] } else { self.device.packet };
-        let payload = if sends_payload { (request.bytes - queue_pair.offset).min(u64::from(queue_pair.mtu)) } else { 0 };
+        let cost = if first {
+            self.device.request[verb_index(verb)]
+        } else {
+            self.device.packet
+        };
+        let payload = if sends_payload {
+            (request.bytes - queue_pair.offset).min(u64::from(queue_pair.mtu))
+        } else {
+            0
+        };
         let last = !sends_payload || queue_pair.offset + payload >= request.bytes;
         let header = match verb {
             Verb::Write if first => self.device.extended_header,
@@ -253,7 +306,14 @@ impl World {
             Verb::Read => PacketKind::ReadRequest,
             Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
         };
-        let packet = Packet { payload: payload as u16, kind, epoch: queue_pair.epoch, first, last, marked: false };
+        let packet = Packet {
+            payload: payload as u16,
+            kind,
+            epoch: queue_pair.epoch,
+            first,
+            last,
+            marked: false,
+        };
         let (page, offset) = (queue_pair.local_page, queue_pair.offset);
         queue_pair.offset += payload;
         if last {
@@ -265,23 +325,42 @@ impl World {
             }
         }
         let at = self.requester_works(now, host, cost);
-        let extra_elements = if first { u64::from(request.elements) - 1 } else { 0 };
+        let extra_elements = if first {
+            u64::from(request.elements) - 1
+        } else {
+            0
+        };
         let ready = if payload > 0 && !request.inline {
             if offset > 0 {
                 self.prefetch_translation(host, page, offset, payload);
             }
-            let place = self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize].memory;
+            let place = self.plans
+                [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
+                .memory;
             self.read_payload(host, at, payload, extra_elements) + self.distance(place)
         } else {
             at
         };
         let departed = self.depart(host, pair, ready, payload + self.device.frame + header);
         self.schedule(departed.1, Event::Packet { pair, packet });
-        self.after_request(now, pair, last.then_some(departed.0), request.wants_ack, payload)
+        self.after_request(
+            now,
+            pair,
+            last.then_some(departed.0),
+            request.wants_ack,
+            payload,
+        )
     }
 
     /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
-    fn after_request(&mut self, now: u64, pair: u32, finished: Option<u64>, wants_ack: bool, payload: u64) -> Served {
+    fn after_request(
+        &mut self,
+        now: u64,
+        pair: u32,
+        finished: Option<u64>,
+        wants_ack: bool,
+        payload: u64,
+    ) -> Served {
         if let Some(left_at) = finished {
             let queue_pair = &self.pairs[pair as usize];
             if queue_pair.transport != Transport::Rc && wants_ack {
@@ -292,12 +371,17 @@ impl World {
         }
         let queue_pair = &mut self.pairs[pair as usize];
         if queue_pair.pacing.active() {
-            queue_pair.not_before = queue_pair.not_before.max(now) + queue_pair.pacing.gap(payload + self.device.frame);
+            queue_pair.not_before =
+                queue_pair.not_before.max(now) + queue_pair.pacing.gap(payload + self.device.frame);
             let at = queue_pair.not_before;
             self.schedule(at, Event::Unpaced { pair });
             return Served::Last;
         }
-        if self.request_ready(now, pair) { Served::More } else { Served::Last }
+        if self.request_ready(now, pair) {
+            Served::More
+        } else {
+            Served::Last
+        }
     }
 
     /// Asks the caches for what the next request needs; true when the pair has to wait and was set aside.
@@ -305,9 +389,12 @@ impl World {
         let process = self.pairs[pair as usize].process;
         let mut done = self.look_up_context(now, host, u64::from(pair) * 2, true);
         // The completion queue's context lives in the same cache; one queue per process.
-        done = done.max(self.look_up_context(now, host, CONTEXT_OF_QUEUE | u64::from(process), true));
+        done =
+            done.max(self.look_up_context(now, host, CONTEXT_OF_QUEUE | u64::from(process), true));
         if needs_memory {
-            let elements = self.pairs[pair as usize].work_request(self.pairs[pair as usize].sent).elements;
+            let elements = self.pairs[pair as usize]
+                .work_request(self.pairs[pair as usize].sent)
+                .elements;
             for _ in 0..elements {
                 done = done.max(self.look_up_memory(now, host, pair, false, true));
             }
@@ -316,18 +403,34 @@ impl World {
         queue_pair.resolved = true;
         queue_pair.parked = done > 0;
         if done > 0 {
-            self.schedule(done, Event::Resolved { pair, response: false });
+            self.schedule(
+                done,
+                Event::Resolved {
+                    pair,
+                    response: false,
+                },
+            );
         }
         done > 0
     }
 
     /// Looks a context up; when it is there, ps, or zero for a hit.
-    pub(crate) fn look_up_context(&mut self, now: u64, host: usize, key: u64, requester: bool) -> u64 {
+    pub(crate) fn look_up_context(
+        &mut self,
+        now: u64,
+        host: usize,
+        key: u64,
+        requester: bool,
+    ) -> u64 {
         if self.nics[host].contexts.touch(key) {
             return 0;
         }
         let nic = &mut self.nics[host];
-        let at = now.max(if requester { nic.requester_free } else { nic.responder_free });
+        let at = now.max(if requester {
+            nic.requester_free
+        } else {
+            nic.responder_free
+        });
         let miss = nic.context_slots.take(at);
         if requester {
             nic.requester_free = nic.requester_free.max(miss.started);
@@ -340,10 +443,21 @@ impl World {
     }
 
     /// Looks the next buffer's region and translation up; when both are there, ps, or zero for hits.
-    pub(crate) fn look_up_memory(&mut self, now: u64, host: usize, pair: u32, remote: bool, requester: bool) -> u64 {
+    pub(crate) fn look_up_memory(
+        &mut self,
+        now: u64,
+        host: usize,
+        pair: u32,
+        remote: bool,
+        requester: bool,
+    ) -> u64 {
         let (region, page) = self.next_address(pair, remote);
         let nic = &mut self.nics[host];
-        let unit = if requester { &mut nic.requester_free } else { &mut nic.responder_free };
+        let unit = if requester {
+            &mut nic.requester_free
+        } else {
+            &mut nic.responder_free
+        };
         // Deregistration stalls the sender's translations only: receivers see next to nothing (husky 4.3.2).
         if requester && nic.translation_blocked > now.max(*unit) {
             nic.count.translation_stall += nic.translation_blocked - now.max(*unit);
@@ -385,7 +499,13 @@ impl World {
 
     /// Later pages of a message that begins at page `first` are translated ahead of use: they cost reads and
     /// cache entries, not time.
-    pub(crate) fn prefetch_translation(&mut self, host: usize, first: u64, offset: u64, payload: u64) {
+    pub(crate) fn prefetch_translation(
+        &mut self,
+        host: usize,
+        first: u64,
+        offset: u64,
+        payload: u64,
+    ) {
         let last = (offset + payload - 1) / PAGE;
         if offset / PAGE == last && !offset.is_multiple_of(PAGE) {
             return;
@@ -418,13 +538,20 @@ impl World {
     /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
     fn depart(&mut self, host: usize, pair: u32, ready: u64, bytes: u64) -> (u64, u64) {
         let queue_pair = &self.pairs[pair as usize];
-        let tenant = usize::from(queue_pair.tenant);
+        let (tenant, queue) = (
+            usize::from(queue_pair.tenant),
+            usize::from(queue_pair.queue),
+        );
         self.meter.sent(tenant, bytes);
         if queue_pair.host == queue_pair.peer {
             // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
             let nic = &mut self.nics[host];
             let room = if nic.buffered > self.device.pause_at {
-                let served = if nic.waiting.is_empty() { 0 } else { nic.responder_free };
+                let served = if nic.waiting.is_empty() {
+                    0
+                } else {
+                    nic.responder_free
+                };
                 nic.buffer.back().map_or(0, |entry| entry.0).max(served)
             } else {
                 0
@@ -437,15 +564,30 @@ impl World {
             let nic = &mut self.nics[host];
             nic.count.tx_bytes += bytes;
             nic.count.tx_packets += 1;
-            nic.wire_free = nic.wire_free.max(ready) + self.device.link.of(bytes);
-            (nic.wire_free, nic.wire_free + delay)
+            let time = self.device.link.of(bytes);
+            let lower = nic.wire_free[queue + 1..]
+                .iter()
+                .copied()
+                .max()
+                .unwrap_or(0);
+            let start = nic.wire_free[queue].max(ready);
+            // A lower priority's frame that is already leaving finishes first; those behind it give way.
+            let rest = lower.saturating_sub(start) % self.device.link.of(FRAME_MAX);
+            nic.wire_free[queue] = start + rest + time;
+            for free in &mut nic.wire_free[queue + 1..] {
+                *free = (*free).max(start) + time;
+            }
+            (nic.wire_free[queue], nic.wire_free[queue] + delay)
         }
     }
 
     /// Sends one packet of the READ response at hand.
     fn send_response(&mut self, now: u64, host: usize, pair: u32) -> Served {
         let queue_pair = &mut self.pairs[pair as usize];
-        let position = *queue_pair.reads_to_answer.front().expect("a scheduled responder has a READ to answer");
+        let position = *queue_pair
+            .reads_to_answer
+            .front()
+            .expect("a scheduled responder has a READ to answer");
         let bytes = queue_pair.work_request(position).bytes;
         let first = queue_pair.response_offset == 0;
         let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
@@ -471,7 +613,9 @@ impl World {
             self.prefetch_translation(host, page, offset, payload);
         }
         let ready = if payload > 0 {
-            let place = self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize].remote_memory;
+            let place = self.plans
+                [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
+                .remote_memory;
             self.read_payload(host, at, payload, 0) + self.distance(place)
         } else {
             at
@@ -496,7 +640,8 @@ impl World {
             nic.paused = false;
             nic.count.paused_ps += now - nic.paused_since;
         }
-        let waiting = nic.ready.iter().any(|queue| !queue.is_empty()) || nic.engines.iter().any(|e| e.context != NONE);
+        let waiting = nic.ready.iter().any(|queue| !queue.is_empty())
+            || nic.engines.iter().any(|e| e.context != NONE);
         if !nic.stepping && waiting {
             self.step_at(host, now);
         }

@@ -13,7 +13,11 @@ use isolane_scenario::profile::Profile;
 pub fn network_bytes(profile: &Profile, verb: Verb, payload: u64, mtu: u64) -> u64 {
     let device = Device::of(profile);
     let packets = payload.div_ceil(mtu).max(1);
-    let extended = if matches!(verb, Verb::Write) { device.extended_header } else { 0 };
+    let extended = if matches!(verb, Verb::Write) {
+        device.extended_header
+    } else {
+        0
+    };
     payload + packets * device.frame + extended
 }
 
@@ -26,7 +30,13 @@ pub fn pcie_bytes(profile: &Profile, transport: Transport, payload: u64, post_li
     if post_list == 1 && payload <= device.inline_max {
         return doorbell;
     }
-    let list = device.pcie_bytes(device.wqe_bytes(transport, 1) * post_list).div_ceil(post_list);
-    let payload_bytes = if payload <= device.inline_max { payload } else { device.pcie_bytes(payload) };
+    let list = device
+        .pcie_bytes(device.wqe_bytes(transport, 1) * post_list)
+        .div_ceil(post_list);
+    let payload_bytes = if payload <= device.inline_max {
+        payload
+    } else {
+        device.pcie_bytes(payload)
+    };
     doorbell + list + payload_bytes
 }

@@ -165,7 +165,8 @@ pub(crate) struct Nic {
     pub(crate) paused_since: u64,
     pub(crate) requester_free: u64,
     pub(crate) responder_free: u64,
-    pub(crate) wire_free: u64,
+    /// When the wire is free for each priority, the highest first: what waits below does not count.
+    pub(crate) wire_free: Vec<u64>,
     pub(crate) loop_free: u64,
     pub(crate) ack_free: u64,
     pub(crate) pcie_in_free: u64,
@@ -290,7 +291,9 @@ impl World {
             Event::Retry { pair } => self.retry(now, pair),
             Event::Completed { pair, upto } => self.completed(now, pair, upto),
             Event::Delivered { pair, message } => self.delivered(now, pair, message),
-            Event::Receives { pair, count } => self.pairs[pair as usize].receives += u64::from(count),
+            Event::Receives { pair, count } => {
+                self.pairs[pair as usize].receives += u64::from(count)
+            }
             Event::Post { pair } => self.refill(now, pair),
             Event::Arrive { pair } => self.arrive(now, pair),
             Event::Pause { host, stop } => self.pause(now, usize::from(host), stop),
@@ -351,6 +354,11 @@ impl World {
     #[inline]
     pub(crate) fn read_latency(&mut self) -> u64 {
         let spread = self.device.pcie_jitter;
-        self.device.pcie_read + if spread == 0 { 0 } else { self.dma_jitter.below(spread + 1) }
+        self.device.pcie_read
+            + if spread == 0 {
+                0
+            } else {
+                self.dma_jitter.below(spread + 1)
+            }
     }
 }

@@ -1,3 +1,5 @@
+//! What the classifier decides, and that it does not flap.
+
 use super::*;
 use crate::policy::Direction;
 use crate::rng::Stream;

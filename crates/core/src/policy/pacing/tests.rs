@@ -1,3 +1,5 @@
+//! Shares, conservation and savings of the pacer, against a slow model.
+
 use super::*;
 use proptest::prelude::*;
 
