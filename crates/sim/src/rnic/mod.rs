@@ -7,23 +7,26 @@
 //! 2. work request fetch over PCIe, with bounded prefetch (`transmit`);
 //! 3. schedule queue and engines, packet by packet or greedy turns (`transmit`);
 //! 4. processing units at requester and responder (`transmit`, `receive`);
-//! 5. caches for contexts, translations, protection and receives, with miss slots (`cache`);
+//! 5. caches for contexts, translations, protection and receives, with miss slots (`cache`, `lookup`);
 //! 6. payload DMA over a PCIe bus shared by everything (`transmit`, `receive`, `world`);
-//! 7. the wire, packet headers and acknowledgements (`wire`, `transmit`);
-//! 8. receive buffer, pauses, the switch behind them (`receive`);
+//! 7. the wire, packet headers and acknowledgements (`wire`, `transmit`, `acknowledge`);
+//! 8. receive buffer, pauses, the switch behind them (`buffer`);
 //! 9. errors: receiver-not-ready and silent drops (`receive`);
 //! 10. control verbs through the command queue (`control`);
 //! 11. congestion control, DCQCN per pair (`congestion`).
 //!
 //! `docs/internals/rnic.md` explains each mechanism with its sources and limits.
 
+mod acknowledge;
 mod application;
+mod buffer;
 mod build;
 pub mod cache;
 mod congestion;
 mod control;
 pub mod device;
 mod enforce;
+mod lookup;
 mod meter;
 mod policies;
 mod queue_pair;

@@ -1,0 +1,164 @@
+//! Looking up what a message needs: contexts, regions and translations (stage 5).
+//!
+//! Each lookup asks a cache; a miss takes a slot for its PCIe read, and says when the metadata is there. A pair
+//! that misses is set aside by the caller; when every slot is taken the processing unit waits for one. Only a
+//! message's first page can stall it: the later ones are read ahead.
+
+use super::transmit::PAGE;
+use super::world::{Event, World};
+
+impl World {
+    /// Asks the caches for what the next request needs; true when the pair has to wait and was set aside.
+    pub(crate) fn look_up_request(
+        &mut self,
+        now: u64,
+        host: usize,
+        pair: u32,
+        needs_memory: bool,
+    ) -> bool {
+        let process = self.pairs[pair as usize].process;
+        let mut done = self.look_up_context(now, host, u64::from(pair) * 2, true);
+        // The completion queue's context lives in the same cache; one queue per process.
+        done =
+            done.max(self.look_up_context(now, host, CONTEXT_OF_QUEUE | u64::from(process), true));
+        if needs_memory {
+            let elements = self.pairs[pair as usize]
+                .work_request(self.pairs[pair as usize].sent)
+                .elements;
+            for _ in 0..elements {
+                done = done.max(self.look_up_memory(now, host, pair, false, true));
+            }
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.resolved = true;
+        queue_pair.parked = done > 0;
+        if done > 0 {
+            self.schedule(
+                done,
+                Event::Resolved {
+                    pair,
+                    response: false,
+                },
+            );
+        }
+        done > 0
+    }
+
+    /// Looks a context up; when it is there, ps, or zero for a hit.
+    pub(crate) fn look_up_context(
+        &mut self,
+        now: u64,
+        host: usize,
+        key: u64,
+        requester: bool,
+    ) -> u64 {
+        if self.nics[host].contexts.touch(key) {
+            return 0;
+        }
+        let nic = &mut self.nics[host];
+        let at = now.max(if requester {
+            nic.requester_free
+        } else {
+            nic.responder_free
+        });
+        let miss = nic.context_slots.take(at);
+        if requester {
+            nic.requester_free = nic.requester_free.max(miss.started);
+        } else {
+            nic.responder_free = nic.responder_free.max(miss.started);
+        }
+        self.pcie_in(host, at, CONTEXT_BYTES);
+        self.pcie_out(host, at, CONTEXT_BYTES);
+        miss.done
+    }
+
+    /// Looks the next buffer's region and translation up; when both are there, ps, or zero for hits.
+    pub(crate) fn look_up_memory(
+        &mut self,
+        now: u64,
+        host: usize,
+        pair: u32,
+        remote: bool,
+        requester: bool,
+    ) -> u64 {
+        let (region, page) = self.next_address(pair, remote);
+        let nic = &mut self.nics[host];
+        let unit = if requester {
+            &mut nic.requester_free
+        } else {
+            &mut nic.responder_free
+        };
+        // Deregistration stalls the sender's translations only: receivers see next to nothing (husky 4.3.2).
+        if requester && nic.translation_blocked > now.max(*unit) {
+            nic.count.translation_stall += nic.translation_blocked - now.max(*unit);
+            *unit = nic.translation_blocked;
+        }
+        let at = now.max(*unit);
+        let known = nic.protections.touch(region);
+        let translated = nic.translations.touch(page);
+        if known && translated {
+            return 0;
+        }
+        let miss = nic.translation_slots.take(at);
+        *unit = (*unit).max(miss.started);
+        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp);
+        miss.done
+    }
+
+    /// Region and page of the next message at one end; keys of the two ends never meet.
+    fn next_address(&mut self, pair: u32, remote: bool) -> (u64, u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        let process = &self.processes[queue_pair.process as usize];
+        let (regions, pages) = (process.regions, process.pages_per_region);
+        let (region, offset) = if process.random_access {
+            (self.addresses.below(regions), self.addresses.below(pages))
+        } else {
+            (0, u64::from(queue_pair.ordinal) % pages)
+        };
+        let end = if remote { REMOTE_END } else { 0 };
+        let queue_pair = &mut self.pairs[pair as usize];
+        let region = queue_pair.region_base + region;
+        let page = region * PAGES_PER_REGION_MAX + offset + end;
+        if remote {
+            queue_pair.remote_page = page;
+        } else {
+            queue_pair.local_page = page;
+        }
+        (region + end, page)
+    }
+
+    /// Later pages of a message that begins at page `first` are translated ahead of use: they cost reads and
+    /// cache entries, not time.
+    pub(crate) fn prefetch_translation(
+        &mut self,
+        host: usize,
+        first: u64,
+        offset: u64,
+        payload: u64,
+    ) {
+        let last = (offset + payload - 1) / PAGE;
+        if offset / PAGE == last && !offset.is_multiple_of(PAGE) {
+            return;
+        }
+        let page = first + last;
+        let nic = &mut self.nics[host];
+        if !nic.translations.insert(page) {
+            nic.count.translation_prefetches += 1;
+            let at = nic.pcie_in_free;
+            self.pcie_in(host, at, TRANSLATION_READ / TRANSLATIONS_PER_READ);
+        }
+    }
+}
+
+/// Key space of completion queue contexts.
+const CONTEXT_OF_QUEUE: u64 = 1 << 62;
+/// Bytes of one context read (256 B QPC in mlx5-class devices) and of the dirty one written back.
+const CONTEXT_BYTES: u64 = 256;
+/// Bytes of one translation read.
+const TRANSLATION_READ: u64 = 64;
+/// Key space of the receiver's regions and pages.
+const REMOTE_END: u64 = 1 << 61;
+/// Pages one region may have in the key space (2 GiB of 4 KiB pages).
+const PAGES_PER_REGION_MAX: u64 = 1 << 19;
+/// Translations fetched by one 64 B read.
+const TRANSLATIONS_PER_READ: u64 = 8;
