@@ -3,10 +3,10 @@
 //! * `rate_max_gbps`: goodput of sixteen pairs with 1 MB WRITEs; `message_rate_max_mps`: 16 B WRITEs in lists of
 //!   many pairs (justitia 4.3.1, MaxRate).
 //! * `target_us`: the 99th percentile of 10 B WRITEs on the idle device (the latency oracle of justitia 4.3.3)
-//!   with [`HEAD_ROOM`] on top, since a target equal to the idle tail is missed by every second sample.
+//!   with two fifths on top, since a target equal to the idle tail is missed by every second sample.
 //! * the token dictionary: for each tenth of the rate, the smallest message that reaches it when one pair sends
 //!   messages of that size back to back, as a pacer does with chunks (justitia 5.2, figure 10), and not smaller
-//!   than lets the daemon keep up: it makes at most one token per [`TOKEN_INTERVAL_US`].
+//!   than lets the daemon keep up: it makes at most one token per 0.83 us.
 //!
 //! Units: Gb/s of payload, million messages per second, microseconds, bytes.
 
