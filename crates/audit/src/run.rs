@@ -1,7 +1,7 @@
 //! Runs a plan: many runs at once, in memory that does not grow with their length, and stoppable at any moment.
 //!
 //! Workers take the next undone run from a shared counter, so the order of work is the plan's whatever their
-//! number, and hand a condensed [`Outcome`] to the calling thread, which writes the journal and reports progress.
+//! number, and hand a condensed `Outcome` to the calling thread, which writes the journal and reports progress.
 //! Results are looked up by run, never by order of arrival: the number of workers cannot show. The cancel flag
 //! is checked between runs; one run lasts well below a second.
 
