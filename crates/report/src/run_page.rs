@@ -155,7 +155,7 @@ fn plots(results: &[RunResult]) -> String {
                 result,
                 "goodput over time",
                 "goodput, Gb/s",
-                |tenant| &tenant.goodput_series_gbps,
+                |tenant| tenant.goodput_series_gbps.clone(),
             )
         },
     ));
@@ -189,7 +189,7 @@ fn plots(results: &[RunResult]) -> String {
                     result,
                     "99th percentile latency over time",
                     "p99, µs",
-                    |tenant| &tenant.p99_series_us,
+                    |tenant| bridged(&tenant.p99_series_us),
                 )
             },
         ));
@@ -219,13 +219,31 @@ fn multiples(
     )
 }
 
+/// A percentile over time. A point in which no message completed takes the next one's value, for that message was
+/// under way; points after the last completion have none.
+fn bridged(series: &[f64]) -> Vec<f64> {
+    let mut next = f64::NAN;
+    let mut values: Vec<f64> = series
+        .iter()
+        .rev()
+        .map(|&p99| {
+            if p99 > 0.0 {
+                next = p99;
+            }
+            next
+        })
+        .collect();
+    values.reverse();
+    values
+}
+
 fn line_plot(
     results: &[RunResult],
     names: &[&str],
     result: &RunResult,
     what: &str,
     y_title: &str,
-    values: impl Fn(&TenantResult) -> &Vec<f64>,
+    values: impl Fn(&TenantResult) -> Vec<f64>,
 ) -> Option<String> {
     let series: Vec<LineSeries> = result
         .tenants
@@ -234,7 +252,7 @@ fn line_plot(
         .map(|tenant| LineSeries {
             name: tenant.name.clone(),
             ink: ink(names, &tenant.name),
-            values: values(tenant).clone(),
+            values: values(tenant),
         })
         .collect();
     if series.is_empty() {
@@ -242,7 +260,7 @@ fn line_plot(
     }
     let everywhere = results.iter().flat_map(|result| &result.tenants);
     let y_max = everywhere
-        .flat_map(|tenant| values(tenant).iter().copied())
+        .flat_map(&values)
         .filter(|value| value.is_finite())
         .fold(0.0, f64::max);
     let points = series.iter().map(|one| one.values.len()).max().unwrap_or(0);

@@ -69,7 +69,8 @@ pub struct TenantResult {
     pub queue_pair_gbps: [f64; 3],
     /// Goodput over time, Gb/s per sample.
     pub goodput_series_gbps: Vec<f64>,
-    /// 99th percentile latency over time, us per sample; empty when the tenant has no latency samples.
+    /// 99th percentile latency over time, us per sample, 0 where no message completed; empty when the tenant has no
+    /// latency samples.
     pub p99_series_us: Vec<f64>,
 }
 
