@@ -73,3 +73,18 @@ fn thinking_lowers_the_rate() {
     .message_rate_per_s;
     assert!((1e6 / rate - 21.5).abs() < 2.0, "{rate}");
 }
+
+#[test]
+fn a_paced_process_spreads_its_rate_over_its_queue_pairs() {
+    let traffic = "verb = \"write\"\nsize = 4096\nqueue_pairs = 4\ndepth = 16\n\
+                   arrival = \"paced\"\nrate = \"20Gb/s\"";
+    let result = run(&format!(
+        "duration = \"4ms\"\n{}",
+        tenant("t", "bandwidth", traffic)
+    ));
+    let paced = of(&result, "t");
+    assert_eq!(paced.offered_gbps, Some(20.0));
+    assert!((paced.goodput_gbps - 20.0).abs() < 0.5, "{paced:?}");
+    let [least, _, most] = paced.queue_pair_gbps;
+    assert!(least > 4.5 && most < 5.5, "{least} {most}");
+}

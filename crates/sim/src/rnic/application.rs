@@ -7,7 +7,7 @@
 
 use super::queue_pair::{NONE, WorkRequest};
 use super::world::{Event, World};
-use isolane_core::units::Duration;
+use isolane_core::units::{Bytes, Duration};
 use isolane_scenario::model::{Arrival, Verb};
 
 impl World {
@@ -72,7 +72,7 @@ impl World {
                     self.post(now, pair, list, due);
                 }
                 Arrival::Paced { rate } => {
-                    let ready = process.pace_free;
+                    let ready = queue_pair.pace_free;
                     if ready > now {
                         // One timer per pair: each completion comes by here too.
                         if queue_pair.post_timer <= now {
@@ -83,11 +83,9 @@ impl World {
                     }
                     let first =
                         plan.pattern[queue_pair.app_posted as usize % plan.pattern.len()].bytes;
-                    let gap = rate
-                        .time_for(isolane_core::units::Bytes::new(first * list))
-                        .as_ps();
-                    let number = self.pairs[pair as usize].process as usize;
-                    self.processes[number].pace_free = ready.max(now.saturating_sub(gap)) + gap;
+                    // Each queue pair has its even part of the process's rate.
+                    let gap = rate.time_for(Bytes::new(first * list)).as_ps() * plan.queue_pairs;
+                    self.pairs[pair as usize].pace_free = ready.max(now.saturating_sub(gap)) + gap;
                     self.post(now, pair, list, now);
                 }
                 Arrival::Closed { .. } | Arrival::PingPong => self.post(now, pair, list, now),

@@ -57,6 +57,7 @@ impl World {
             baseline: Baseline::default(),
             sample_interval: scenario.sample_interval.as_ps().max(1),
             open_loop: vec![false; tenants],
+            paced: vec![0; tenants],
             mtu_default: profile.value("link", "mtu_default_bytes") as u64,
         };
         let paced = scenario.policy.name != "none";
@@ -102,6 +103,11 @@ impl World {
             }
             Traffic::Data(data) => {
                 self.open_loop[usize::from(tenant)] |= matches!(data.arrival, Arrival::Open { .. });
+                if let Arrival::Paced { rate } = data.arrival {
+                    let directions = 1 + u64::from(data.bidirectional);
+                    self.paced[usize::from(tenant)] +=
+                        rate.as_bps() * u64::from(workload.processes) * directions;
+                }
                 self.plans.push(self.plan(data));
                 let plan = self.plans.len() as u32 - 1;
                 let answers = matches!(data.arrival, Arrival::PingPong);
@@ -135,6 +141,7 @@ impl World {
             completion_every: completion_interval(data.completion_every, data.post_list, depth),
             receive_batch: data.receive_batch.min(data.receive_depth),
             retry_after: rnr_timer(data.min_rnr_timer).as_ps(),
+            queue_pairs: u64::from(data.queue_pairs),
             max_read_atomic: data.max_read_atomic.max(1),
             inline_bytes: u64::from(data.inline_bytes).min(self.device.inline_max),
             arrival: data.arrival.clone(),
@@ -168,7 +175,6 @@ impl World {
         let in_use = pages_per_message * u64::from(data.queue_pairs);
         self.processes.push(Process {
             cpu_free: 0,
-            pace_free: 0,
             plan,
             regions: u64::from(data.memory_regions),
             pages_per_region: pages,
@@ -230,7 +236,7 @@ fn nic(device: &Device) -> Nic {
             device.engines * device.priority_queues
         ],
         next_engine: vec![0; device.priority_queues],
-        stepping: false,
+        step_due: u64::MAX,
         paused: false,
         paused_since: 0,
         requester_free: 0,
@@ -297,6 +303,7 @@ fn queue_pair(
         twin: NONE,
         app_posted: 0,
         retired: 0,
+        pace_free: 0,
         app_waiting: 0,
         post_timer: 0,
         post_times: vec![0; times],

@@ -49,6 +49,8 @@ pub(crate) struct QueuePair {
     pub(crate) app_posted: u64,
     /// Messages whose completion the application has seen.
     pub(crate) retired: u64,
+    /// When a paced pair may post again, ps.
+    pub(crate) pace_free: u64,
     /// Messages that arrived while the queue was full (open loop).
     pub(crate) app_waiting: u64,
     /// When a paced pair tries to post again, ps; in the past when no such timer runs.

@@ -4,7 +4,8 @@ use super::world::{Counts, Event, World};
 use isolane_core::policy::FlowClass;
 use isolane_core::stats::Histogram;
 use isolane_scenario::measure::{
-    HostCounters, LatencyResult, RESULT_VERSION, RunResult, TenantResult,
+    HostCounters, LatencyResult, RESULT_VERSION, RunResult, STEADY_MEDIANS_MIN, STEADY_SAMPLES_MIN,
+    TenantResult,
 };
 use isolane_scenario::model::{Class, Host, Scenario};
 use isolane_scenario::profile::Profile;
@@ -143,13 +144,17 @@ impl World {
             name: tenant.name.clone(),
             class: treated,
             declared_class: tenant.class,
-            offered_gbps: self.open_loop[index].then(|| gbps(meter.offered)),
+            offered_gbps: (self.open_loop[index] || self.paced[index] > 0)
+                .then(|| gbps(meter.offered) + self.paced[index] as f64 / 1e9),
             goodput_gbps: gbps(meter.delivered),
             wire_gbps: gbps(meter.sent),
             message_rate_per_s: meter.messages as f64 / seconds,
             control_rate_per_s: meter.controls as f64 / seconds,
             share: gbps(meter.delivered) / self.payload_capacity_gbps(),
-            latency_us: meter.latencies.as_ref().and_then(latency_result),
+            latency_us: meter
+                .latencies
+                .as_ref()
+                .and_then(|latencies| latency_result(latencies, seconds)),
             policy_cores: self.policy_cores(index, seconds),
             errors: meter.errors,
             queue_pair_gbps: [
@@ -299,16 +304,19 @@ fn of_time_slots(busy: u64, duration: u64, slots: usize) -> f64 {
     (busy as f64 / duration as f64 / slots as f64).min(1.0)
 }
 
-fn latency_result(histogram: &Histogram) -> Option<LatencyResult> {
+fn latency_result(histogram: &Histogram, measured_s: f64) -> Option<LatencyResult> {
     let us = |ps: Option<u64>| ps.map(|ps| ps as f64 / 1e6);
+    let p50 = us(histogram.quantile(0.5))?;
     Some(LatencyResult {
         samples: histogram.count(),
         min: us(histogram.min())?,
         mean: histogram.mean()? / 1e6,
-        p50: us(histogram.quantile(0.5))?,
+        p50,
         p99: us(histogram.quantile(0.99))?,
         p999: us(histogram.quantile(0.999))?,
         max: us(histogram.max())?,
+        steady: histogram.count() >= STEADY_SAMPLES_MIN
+            && p50 * f64::from(STEADY_MEDIANS_MIN) <= measured_s * 1e6,
     })
 }
 

@@ -23,8 +23,6 @@ use isolane_scenario::model::{Transport, Verb};
 const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of an atomic's extended header (IB specification: AtomicETH).
 pub(crate) const ATOMIC_HEADER: u64 = 28;
-/// A frame of the largest path MTU, bytes: what a higher priority may have to wait for.
-const FRAME_MAX: u64 = 4096 + 100;
 /// Pages are what the translation cache holds.
 pub(crate) const PAGE: u64 = 4096;
 
@@ -145,33 +143,46 @@ impl World {
         let queue = usize::from(self.pairs[pair as usize].queue);
         let nic = &mut self.nics[host];
         nic.ready[queue].push_back(pair * 2 + u32::from(response));
-        if !nic.stepping && !nic.paused {
-            self.step_at(host, now);
+        if !nic.paused {
+            self.step_by(host, now, queue);
         }
     }
 
-    /// Schedules the transmitter's next step, no earlier than its resources allow.
+    /// Schedules the transmitter's next step for the highest priority that has work.
     pub(crate) fn step_at(&mut self, host: usize, now: u64) {
+        let nic = &self.nics[host];
+        let engines = self.device.engines;
+        let has_work = |queue: &usize| {
+            let own = &nic.engines[queue * engines..(queue + 1) * engines];
+            !nic.ready[*queue].is_empty() || own.iter().any(|engine| engine.context != NONE)
+        };
+        if let Some(queue) = (0..nic.ready.len()).find(has_work) {
+            self.step_by(host, now, queue);
+        }
+    }
+
+    /// Sees to it that the transmitter's next step comes no later than work of priority `queue` can go out. What
+    /// a lower priority has read ahead of the wire does not hold it up.
+    fn step_by(&mut self, host: usize, now: u64, queue: usize) {
         let ahead = self.device.pipeline;
         let nic = &mut self.nics[host];
-        nic.stepping = true;
         let at = now
             .max(nic.requester_free)
-            .max(
-                nic.wire_free
-                    .iter()
-                    .copied()
-                    .max()
-                    .unwrap_or(0)
-                    .saturating_sub(ahead),
-            )
+            .max(nic.wire_free[queue].saturating_sub(ahead))
             .max(nic.pcie_in_free.saturating_sub(ahead));
-        self.schedule(at, Event::Transmit { host: host as u8 });
+        if at < nic.step_due {
+            nic.step_due = at;
+            self.schedule(at, Event::Transmit { host: host as u8 });
+        }
     }
 
     /// One step of the transmit pipeline: one packet of one context.
     pub(crate) fn transmit(&mut self, now: u64, host: usize) {
-        self.nics[host].stepping = false;
+        if now != self.nics[host].step_due {
+            // An earlier step has taken this one's place.
+            return;
+        }
+        self.nics[host].step_due = u64::MAX;
         if self.nics[host].paused {
             return;
         }
@@ -210,18 +221,15 @@ impl World {
                 }
             }
         }
-        let nic = &self.nics[host];
-        let more = nic.engines.iter().any(|engine| engine.context != NONE)
-            || nic.ready.iter().any(|queue| !queue.is_empty());
-        if more && !nic.stepping {
-            let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
-            let held_up = if loopback {
-                nic.loop_free.saturating_sub(self.device.pipeline)
-            } else {
-                0
-            };
-            self.step_at(host, now.max(held_up));
-        }
+        let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
+        let held_up = if loopback {
+            self.nics[host]
+                .loop_free
+                .saturating_sub(self.device.pipeline)
+        } else {
+            0
+        };
+        self.step_at(host, now.max(held_up));
     }
 
     /// The next engine in turn that has, or can take, a context; a higher priority's engines come first, packet
@@ -435,7 +443,8 @@ impl World {
                 .unwrap_or(0);
             let start = nic.wire_free[queue].max(ready);
             // A lower priority's frame that is already leaving finishes first; those behind it give way.
-            let rest = lower.saturating_sub(start) % self.device.link.of(FRAME_MAX);
+            let rest = lower.saturating_sub(start)
+                % self.device.link.of(self.mtu_default + self.device.frame);
             nic.wire_free[queue] = start + rest + time;
             for free in &mut nic.wire_free[queue + 1..] {
                 *free = (*free).max(start) + time;
@@ -503,10 +512,6 @@ impl World {
             nic.paused = false;
             nic.count.paused_ps += now - nic.paused_since;
         }
-        let waiting = nic.ready.iter().any(|queue| !queue.is_empty())
-            || nic.engines.iter().any(|e| e.context != NONE);
-        if !nic.stepping && waiting {
-            self.step_at(host, now);
-        }
+        self.step_at(host, now);
     }
 }

@@ -117,8 +117,6 @@ pub(crate) struct PatternEntry {
 pub(crate) struct Process {
     /// When its core is free, ps.
     pub(crate) cpu_free: u64,
-    /// When a paced process may post again, ps.
-    pub(crate) pace_free: u64,
     pub(crate) plan: u32,
     /// Bytes of regions and how they are used.
     pub(crate) regions: u64,
@@ -135,6 +133,7 @@ pub(crate) struct Plan {
     pub(crate) completion_every: u32,
     pub(crate) receive_batch: u32,
     pub(crate) retry_after: u64,
+    pub(crate) queue_pairs: u64,
     pub(crate) max_read_atomic: u32,
     pub(crate) inline_bytes: u64,
     pub(crate) arrival: Arrival,
@@ -160,7 +159,8 @@ pub(crate) struct Nic {
     pub(crate) engines: Vec<Engine>,
     /// Whose turn it is, per priority.
     pub(crate) next_engine: Vec<usize>,
-    pub(crate) stepping: bool,
+    /// When the transmitter's next step is due, ps; the end of time when none is.
+    pub(crate) step_due: u64,
     pub(crate) paused: bool,
     pub(crate) paused_since: u64,
     pub(crate) requester_free: u64,
@@ -260,6 +260,8 @@ pub(crate) struct World {
     pub(crate) sample_interval: u64,
     /// Per tenant: some of its work arrives whatever the NIC does.
     pub(crate) open_loop: Vec<bool>,
+    /// Per tenant: the rate its paced processes offer, bit/s; zero without any.
+    pub(crate) paced: Vec<u64>,
     pub(crate) mtu_default: u64,
 }
 
