@@ -91,7 +91,15 @@ pub struct LatencyResult {
     pub p999: f64,
     /// Largest.
     pub max: f64,
+    /// False when the figures rather reflect the run's length than the tenant: fewer than
+    /// [`STEADY_SAMPLES_MIN`] messages, or a median above the measured time over [`STEADY_MEDIANS_MIN`].
+    pub steady: bool,
 }
+
+/// Messages that a steady latency is measured on, at least.
+pub const STEADY_SAMPLES_MIN: u64 = 20;
+/// Medians that the measured time of a steady latency holds, at least.
+pub const STEADY_MEDIANS_MIN: u32 = 4;
 
 /// Counters of one NIC over the measured time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

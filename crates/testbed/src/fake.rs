@@ -101,6 +101,7 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         p99: 2.0 / factor,
         p999: 2.5 / factor,
         max: 3.0 / factor,
+        steady: true,
     });
     TenantResult {
         name: tenant.name.clone(),

@@ -48,6 +48,7 @@ fn tenant(name: &str, goodput_gbps: f64, p50: Option<f64>) -> TenantResult {
             p99: 2.0 * p50,
             p999: 3.0 * p50,
             max: 4.0 * p50,
+            steady: true,
         }),
         policy_cores: 0.0,
         errors: 0,

@@ -475,6 +475,7 @@ pub(crate) fn run(policy: &str) -> RunResult {
             p99,
             p999: p99 * 1.4,
             max: p99 * 2.0,
+            steady: true,
         }),
         policy_cores: if calm { 0.35 } else { 0.0 },
         errors: 0,

@@ -494,6 +494,7 @@ impl Policy for Justitia {
         let tau = self.sending.rate().time_for(Bytes::new(token.bytes));
         let weights = &self.local;
         let mut figures = BTreeMap::from([
+            ("target_us", self.options.target.as_us_f64()),
             ("safe_util_gbps", self.safe_util.as_gbps_f64()),
             ("minimum_rate_gbps", self.minimum.as_gbps_f64()),
             ("sending_rate_gbps", self.sending.rate().as_gbps_f64()),
