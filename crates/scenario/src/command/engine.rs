@@ -110,7 +110,7 @@ pub fn is_engine(line: &str) -> bool {
 /// The workload behind an engine command line (the client's), on a device of `limits`.
 ///
 /// # Errors
-/// When the program is not the engine's, or a flag is unknown, has no meaning here, or is out of range.
+/// When the program is not the engine's, the line has parts for a shell or begins with a wrapper, or a flag is unknown, has no meaning here, or is out of range.
 ///
 /// ```
 /// use isolane_scenario::{check::DeviceLimits, command::engine, model::Traffic};
@@ -120,6 +120,7 @@ pub fn is_engine(line: &str) -> bool {
 /// # Ok::<(), isolane_scenario::error::CommandError>(())
 /// ```
 pub fn engine(line: &str, limits: &DeviceLimits) -> Result<Command, CommandError> {
+    super::refuse_shell(line)?;
     match program(line) {
         DATA | DATA_COLLIE => data(&Flags::read(line, DATA_FLAGS, DATA_IGNORED)?, limits),
         CONTROL => control(&Flags::read(line, CONTROL_FLAGS, CONTROL_IGNORED)?),

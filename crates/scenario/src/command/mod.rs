@@ -16,6 +16,7 @@ pub use engine::{engine, is_engine};
 pub use options::{IgnoredOption, ignored_perftest_options};
 pub use perftest::{is_perftest, perftest};
 
+use crate::error::CommandError;
 use crate::model::{Class, Workload};
 use isolane_core::units::Duration;
 
@@ -36,4 +37,36 @@ pub struct Command {
 fn program(line: &str) -> &str {
     let word = line.split_whitespace().next().unwrap_or("");
     word.rsplit('/').next().unwrap_or(word)
+}
+
+/// Programs that start another one and do not change its traffic in this model.
+const WRAPPERS: [&str; 16] = [
+    "chrt", "doas", "env", "exec", "ionice", "ip", "mpirun", "nice", "nohup", "numactl", "ssh",
+    "stdbuf", "sudo", "taskset", "time", "timeout",
+];
+
+/// Characters that only a shell understands; no option, value or server name has one.
+const SHELL: [char; 5] = ['>', '<', '|', '&', ';'];
+
+/// Refuses a line that begins with a wrapper or a variable, and one with redirections, pipes or `&`.
+fn refuse_shell(line: &str) -> Result<(), CommandError> {
+    let first = line.split_whitespace().next().unwrap_or("");
+    let leave_out = "the line has to begin with the traffic program";
+    if WRAPPERS.contains(&program(line)) {
+        let reason = format!("leave out {first} and its options: {leave_out}");
+        return Err(CommandError::new(first, reason));
+    }
+    if first.contains('=') {
+        return Err(CommandError::new(
+            first,
+            format!("leave out variables: {leave_out}"),
+        ));
+    }
+    match line.split_whitespace().find(|word| word.contains(SHELL)) {
+        Some(word) => Err(CommandError::new(
+            word,
+            "is for a shell, and there is none: leave out redirections, pipes, & and ;",
+        )),
+        None => Ok(()),
+    }
 }

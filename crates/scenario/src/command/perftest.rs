@@ -42,8 +42,8 @@ const ITERATIONS_OTHER: u64 = 1_000;
 const RNR_TIMER: u8 = 12;
 /// Smallest buffer of one queue pair and half, bytes: perftest cycles through a page.
 const BUFFER_MIN: u64 = 4_096;
-/// Longest `-D`, seconds.
-const DURATION_MAX_S: u64 = 100;
+/// Longest `-D`, seconds: beyond any run, and far below what a [`Duration`] holds.
+const DURATION_MAX_S: u64 = 1_000_000;
 
 const PROGRAMS: [(&str, Verb, bool); 8] = [
     ("ib_write_bw", Verb::Write, false),
@@ -69,7 +69,7 @@ struct Options {
 /// The workload behind a perftest command line, on a device of `limits`.
 ///
 /// # Errors
-/// When the program is none of perftest's, or an option is unknown, has no meaning here, or is out of range.
+/// When the program is none of perftest's, the line has parts for a shell or begins with a wrapper, or an option is unknown, has no meaning here, or is out of range.
 ///
 /// ```
 /// use isolane_scenario::{check::DeviceLimits, command::perftest, model::Traffic};
@@ -79,6 +79,7 @@ struct Options {
 /// # Ok::<(), isolane_scenario::error::CommandError>(())
 /// ```
 pub fn perftest(line: &str, limits: &DeviceLimits) -> Result<Command, CommandError> {
+    super::refuse_shell(line)?;
     let name = program(line);
     let Some(&(name, verb, latency)) = PROGRAMS.iter().find(|(known, ..)| *known == name) else {
         return Err(CommandError {
