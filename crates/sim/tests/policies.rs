@@ -100,8 +100,10 @@ fn justitia_keeps_latency_near_idle() {
 fn lite_helps_latency_and_costs_bandwidth() {
     let tenants = format!("{}{}", small("pings"), bulk("bulk", "1MiB", 16));
     let (none, lite) = (under("none", &tenants), under("lite", &tenants));
-    assert!(median(&lite, "pings") < median(&none, "pings"));
-    assert!(goodput(&lite, "bulk") < goodput(&none, "bulk"));
+    // While latency work is seen, LITE holds low priority to half of the device without splitting its messages.
+    assert!(median(&lite, "pings") < 0.7 * median(&none, "pings"));
+    let kept = goodput(&lite, "bulk") / goodput(&none, "bulk");
+    assert!((0.2..0.55).contains(&kept), "{kept}");
 }
 
 #[test]
