@@ -2,13 +2,16 @@
 
 use crate::status::BadInput;
 use anyhow::{Context, Result, bail};
+use clap::builder::{PossibleValue, TypedValueParser};
 use isolane_core::units::Duration;
-use isolane_scenario::POLICIES;
 use isolane_scenario::library::Library;
 use isolane_scenario::model::PolicySpec;
 use isolane_scenario::profile::Profile;
+use isolane_scenario::{POLICIES, PolicyParameter};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 /// The profile that the documents use.
@@ -20,6 +23,44 @@ const SIMILARITY_MIN: f64 = 0.7;
 /// A wrong value on the command line.
 pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
     BadInput(message.into()).into()
+}
+
+/// Takes any name; help and the shells' completion offer the known ones, and who uses the name checks it, because
+/// our messages name the nearest.
+#[derive(Clone, Debug)]
+pub(crate) struct Names(Vec<String>);
+
+/// The policies, for `--policy`.
+pub(crate) fn policy_names() -> Names {
+    Names(
+        POLICIES
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect(),
+    )
+}
+
+/// The compiled-in profiles, for `--profile`, which takes paths too.
+pub(crate) fn profile_names() -> Names {
+    Names(library().profile_names().map(str::to_owned).collect())
+}
+
+impl TypedValueParser for Names {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let text = value.to_str().map(|text| text.trim().to_owned());
+        text.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidUtf8).with_cmd(command))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+    }
 }
 
 /// Reads the file at `path`. A file that is not there, or no text, is a wrong argument.
@@ -45,7 +86,7 @@ pub(crate) fn profile(library: &mut Library, name: &str) -> Result<Profile> {
     found.ok_or_else(|| {
         let known = library.profile_names();
         bad(format!(
-            "--profile {name}: unknown{}",
+            "profile {name}: unknown{}",
             suggestion(name, known)
         ))
     })
@@ -79,40 +120,55 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
     })
 }
 
-/// Sets each `key=value` of `settings` in `policy`.
-pub(crate) fn set_parameters(policy: &mut PolicySpec, settings: &[String]) -> Result<()> {
-    let parameters = POLICIES.iter().find(|(name, _)| *name == policy.name);
-    let parameters = parameters.map_or(&[][..], |(_, parameters)| parameters);
+/// Sets each `key=value` of `settings` in those of `policies` that have the parameter; one has to.
+pub(crate) fn set_parameters(policies: &mut [&mut PolicySpec], settings: &[String]) -> Result<()> {
     for setting in settings {
         let Some((key, value)) = setting.split_once('=') else {
             bail!(bad(format!("--set {setting}: must be key=value")));
         };
-        let Some(parameter) = parameters.iter().find(|known| known.name == key.trim()) else {
-            let names = parameters.iter().map(|known| known.name);
-            let hint = match parameters.is_empty() {
-                true => "; it has none".to_owned(),
-                false => suggestion(key, names),
+        let key = key.trim();
+        let mut known = false;
+        for policy in policies.iter_mut() {
+            let parameters = parameters(&policy.name);
+            let Some(parameter) = parameters.iter().find(|known| known.name == key) else {
+                continue;
+            };
+            known = true;
+            let number = match value.trim() {
+                "true" => Some(1.0),
+                "false" => Some(0.0),
+                text => text.parse::<f64>().ok(),
+            };
+            let range = parameter.min..=parameter.max;
+            let Some(number) = number.filter(|number| range.contains(number)) else {
+                bail!(bad(format!(
+                    "--set {setting}: {key} must be a number, {} to {}",
+                    parameter.min, parameter.max
+                )));
+            };
+            policy.parameters.insert(parameter.name.to_owned(), number);
+        }
+        if !known {
+            let all: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+            let names = all.iter().flat_map(|name| parameters(name));
+            let names = names.map(|parameter| parameter.name);
+            let hint = match names.clone().next() {
+                None => "; it has none".to_owned(),
+                Some(_) => suggestion(key, names),
             };
             bail!(bad(format!(
                 "--set {setting}: policy {} has no parameter {key}{hint}",
-                policy.name
+                all.join(", ")
             )));
-        };
-        let number = match value.trim() {
-            "true" => Some(1.0),
-            "false" => Some(0.0),
-            text => text.parse::<f64>().ok(),
-        };
-        let range = parameter.min..=parameter.max;
-        let Some(number) = number.filter(|number| range.contains(number)) else {
-            bail!(bad(format!(
-                "--set {setting}: {key} must be a number, {} to {}",
-                parameter.min, parameter.max
-            )));
-        };
-        policy.parameters.insert(parameter.name.to_owned(), number);
+        }
     }
     Ok(())
+}
+
+/// The parameters of the policy called `name`.
+fn parameters(name: &str) -> &'static [PolicyParameter] {
+    let found = POLICIES.iter().find(|(known, _)| *known == name);
+    found.map_or(&[][..], |(_, parameters)| parameters)
 }
 
 /// Longest run that the command line accepts; as in scenario files.
@@ -149,17 +205,16 @@ pub(crate) fn library() -> Library {
     Library::embedded()
 }
 
-/// Reads and checks a scenario file with the command line's replacements.
-pub(crate) fn scenario(
-    library: &Library,
-    path: &Path,
-    overrides: &isolane_scenario::Overrides,
-) -> Result<isolane_scenario::model::Scenario> {
-    let text = read(path)?;
+/// A scenario's text and the name that messages call it by; `-` reads stdin.
+pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|error| bad(format!("cannot read the scenario from stdin: {error}")))?;
+        return Ok((text, "stdin".to_owned()));
+    }
     let file = path.to_str().context("a scenario's path must be UTF-8")?;
-    Ok(isolane_scenario::parse_with(
-        &text, file, library, overrides,
-    )?)
+    Ok((read(path)?, file.to_owned()))
 }
 
 #[cfg(test)]
@@ -178,11 +233,11 @@ mod tests {
     #[test]
     fn policy_parameters_are_checked_by_name_and_range() {
         let mut justitia = policy("justitia").unwrap();
-        set_parameters(&mut justitia, &["target_us=3.5".into()]).unwrap();
+        set_parameters(&mut [&mut justitia], &["target_us=3.5".into()]).unwrap();
         assert_eq!(justitia.parameters["target_us"], 3.5);
         let wrong = |setting: &str| {
             let mut policy = justitia.clone();
-            set_parameters(&mut policy, &[setting.to_owned()])
+            set_parameters(&mut [&mut policy], &[setting.to_owned()])
                 .unwrap_err()
                 .to_string()
         };
@@ -195,5 +250,12 @@ mod tests {
                 .to_string()
                 .contains("did you mean justitia?")
         );
+    }
+
+    #[test]
+    fn a_setting_reaches_the_policies_that_know_it() {
+        let (mut none, mut justitia) = (policy("none").unwrap(), policy("justitia").unwrap());
+        set_parameters(&mut [&mut none, &mut justitia], &["target_us=4".into()]).unwrap();
+        assert!(none.parameters.is_empty() && justitia.parameters["target_us"] == 4.0);
     }
 }

@@ -6,12 +6,14 @@
 //! * [`commands`] - one file per command;
 //! * [`inputs`] - profiles, policies and durations as the command line names them;
 //! * [`output`] - printing and writing files;
+//! * [`remarks`] - what a run says in words;
 //! * [`status`] - exit codes.
 #![forbid(unsafe_code)]
 
 mod commands;
 mod inputs;
 mod output;
+mod remarks;
 mod report;
 mod status;
 mod text;
@@ -27,7 +29,7 @@ Exit codes:
   1    the answer is no (violations found, with --fail-on-violation)
   2    wrong usage or bad input; the message names the value and the remedy
   3    the machine cannot (disk full, no permission, no threads), or a defect
-  130  interrupted; what was done so far is written
+  130  interrupted; an audit has written what was done so far, any other command nothing
 
 Results go to stdout, progress and errors to stderr. Equal inputs and seeds print equal bytes.";
 

@@ -18,6 +18,15 @@ pub(crate) fn write_run(directory: &Path, result: &RunResult) -> Result<PathBuf>
     Ok(path)
 }
 
+/// Writes the report that compares `results`, and their JSON as a list, into `directory`; returns the report's path.
+pub(crate) fn write_runs(directory: &Path, results: &[RunResult]) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::runs(results))?;
+    Ok(path)
+}
+
 /// Writes the report of `result` into `directory`; returns its path.
 pub(crate) fn write_audit(directory: &Path, result: &AuditResult) -> Result<PathBuf> {
     let path = directory.join(REPORT);

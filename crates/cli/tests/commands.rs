@@ -97,6 +97,69 @@ fn sim_writes_a_report() {
 }
 
 #[test]
+fn sim_compares_policies_in_one_table_one_list_and_one_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path(), "");
+    let out = directory.path().join("report");
+    let both = ["sim", &file, "--policies", "none,justitia"];
+    let report = ["--report", out.to_str().unwrap()];
+    let (stdout, _) = check(&[&both[..], &report].concat(), 0);
+    let rows = stdout.lines().filter(|line| line.starts_with("  backup  "));
+    assert_eq!(rows.count(), 2, "{stdout}");
+    assert!(stdout.contains("Under pressure (justitia)"), "{stdout}");
+    let html = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("justitia"));
+    let list = json(&fs::read_to_string(out.join("result.json")).unwrap());
+    assert_eq!(list[0]["policy"], "none");
+    assert_eq!(list[1]["policy"], "justitia");
+    let target = ["--set", "target_us=5", "--json"];
+    let set = json(&check(&[&both[..], &target].concat(), 0).0);
+    assert_eq!(set[1]["policy_state"]["host_a.target_us"], 5.0);
+    refuses(&["sim", &file, "--policies", "none,none"], &["twice"]);
+    check(&["sim", &file, "--policies", "none", "--policy", "none"], 2);
+}
+
+#[test]
+fn sim_says_in_words_what_was_under_pressure_and_which_figures_are_weak() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(
+        directory.path(),
+        "[[tenant]]\nname = \"starved\"\n\
+         engine = \"RdmaEngine --qp_num=16 --recv_batch=0 --qp_type=4 --request=s_1_1024\"",
+    );
+    let (short, _) = check(&["sim", &file], 0);
+    for part in [
+        "Under pressure\n  host B: receive units stalled",
+        "starved: no goodput; its receiver on host B posts no receive back",
+        "backup: latency not steady after 200us",
+    ] {
+        assert!(short.contains(part), "{part}\n{short}");
+    }
+    assert!(!short.contains("host_a.target_us") && !short.contains("np_cnp_sent"));
+    let (long, _) = check(&["sim", &file, "-v", "--policy", "justitia"], 0);
+    assert!(long.contains("host_a.target_us") && long.contains("np_cnp_sent"));
+}
+
+#[test]
+fn sim_reads_a_scenario_from_stdin() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path(), "");
+    let piped = |file: &str| {
+        command(&["sim", "-", "--json"])
+            .stdin(fs::File::open(file).unwrap())
+            .output()
+            .unwrap()
+    };
+    let output = piped(&file);
+    assert_eq!(output.status.code(), Some(0));
+    let value = json(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(value["scenario"], "stdin");
+    let output = piped(&scenario(directory.path(), "durration = \"5ms\""));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("stdin:4"), "{stderr}");
+}
+
+#[test]
 fn sim_refuses_what_it_cannot_do_and_says_what_would_be_right() {
     let directory = tempfile::tempdir().unwrap();
     let file = scenario(directory.path(), "");
@@ -310,7 +373,15 @@ fn profiles_and_workloads_list_and_show() {
     );
     let (text, _) = check(&["profiles", "show", "cx5-100g-roce", "--json"], 0);
     assert_eq!(json(&text)["name"], "cx5-100g-roce");
-    refuses(&["profiles", "show", "cx5"], &["cx5-100g-roce"]);
+    assert_eq!(
+        check(&["profiles", "cx5-100g-roce", "--json"], 0).0,
+        text,
+        "the short form"
+    );
+    for wrong in [&["profiles", "show", "cx5"][..], &["profiles", "cx5"]] {
+        refuses(wrong, &["did you mean cx5-100g-roce?"]);
+    }
+    refuses(&["profiles", "cx5-100g-roce", "list"], &["not both"]);
     let (text, _) = check(&["workloads", "list", "--json"], 0);
     assert!(json(&text).as_array().unwrap().len() >= 21 + 50);
     let (text, _) = check(&["workloads", "show", "attacker/PU-RNR_UC-RNR"], 0);
@@ -328,7 +399,8 @@ fn schemas_completions_and_man_pages_are_made() {
         assert!(json(&text)["properties"].is_object(), "{document}");
     }
     let (text, _) = check(&["completions", "bash"], 0);
-    assert!(text.contains("isolane"));
+    assert!(text.contains("none justitia lite hw-priority"));
+    assert!(text.contains("cx5-100g-roce"));
     let directory = tempfile::tempdir().unwrap();
     check(&["man", directory.path().to_str().unwrap()], 0);
     assert!(directory.path().join("isolane-audit.1").exists());
@@ -338,6 +410,16 @@ fn schemas_completions_and_man_pages_are_made() {
 fn help_states_the_exit_codes() {
     let (text, _) = check(&["--help"], 0);
     assert!(text.contains("Exit codes:") && text.contains("130"));
+    let readme = include_str!("../../../README.md");
+    for code in [
+        "0 done",
+        "1 the answer is no",
+        "2 wrong usage",
+        "3 the machine",
+        "130 interrupted",
+    ] {
+        assert!(readme.replace('\n', " ").contains(code), "{code}");
+    }
     assert!(check(&["--version"], 0).0.starts_with("isolane 0."));
 }
 

@@ -1,10 +1,10 @@
 //! `isolane profiles`: the devices, and every number with its source.
 
-use crate::inputs;
+use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
 use crate::text::{Table, number};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use isolane_scenario::library::Library;
 use isolane_scenario::profile::{PARAMETERS, Profile, SourceKind};
@@ -15,6 +15,9 @@ use serde::Serialize;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
+    /// Short for `show NAME`: a name, or the path of a TOML file
+    #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
+    name: Option<String>,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -27,6 +30,7 @@ enum Action {
     /// One profile: every number with its source
     Show {
         /// Name, or the path of a TOML file
+        #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
         name: String,
     },
 }
@@ -43,13 +47,22 @@ struct Summary<'a> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let mut library = inputs::library();
-    match &arguments.action {
-        None | Some(Action::List) if arguments.json => {
+    let name = match (&arguments.action, &arguments.name) {
+        (Some(_), Some(name)) => {
+            bail!(bad(format!(
+                "profiles {name}: name a profile or a command, not both"
+            )))
+        }
+        (Some(Action::Show { name }), None) | (None, Some(name)) => Some(name),
+        (None | Some(Action::List), None) => None,
+    };
+    match name {
+        None if arguments.json => {
             let profiles = library.profiles().iter();
             output::print_json(&profiles.map(summary).collect::<Vec<_>>())?;
         }
-        None | Some(Action::List) => output::print(&list(&library))?,
-        Some(Action::Show { name }) => {
+        None => output::print(&list(&library))?,
+        Some(name) => {
             let profile = inputs::profile(&mut library, name)?;
             match arguments.json {
                 true => output::print_json(&profile)?,

@@ -1,7 +1,8 @@
-//! `isolane sim`: one scenario, once.
+//! `isolane sim`: one scenario, once per policy.
 
 use crate::inputs::{self, bad};
 use crate::output;
+use crate::remarks;
 use crate::report;
 use crate::status::Status;
 use crate::text::{Table, number, optional};
@@ -18,13 +19,22 @@ use std::path::PathBuf;
 /// Arguments of `isolane sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Scenario file (TOML)
+    /// Scenario file (TOML); - reads it from stdin
     scenario: PathBuf,
-    /// Policy instead of the scenario's: none, justitia, lite or hw-priority
-    #[arg(long)]
+    /// Policy instead of the scenario's
+    #[arg(long, value_parser = inputs::policy_names())]
     policy: Option<String>,
+    /// Run once under each of these policies, and compare
+    #[arg(
+        long,
+        value_name = "POLICY,...",
+        value_delimiter = ',',
+        conflicts_with = "policy"
+    )]
+    #[arg(value_parser = inputs::policy_names())]
+    policies: Vec<String>,
     /// Device profile instead of the scenario's: a name, or the path of a TOML file
-    #[arg(long)]
+    #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
     /// Run seed instead of the scenario's
     #[arg(long)]
@@ -35,7 +45,10 @@ pub(crate) struct Arguments {
     /// Set a parameter of the policy, like target_us=3; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Print JSON
+    /// Also print the policy's figures, and the counters that are zero
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print JSON; with --policies a list of runs
     #[arg(long)]
     json: bool,
     /// Also write an HTML report into this directory
@@ -43,36 +56,76 @@ pub(crate) struct Arguments {
     report: Option<PathBuf>,
 }
 
+/// One run: what was asked, and what came out.
+struct Run {
+    scenario: Scenario,
+    result: RunResult,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let mut library = inputs::library();
-    let profile = arguments.profile.as_deref();
-    let profile = profile.map(|name| inputs::profile(&mut library, name));
-    if let Some(name) = &arguments.policy {
-        inputs::policy(name)?;
-    }
-    let overrides = Overrides {
-        profile: profile.transpose()?.map(|profile| profile.name),
-        policy: arguments.policy.clone(),
-        seed: arguments.seed,
-    };
-    let mut scenario = inputs::scenario(&library, &arguments.scenario, &overrides)?;
-    inputs::set_parameters(&mut scenario.policy, &arguments.set)?;
-    if let Some(duration) = arguments.duration {
-        set_duration(&mut scenario, duration)?;
-    }
-    let profile = library
-        .profile(&scenario.profile)
-        .expect("a parsed scenario names a profile of its library");
-    let result = SimTestbed.run(&scenario, profile)?;
+    let runs = measure(arguments)?;
+    let compare = !arguments.policies.is_empty();
+    let results: Vec<RunResult> = runs.iter().map(|run| run.result.clone()).collect();
     match arguments.json {
-        true => output::print_json(&result)?,
-        false => output::print(&table(&scenario, &result))?,
+        true if compare => output::print_json(&results)?,
+        true => output::print_json(&results[0])?,
+        false => output::print(&text(&runs, compare, arguments.verbose))?,
     }
     if let Some(directory) = &arguments.report {
-        let path = report::write_run(directory, &result)?;
+        let path = match compare {
+            true => report::write_runs(directory, &results)?,
+            false => report::write_run(directory, &results[0])?,
+        };
         output::note(&format!("wrote {}", path.display()));
     }
     Ok(Status::Done)
+}
+
+/// The runs that `arguments` ask for: at least one.
+fn measure(arguments: &Arguments) -> Result<Vec<Run>> {
+    let mut library = inputs::library();
+    let profile = arguments.profile.as_deref();
+    let profile = profile.map(|name| inputs::profile(&mut library, name));
+    let profile = profile.transpose()?.map(|profile| profile.name);
+    let policies: Vec<Option<String>> = match arguments.policies.is_empty() {
+        true => vec![arguments.policy.clone()],
+        false => arguments.policies.iter().cloned().map(Some).collect(),
+    };
+    for (index, name) in policies.iter().enumerate() {
+        if let Some(name) = name {
+            inputs::policy(name)?;
+            if policies[..index].contains(&Some(name.clone())) {
+                bail!(bad(format!("--policies names {name} twice")));
+            }
+        }
+    }
+    let (text, file) = inputs::scenario_text(&arguments.scenario)?;
+    let mut scenarios = Vec::new();
+    for policy in policies {
+        let overrides = Overrides {
+            profile: profile.clone(),
+            policy,
+            seed: arguments.seed,
+        };
+        let mut scenario = isolane_scenario::parse_with(&text, &file, &library, &overrides)?;
+        if let Some(duration) = arguments.duration {
+            set_duration(&mut scenario, duration)?;
+        }
+        scenarios.push(scenario);
+    }
+    let mut specs: Vec<_> = scenarios
+        .iter_mut()
+        .map(|scenario| &mut scenario.policy)
+        .collect();
+    inputs::set_parameters(&mut specs, &arguments.set)?;
+    let runs = scenarios.into_iter().map(|scenario| {
+        let profile = library
+            .profile(&scenario.profile)
+            .expect("a parsed scenario names a profile of its library");
+        let result = SimTestbed.run(&scenario, profile)?;
+        Ok(Run { scenario, result })
+    });
+    runs.collect()
 }
 
 /// Points of the time series when the duration is changed; as for scenarios that do not say.
@@ -92,28 +145,58 @@ fn set_duration(scenario: &mut Scenario, duration: Duration) -> Result<()> {
     Ok(())
 }
 
-fn table(scenario: &Scenario, result: &RunResult) -> String {
+/// Everything a terminal shows of `runs`; a comparison leaves counters to `verbose`.
+fn text(runs: &[Run], compare: bool, verbose: bool) -> String {
+    let Run { scenario, result } = &runs[0];
+    let policies: Vec<&str> = runs.iter().map(|run| run.result.policy.as_str()).collect();
     let mut text = format!(
         "{} on {} under {}, seed {}, {} measured\n\n",
-        result.scenario, result.profile, result.policy, result.seed, scenario.duration
+        result.scenario,
+        result.profile,
+        policies.join(", "),
+        result.seed,
+        scenario.duration
     );
-    text.push_str(&tenants(&result.tenants));
-    if !result.policy_state.is_empty() {
-        let _ = writeln!(text, "\n{}", result.policy);
-        let mut table = Table::new("lr", &["figure", "value"]);
-        for (name, value) in &result.policy_state {
-            table.row(vec![name.clone(), number(*value)]);
+    text.push_str(&tenants(runs, compare));
+    for run in runs {
+        let under = match compare {
+            true => format!(" ({})", run.result.policy),
+            false => String::new(),
+        };
+        let notes = remarks::notes(&run.scenario, &run.result);
+        if !notes.is_empty() {
+            list(&mut text, &format!("Notes{under}"), &notes);
         }
-        text.push_str(&table.render());
+        let pressure = remarks::pressure(&run.result.counters);
+        list(&mut text, &format!("Under pressure{under}"), &pressure);
     }
-    text.push_str("\nNIC counters\n");
-    text.push_str(&counters(&result.counters));
+    for run in runs {
+        if verbose && !run.result.policy_state.is_empty() {
+            let _ = writeln!(text, "\nFigures of {}", run.result.policy);
+            text.push_str(&policy_state(&run.result));
+        }
+        if verbose || !compare {
+            let under = match compare {
+                true => format!(" ({})", run.result.policy),
+                false => String::new(),
+            };
+            let _ = writeln!(text, "\nNIC counters{under}");
+            text.push_str(&counters(&run.result.counters, verbose));
+        }
+    }
     text
 }
 
-fn tenants(tenants: &[TenantResult]) -> String {
-    let headings = [
-        "tenant",
+fn list(text: &mut String, heading: &str, lines: &[String]) {
+    let _ = writeln!(text, "\n{heading}");
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+/// A row per tenant, and per policy in a comparison.
+fn tenants(runs: &[Run], compare: bool) -> String {
+    let figures = [
         "class",
         "offered Gb/s",
         "goodput Gb/s",
@@ -121,41 +204,41 @@ fn tenants(tenants: &[TenantResult]) -> String {
         "p50 us",
         "p99 us",
         "p99.9 us",
-        "share %",
+        "share of link %",
         "policy cores",
     ];
-    let mut table = Table::new("llrrrrrrrr", &headings);
-    for tenant in tenants {
-        let latency = tenant.latency_us.as_ref();
-        table.row(vec![
-            tenant.name.clone(),
-            class(tenant),
-            optional(tenant.offered_gbps),
-            number(tenant.goodput_gbps),
-            number(tenant.message_rate_per_s / 1e6),
-            optional(latency.map(|latency| latency.p50)),
-            optional(latency.map(|latency| latency.p99)),
-            optional(latency.map(|latency| latency.p999)),
-            number(tenant.share * 100.0),
-            number(tenant.policy_cores),
-        ]);
+    let (columns, names) = match compare {
+        true => ("lllrrrrrrrr", &["tenant", "policy"][..]),
+        false => ("llrrrrrrrr", &["tenant"][..]),
+    };
+    let mut table = Table::new(columns, &[names, &figures].concat());
+    for index in 0..runs[0].result.tenants.len() {
+        for run in runs {
+            let tenant = &run.result.tenants[index];
+            let mut row = vec![tenant.name.clone()];
+            if compare {
+                row.push(run.result.policy.clone());
+            }
+            row.extend(cells(tenant));
+            table.row(row);
+        }
     }
-    let mut text = table.render();
-    for tenant in tenants
-        .iter()
-        .filter(|tenant| tenant.control_rate_per_s > 0.0)
-    {
-        let rate = number(tenant.control_rate_per_s);
-        let _ = writeln!(text, "  {}: {rate} control verbs per second", tenant.name);
-    }
-    for tenant in tenants.iter().filter(|tenant| tenant.errors > 0) {
-        let _ = writeln!(
-            text,
-            "  {}: {} completions with an error",
-            tenant.name, tenant.errors
-        );
-    }
-    text
+    table.render()
+}
+
+fn cells(tenant: &TenantResult) -> [String; 9] {
+    let latency = tenant.latency_us.as_ref();
+    [
+        class(tenant),
+        optional(tenant.offered_gbps),
+        number(tenant.goodput_gbps),
+        number(tenant.message_rate_per_s / 1e6),
+        optional(latency.map(|latency| latency.p50)),
+        optional(latency.map(|latency| latency.p99)),
+        optional(latency.map(|latency| latency.p999)),
+        number(tenant.share * 100.0),
+        number(tenant.policy_cores),
+    ]
 }
 
 /// The class the tenant was treated as, and what it said when that differs.
@@ -172,35 +255,54 @@ fn class(tenant: &TenantResult) -> String {
     }
 }
 
-/// Ratios as percentages first, then counts; a line per counter that is not zero on both hosts.
-fn counters(counters: &[HostCounters]) -> String {
+fn policy_state(result: &RunResult) -> String {
+    let mut table = Table::new("lr", &["figure", "value"]);
+    for (name, value) in &result.policy_state {
+        table.row(vec![name.clone(), number(*value)]);
+    }
+    table.render()
+}
+
+/// Ratios as percentages, the largest first, then counts by name; those that are zero on both hosts only when
+/// `verbose`.
+fn counters(counters: &[HostCounters], verbose: bool) -> String {
     let of = |host| counters.iter().find(|counters| counters.host == host);
-    let (a, b) = (of(Host::A), of(Host::B));
+    let hosts = [of(Host::A), of(Host::B)];
     let mut table = Table::new("lrr", &["counter", "host A", "host B"]);
-    let ratios = |host: Option<&HostCounters>, name: &str| {
-        host.and_then(|host| host.ratios.get(name).copied())
-            .unwrap_or(0.0)
+    let named = |of: fn(&HostCounters) -> Vec<&String>| -> BTreeSet<&String> {
+        counters.iter().flat_map(of).collect()
     };
-    let values = |host: Option<&HostCounters>, name: &str| {
-        host.and_then(|host| host.values.get(name).copied())
-            .unwrap_or(0)
-    };
-    let both = || counters.iter();
-    let names: BTreeSet<&String> = both().flat_map(|host| host.ratios.keys()).collect();
-    for name in names {
-        let pair = [ratios(a, name), ratios(b, name)];
-        if pair != [0.0; 2] {
+    let mut ratios: Vec<(&String, [f64; 2])> = named(|host| host.ratios.keys().collect())
+        .into_iter()
+        .map(|name| {
+            (
+                name,
+                hosts.map(|host| host.and_then(|host| host.ratios.get(name)).copied()),
+            )
+        })
+        .map(|(name, pair)| (name, pair.map(|ratio| ratio.unwrap_or(0.0))))
+        .collect();
+    ratios.sort_by(|left, right| largest(right.1).total_cmp(&largest(left.1)));
+    for (name, pair) in ratios {
+        if verbose || pair != [0.0; 2] {
             let percent = pair.map(|ratio| format!("{:.1} %", ratio * 100.0));
             table.row([vec![name.clone()], percent.to_vec()].concat());
         }
     }
-    let names: BTreeSet<&String> = both().flat_map(|host| host.values.keys()).collect();
-    for name in names {
-        let pair = [values(a, name), values(b, name)];
-        if pair != [0; 2] {
+    for name in named(|host| host.values.keys().collect()) {
+        let pair = hosts.map(|host| {
+            host.and_then(|host| host.values.get(name))
+                .copied()
+                .unwrap_or(0)
+        });
+        if verbose || pair != [0; 2] {
             let counts = pair.map(|count| count.to_string());
             table.row([vec![name.clone()], counts.to_vec()].concat());
         }
     }
     table.render()
+}
+
+fn largest([a, b]: [f64; 2]) -> f64 {
+    a.max(b)
 }

@@ -137,15 +137,50 @@ fn runs_end_as_perftest_ends_them() {
 
 #[test]
 fn wrappers_and_shells_are_to_be_left_out() {
-    check_error("numactl -N 0 ib_write_bw", expect!["numactl: leave out numactl and its options: the line has to begin with the traffic program"]);
-    check_error("/usr/bin/sudo ib_write_bw -s 8", expect!["/usr/bin/sudo: leave out /usr/bin/sudo and its options: the line has to begin with the traffic program"]);
-    check_error("MLX5_SINGLE_THREADED=1 ib_write_bw", expect!["MLX5_SINGLE_THREADED=1: leave out variables: the line has to begin with the traffic program"]);
-    check_error("ib_write_bw -s 8 server > out.txt", expect![">: is for a shell, and there is none: leave out redirections, pipes, & and ;"]);
-    check_error("ib_write_bw -s 8 2>&1", expect!["2>&1: is for a shell, and there is none: leave out redirections, pipes, & and ;"]);
-    check_error("ib_write_bw -s 8 | tee out.txt", expect!["|: is for a shell, and there is none: leave out redirections, pipes, & and ;"]);
-    check_error("ib_write_bw &", expect!["&: is for a shell, and there is none: leave out redirections, pipes, & and ;"]);
-    check_error("taskset 1 RdmaEngine --qp_num=1", expect!["taskset: leave out taskset and its options: the line has to begin with the traffic program"]);
-    check_error("RdmaEngine --qp_num=1 &", expect!["&: is for a shell, and there is none: leave out redirections, pipes, & and ;"]);
+    check_error(
+        "numactl -N 0 ib_write_bw",
+        expect![
+            "numactl: leave out numactl and its options: the line has to begin with the traffic program"
+        ],
+    );
+    check_error(
+        "/usr/bin/sudo ib_write_bw -s 8",
+        expect![
+            "/usr/bin/sudo: leave out /usr/bin/sudo and its options: the line has to begin with the traffic program"
+        ],
+    );
+    check_error(
+        "MLX5_SINGLE_THREADED=1 ib_write_bw",
+        expect![
+            "MLX5_SINGLE_THREADED=1: leave out variables: the line has to begin with the traffic program"
+        ],
+    );
+    check_error(
+        "ib_write_bw -s 8 server > out.txt",
+        expect![">: is for a shell, and there is none: leave out redirections, pipes, & and ;"],
+    );
+    check_error(
+        "ib_write_bw -s 8 2>&1",
+        expect!["2>&1: is for a shell, and there is none: leave out redirections, pipes, & and ;"],
+    );
+    check_error(
+        "ib_write_bw -s 8 | tee out.txt",
+        expect!["|: is for a shell, and there is none: leave out redirections, pipes, & and ;"],
+    );
+    check_error(
+        "ib_write_bw &",
+        expect!["&: is for a shell, and there is none: leave out redirections, pipes, & and ;"],
+    );
+    check_error(
+        "taskset 1 RdmaEngine --qp_num=1",
+        expect![
+            "taskset: leave out taskset and its options: the line has to begin with the traffic program"
+        ],
+    );
+    check_error(
+        "RdmaEngine --qp_num=1 &",
+        expect!["&: is for a shell, and there is none: leave out redirections, pipes, & and ;"],
+    );
 }
 
 #[test]
