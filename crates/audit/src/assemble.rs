@@ -12,6 +12,7 @@ use crate::plan::{Plan, Run, TENANTS};
 use crate::predicate::{Capacity, Judged, Judgement, judge, value, with_unit};
 use isolane_core::stats::summary::median;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 /// Everything about `plan` that `outcomes` tell.
 pub(crate) fn assemble(
@@ -104,19 +105,21 @@ impl Judge<'_> {
             measured: None,
             retained: None,
             spread: None,
+            borderline: false,
             victim_median: None,
             attacker_median: None,
             runs: Vec::new(),
             exhausted: None,
             series: None,
         };
-        let tenant = match (&v.tenant, &a.tenant) {
-            (Err(reason), _) | (_, Err(reason)) => {
-                cell.why.clone_from(reason);
+        let others = match plan.opponents(victim, attacker) {
+            Ok(others) => others.len() as u32,
+            Err(reason) => {
+                reason.clone_into(&mut cell.why);
                 return Some(cell);
             }
-            (Ok(tenant), Ok(_)) => tenant,
         };
+        let tenant = v.tenant.as_ref().expect("opponents() checks the victim");
         let alone = self.seeds(policy, victim, None)?;
         let attacked = self.seeds(policy, victim, Some(attacker))?;
         let solo = medians(alone.iter().map(|run| &run.victim));
@@ -130,7 +133,8 @@ impl Judge<'_> {
             Some(over_solo) => Judged::Latency { over_solo },
             None => Judged::Rate(Capacity::of(&plan.profile, tenant)),
         };
-        let expected = match plan.predicate.expected(judged, &solo, &got) {
+        let predicate = plan.predicate.among(1 + others);
+        let expected = match predicate.expected(judged, &solo, &got) {
             Ok(expected) => expected,
             Err(reason) => {
                 cell.why = reason;
@@ -152,7 +156,20 @@ impl Judge<'_> {
             let latency = v.info.kind == VictimKind::Latency;
             cell.series = Some(series(plan.seeds[0], before, after, latency));
         }
+        let kept = |run: &&&Outcome| {
+            let expected = predicate.expected(judged, &solo, &run.victim);
+            expected.is_ok_and(|expected| judge(&expected, &run.victim).kept)
+        };
+        let keep = attacked.iter().filter(kept).count();
+        cell.borderline = keep > 0 && keep < attacked.len();
         cell.why = why(&expected, &judgement, cell.exhausted.as_ref());
+        if cell.borderline {
+            let _ = write!(
+                cell.why,
+                "; on the edge: {keep} of {} seeds keep isolation",
+                attacked.len()
+            );
+        }
         cell.expected = Some(Expected {
             bound: round(expected.bound),
             guarantee: expected.guarantee.map(round),

@@ -4,7 +4,8 @@
 //! threshold of its kind; kinds are ranked by how direct a proof they are: a stalled unit does nothing at all,
 //! a cache whose miss slots are busy delays everybody, a unit that works all the time may only be shared, and
 //! pauses are what the others look like from the link. Within a kind the largest ratio wins; of two equal ones
-//! that of host A. A violation without any such sign gets the ratio that rose most over the solo run.
+//! that of host A. A violation without any such sign says that nothing was saturated, with the ratio that rose most
+//! over the solo run as a hint.
 //!
 //! Limits: names what was busy, not who made it busy; that is the attacker's definition.
 
@@ -71,10 +72,14 @@ const fn sign(
 const STALL: f64 = 0.1;
 /// Part of the miss slots that are busy on average when misses no longer hide behind each other.
 const MISS_SLOTS: f64 = 0.6;
-/// Utilisation of a queueing resource above which waiting times grow without bound.
-const BUSY: f64 = 0.9;
+/// Utilisation of a queueing resource that counts as saturated: at four fifths a request that arrives at random
+/// waits four times as long as it is served, and the wait grows without bound from there.
+const BUSY: f64 = 0.8;
 /// Part of the time a link is paused.
 const PAUSED: f64 = 0.1;
+
+/// Begins the resource and the evidence where no ratio passes its threshold.
+pub const NOT_SATURATED: &str = "no resource saturated";
 
 /// All signs, by kind, strongest kind first.
 const KINDS: [&[Sign]; 4] = [
@@ -236,7 +241,14 @@ fn risen_most(solo: &Pressure, contended: &Pressure) -> Option<Exhausted> {
             }
         }
     }
-    best.map(|(_, sign, host)| describe(sign, host, solo, contended))
+    best.map(|(_, sign, host)| {
+        let largest = describe(sign, host, solo, contended);
+        Exhausted {
+            resource: format!("{NOT_SATURATED}; largest change: {}", largest.resource),
+            evidence: format!("{NOT_SATURATED}; largest change: {}", largest.evidence),
+            ..largest
+        }
+    })
 }
 
 /// A rise below this is noise between two runs, not a cause.
@@ -341,11 +353,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_clear_sign_a_violation_names_what_rose_most() {
+    fn without_a_clear_sign_nothing_is_called_saturated() {
         check(
             &[("link_tx_utilisation", 0.7)],
             &[("responder_unit_utilisation", 0.4)],
-            expect!["host A's link was 70 % busy sending (victim alone: 0 %)"],
+            expect![
+                "no resource saturated; largest change: host A's link was 70 % busy sending (victim alone: 0 %)"
+            ],
         );
         check(&[("link_tx_utilisation", 0.01)], &[], expect!["nothing"]);
         assert_eq!(

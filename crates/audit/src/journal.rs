@@ -13,7 +13,7 @@ use crate::plan::PROGRAM_VERSION;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// File name within the output directory.
@@ -36,6 +36,9 @@ struct Header {
     build: String,
     /// [`AUDIT_VERSION`].
     audit_version: u32,
+    /// The options of the audit that started it; for people, and for who asks whose directory this is.
+    #[serde(default)]
+    settings: String,
 }
 
 /// Every other line.
@@ -48,14 +51,35 @@ struct Line {
 }
 
 impl Header {
-    fn ours(build: &str) -> Self {
+    fn ours(build: &str, settings: &str) -> Self {
         Self {
             kind: "isolane audit journal".to_owned(),
             program: PROGRAM_VERSION.to_owned(),
             build: build.to_owned(),
             audit_version: AUDIT_VERSION,
+            settings: settings.to_owned(),
         }
     }
+
+    /// True when both were written by one build, for whatever audit.
+    fn same_build(&self, other: &Self) -> bool {
+        (&self.kind, &self.program, &self.build, self.audit_version)
+            == (
+                &other.kind,
+                &other.program,
+                &other.build,
+                other.audit_version,
+            )
+    }
+}
+
+/// What a journal held.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Known {
+    /// Runs by key.
+    pub(crate) outcomes: BTreeMap<u64, Outcome>,
+    /// The options of the audit that started it.
+    pub(crate) settings: String,
 }
 
 impl std::fmt::Display for Header {
@@ -74,26 +98,27 @@ impl std::fmt::Display for Header {
 }
 
 impl Journal {
-    /// Starts an empty journal at `path`, written by `build`.
-    pub(crate) fn create(path: &Path, build: &str) -> Result<Self, AuditError> {
+    /// Starts an empty journal at `path`, written by `build` for the audit with `settings`.
+    pub(crate) fn create(path: &Path, build: &str, settings: &str) -> Result<Self, AuditError> {
         let file = File::create(path).map_err(|source| write_error(path, source))?;
         let mut journal = Self {
             file,
             path: path.to_owned(),
         };
-        journal.line(&Header::ours(build))?;
+        journal.line(&Header::ours(build, settings))?;
         Ok(journal)
     }
 
-    /// Opens the journal at `path` to continue it, and returns the runs it holds. Without a file there, starts one.
+    /// Opens the journal at `path` to continue it, and returns what it holds. Without one there, starts one.
     pub(crate) fn resume(
         path: &Path,
         build: &str,
-    ) -> Result<(Self, BTreeMap<u64, Outcome>), AuditError> {
+        settings: &str,
+    ) -> Result<(Self, Option<Known>), AuditError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok((Self::create(path, build)?, BTreeMap::new()));
+                return Ok((Self::create(path, build, settings)?, None));
             }
             Err(source) => {
                 return Err(AuditError::Read {
@@ -105,15 +130,15 @@ impl Journal {
         // Whatever follows the last line end was being written when the program stopped.
         let complete = text.rfind('\n').map_or(0, |end| end + 1);
         if complete == 0 {
-            return Ok((Self::create(path, build)?, BTreeMap::new()));
+            return Ok((Self::create(path, build, settings)?, None));
         }
-        let outcomes = parse(path, &text[..complete], build)?;
+        let known = parse(path, &text[..complete], build)?;
         let file = OpenOptions::new().append(true).open(path);
         let file = file.map_err(|source| write_error(path, source))?;
         file.set_len(complete as u64)
             .map_err(|source| write_error(path, source))?;
         let path = path.to_owned();
-        Ok((Self { file, path }, outcomes))
+        Ok((Self { file, path }, Some(known)))
     }
 
     /// Adds one run.
@@ -134,27 +159,37 @@ impl Journal {
     }
 }
 
-fn parse(path: &Path, text: &str, build: &str) -> Result<BTreeMap<u64, Outcome>, AuditError> {
+fn parse(path: &Path, text: &str, build: &str) -> Result<Known, AuditError> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, line)| line);
-    match serde_json::from_str::<Header>(header) {
-        Ok(header) if header == Header::ours(build) => {}
+    let ours = Header::ours(build, "");
+    let settings = match serde_json::from_str::<Header>(header) {
+        Ok(header) if header.same_build(&ours) => header.settings,
         Ok(header) => {
             return Err(AuditError::JournalVersion {
                 path: path.to_owned(),
                 found: header.to_string(),
-                ours: Header::ours(build).to_string(),
+                ours: ours.to_string(),
             });
         }
         Err(_) => return Err(damaged(path, 1)),
-    }
+    };
     let mut outcomes = BTreeMap::new();
     for (index, line) in lines {
         let line: Line = serde_json::from_str(line).map_err(|_| damaged(path, index + 1))?;
         let key = u64::from_str_radix(&line.key, 16).map_err(|_| damaged(path, index + 1))?;
         outcomes.insert(key, line.outcome);
     }
-    Ok(outcomes)
+    Ok(Known { outcomes, settings })
+}
+
+/// The options of the audit that started the journal at `path`, by whatever build; none if that is no journal.
+pub(crate) fn settings_of(path: &Path) -> Option<String> {
+    let mut line = String::new();
+    let mut reader = BufReader::new(File::open(path).ok()?);
+    reader.read_line(&mut line).ok()?;
+    let header: Header = serde_json::from_str(&line).ok()?;
+    Some(header.settings)
 }
 
 /// A short name for the build whose executable has these bytes.
@@ -196,7 +231,7 @@ mod tests {
 
     fn with_two_runs(directory: &tempfile::TempDir) -> PathBuf {
         let path = directory.path().join(JOURNAL_NAME);
-        let mut journal = Journal::create(&path, "b1").unwrap();
+        let mut journal = Journal::create(&path, "b1", "audit").unwrap();
         journal.record(1, &outcome(12.345_6)).unwrap();
         journal.record(u64::MAX, &outcome(0.1)).unwrap();
         path
@@ -205,9 +240,15 @@ mod tests {
     #[test]
     fn a_journal_gives_back_what_it_was_given() {
         let directory = tempfile::tempdir().unwrap();
-        let (_, outcomes) = Journal::resume(&with_two_runs(&directory), "b1").unwrap();
+        let path = with_two_runs(&directory);
+        let (_, known) = Journal::resume(&path, "b1", "audit").unwrap();
         let expected = BTreeMap::from([(1, outcome(12.345_6)), (u64::MAX, outcome(0.1))]);
-        assert_eq!(outcomes, expected);
+        let known = known.unwrap();
+        assert_eq!(
+            (known.outcomes, known.settings.as_str()),
+            (expected, "audit")
+        );
+        assert_eq!(settings_of(&path).as_deref(), Some("audit"));
     }
 
     #[test]
@@ -217,14 +258,16 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            let (mut journal, before) = Journal::resume(&path, "b1").unwrap();
+            let (mut journal, before) = Journal::resume(&path, "b1", "audit").unwrap();
+            let before = before.unwrap_or_default().outcomes;
             let lines = whole[..length]
                 .iter()
                 .filter(|&&byte| byte == b'\n')
                 .count();
             assert_eq!(before.len(), lines.saturating_sub(1), "cut at {length}");
             journal.record(7, &outcome(7.0)).unwrap();
-            let (_, after) = Journal::resume(&path, "b1").unwrap();
+            let (_, after) = Journal::resume(&path, "b1", "audit").unwrap();
+            let after = after.unwrap().outcomes;
             assert_eq!(after.len(), before.len() + 1, "cut at {length}");
         }
     }
@@ -235,7 +278,10 @@ mod tests {
         let path = with_two_runs(&directory);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen(PROGRAM_VERSION, "0.0.9", 1)).unwrap();
-        let error = Journal::resume(&path, "b1").err().unwrap().to_string();
+        let error = Journal::resume(&path, "b1", "audit")
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("0.0.9") && error.contains("without --resume"),
             "{error}"
@@ -246,7 +292,10 @@ mod tests {
     fn another_builds_journal_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = with_two_runs(&directory);
-        let error = Journal::resume(&path, "b2").err().unwrap().to_string();
+        let error = Journal::resume(&path, "b2", "audit")
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("build b1") && error.contains("build b2"),
             "{error}"
@@ -259,14 +308,17 @@ mod tests {
         let path = with_two_runs(&directory);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen("{\"key\"", "key", 1)).unwrap();
-        let error = Journal::resume(&path, "b1").err().unwrap().to_string();
+        let error = Journal::resume(&path, "b1", "audit")
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("line 2"), "{error}");
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_that_says_so() {
-        let error = Journal::create(Path::new("/dev/full"), "b1")
+        let error = Journal::create(Path::new("/dev/full"), "b1", "audit")
             .err()
             .unwrap()
             .to_string();

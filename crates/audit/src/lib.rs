@@ -3,9 +3,9 @@
 //! Every victim runs alone and under every attacker, under every policy, with several seeds. A cell's verdict
 //! compares what the victim got with what it was owed; the counters of both NICs say which resource ran out.
 //!
-//! * [`select`] - victims and attackers of the catalogue by glob;
+//! * [`select`] - victims and attackers of the catalogue by glob; [`tenants`] - those of a scenario;
 //! * [`plan`] - the ordered list of runs;
-//! * [`run`] - runs it: in parallel, stoppable, resumable ([`journal`]);
+//! * [`run`] - runs it: in parallel, stoppable, resumable ([`journal`]); [`place`] - the directory it writes into;
 //! * [`predicate`] - what a victim is owed;
 //! * [`exhaustion`] - which resource ran out;
 //! * [`matrix`] - the result;
@@ -21,11 +21,13 @@ pub mod exhaustion;
 pub mod journal;
 pub mod junit;
 pub mod matrix;
+pub mod place;
 pub mod plan;
 pub mod predicate;
 pub mod run;
 pub mod select;
 pub mod table;
+pub mod tenants;
 
 use std::path::PathBuf;
 
@@ -44,6 +46,14 @@ pub enum AuditError {
         pattern: String,
         /// The nearest name.
         nearest: Option<String>,
+    },
+    /// A scenario whose tenants cannot be audited.
+    #[error("scenario {scenario}: {problem}")]
+    Tenants {
+        /// The scenario.
+        scenario: String,
+        /// What is wrong, and the remedy.
+        problem: &'static str,
     },
     /// A file could not be read.
     #[error("cannot read {}: {source}", .path.display())]
@@ -74,6 +84,37 @@ pub enum AuditError {
         found: String,
         /// Who reads it.
         ours: String,
+    },
+    /// A journal of another audit.
+    #[error(
+        "journal {} holds {runs} runs of another audit ({found}), none of which this one needs: resume with its \
+         settings, run without --resume to start over, or use another --out",
+        .path.display()
+    )]
+    JournalOther {
+        /// Which.
+        path: PathBuf,
+        /// Its runs.
+        runs: usize,
+        /// The command line that it was written for.
+        found: String,
+    },
+    /// The output directory holds another audit.
+    #[error(
+        "{} holds an audit with other settings ({found}): choose another --out, or replace it with --force",
+        .directory.display()
+    )]
+    OtherAudit {
+        /// Which.
+        directory: PathBuf,
+        /// The command line of the audit that it holds.
+        found: String,
+    },
+    /// Another process writes there.
+    #[error("another audit is running in {}: wait for it, or choose another --out", .directory.display())]
+    Busy {
+        /// Which.
+        directory: PathBuf,
     },
     /// A journal that is not one.
     #[error(

@@ -25,7 +25,8 @@ pub struct AuditResult {
     pub predicate: PredicateName,
     /// Tolerance of the rule, 0 to 1: a victim may lose this fraction of what it is owed.
     pub alpha: f64,
-    /// Tenants that share the NIC in each cell (the victim and its attacker).
+    /// Tenants that share the NIC in each cell (the victim and its attacker); under `all-others`, which only the
+    /// audit of a scenario has, every tenant of the file is there.
     pub tenants: u32,
     /// Run seeds; every cell was run once with each.
     pub seeds: Vec<u64>,
@@ -75,7 +76,7 @@ pub enum VictimKind {
 /// A workload whose performance is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Victim {
-    /// The catalogue's name without `victim/`.
+    /// The catalogue's name without `victim/`, or the tenant's name in its scenario.
     pub name: String,
     /// What counts.
     pub kind: VictimKind,
@@ -86,9 +87,9 @@ pub struct Victim {
 /// A workload that tries to take more than its share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attacker {
-    /// The catalogue's name without `attacker/`.
+    /// The catalogue's name without `attacker/`, the tenant's name in its scenario, or `all-others`.
     pub name: String,
-    /// `BW`, `PCIe`, `PU` or `Cache`.
+    /// `BW`, `PCIe`, `PU` or `Cache`; the class of a scenario's tenant.
     pub category: String,
     /// The resource it is made to exhaust, finer than the category.
     pub resource: String,
@@ -154,11 +155,14 @@ pub struct Cell {
     /// How much of its solo performance the victim kept: rate under attack / alone, or for latency alone / under
     /// attack. 1 is unharmed, 0 is starved.
     pub retained: Option<f64>,
+    /// True when the seeds disagree: some keep isolation and some violate it.
+    pub borderline: bool,
     /// Smallest and largest value of the judged metric over the seeds.
     pub spread: Option<Spread>,
     /// Medians over the seeds: the victim under attack.
     pub victim_median: Option<Metrics>,
-    /// Medians over the seeds: the attacker.
+    /// Medians over the seeds: the attacker. Several together count with the sum of their rates and the latency of
+    /// the slowest.
     pub attacker_median: Option<Metrics>,
     /// Each seed's run.
     pub runs: Vec<SeedRun>,
@@ -230,7 +234,8 @@ pub struct SeedRun {
 /// The resource that ran out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exhausted {
-    /// In words: `receive units stalled by receiver-not-ready errors`, `PCIe towards the NIC`, ...
+    /// In words: `receive units stalled by receiver-not-ready errors`, `PCIe towards the NIC`, ...; it begins with
+    /// `no resource saturated` where only the largest change can be told.
     pub resource: String,
     /// Whose NIC.
     pub host: Host,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Outcome {
     /// The victim.
     pub(crate) victim: Metrics,
-    /// The attacker, unless the victim ran alone.
+    /// The attacker, several together, unless the victim ran alone.
     pub(crate) attacker: Option<Metrics>,
     /// Counters and series, kept for the first seed only.
     pub(crate) detail: Option<Detail>,
@@ -37,20 +37,19 @@ pub(crate) struct Detail {
 }
 
 impl Outcome {
-    /// Condenses `result`, whose first tenant is the victim and whose second, if any, the attacker.
+    /// Condenses `result`, whose first tenant is the victim and whose others, if any, attack together.
     pub(crate) fn of(result: &RunResult, with_detail: bool) -> Option<Self> {
-        let victim = result.tenants.first()?;
-        let attacker = result.tenants.get(1);
+        let (victim, attackers) = result.tenants.split_first()?;
         Some(Self {
-            victim: rounded(victim),
-            attacker: attacker.map(rounded),
-            detail: with_detail.then(|| Detail::of(result, victim, attacker)),
+            victim: rounded(Metrics::from(victim)),
+            attacker: together(attackers).map(rounded),
+            detail: with_detail.then(|| Detail::of(result, victim, attackers)),
         })
     }
 }
 
 impl Detail {
-    fn of(result: &RunResult, victim: &TenantResult, attacker: Option<&TenantResult>) -> Self {
+    fn of(result: &RunResult, victim: &TenantResult, attackers: &[TenantResult]) -> Self {
         let Pressure { a, b } = Pressure::from(result.counters.as_slice());
         let ratios = |ratios: Ratios| -> Ratios {
             let rounded = ratios.into_iter().map(|(name, value)| (name, round(value)));
@@ -69,11 +68,36 @@ impl Detail {
             sample_us: round(result.sample_us * group as f64),
             victim_gbps: condensed(&victim.goodput_series_gbps, group, mean),
             victim_p99_us: condensed(&victim.p99_series_us, group, largest),
-            attacker_gbps: attacker.map_or(Vec::new(), |attacker| {
-                condensed(&attacker.goodput_series_gbps, group, mean)
-            }),
+            attacker_gbps: condensed(&sum_of_series(attackers), group, mean),
         }
     }
+}
+
+/// Several attackers as one: rates add up, latencies are those of the slowest.
+fn together(attackers: &[TenantResult]) -> Option<Metrics> {
+    let larger = |left: Option<f64>, right: Option<f64>| match (left, right) {
+        (Some(left), Some(right)) => Some(left.max(right)),
+        (left, right) => left.or(right),
+    };
+    attackers
+        .iter()
+        .map(Metrics::from)
+        .reduce(|sum, one| Metrics {
+            goodput_gbps: sum.goodput_gbps + one.goodput_gbps,
+            message_rate_per_s: sum.message_rate_per_s + one.message_rate_per_s,
+            control_rate_per_s: sum.control_rate_per_s + one.control_rate_per_s,
+            p50_us: larger(sum.p50_us, one.p50_us),
+            p99_us: larger(sum.p99_us, one.p99_us),
+        })
+}
+
+/// The attackers' goodput over time, point by point.
+fn sum_of_series(attackers: &[TenantResult]) -> Vec<f64> {
+    let series = || attackers.iter().map(|tenant| &tenant.goodput_series_gbps);
+    let points = series().map(Vec::len).max().unwrap_or(0);
+    (0..points)
+        .map(|point| series().filter_map(|series| series.get(point)).sum())
+        .collect()
 }
 
 /// One value per `group` points of `series`.
@@ -84,8 +108,7 @@ fn condensed(series: &[f64], group: usize, combine: impl Fn(&[f64]) -> f64) -> V
         .collect()
 }
 
-fn rounded(tenant: &TenantResult) -> Metrics {
-    let exact = Metrics::from(tenant);
+fn rounded(exact: Metrics) -> Metrics {
     Metrics {
         goodput_gbps: round(exact.goodput_gbps),
         message_rate_per_s: round(exact.message_rate_per_s),

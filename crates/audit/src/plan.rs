@@ -25,7 +25,7 @@ pub const SEEDS: u32 = 3;
 /// Tolerance of the guarantee (husky 4.4).
 pub const ALPHA: f64 = 0.25;
 
-/// Tenants in one cell: the victim and its attacker.
+/// Tenants in one cell of the catalogue's audit: the victim and its attacker.
 pub const TENANTS: u32 = 2;
 
 /// Both hosts on one switch, as in the testbed of husky 4.5.
@@ -47,8 +47,9 @@ pub struct VictimPlan {
 pub struct AttackerPlan {
     /// Its name and kind.
     pub info: Attacker,
-    /// What it runs, or why the device cannot run it.
-    pub tenant: Result<Tenant, String>,
+    /// What it runs, or why the device cannot run it. A tenant with the victim's name is left out of the run:
+    /// nobody attacks itself.
+    pub tenants: Result<Vec<Tenant>, String>,
 }
 
 /// One audit, before it runs.
@@ -93,7 +94,6 @@ impl Plan {
     /// Every run that the device can do, in the order of work.
     pub fn runs(&self) -> Vec<Run> {
         let victims = || (0..self.victims.len()).filter(|&v| self.victims[v].tenant.is_ok());
-        let attackers = || (0..self.attackers.len()).filter(|&a| self.attackers[a].tenant.is_ok());
         let mut runs = Vec::new();
         let mut add = |policy, victim, attacker| {
             runs.extend((0..self.seeds.len()).map(|seed| Run {
@@ -110,13 +110,32 @@ impl Plan {
         }
         // Policies innermost: an interrupted audit has compared them on the cells it did.
         for victim in victims() {
-            for attacker in attackers() {
+            let attackers = 0..self.attackers.len();
+            for attacker in attackers.filter(|&a| self.opponents(victim, a).is_ok()) {
                 for policy in 0..self.policies.len() {
                     add(policy, victim, Some(attacker));
                 }
             }
         }
         runs
+    }
+
+    /// The tenants that `victim` meets under `attacker`, at least one, or why the cell does not apply.
+    pub(crate) fn opponents(&self, victim: usize, attacker: usize) -> Result<Vec<&Tenant>, &str> {
+        let victim = &self.victims[victim];
+        if let Err(reason) = &victim.tenant {
+            return Err(reason);
+        }
+        let tenants = self.attackers[attacker].tenants.as_ref();
+        let others: Vec<&Tenant> = tenants
+            .map_err(String::as_str)?
+            .iter()
+            .filter(|tenant| tenant.name != victim.info.name)
+            .collect();
+        match others.is_empty() {
+            true => Err("a tenant does not attack itself"),
+            false => Ok(others),
+        }
     }
 
     /// The scenario of `run`.
@@ -134,11 +153,10 @@ impl Plan {
                 .expect("runs() skips victims without a tenant"),
         ];
         tenants[0].name.clone_from(&victim.info.name);
-        if let Some(attacker) = attacker {
-            let tenant = attacker.tenant.clone();
-            let mut tenant = tenant.expect("runs() skips attackers without a tenant");
-            tenant.name.clone_from(&attacker.info.name);
-            tenants.push(tenant);
+        if let Some(attacker) = run.attacker {
+            let others = self.opponents(run.victim, attacker);
+            let others = others.expect("runs() skips cells that do not apply");
+            tenants.extend(others.into_iter().cloned());
         }
         let under = attacker.map_or("alone", |attacker| attacker.info.name.as_str());
         Scenario {

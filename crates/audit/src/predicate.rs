@@ -17,6 +17,8 @@
 //! **Latency victims**, which Husky lacks: the 99th percentile under attack is at most a factor, given by the
 //! catalogue, over the 99th percentile alone.
 //!
+//! Limits: the weights of tenants do not enter the share; a policy that honours them is judged as if it did not.
+//!
 //! A victim that completes nothing under attack breaks every rule. One that completes nothing alone is owed
 //! nothing that could be judged: the cell does not apply.
 
@@ -106,6 +108,14 @@ pub struct Judgement {
 }
 
 impl Predicate {
+    /// The same rule with `tenants` on the NIC.
+    pub fn among(self, tenants: u32) -> Self {
+        match self {
+            Self::Share { alpha, .. } => Self::Share { alpha, tenants },
+            Self::Ratio { .. } => self,
+        }
+    }
+
     /// The rule's name.
     pub fn name(self) -> PredicateName {
         match self {

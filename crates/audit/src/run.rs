@@ -10,6 +10,7 @@ use crate::assemble::assemble;
 use crate::journal::Journal;
 use crate::matrix::{AuditResult, Progress};
 use crate::outcome::Outcome;
+use crate::place::settings;
 use crate::plan::{Plan, Run};
 use isolane_testbed::Testbed;
 use std::collections::BTreeMap;
@@ -29,8 +30,21 @@ pub struct RunOptions<'a> {
     pub build: &'a str,
     /// Reuse the runs that the journal holds.
     pub resume: bool,
+    /// Told once before the first run of a resumed audit.
+    pub on_resume: &'a mut dyn FnMut(Reused),
     /// Told after every run.
     pub on_progress: &'a mut dyn FnMut(Progress),
+}
+
+/// What the journal gave to a resumed audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reused {
+    /// False when there was no journal to go on with.
+    pub journal_found: bool,
+    /// Runs taken from it.
+    pub runs: u64,
+    /// Runs of the whole audit.
+    pub runs_total: u64,
 }
 
 /// Finished runs waiting for the journal, per worker: enough that a slow disk does not idle the workers.
@@ -51,18 +65,21 @@ pub fn run(
         .iter()
         .map(|run| plan.run_key(environment, run))
         .collect();
+    let settings = settings(&plan.rerun);
     let (mut journal, known) = match (options.journal, options.resume) {
-        (None, _) => (None, BTreeMap::new()),
-        (Some(path), false) => (Some(Journal::create(path, options.build)?), BTreeMap::new()),
+        (None, _) => (None, None),
+        (Some(path), false) => (Some(Journal::create(path, options.build, settings)?), None),
         (Some(path), true) => {
-            let (journal, known) = Journal::resume(path, options.build)?;
+            let (journal, known) = Journal::resume(path, options.build, settings)?;
             (Some(journal), known)
         }
     };
+    let journal_found = known.is_some();
+    let known = known.unwrap_or_default();
     let mut outcomes: BTreeMap<Run, Outcome> = BTreeMap::new();
     let mut undone = Vec::new();
     for (run, key) in runs.iter().zip(&keys) {
-        match known.get(key) {
+        match known.outcomes.get(key) {
             // A run can be the first seed here without having been it when the journal was written.
             Some(outcome) if outcome.detail.is_some() || run.seed != 0 => {
                 let mut outcome = outcome.clone();
@@ -71,6 +88,20 @@ pub fn run(
             }
             _ => undone.push((*run, *key)),
         }
+    }
+    if let Some(path) = options.journal.filter(|_| options.resume) {
+        if outcomes.is_empty() && !known.outcomes.is_empty() {
+            return Err(AuditError::JournalOther {
+                path: path.to_owned(),
+                runs: known.outcomes.len(),
+                found: known.settings,
+            });
+        }
+        (options.on_resume)(Reused {
+            journal_found,
+            runs: outcomes.len() as u64,
+            runs_total: runs.len() as u64,
+        });
     }
     drop(known);
     let progress = |done: usize| Progress {

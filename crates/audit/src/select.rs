@@ -111,7 +111,7 @@ fn attacker(entry: &CatalogueEntry, limits: &DeviceLimits) -> AttackerPlan {
             category: category(entry.category).to_owned(),
             resource: entry.resource.clone(),
         },
-        tenant: tenant(entry, limits),
+        tenants: tenant(entry, limits).map(|tenant| vec![tenant]),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The matrix as text for a terminal: victims down, attackers across, one mark per cell.
 //!
-//! Attackers are grouped by category; a column is one attacker, in the order of the legend that
-//! [`attackers_legend`] prints. Marks: a tick for a kept promise, a cross for a violation, a dot where the cell does
-//! not apply, a space where it was not run. Below stand the totals, the worst victim, and why: the violations by
+//! Attackers are grouped by category; a column is one attacker. The last digit of its number stands above it, and
+//! the legend below the matrices lists the numbers. Marks, as in the HTML report: a tick for a kept promise, a cross
+//! for a violation, a dash where the cell does not apply, a space where it was not run; a tilde behind a mark says
+//! that the seeds disagree. Below stand the totals, the worst victim, and why: the violations by
 //! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
 
+use crate::exhaustion::NOT_SATURATED;
 use crate::matrix::{Attacker, AuditResult, Cell, PolicySummary, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// How to print.
@@ -38,6 +40,7 @@ pub fn render(result: &AuditResult, style: Style) -> String {
         matrix(&mut text, result, summary, style);
         text.push('\n');
     }
+    legend(&mut text, result, style);
     if result.progress.partial {
         let _ = writeln!(
             text,
@@ -48,22 +51,32 @@ pub fn render(result: &AuditResult, style: Style) -> String {
     text
 }
 
-/// The attackers of each category, numbered by column.
-pub fn attackers_legend(result: &AuditResult) -> String {
-    let mut text = String::new();
+/// Columns of text in the legend, unless one name is longer.
+const LEGEND_WIDTH: usize = 100;
+
+/// What the marks mean, and which attacker stands in which column.
+fn legend(text: &mut String, result: &AuditResult, style: Style) {
+    let _ = writeln!(
+        text,
+        "{} keeps isolation  {} violates it  {} does not apply  ~ behind a mark: the seeds disagree",
+        style.paint(GREEN, "✓"),
+        style.paint(RED, "✗"),
+        style.paint(GREY, "–"),
+    );
+    let mut number = 0;
     for (category, attackers) in groups(result) {
-        let _ = writeln!(text, "{category}");
-        for (column, attacker) in attackers.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "  {:>2} {} - {}",
-                column + 1,
-                attacker.name,
-                attacker.resource
-            );
+        let mut line = format!("attackers, {category}:");
+        for attacker in attackers {
+            number += 1;
+            let entry = format!(" {number} {}", attacker.name);
+            if line.len() + entry.len() > LEGEND_WIDTH {
+                let _ = writeln!(text, "{line}");
+                line = "   ".to_owned();
+            }
+            line.push_str(&entry);
         }
+        let _ = writeln!(text, "{line}");
     }
-    text
 }
 
 /// Attackers by category, both in the catalogue's order.
@@ -82,16 +95,27 @@ fn groups(result: &AuditResult) -> Vec<(&str, Vec<&Attacker>)> {
 }
 
 fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, style: Style) {
-    let verdicts: BTreeMap<(&str, &str), Verdict> = result
+    let cells: BTreeMap<(&str, &str), &Cell> = result
         .cells
         .iter()
         .filter(|cell| cell.policy == summary.policy)
-        .map(|cell| ((cell.victim.as_str(), cell.attacker.as_str()), cell.verdict))
+        .map(|cell| ((cell.victim.as_str(), cell.attacker.as_str()), cell))
         .collect();
+    // A column with a tilde anywhere is two characters wide.
+    let edges: BTreeSet<&str> = cells
+        .iter()
+        .filter(|(_, cell)| cell.borderline)
+        .map(|((_, attacker), _)| *attacker)
+        .collect();
+    let column = |attacker: &&Attacker| 1 + usize::from(edges.contains(attacker.name.as_str()));
     let groups = groups(result);
-    let names = result.victims.iter().map(|victim| victim.name.len());
+    let names = result
+        .victims
+        .iter()
+        .map(|victim| victim.name.chars().count());
     let label = names.max().unwrap_or(0).max("victim".len());
-    let width = |name: &str, members: &[&Attacker]| members.len().max(name.len());
+    let marks = |members: &[&Attacker]| members.iter().map(column).sum::<usize>();
+    let width = |name: &str, members: &[&Attacker]| marks(members).max(name.len());
     let title = format!("policy {} on {}", summary.policy, result.profile);
     let _ = writeln!(text, "{}", style.paint(BOLD, &title));
     let mut header = format!("  {:label$}", "victim");
@@ -99,15 +123,35 @@ fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, styl
         let _ = write!(header, "  {name:width$}", width = width(name, members));
     }
     let _ = writeln!(text, "{}", style.paint(GREY, header.trim_end()));
+    let mut digits = format!("  {:label$}", "");
+    let mut number = 0;
+    for (name, members) in &groups {
+        digits.push_str("  ");
+        for attacker in members {
+            number += 1;
+            let _ = write!(digits, "{:<width$}", number % 10, width = column(attacker));
+        }
+        digits.extend(std::iter::repeat_n(
+            ' ',
+            width(name, members) - marks(members),
+        ));
+    }
+    let _ = writeln!(text, "{}", style.paint(GREY, digits.trim_end()));
     for victim in &result.victims {
         let _ = write!(text, "  {:label$}", victim.name);
         for (name, members) in &groups {
             text.push_str("  ");
             for attacker in members {
-                let verdict = verdicts.get(&(victim.name.as_str(), attacker.name.as_str()));
-                text.push_str(&mark(verdict.copied(), style));
+                let cell = cells.get(&(victim.name.as_str(), attacker.name.as_str()));
+                text.push_str(&mark(cell.map(|cell| cell.verdict), style));
+                let edge = cell.is_some_and(|cell| cell.borderline);
+                match (edge, column(attacker)) {
+                    (true, _) => text.push('~'),
+                    (false, 2) => text.push(' '),
+                    (false, _) => {}
+                }
             }
-            let padding = width(name, members) - members.len();
+            let padding = width(name, members) - marks(members);
             text.extend(std::iter::repeat_n(' ', padding));
         }
         while text.ends_with(' ') {
@@ -123,7 +167,7 @@ fn mark(verdict: Option<Verdict>, style: Style) -> String {
     match verdict {
         Some(Verdict::Pass) => style.paint(GREEN, "✓"),
         Some(Verdict::Violation) => style.paint(RED, "✗"),
-        Some(Verdict::NotApplicable) => style.paint(GREY, "·"),
+        Some(Verdict::NotApplicable) => style.paint(GREY, "–"),
         None => " ".to_owned(),
     }
 }
@@ -164,6 +208,9 @@ fn reasons(text: &mut String, result: &AuditResult, summary: &PolicySummary, sty
     for cell in &result.cells {
         if cell.policy == summary.policy && cell.verdict == Verdict::Violation {
             let cause = match &cell.exhausted {
+                Some(exhausted) if exhausted.resource.starts_with(NOT_SATURATED) => {
+                    NOT_SATURATED.to_owned()
+                }
                 Some(exhausted) => format!("host {:?}: {}", exhausted.host, exhausted.resource),
                 None => "no counter shows why".to_owned(),
             };

@@ -6,9 +6,10 @@ use isolane_audit::journal::JOURNAL_NAME;
 use isolane_audit::matrix::{AuditResult, Verdict};
 use isolane_audit::plan::{DURATION, Plan, TOPOLOGY, WARMUP};
 use isolane_audit::predicate::Predicate;
-use isolane_audit::run::{RunOptions, run};
+use isolane_audit::run::{Reused, RunOptions, run};
 use isolane_audit::select::Selection;
 use isolane_audit::table::Style;
+use isolane_audit::tenants::{self, ALL_OTHERS};
 use isolane_audit::{junit, table};
 use isolane_scenario::catalogue::Catalogue;
 use isolane_scenario::library::Library;
@@ -79,6 +80,7 @@ fn audit(
         journal,
         build: "test",
         resume,
+        on_resume: &mut |_| {},
         on_progress: &mut on_progress,
     };
     run(plan, &FakeTestbed::default(), options)
@@ -129,7 +131,7 @@ fn a_journal_serves_a_larger_audit() {
     let journal = directory.path().join(JOURNAL_NAME);
     let narrow = plan(profile(), VICTIMS, "BW-1MB_ib_write_bw");
     audit(&narrow, 2, Some(&journal), false, u64::MAX).unwrap();
-    let mut first = None;
+    let (mut first, mut reused) = (None, None);
     let cancel = AtomicBool::new(false);
     let options = RunOptions {
         jobs: 2,
@@ -137,12 +139,19 @@ fn a_journal_serves_a_larger_audit() {
         journal: Some(&journal),
         build: "test",
         resume: true,
+        on_resume: &mut |found| reused = Some(found),
         on_progress: &mut |progress| {
             first.get_or_insert(progress.runs_done);
         },
     };
     let wide = run(&small(), &FakeTestbed::default(), options).unwrap();
     assert_eq!(first, Some(narrow.runs().len() as u64));
+    let expected = Reused {
+        journal_found: true,
+        runs: narrow.runs().len() as u64,
+        runs_total: small().runs().len() as u64,
+    };
+    assert_eq!(reused, Some(expected));
     let fresh = audit(&small(), 2, None, false, u64::MAX).unwrap();
     assert_eq!(json(&wide), json(&fresh));
 }
@@ -154,8 +163,13 @@ fn another_question_is_not_answered_from_the_journal() {
     audit(&small(), 2, Some(&journal), false, u64::MAX).unwrap();
     let mut longer = small();
     longer.duration = DURATION * 2;
-    let partial = audit(&longer, 1, Some(&journal), true, 0).unwrap();
-    assert_eq!(partial.progress.runs_done, 0);
+    let refused = audit(&longer, 1, Some(&journal), true, 0).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("of another audit (isolane audit)"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -187,20 +201,128 @@ fn the_matrix_in_text() {
     let text = table::render(&result, Style::default());
     let matrix: String = text
         .lines()
-        .take(6)
+        .take(7)
         .map(|line| format!("{line}\n"))
         .collect();
     expect_test::expect![[r#"
         policy none on cx5-100g-roce
           victim                  BW  PU
+                                  1   23
           large_bw_ib_write_bw    ✓   ✗✓
           small_tput_ib_write_bw  ✗   ✗✗
-          lat_ib_write_16         ✓   ✗✓
+          lat_ib_write_16         ✓~  ✗✓~
           5 of 9 pairs violate isolation (BW 1/3, PU 4/6)
     "#]]
     .assert_eq(&matrix);
+    let legend: String = text
+        .lines()
+        .skip_while(|line| !line.starts_with('✓'))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    expect_test::expect![[r#"
+        ✓ keeps isolation  ✗ violates it  – does not apply  ~ behind a mark: the seeds disagree
+        attackers, BW: 1 BW-1MB_ib_write_bw
+        attackers, PU: 2 PU-RNR_UC-RNR 3 PU-request_faa_forward
+    "#]]
+    .assert_eq(&legend);
     let coloured = table::render(&result, Style { colour: true });
     assert!(coloured.contains("\x1b[31;1m✗\x1b[0m"));
+}
+
+/// Goal: a verdict that depends on the seed says so. Method: the victim keeps half; a tolerance at which half is owed
+/// lies between the rates of the seeds, which differ by parts in a thousand.
+#[test]
+fn seeds_that_disagree_mark_the_cell() {
+    let mut edge = plan(profile(), "small_tput_ib_write_bw", "BW-1MB_ib_write_bw");
+    edge.predicate = Predicate::Ratio { alpha: 0.5 };
+    let result = audit(&edge, 2, None, false, u64::MAX).unwrap();
+    let cell = &result.cells[0];
+    assert!(cell.borderline, "{cell:?}");
+    assert!(
+        cell.why
+            .ends_with("; on the edge: 2 of 3 seeds keep isolation"),
+        "{}",
+        cell.why
+    );
+    let text = table::render(&result, Style::default());
+    assert!(text.contains("✓~\n"), "{text}");
+    edge.predicate = Predicate::Ratio { alpha: 0.6 };
+    assert!(!audit(&edge, 2, None, false, u64::MAX).unwrap().cells[0].borderline);
+}
+
+const OWN: &str = r#"
+profile = "cx5-100g-roce"
+topology = "switch"
+duration = "2ms"
+[[tenant]]
+name = "cache"
+class = "latency"
+perftest = "ib_read_lat -s 4096"
+[[tenant]]
+name = "backup"
+perftest = "ib_write_bw -s 1048576 -q 4"
+[[tenant]]
+name = "storm"
+perftest = "ib_write_bw -s 64 -q 4"
+"#;
+
+#[test]
+fn own_tenants_meet_each_other_and_all_others_together() {
+    let scenario = isolane_scenario::parse(OWN, "own.toml", &Library::embedded()).unwrap();
+    let (victims, attackers) = tenants::select(&scenario, None, None).unwrap();
+    let own = Plan {
+        victims,
+        attackers,
+        ..small()
+    };
+    let result = audit(&own, 2, None, false, u64::MAX).unwrap();
+    let text = table::render(&result, Style::default());
+    let matrix: String = text
+        .lines()
+        .take(6)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    expect_test::expect![[r#"
+        policy none on cx5-100g-roce
+          victim  latency  bandwidth  together
+                  1        2 3        4
+          cache   –        ✓~✗        ✗
+          backup  ✓        – ✗        ✗
+          storm   ✗        ✗ –        ✗
+    "#]]
+    .assert_eq(&matrix);
+    let cell = |victim, attacker| result.cell("none", victim, attacker).unwrap();
+    assert_eq!(cell("cache", "cache").verdict, Verdict::NotApplicable);
+    let rule = |victim, attacker| cell(victim, attacker).expected.clone().unwrap();
+    assert!(rule("cache", "backup").rule.starts_with("p99 at most 2 x"));
+    assert_eq!(rule("backup", "cache").guarantee, Some(50.0));
+    assert_eq!(rule("backup", ALL_OTHERS).guarantee, Some(33.3333));
+    let all = own
+        .runs()
+        .into_iter()
+        .find(|run| run.attacker == Some(3))
+        .unwrap();
+    let names: Vec<String> = own
+        .scenario(&all)
+        .tenants
+        .into_iter()
+        .map(|t| t.name)
+        .collect();
+    assert_eq!(names, ["cache", "backup", "storm"]);
+}
+
+#[test]
+fn one_tenant_is_no_audit_and_two_have_no_others() {
+    let parse =
+        |text: &str| isolane_scenario::parse(text, "own.toml", &Library::embedded()).unwrap();
+    let two = OWN.split("[[tenant]]\nname = \"storm\"").next().unwrap();
+    let (_, attackers) = tenants::select(&parse(two), None, None).unwrap();
+    assert_eq!(attackers.len(), 2);
+    let one = two.split("[[tenant]]\nname = \"backup\"").next().unwrap();
+    let error = tenants::select(&parse(one), None, None).unwrap_err();
+    assert!(error.to_string().contains("at least two"), "{error}");
+    let taken = parse(&OWN.replace("\"storm\"", "\"all-others\""));
+    assert!(tenants::select(&taken, None, None).is_err());
 }
 
 #[test]

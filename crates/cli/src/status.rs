@@ -56,6 +56,10 @@ fn is_bad_audit(error: &AuditError) -> bool {
     match error {
         AuditError::Empty
         | AuditError::NoMatch { .. }
+        | AuditError::OtherAudit { .. }
+        | AuditError::Busy { .. }
+        | AuditError::JournalOther { .. }
+        | AuditError::Tenants { .. }
         | AuditError::JournalVersion { .. }
         | AuditError::JournalDamaged { .. } => true,
         AuditError::Testbed(error) => is_bad_scenario(error),

@@ -106,8 +106,13 @@
   };
 
   const word = (text) => /^[A-Za-z0-9_.,:=\/-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`;
-  const command = (place) => `${data.rerun} --policies ${word(data.policies[place.policy])} --victims ` +
-    `${word(data.victims[place.victim][0])} --attackers ${word(data.attackers[place.attacker][0])}`;
+  // A folder of its own: the default one may hold the audit that is being read.
+  const folder = (...names) => `out/pair-${names.map((name) => name.replace(/[^A-Za-z0-9_.-]/g, "-")).join("-")}`;
+  const command = (place) => {
+    const names = [data.policies[place.policy], data.victims[place.victim][0], data.attackers[place.attacker][0]];
+    const [policy, victim, attacker] = names.map(word);
+    return `${data.rerun} --policies ${policy} --victims ${victim} --attackers ${attacker} --out ${folder(...names)}`;
+  };
   const rerun = (place) => {
     const code = command(place);
     const copy = make("button", { type: "button", className: "quiet", textContent: "Copy" });

@@ -9,25 +9,34 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isolane_audit::journal::{JOURNAL_NAME, build_of};
 use isolane_audit::matrix::{AuditResult, Progress};
-use isolane_audit::plan::{ALPHA, DURATION, Plan, SEEDS, TENANTS, TOPOLOGY, WARMUP};
+use isolane_audit::place::{Intent, Place, RESULT_NAME};
+use isolane_audit::plan::{
+    ALPHA, AttackerPlan, DURATION, Plan, SEEDS, TENANTS, TOPOLOGY, VictimPlan, WARMUP,
+};
 use isolane_audit::predicate::Predicate;
-use isolane_audit::run::{RunOptions, run as run_plan};
+use isolane_audit::run::{Reused, RunOptions, run as run_plan};
 use isolane_audit::select::Selection;
-use isolane_audit::{junit, table};
+use isolane_audit::{junit, table, tenants};
 use isolane_core::units::Duration;
+use isolane_scenario::Overrides;
 use isolane_scenario::library::Library;
+use isolane_scenario::model::{PolicySpec, Topology};
+use isolane_scenario::profile::Profile;
 use isolane_testbed::SimTestbed;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Arguments of `isolane audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Device profile: a name, or the path of a TOML file
-    #[arg(long, default_value = DEFAULT_PROFILE)]
-    profile: String,
+    /// Audit the tenants of this scenario file (TOML) instead of the catalogue's workloads
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
+    scenario: Option<PathBuf>,
+    /// Device profile: a name, or the path of a TOML file [default: the scenario's, or cx5-100g-roce]
+    #[arg(long)]
+    profile: Option<String>,
     /// Policies to compare
     #[arg(long, value_delimiter = ',', default_value = "none,justitia")]
     policies: Vec<String>,
@@ -49,18 +58,21 @@ pub(crate) struct Arguments {
     /// Runs of each cell, each with another seed
     #[arg(long, default_value_t = SEEDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
-    /// Measured time of each run
-    #[arg(long, default_value = "1ms", value_parser = inputs::duration)]
-    duration: Duration,
-    /// Time before measuring starts
-    #[arg(long, default_value = "150us", value_parser = inputs::duration)]
-    warmup: Duration,
+    /// Measured time of each run [default: the scenario's, or 1ms]
+    #[arg(long, value_parser = inputs::duration)]
+    duration: Option<Duration>,
+    /// Time before measuring starts [default: the scenario's, or 150us]
+    #[arg(long, value_parser = inputs::duration)]
+    warmup: Option<Duration>,
     /// Where audit.json, audit.xml, report.html and the journal go
     #[arg(long, value_name = "DIR", default_value = "out/audit")]
     out: PathBuf,
     /// Go on with the audit that was interrupted in --out
     #[arg(long)]
     resume: bool,
+    /// Replace an audit with other settings in --out
+    #[arg(long, conflicts_with = "resume")]
+    force: bool,
     /// Print the result as JSON instead of the matrix
     #[arg(long)]
     json: bool,
@@ -87,6 +99,12 @@ enum Rule {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let plan = plan(arguments)?;
     output::make_directory(&arguments.out)?;
+    let intent = match (arguments.resume, arguments.force) {
+        (true, _) => Intent::Resume,
+        (false, true) => Intent::Replace,
+        (false, false) => Intent::Repeat,
+    };
+    let _place = Place::claim(&arguments.out, &plan.rerun, intent)?;
     let cancel = cancel_on_signal()?;
     let bar = progress_bar();
     let mut show = |progress: Progress| {
@@ -104,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             journal: Some(&journal),
             build: &build,
             resume: arguments.resume,
+            on_resume: &mut |reused| output::note(&resumption(arguments, reused)),
             on_progress: &mut show,
         },
     );
@@ -135,23 +154,46 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })
 }
 
+/// What a resumed audit found to go on with.
+fn resumption(arguments: &Arguments, reused: Reused) -> String {
+    let Reused {
+        journal_found,
+        runs,
+        runs_total,
+    } = reused;
+    match journal_found {
+        true => format!("isolane: reused {runs} of {runs_total} runs"),
+        false => format!(
+            "isolane: {} has no journal to resume; starting with the first of {runs_total} runs",
+            arguments.out.display()
+        ),
+    }
+}
+
 fn plan(arguments: &Arguments) -> Result<Plan> {
     let mut library: Library = inputs::library();
-    let profile = inputs::profile(&mut library, &arguments.profile)?;
+    let profile = arguments.profile.as_deref();
+    let profile = profile.map(|name| inputs::profile(&mut library, name));
+    let subject = match &arguments.scenario {
+        Some(path) => own_tenants(arguments, &library, profile.transpose()?, path)?,
+        None => {
+            let default = || inputs::profile(&mut library.clone(), DEFAULT_PROFILE);
+            catalogue(arguments, &library, profile.unwrap_or_else(default)?)?
+        }
+    };
     let mut policies = Vec::new();
     for name in &arguments.policies {
         let policy = inputs::policy(name.trim())?;
+        // A scenario that names the policy may set its parameters.
+        let policy = match &subject.policy {
+            Some(written) if written.name == policy.name => written.clone(),
+            _ => policy,
+        };
         if policies.contains(&policy) {
             bail!(bad(format!("--policies names {name} twice")));
         }
         policies.push(policy);
     }
-    let selection = Selection {
-        victims: arguments.victims.clone(),
-        attackers: arguments.attackers.clone(),
-        quick: arguments.quick,
-    };
-    let (victims, attackers) = selection.of(&library.catalogue, &profile)?;
     let alpha = arguments.alpha;
     let predicate = match arguments.predicate {
         Rule::Share => Predicate::Share {
@@ -161,24 +203,101 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
         Rule::Ratio => Predicate::Ratio { alpha },
     };
     Ok(Plan {
-        profile,
+        rerun: rerun(arguments, &subject.profile.name),
+        profile: subject.profile,
         policies,
-        victims,
-        attackers,
+        victims: subject.victims,
+        attackers: subject.attackers,
         seeds: (1..=u64::from(arguments.seeds)).collect(),
         predicate,
-        warmup: arguments.warmup,
-        duration: arguments.duration,
+        warmup: subject.warmup,
+        duration: subject.duration,
+        topology: subject.topology,
+    })
+}
+
+/// Who is audited, on what, for how long.
+struct Subject {
+    profile: Profile,
+    victims: Vec<VictimPlan>,
+    attackers: Vec<AttackerPlan>,
+    warmup: Duration,
+    duration: Duration,
+    topology: Topology,
+    /// The policy that the scenario names, with its parameters.
+    policy: Option<PolicySpec>,
+}
+
+fn catalogue(arguments: &Arguments, library: &Library, profile: Profile) -> Result<Subject> {
+    let selection = Selection {
+        victims: arguments.victims.clone(),
+        attackers: arguments.attackers.clone(),
+        quick: arguments.quick,
+    };
+    let (victims, attackers) = selection.of(&library.catalogue, &profile)?;
+    Ok(Subject {
+        profile,
+        victims,
+        attackers,
+        warmup: arguments.warmup.unwrap_or(WARMUP),
+        duration: arguments.duration.unwrap_or(DURATION),
         topology: TOPOLOGY,
-        rerun: rerun(arguments),
+        policy: None,
+    })
+}
+
+/// The tenants of the scenario at `path`, with its times and its topology.
+fn own_tenants(
+    arguments: &Arguments,
+    library: &Library,
+    profile: Option<Profile>,
+    path: &Path,
+) -> Result<Subject> {
+    let overrides = Overrides {
+        profile: profile.map(|profile| profile.name),
+        ..Overrides::default()
+    };
+    let text = inputs::read(path)?;
+    let file = path.to_str().context("a scenario's path must be UTF-8")?;
+    let scenario = isolane_scenario::parse_with(&text, file, library, &overrides)?;
+    let warmup = arguments.warmup.unwrap_or(scenario.warmup);
+    let duration = arguments.duration.unwrap_or(scenario.duration);
+    let end = warmup + duration;
+    if let Some(tenant) = scenario.tenants.iter().find(|tenant| tenant.start >= end) {
+        bail!(bad(format!(
+            "{}: tenant {:?} starts at {}, but --warmup and --duration end the run at {end}: let it last longer",
+            path.display(),
+            tenant.name,
+            tenant.start
+        )));
+    }
+    let globs = (arguments.victims.as_deref(), arguments.attackers.as_deref());
+    let (victims, attackers) = tenants::select(&scenario, globs.0, globs.1)?;
+    let profile = library.profile(&scenario.profile);
+    Ok(Subject {
+        profile: profile
+            .expect("a parsed scenario names a profile of its library")
+            .clone(),
+        victims,
+        attackers,
+        warmup,
+        duration,
+        topology: scenario.topology,
+        policy: Some(scenario.policy),
     })
 }
 
 /// The command line that asks for the same audit, without what does not change its result.
-fn rerun(arguments: &Arguments) -> String {
+fn rerun(arguments: &Arguments, profile: &str) -> String {
     let mut words = vec!["isolane audit".to_owned()];
     let mut option = |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
-    option("profile", &arguments.profile);
+    match &arguments.scenario {
+        Some(path) => option("scenario", &path.to_string_lossy()),
+        None => option("profile", arguments.profile.as_deref().unwrap_or(profile)),
+    }
+    if let (Some(_), Some(profile)) = (&arguments.scenario, &arguments.profile) {
+        option("profile", profile);
+    }
     option("policies", &arguments.policies.join(","));
     if let Some(globs) = &arguments.victims {
         option("victims", globs);
@@ -195,16 +314,22 @@ fn rerun(arguments: &Arguments) -> String {
     if arguments.seeds != SEEDS {
         option("seeds", &arguments.seeds.to_string());
     }
-    if arguments.duration != DURATION {
-        option("duration", &arguments.duration.to_string());
+    // A scenario has its own times, so that nothing is left out for being the catalogue's.
+    let own = arguments.scenario.is_some();
+    if let Some(duration) = arguments.duration.filter(|&d| own || d != DURATION) {
+        option("duration", &duration.to_string());
     }
-    if arguments.warmup != WARMUP {
-        option("warmup", &arguments.warmup.to_string());
+    if let Some(warmup) = arguments.warmup.filter(|&w| own || w != WARMUP) {
+        option("warmup", &warmup.to_string());
     }
-    option("out", &arguments.out.to_string_lossy());
     if arguments.quick {
         words.push("--quick".to_owned());
     }
+    // Last, where `place` finds it.
+    words.push(format!(
+        "--out {}",
+        quoted(&arguments.out.to_string_lossy())
+    ));
     words.join(" ")
 }
 
@@ -219,7 +344,7 @@ fn quoted(word: &str) -> String {
 
 /// Writes every form of the result; returns the paths for people.
 fn write(arguments: &Arguments, result: &AuditResult) -> Result<Vec<PathBuf>> {
-    let json = arguments.out.join("audit.json");
+    let json = arguments.out.join(RESULT_NAME);
     output::write_file(&json, &output::compact_json(result)?)?;
     let xml = junit::to_xml(result);
     let mut written = vec![json, arguments.out.join("audit.xml")];

@@ -346,6 +346,7 @@ fn cell(
         } else {
             measured / solo
         }),
+        borderline: false,
         spread: Some(Spread {
             min: measured * 0.97,
             max: measured * 1.03,

@@ -1,0 +1,137 @@
+//! The directory that an audit writes into: one audit at a time, and none that replaces another unasked.
+//!
+//! A lock on [`LOCK_NAME`], which the system gives up when the process ends however it ends, keeps a second audit
+//! out; the file itself stays. Which audit a directory holds is said by the command line in its result or, when
+//! it was stopped before there was one, in its journal. Two audits are the same when they asked the same: all
+//! options but the directory's own name, which may be spelt in several ways.
+//!
+//! Limits: a file system without locks is used without one.
+
+use crate::AuditError;
+use crate::journal::{self, JOURNAL_NAME, write_error};
+use serde::Deserialize;
+use std::fs::{File, TryLockError};
+use std::io::{BufReader, ErrorKind};
+use std::path::Path;
+
+/// File name of the lock within the directory.
+pub const LOCK_NAME: &str = "audit.lock";
+
+/// File name of the result within the directory.
+pub const RESULT_NAME: &str = "audit.json";
+
+/// What a new audit may do to the one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Repeat it; another one is refused.
+    Repeat,
+    /// Go on with it; the journal says whether that is possible.
+    Resume,
+    /// Replace it, whatever it was.
+    Replace,
+}
+
+/// A directory that is ours until this value is dropped.
+#[derive(Debug)]
+pub struct Place {
+    _lock: File,
+}
+
+/// The part of a result that says what was asked.
+#[derive(Deserialize)]
+struct Asked {
+    rerun: String,
+}
+
+impl Place {
+    /// Takes `directory`, which exists, for the audit that `rerun` repeats.
+    pub fn claim(directory: &Path, rerun: &str, intent: Intent) -> Result<Self, AuditError> {
+        let path = directory.join(LOCK_NAME);
+        let lock = File::create(&path).map_err(|source| write_error(&path, source))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(AuditError::Busy {
+                    directory: directory.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(source)) => return Err(write_error(&path, source)),
+        }
+        if intent == Intent::Repeat {
+            refuse_another(directory, settings(rerun))?;
+        }
+        Ok(Self { _lock: lock })
+    }
+}
+
+/// A command line without its last option, `--out`.
+pub(crate) fn settings(rerun: &str) -> &str {
+    rerun
+        .rsplit_once(" --out ")
+        .map_or(rerun, |(asked, _)| asked)
+}
+
+fn refuse_another(directory: &Path, ours: &str) -> Result<(), AuditError> {
+    let (result, journal) = (directory.join(RESULT_NAME), directory.join(JOURNAL_NAME));
+    let found = match () {
+        () if result.exists() => asked_of(&result),
+        () if journal.exists() => journal::settings_of(&journal),
+        () => return Ok(()),
+    };
+    match found {
+        Some(found) if found == ours => Ok(()),
+        found => Err(AuditError::OtherAudit {
+            directory: directory.to_owned(),
+            found: found.unwrap_or_else(|| "an audit that this version cannot read".to_owned()),
+        }),
+    }
+}
+
+fn asked_of(result: &Path) -> Option<String> {
+    let reader = BufReader::new(File::open(result).ok()?);
+    let asked: Asked = serde_json::from_reader(reader).ok()?;
+    Some(settings(&asked.rerun).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(directory: &Path, rerun: &str, intent: Intent) -> Result<Place, String> {
+        Place::claim(directory, rerun, intent).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_directory_belongs_to_one_audit_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = claim(directory.path(), "audit", Intent::Repeat).unwrap();
+        let refused = claim(directory.path(), "audit", Intent::Replace).unwrap_err();
+        assert!(refused.contains("is running"), "{refused}");
+        drop(first);
+        claim(directory.path(), "audit", Intent::Repeat).unwrap();
+    }
+
+    #[test]
+    fn another_audits_result_is_replaced_only_on_demand() {
+        let directory = tempfile::tempdir().unwrap();
+        let result = directory.path().join(RESULT_NAME);
+        std::fs::write(
+            &result,
+            r#"{"cells": [], "rerun": "isolane audit --seeds 5 --out a"}"#,
+        )
+        .unwrap();
+        let same = "isolane audit --seeds 5 --out ./a/";
+        let other = "isolane audit --seeds 6 --out a";
+        claim(directory.path(), same, Intent::Repeat).unwrap();
+        let refused = claim(directory.path(), other, Intent::Repeat).unwrap_err();
+        assert!(
+            refused.contains("--seeds 5") && refused.contains("--force"),
+            "{refused}"
+        );
+        claim(directory.path(), other, Intent::Replace).unwrap();
+        std::fs::write(&result, "no JSON").unwrap();
+        let refused = claim(directory.path(), same, Intent::Repeat).unwrap_err();
+        assert!(refused.contains("cannot read"), "{refused}");
+    }
+}
