@@ -136,6 +136,11 @@ fn sim_says_in_words_what_was_under_pressure_and_which_figures_are_weak() {
         assert!(short.contains(part), "{part}\n{short}");
     }
     assert!(!short.contains("host_a.target_us") && !short.contains("np_cnp_sent"));
+    let file = scenario(directory.path(), "");
+    let (longer, _) = check(&["sim", &file, "--duration", "1ms", "--json"], 0);
+    let longer = json(&longer);
+    let steady = |tenant: usize| longer["tenants"][tenant]["latency_us"]["steady"].clone();
+    assert_eq!([steady(0), steady(1)], [true, false]);
     let (long, _) = check(&["sim", &file, "-v", "--policy", "justitia"], 0);
     assert!(long.contains("host_a.target_us") && long.contains("np_cnp_sent"));
 }
