@@ -88,7 +88,7 @@ pub enum AuditError {
     /// A journal of another audit.
     #[error(
         "journal {} holds {runs} runs of another audit ({found}), none of which this one needs: resume with its \
-         settings, run without --resume to start over, or use another --out",
+         settings, use another --out, or start over with --force in place of --resume",
         .path.display()
     )]
     JournalOther {
