@@ -157,13 +157,13 @@ const KINDS: [&[Sign]; 4] = [
     ],
     &[
         sign(
-            "rx_pause_ratio",
+            "tx_pause_ratio",
             PAUSED,
             "receive buffer, pausing the link partner",
             "link partner was paused {} of the time because the receive buffer was full",
         ),
         sign(
-            "tx_pause_ratio",
+            "rx_pause_ratio",
             PAUSED,
             "link, paused by the other end",
             "sending was paused {} of the time by the other end",

@@ -67,7 +67,7 @@ pub struct Plan {
     pub seeds: Vec<u64>,
     /// The rule for rate victims.
     pub predicate: Predicate,
-    /// Time before measuring starts.
+    /// Time before measuring starts, at least; longer where a policy takes longer to act.
     pub warmup: Duration,
     /// Measured time.
     pub duration: Duration,
@@ -164,13 +164,24 @@ impl Plan {
             description: String::new(),
             profile: self.profile.name.clone(),
             topology: self.topology,
-            warmup: self.warmup,
+            warmup: self.warmup.max(self.settling(policy)),
             duration: self.duration,
             seed: self.seeds[run.seed],
             sample_interval: self.duration / crate::matrix::SERIES_POINTS as u64,
             policy: policy.clone(),
             tenants,
         }
+    }
+
+    /// How long `policy` needs before it acts at all: a hardware queue's mapping takes milliseconds to change, and a
+    /// run that ends before would judge the device without it.
+    fn settling(&self, policy: &PolicySpec) -> Duration {
+        if policy.name != "hw-priority" {
+            return Duration::ZERO;
+        }
+        let named = policy.parameters.get("reconfigure_us").copied();
+        let us = named.unwrap_or_else(|| self.profile.value("host", "reconfigure_us"));
+        Duration::from_ns_f64(us * 1e3) * 2
     }
 
     /// What all runs share, as a hash: the device, the program and the meaning of a result.

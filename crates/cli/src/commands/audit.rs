@@ -35,10 +35,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     scenario: Option<PathBuf>,
     /// Device profile: a name, or the path of a TOML file [default: the scenario's, or cx5-100g-roce]
-    #[arg(long)]
+    #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
     /// Policies to compare
-    #[arg(long, value_delimiter = ',', default_value = "none,justitia")]
+    #[arg(long, value_delimiter = ',', default_value = "none,justitia", value_parser = inputs::policy_names())]
     policies: Vec<String>,
     /// Victims by name; * and ? are wildcards, commas separate [default: all]
     #[arg(long, value_name = "GLOB")]

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Name of a profile, or the path of a TOML file
+    #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: String,
     /// Fit the parameters marked `calibrated` to the calibration claims instead of measuring for Justitia
     #[arg(long)]
