@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
-mod glob;
 mod hash;
 mod outcome;
 

@@ -1,12 +1,12 @@
 //! Which victims and attackers take part: globs over the catalogue's names, or the quick selection.
 
 use crate::AuditError;
-use crate::glob::matches;
 use crate::matrix::{Attacker, Victim, VictimKind};
 use crate::plan::{AttackerPlan, VictimPlan};
 use isolane_core::units::Duration;
 use isolane_scenario::catalogue::{Catalogue, CatalogueEntry, Category};
 use isolane_scenario::check::DeviceLimits;
+use isolane_scenario::glob::matches;
 use isolane_scenario::model::Tenant;
 use isolane_scenario::profile::Profile;
 

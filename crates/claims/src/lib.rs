@@ -22,7 +22,6 @@ pub mod claim;
 pub mod embedded;
 mod error;
 pub mod expression;
-pub mod glob;
 pub mod laboratory;
 pub mod plan;
 pub mod report;
@@ -32,6 +31,7 @@ pub mod world;
 pub use error::ClaimError;
 
 use claim::Claim;
+use isolane_scenario::glob;
 use std::collections::BTreeMap;
 
 /// Reads `files` (path inside the repository, text), sorted by system and id.

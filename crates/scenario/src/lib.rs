@@ -7,6 +7,7 @@
 //! * [`command`] - perftest and traffic engine command lines as workloads;
 //! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
 //! * [`check`] - what traffic and devices cannot do; [`error`] - how a mistake is reported;
+//! * [`glob`] - names by pattern;
 //! * [`schema`] - JSON schemas of what goes in and comes out;
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
 //! * [`profile`] - a device profile: every number with its source;
@@ -18,6 +19,7 @@ pub mod catalogue;
 pub mod check;
 pub mod command;
 pub mod error;
+pub mod glob;
 pub mod library;
 pub mod measure;
 pub mod model;

@@ -1,8 +1,8 @@
 //! A formula and its runs to a value.
 
 use super::{Aggregate, Arithmetic, Bus, Comparison, Expression, Extreme, HostValue, Measurement};
-use crate::glob;
 use crate::world::World;
+use isolane_scenario::glob;
 use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
 use serde::Serialize;
 use std::collections::BTreeMap;

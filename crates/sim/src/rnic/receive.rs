@@ -166,15 +166,7 @@ impl World {
             self.device.packet
         };
         let at = self.responder_works(now, host, cost);
-        let bytes = self.device.pcie_bytes(u64::from(packet.payload));
-        let written = self
-            .pcie_out(host, at, bytes)
-            .max(self.pairs[pair as usize].receive_ready);
-        self.meter.delivered(
-            now,
-            &mut self.pairs[pair as usize],
-            u64::from(packet.payload),
-        );
+        let written = self.write_payload(now, host, pair, at, packet.payload);
         if packet.last {
             self.message_received(now, host, pair, at, written);
         }
@@ -329,6 +321,15 @@ impl World {
         at
     }
 
+    /// Writes a packet's payload to host memory from `at` on; when it is there.
+    fn write_payload(&mut self, now: u64, host: usize, pair: u32, at: u64, payload: u16) -> u64 {
+        let bytes = self.device.pcie_bytes(u64::from(payload));
+        let free = self.pcie_out(host, at, bytes);
+        let queue_pair = &mut self.pairs[pair as usize];
+        self.meter.delivered(now, queue_pair, u64::from(payload));
+        free.max(queue_pair.receive_ready)
+    }
+
     /// READ payload back at the requester.
     fn receive_response(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> u64 {
         if packet.first {
@@ -336,15 +337,7 @@ impl World {
             self.pairs[pair as usize].receive_ready = ready;
         }
         let at = self.responder_works(now, host, self.device.packet.max(self.device.ack_cost));
-        let bytes = self.device.pcie_bytes(u64::from(packet.payload));
-        let written = self
-            .pcie_out(host, at, bytes)
-            .max(self.pairs[pair as usize].receive_ready);
-        self.meter.delivered(
-            now,
-            &mut self.pairs[pair as usize],
-            u64::from(packet.payload),
-        );
+        let written = self.write_payload(now, host, pair, at, packet.payload);
         if packet.last {
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.reads_out -= 1;

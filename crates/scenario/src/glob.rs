@@ -1,7 +1,7 @@
 //! Names by pattern: `*` stands for any text, `?` for one character, commas separate alternatives.
 
 /// True when `name` matches one of the comma-separated patterns of `globs`.
-pub(crate) fn matches(globs: &str, name: &str) -> bool {
+pub fn matches(globs: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     globs.split(',').any(|glob| {
         let glob: Vec<char> = glob.trim().chars().collect();
