@@ -81,22 +81,7 @@ impl BarPlot {
             (left, right),
         );
 
-        for (value, label) in ticks.values.iter().zip(&ticks.labels) {
-            let class = if *value == 0.0 { "axis" } else { "grid" };
-            drawing.segment(class, (x.map(*value), 2.0), (x.map(*value), bottom));
-            drawing.text(
-                "tick",
-                (x.map(*value), bottom + 14.0),
-                Anchor::Middle,
-                label,
-            );
-        }
-        drawing.text(
-            "axis-title",
-            ((left + right) / 2.0, bottom + 31.0),
-            Anchor::Middle,
-            &self.x_title,
-        );
+        drawing.across(&ticks, &x, (2.0, bottom), &self.x_title);
 
         let mut top = 0.0;
         for row in &self.rows {

@@ -61,21 +61,7 @@ impl DotPlot {
         let (first, last) = (ticks.values[0], ticks.values[ticks.values.len() - 1]);
         let x = Scale::logarithmic((first, last), (MARGIN, self.width - MARGIN));
 
-        for (value, label) in ticks.values.iter().zip(&ticks.labels) {
-            drawing.segment("grid", (x.map(*value), 4.0), (x.map(*value), bottom));
-            drawing.text(
-                "tick",
-                (x.map(*value), bottom + 14.0),
-                Anchor::Middle,
-                label,
-            );
-        }
-        drawing.text(
-            "axis-title",
-            (self.width / 2.0, bottom + 31.0),
-            Anchor::Middle,
-            &self.x_title,
-        );
+        drawing.across(&ticks, &x, (4.0, bottom), &self.x_title);
 
         for (index, row) in self.rows.iter().enumerate() {
             let top = index as f64 * ROW;

@@ -71,6 +71,20 @@ impl Drawing {
         ));
     }
 
+    /// A horizontal axis below a plot that reaches from `span.0` down to `span.1`: a grid line and a label for each
+    /// tick, the one at zero drawn as the axis, and the title with its unit.
+    pub fn across(&mut self, ticks: &Ticks, x: &Scale, span: (f64, f64), title: &str) {
+        let bottom = span.1;
+        for (value, label) in ticks.values.iter().zip(&ticks.labels) {
+            let class = if *value == 0.0 { "axis" } else { "grid" };
+            let at = x.map(*value);
+            self.segment(class, (at, span.0), (at, bottom));
+            self.text("tick", (at, bottom + 14.0), Anchor::Middle, label);
+        }
+        let under = (x.middle(), bottom + 31.0);
+        self.text("axis-title", under, Anchor::Middle, title);
+    }
+
     /// A polyline; points that are not finite interrupt it.
     pub fn polyline(&mut self, class: &str, points: impl IntoIterator<Item = (f64, f64)>) {
         let mut path = String::new();

@@ -9,6 +9,11 @@ pub struct Scale {
 }
 
 impl Scale {
+    /// Halfway between the ends, pixels.
+    pub fn middle(&self) -> f64 {
+        (self.pixels.0 + self.pixels.1) / 2.0
+    }
+
     /// A linear map of the `domain`'s ends to the `pixels`' ends.
     pub fn linear(domain: (f64, f64), pixels: (f64, f64)) -> Self {
         Self {
