@@ -7,7 +7,7 @@ use isolane_core::units::Duration;
 use isolane_scenario::catalogue::{Catalogue, CatalogueEntry, Category};
 use isolane_scenario::check::DeviceLimits;
 use isolane_scenario::glob::matches;
-use isolane_scenario::model::Tenant;
+use isolane_scenario::model::{Guarantee, Slo, Tenant};
 use isolane_scenario::profile::Profile;
 
 /// Victims of the quick selection: one per kind of need (bits, packets, messages, translations, latency).
@@ -123,6 +123,8 @@ fn tenant(entry: &CatalogueEntry, limits: &DeviceLimits) -> Result<Tenant, Strin
         name: entry.name.clone(),
         class: entry.class,
         weight: 1,
+        guarantee: Guarantee::default(),
+        slo: Slo::default(),
         start: Duration::ZERO,
         stop: None,
         workloads,

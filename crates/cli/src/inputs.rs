@@ -7,7 +7,7 @@ use isolane_core::units::Duration;
 use isolane_scenario::library::Library;
 use isolane_scenario::model::PolicySpec;
 use isolane_scenario::profile::Profile;
-use isolane_scenario::{POLICIES, PolicyParameter};
+use isolane_scenario::stack::{self, StackError};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -32,12 +32,7 @@ pub(crate) struct Names(Vec<String>);
 
 /// The policies, for `--policy`.
 pub(crate) fn policy_names() -> Names {
-    Names(
-        POLICIES
-            .iter()
-            .map(|(name, _)| (*name).to_owned())
-            .collect(),
-    )
+    Names(stack::ALL.iter().map(|name| (*name).to_owned()).collect())
 }
 
 /// The compiled-in profiles, for `--profile`, which takes paths too.
@@ -107,15 +102,15 @@ pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str> + 
 
 /// The policy called `name`, without parameters.
 pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
-    let names = POLICIES.iter().map(|(known, _)| *known);
-    if !names.clone().any(|known| known == name) {
-        bail!(bad(format!(
-            "policy {name}: unknown{}",
-            suggestion(name, names)
-        )));
-    }
+    let canonical = stack::canonical(name).map_err(|error| match error {
+        StackError::UnknownPart { part } => bad(format!(
+            "policy {name}: {part:?} is unknown{}",
+            suggestion(&part, stack::part_names())
+        )),
+        other => bad(format!("policy {other}")),
+    });
     Ok(PolicySpec {
-        name: name.to_owned(),
+        name: canonical?,
         parameters: BTreeMap::new(),
     })
 }
@@ -129,7 +124,7 @@ pub(crate) fn set_parameters(policies: &mut [&mut PolicySpec], settings: &[Strin
         let key = key.trim();
         let mut known = false;
         for policy in policies.iter_mut() {
-            let parameters = parameters(&policy.name);
+            let parameters = stack::parameters(&policy.name);
             let Some(parameter) = parameters.iter().find(|known| known.name == key) else {
                 continue;
             };
@@ -150,7 +145,7 @@ pub(crate) fn set_parameters(policies: &mut [&mut PolicySpec], settings: &[Strin
         }
         if !known {
             let all: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
-            let names = all.iter().flat_map(|name| parameters(name));
+            let names = all.iter().flat_map(|name| stack::parameters(name));
             let names = names.map(|parameter| parameter.name);
             let hint = match names.clone().next() {
                 None => "; it has none".to_owned(),
@@ -163,12 +158,6 @@ pub(crate) fn set_parameters(policies: &mut [&mut PolicySpec], settings: &[Strin
         }
     }
     Ok(())
-}
-
-/// The parameters of the policy called `name`.
-fn parameters(name: &str) -> &'static [PolicyParameter] {
-    let found = POLICIES.iter().find(|(known, _)| *known == name);
-    found.map_or(&[][..], |(_, parameters)| parameters)
 }
 
 /// Longest run that the command line accepts; as in scenario files.

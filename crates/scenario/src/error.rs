@@ -60,6 +60,9 @@ pub enum Problem {
         /// Every valid key.
         known: Vec<String>,
     },
+    /// A policy whose parts do not go together, or not with the device.
+    #[error("policy {0}")]
+    Policy(crate::stack::StackError),
     /// A key that must be there.
     #[error("{key} is missing: {expected}")]
     Missing {

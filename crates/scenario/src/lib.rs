@@ -8,6 +8,7 @@
 //! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
 //! * [`check`] - what traffic and devices cannot do; [`error`] - how a mistake is reported;
 //! * [`glob`] - names by pattern;
+//! * [`stack`] - policies as stacks of parts;
 //! * [`schema`] - JSON schemas of what goes in and comes out;
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
 //! * [`profile`] - a device profile: every number with its source;
@@ -27,9 +28,11 @@ mod parse;
 mod policy;
 pub mod profile;
 mod profile_text;
+mod promise;
 mod quantity;
 pub mod schema;
 mod spec;
+pub mod stack;
 mod table;
 mod traffic;
 

@@ -51,7 +51,7 @@ pub enum Topology {
 /// A policy by its name, with named parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicySpec {
-    /// `none`, `justitia`, `lite`, `hw-priority`, ...
+    /// A stack of parts, as [`crate::stack::canonical`] writes it: `none`, `justitia`, `justitia+hw-tc`, ...
     pub name: String,
     /// Numeric parameters by name, units in the names (`target_us`, `ref_period_us`, `ref_count`, `token_bytes`).
     pub parameters: BTreeMap<String, f64>,
@@ -66,12 +66,54 @@ pub struct Tenant {
     pub class: Class,
     /// Relative weight, at least 1.
     pub weight: u32,
+    /// What it has been promised, and may not exceed; an equal part of the NIC by weight where nothing is said.
+    pub guarantee: Guarantee,
+    /// What it needs, for those who judge a run.
+    pub slo: Slo,
     /// When its workloads start.
     pub start: Duration,
     /// When they stop posting; the end of the run if absent.
     pub stop: Option<Duration>,
     /// What it runs.
     pub workloads: Vec<Workload>,
+}
+
+/// A performance profile (harmonic 5.3, table 5.1). What is absent is not limited, or shared by weight.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Guarantee {
+    /// Queue pairs at most.
+    pub queue_pairs: Option<u64>,
+    /// Work queue entries at most.
+    pub work_requests: Option<u64>,
+    /// Memory regions at most.
+    pub memory_regions: Option<u64>,
+    /// Completion queues at most.
+    pub completion_queues: Option<u64>,
+    /// Completion queue entries at most.
+    pub completion_entries: Option<u64>,
+    /// Bytes of all memory regions at most.
+    pub region_bytes: Option<Bytes>,
+    /// Payload, bits per second ("BPS").
+    pub rate: Option<BitRate>,
+    /// Normalised data requests per second ("DRPS").
+    pub data_requests_per_s: Option<u64>,
+    /// Control verbs per second ("CRPS").
+    pub control_requests_per_s: Option<u64>,
+    /// 0 is slowed down last when the NIC's caches are short.
+    pub priority: u8,
+}
+
+/// Service-level objectives of a tenant; absent ones do not count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Slo {
+    /// Payload per second at least.
+    pub goodput_min: Option<BitRate>,
+    /// Messages per second at least.
+    pub messages_per_s_min: Option<u64>,
+    /// Median latency at most.
+    pub p50_max: Option<Duration>,
+    /// 99th percentile of latency at most.
+    pub p99_max: Option<Duration>,
 }
 
 /// What a tenant says of itself (justitia 3).
@@ -194,6 +236,8 @@ pub struct DataTraffic {
     pub region_bytes: Bytes,
     /// How new work is offered.
     pub arrival: Arrival,
+    /// Weight of each queue pair within its tenant, at least 1 (palos IV-B).
+    pub weight: u32,
     /// Both ends send (perftest `-b`).
     pub bidirectional: bool,
     /// Stop after this many work requests per queue pair.

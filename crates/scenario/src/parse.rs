@@ -13,7 +13,9 @@ use crate::model::{
     Topology, Traffic, Workload,
 };
 use crate::policy;
+use crate::promise;
 use crate::spec::{CONTROL, TENANT, TENANTS_MAX, TOP, TRAFFIC};
+use crate::stack;
 use crate::table::{Source, Table};
 use crate::traffic;
 use isolane_core::units::{Bytes, Duration};
@@ -95,6 +97,10 @@ pub fn parse_with(
         Some(name) => checked_name(&top, name)?.to_owned(),
         None => stem(file).to_owned(),
     };
+    let policy = policy_of(&top, overrides)?;
+    let tenants = reader.tenants(&top)?;
+    stack::check_device(&policy.name, profile, tenants.len())
+        .map_err(|error| top.error_at("policy", policy::refused("policy", &error)))?;
     Ok(Scenario {
         name,
         description: top.text("description")?.unwrap_or("").trim().to_owned(),
@@ -107,8 +113,8 @@ pub fn parse_with(
             None => top.count("seed")?.unwrap_or(SEED),
         },
         sample_interval,
-        policy: policy_of(&top, overrides)?,
-        tenants: reader.tenants(&top)?,
+        policy,
+        tenants,
     })
 }
 
@@ -137,14 +143,13 @@ fn policy_of(top: &Table<'_>, overrides: &Overrides) -> Result<PolicySpec, Input
     let Some(name) = &overrides.policy else {
         return Ok(written);
     };
-    if policy::parameters(name).is_none() {
-        return Err(top.error(0, Problem::unknown_name("policy", name, policy::names())));
-    }
-    if *name == written.name {
+    let name = stack::canonical(name);
+    let name = name.map_err(|error| top.error(0, policy::refused("policy", &error)))?;
+    if name == written.name {
         return Ok(written);
     }
     Ok(PolicySpec {
-        name: name.clone(),
+        name,
         parameters: BTreeMap::new(),
     })
 }
@@ -215,6 +220,8 @@ impl Reader<'_> {
             name,
             class: table.choice("class")?.unwrap_or(work.class),
             weight: table.count32("weight")?.unwrap_or(1),
+            guarantee: promise::guarantee(table)?,
+            slo: promise::slo(table)?,
             start,
             stop,
             workloads: work.workloads,

@@ -2,24 +2,13 @@
 
 use crate::error::{InputError, Problem, nearest};
 use crate::model::PolicySpec;
-use crate::spec::{POLICIES, PolicyParameter};
+use crate::stack::{self, StackError};
 use crate::table::{Table, number};
 use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 /// The policy of a scenario that names none.
 const DEFAULT: &str = "none";
-
-/// The names a scenario may use.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
-    POLICIES.iter().map(|(name, _)| *name)
-}
-
-/// The parameters of the policy called `name`.
-pub(crate) fn parameters(name: &str) -> Option<&'static [PolicyParameter]> {
-    let found = POLICIES.iter().find(|(known, _)| *known == name);
-    found.map(|(_, parameters)| *parameters)
-}
 
 /// Reads `[policy]` of the top level.
 pub(crate) fn read(top: &Table<'_>) -> Result<PolicySpec, InputError> {
@@ -41,7 +30,10 @@ pub(crate) fn read(top: &Table<'_>) -> Result<PolicySpec, InputError> {
     let Some((_, name)) = name else {
         let problem = Problem::Missing {
             key: "name".to_owned(),
-            expected: format!("must be one of {}", names().collect::<Vec<_>>().join(", ")),
+            expected: format!(
+                "must be one of {}",
+                stack::part_names().collect::<Vec<_>>().join(", ")
+            ),
         };
         return Err(top.error(value.span().start, problem));
     };
@@ -53,9 +45,9 @@ pub(crate) fn read(top: &Table<'_>) -> Result<PolicySpec, InputError> {
             Problem::value("name", shown, "must be text in quotes"),
         ));
     };
-    let Some(known) = parameters(name) else {
-        return Err(top.error(at.start, Problem::unknown_name("name", name, names())));
-    };
+    let name =
+        stack::canonical(name).map_err(|error| top.error(at.start, refused("name", &error)))?;
+    let known = stack::parameters(&name);
     let mut parameters = BTreeMap::new();
     for (key, value) in entries {
         if key.get_ref().as_ref() == "name" {
@@ -86,8 +78,13 @@ pub(crate) fn read(top: &Table<'_>) -> Result<PolicySpec, InputError> {
         };
         parameters.insert(parameter.name.to_owned(), number);
     }
-    Ok(PolicySpec {
-        name: name.to_owned(),
-        parameters,
-    })
+    Ok(PolicySpec { name, parameters })
+}
+
+/// A name that is no policy, or none for this device, as a mistake of the key `key`.
+pub(crate) fn refused(key: &str, error: &StackError) -> Problem {
+    match error {
+        StackError::UnknownPart { part } => Problem::unknown_name(key, part, stack::part_names()),
+        other => Problem::Policy(other.clone()),
+    }
 }

@@ -3,7 +3,8 @@
 //! The scenario's schema is made from the same list of keys that the parser checks, so that the two cannot part.
 
 use crate::measure::RunResult;
-use crate::spec::{CONTROL, Key, Kind, POLICIES, TENANT, TOP, TRAFFIC};
+use crate::spec::{CONTROL, GUARANTEE, Key, Kind, SLO, TENANT, TOP, TRAFFIC};
+use crate::stack;
 use serde_json::{Map, Value, json};
 
 /// The schema of the JSON form of a [`RunResult`].
@@ -54,7 +55,8 @@ fn property(key: &Key) -> Value {
             let one = size(1, crate::model::MESSAGE_MAX.get());
             json!({ "type": "array", "minItems": 1, "items": { "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] } })
         }
-        Kind::Table => policy(),
+        Kind::Table if key.name == "policy" => policy(),
+        Kind::Table => object(below(key.name)),
         Kind::Tables => json!({ "type": "array", "items": object(below(key.name)) }),
     }
 }
@@ -67,15 +69,25 @@ fn below(name: &str) -> &'static [Key] {
     match name {
         "tenant" => TENANT,
         "traffic" => TRAFFIC,
+        "guarantee" => GUARANTEE,
+        "slo" => SLO,
         _ => CONTROL,
     }
 }
 
+/// Any stack of parts, with every parameter there is; the parser checks which of them the stack has.
 fn policy() -> Value {
-    let policies = POLICIES.iter().map(|(name, parameters)| {
-        let mut properties = Map::new();
-        properties.insert("name".to_owned(), json!({ "const": name }));
-        for parameter in *parameters {
+    let mut properties = Map::new();
+    properties.insert(
+        "name".to_owned(),
+        json!({
+            "type": "string",
+            "examples": stack::ALL,
+            "pattern": format!("^({0})( *\\+ *({0}))*$", stack::part_names().collect::<Vec<_>>().join("|")),
+        }),
+    );
+    for name in stack::part_names() {
+        for parameter in stack::parameters(name) {
             let range = json!({
                 "type": ["number", "boolean"],
                 "minimum": parameter.min,
@@ -84,9 +96,8 @@ fn policy() -> Value {
             });
             properties.insert(parameter.name.to_owned(), range);
         }
-        json!({ "type": "object", "properties": properties, "required": ["name"], "additionalProperties": false })
-    });
-    json!({ "oneOf": policies.collect::<Vec<_>>() })
+    }
+    json!({ "type": "object", "properties": properties, "required": ["name"], "additionalProperties": false })
 }
 
 #[cfg(test)]
@@ -103,9 +114,9 @@ mod tests {
         let tenant = &schema["properties"]["tenant"]["items"]["properties"];
         let traffic = &tenant["traffic"]["items"]["properties"];
         assert_eq!(traffic["queue_pairs"]["maximum"], 20_000);
-        assert_eq!(
-            schema["properties"]["policy"]["oneOf"][0]["properties"]["name"]["const"],
-            "none"
-        );
+        let policy = &schema["properties"]["policy"]["properties"];
+        assert_eq!(policy["name"]["examples"][0], "none");
+        assert_eq!(policy["target_us"]["type"][0], "number");
+        assert_eq!(tenant["slo"]["properties"]["p99_max"]["type"], "string");
     }
 }

@@ -1,6 +1,7 @@
 //! The keys of the scenario format: names, kinds and ranges, in one place for the parser and the JSON schema.
 
 use crate::model::MESSAGE_MAX;
+use crate::stack::{Feature, PolicyPart, Slot};
 
 /// Queue pairs of one process.
 pub(crate) const QUEUE_PAIRS_MAX: u64 = 20_000;
@@ -142,6 +143,12 @@ pub(crate) const TENANT: &[Key] = &[
     ),
     key("weight", count(1, 1_000_000), "relative weight (1)"),
     key(
+        "guarantee",
+        Kind::Table,
+        "what the tenant has been promised and may not exceed (harmonic table 5.1)",
+    ),
+    key("slo", Kind::Table, "what the tenant needs"),
+    key(
         "start",
         ANY_TIME,
         "when its workloads start, from the beginning of the run (0us)",
@@ -172,6 +179,64 @@ pub(crate) const TENANT: &[Key] = &[
     ),
     key("traffic", Kind::Tables, "data traffic written in full"),
     key("control", Kind::Tables, "loops of control verbs"),
+];
+
+/// Keys of `[tenant.guarantee]`: a performance profile (harmonic 5.3, table 5.1).
+pub(crate) const GUARANTEE: &[Key] = &[
+    key("queue_pairs", count(1, OBJECTS_MAX), "queue pairs at most"),
+    key(
+        "work_requests",
+        count(1, 1 << 32),
+        "work queue entries at most",
+    ),
+    key(
+        "memory_regions",
+        count(1, OBJECTS_MAX),
+        "memory regions at most",
+    ),
+    key(
+        "completion_queues",
+        count(1, OBJECTS_MAX),
+        "completion queues at most",
+    ),
+    key(
+        "completion_entries",
+        count(1, 1 << 32),
+        "completion queue entries at most",
+    ),
+    key(
+        "region_total",
+        REGION,
+        "bytes of all memory regions at most",
+    ),
+    key("rate", Kind::Rate, "bits per second of payload"),
+    key(
+        "data_requests_per_s",
+        count(1, 10_000_000_000),
+        "normalised data requests per second",
+    ),
+    key(
+        "control_requests_per_s",
+        count(1, 10_000_000),
+        "control verbs per second",
+    ),
+    key(
+        "priority",
+        count(0, 255),
+        "0 is slowed down last when the NIC's caches are short (0)",
+    ),
+];
+
+/// Keys of `[tenant.slo]`.
+pub(crate) const SLO: &[Key] = &[
+    key("goodput_min", Kind::Rate, "payload per second at least"),
+    key(
+        "messages_per_s_min",
+        count(1, 10_000_000_000),
+        "messages per second at least",
+    ),
+    key("p50_max", SOME_TIME, "median latency at most"),
+    key("p99_max", SOME_TIME, "99th percentile of latency at most"),
 ];
 
 /// Keys of `[[tenant.traffic]]`.
@@ -275,6 +340,11 @@ pub(crate) const TRAFFIC: &[Key] = &[
         "where the receiver's memory is (local)",
     ),
     key("processes", PROCESSES, "equal processes (1)"),
+    key(
+        "weight",
+        count(1, 1_000_000),
+        "weight of each queue pair within its tenant (1)",
+    ),
     key("from", HOST, "host whose processes post requests (a)"),
     key("to", HOST, "host at the other end (b)"),
 ];
@@ -375,13 +445,22 @@ const fn parameter(name: &'static str, range: (f64, f64), about: &'static str) -
     }
 }
 
-/// Every policy a scenario may name, with the parameters it takes. The simulator reads each of them: one that
-/// nothing reads must not be listed, for it would be accepted and do nothing.
-pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
-    ("none", &[]),
-    (
-        "justitia",
-        &[
+/// Every part a scenario's policy may be made of, in the order in which a stack's name lists them. The simulator
+/// reads each parameter: one that nothing reads must not be listed, for it would be accepted and do nothing.
+pub const POLICIES: &[PolicyPart] = &[
+    PolicyPart {
+        name: "none",
+        slots: &[Slot::Nothing],
+        needs: Feature::Any,
+        about: "the NIC as it is",
+        parameters: &[],
+    },
+    PolicyPart {
+        name: "justitia",
+        slots: &[Slot::Pacing],
+        needs: Feature::Any,
+        about: "splits large messages and paces tenants in software towards a latency target",
+        parameters: &[
             parameter("target_us", (0.01, 1e6), "latency target (the profile's)"),
             parameter(
                 "ref_period_us",
@@ -423,11 +502,7 @@ pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
                 (0.0, 1.0),
                 "1 counts all latency flows as one (1)",
             ),
-            parameter(
-                "granularity",
-                (0.0, 2.0),
-                "a flow is 0 a queue pair, 1 an application, 2 a tenant (2)",
-            ),
+            GRANULARITY,
             parameter(
                 "trust_declared",
                 (0.0, 1.0),
@@ -439,14 +514,164 @@ pub const POLICIES: &[(&str, &[PolicyParameter])] = &[
                 "0 leaves tenants that say nothing in the bandwidth class (1)",
             ),
         ],
-    ),
-    ("lite", &[]),
-    (
-        "hw-priority",
-        &[parameter(
+    },
+    PolicyPart {
+        name: "lite",
+        slots: &[Slot::Pacing],
+        needs: Feature::Any,
+        about: "LITE's kernel-side rate limits for low-priority tenants",
+        parameters: &[],
+    },
+    PolicyPart {
+        name: "sw-chunking",
+        slots: &[Slot::Pacing],
+        needs: Feature::Any,
+        about: "splits large messages in software into chunks of one bandwidth-delay product, as Flor does",
+        parameters: &[
+            parameter(
+                "chunk_bytes",
+                (64.0, 1e9),
+                "size of a chunk (one bandwidth-delay product: link rate x idle round trip)",
+            ),
+            parameter(
+                "chunks_outstanding",
+                (1.0, 1e4),
+                "chunks a queue pair may have in the NIC (2)",
+            ),
+        ],
+    },
+    PolicyPart {
+        name: "hw-priority",
+        slots: &[Slot::Pacing, Slot::Classes],
+        needs: Feature::Any,
+        about: "maps latency tenants to a hardware queue of strict priority",
+        parameters: &[parameter(
             "reconfigure_us",
             (0.0, 1e7),
             "time to change a queue (the profile's)",
         )],
-    ),
+    },
+    PolicyPart {
+        name: "palos",
+        slots: &[Slot::Scheduler],
+        needs: Feature::Any,
+        about: "schedules chunks of data instead of packets inside the NIC, with weights per tenant and queue pair",
+        parameters: &[
+            parameter(
+                "quantum_bytes",
+                (64.0, 1e6),
+                "N of equation 2 for each active queue pair (the path MTU)",
+            ),
+            parameter(
+                "priority_bytes_max",
+                (0.0, 1e6),
+                "largest message of the strict-priority queue; 0 switches the queue off (1024)",
+            ),
+            parameter(
+                "priority_share_max",
+                (0.0, 1.0),
+                "part of the link that labelled pairs may take before a mislabelled one loses its label (0.1)",
+            ),
+            parameter(
+                "clock_mhz",
+                (1.0, 1e4),
+                "clock of the scheduling stages (250)",
+            ),
+            parameter(
+                "per_queue_pair",
+                (0.0, 1.0),
+                "1 makes every queue pair a group of its own (0: a tenant is a group)",
+            ),
+        ],
+    },
+    PolicyPart {
+        name: "hw-tc",
+        slots: &[Slot::Classes],
+        needs: Feature::TrafficClasses,
+        about: "a hardware traffic class per tenant: its share of link and receive buffer",
+        parameters: &[parameter(
+            "rate_limit",
+            (0.0, 1.0),
+            "1 also limits each class to its share (0: unused share goes to others)",
+        )],
+    },
+    PolicyPart {
+        name: "vl-qos",
+        slots: &[Slot::Classes],
+        needs: Feature::TrafficClasses,
+        about: "virtual lanes with high and low arbitration tables, as OpenSM sets them up",
+        parameters: &[
+            parameter(
+                "high_limit",
+                (0.0, 255.0),
+                "4096 B units that the high table may send before the low one has a turn; 255 is no limit (10)",
+            ),
+            parameter(
+                "latency_high",
+                (0.0, 1.0),
+                "1 puts tenants that declare latency into the high table (1)",
+            ),
+        ],
+    },
+    PolicyPart {
+        name: "sriov",
+        slots: &[Slot::Functions],
+        needs: Feature::VirtualFunctions,
+        about: "a virtual function per tenant: its own rate limiter and RC error handling",
+        parameters: &[parameter(
+            "vf_rate_limit",
+            (0.0, 1.0),
+            "1 limits each function to its tenant's share of the link (1)",
+        )],
+    },
+    PolicyPart {
+        name: "harmonic",
+        slots: &[Slot::Monitor],
+        needs: Feature::CongestionNotification,
+        about: "watches the NIC's PCIe port per tenant and slows tenants down with congestion notifications",
+        parameters: &[
+            parameter("t_basic_us", (1.0, 1e6), "T_basic of equation 5.1 (500)"),
+            parameter("t_min_us", (1.0, 1e6), "T_min of equation 5.1 (200)"),
+            parameter(
+                "poll_us",
+                (1.0, 1e6),
+                "time between two polls of the monitor (100)",
+            ),
+            parameter(
+                "notifications_per_batch",
+                (1.0, 64.0),
+                "congestion notifications sent together at most (4)",
+            ),
+            parameter(
+                "cache_misses_per_s",
+                (0.0, 1e12),
+                "metadata reads that count as severe cache misses (from the profile's miss slots)",
+            ),
+            parameter(
+                "monitor_ns",
+                (0.0, 1e5),
+                "latency that the PCIe switch adds to every transaction (the prototype's)",
+            ),
+        ],
+    },
+    PolicyPart {
+        name: "isolane-sw",
+        slots: &[Slot::Whole],
+        needs: Feature::Any,
+        about: "the best of all that today's NICs can do: splitting, per-tenant counters, hardware rate limits",
+        parameters: &[],
+    },
+    PolicyPart {
+        name: "isolane",
+        slots: &[Slot::Whole],
+        needs: Feature::Any,
+        about: "the best of all, with a NIC that schedules chunks and accounts its resources per tenant",
+        parameters: &[],
+    },
 ];
+
+const GRANULARITY: PolicyParameter = parameter(
+    "granularity",
+    (0.0, 2.0),
+    "a flow is 0 a queue pair, 1 an application, 2 a tenant (2)",
+);

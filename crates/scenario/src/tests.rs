@@ -545,9 +545,7 @@ fn the_manual_lists_every_key_and_parameter() {
         crate::spec::CONTROL,
     ];
     let keys = lists.into_iter().flatten().map(|key| key.name);
-    let parameters = crate::POLICIES
-        .iter()
-        .flat_map(|(_, parameters)| *parameters);
+    let parameters = crate::POLICIES.iter().flat_map(|part| part.parameters);
     for name in keys.chain(parameters.map(|parameter| parameter.name)) {
         let code = format!("`{name}`");
         let shown = manual.contains(&code)

@@ -106,6 +106,7 @@ fn data(table: &Table<'_>, limits: &DeviceLimits) -> Result<DataTraffic, InputEr
             .size("region")?
             .unwrap_or(Bytes::new(largest.max(REGION_MIN))),
         arrival,
+        weight: table.count32("weight")?.unwrap_or(1),
         bidirectional: table.flag("bidirectional")?.unwrap_or(false),
         iterations: table.count("iterations")?,
         memory: table.choice("memory")?.unwrap_or(MemoryPlace::Local),

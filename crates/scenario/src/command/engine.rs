@@ -254,6 +254,7 @@ fn data(flags: &Flags<'_>, limits: &DeviceLimits) -> Result<Command, CommandErro
         arrival: Arrival::Closed {
             think: Duration::ZERO,
         },
+        weight: 1,
         bidirectional: false,
         iterations: None,
         memory,

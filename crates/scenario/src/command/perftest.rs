@@ -401,6 +401,7 @@ impl Options {
             memory_regions: regions,
             region_bytes: Bytes::new(2 * buffer * pairs_per_region),
             arrival: self.arrival((verb, latency), (size, queue_pairs))?,
+            weight: 1,
             bidirectional: self.has("bidirectional"),
             iterations: None,
             memory,

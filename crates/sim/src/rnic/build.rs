@@ -396,6 +396,7 @@ fn reference_traffic(mtu: u32) -> DataTraffic {
         arrival: Arrival::Closed {
             think: Duration::ZERO,
         },
+        weight: 1,
         bidirectional: false,
         iterations: None,
         memory: MemoryPlace::Local,
