@@ -14,6 +14,7 @@
 pub mod classify;
 pub mod granularity;
 pub mod hardware_priority;
+pub mod harmonic;
 pub mod justitia;
 pub mod lite;
 pub mod none;
