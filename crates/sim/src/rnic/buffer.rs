@@ -4,6 +4,7 @@
 //! the port pauses its link partner, below `resume_bytes` it lets it go on. Behind a switch, the switch holds what
 //! arrives meanwhile, marks it for ECN, and pauses the sender when its own buffer is full.
 
+use super::lanes::ALL_CLASSES;
 use super::world::{Event, Packet, World};
 use isolane_scenario::model::Topology;
 
@@ -24,6 +25,7 @@ impl World {
                 now + delay,
                 Event::Pause {
                     host: (1 - host) as u8,
+                    classes: ALL_CLASSES,
                     stop: true,
                 },
             );
@@ -51,6 +53,7 @@ impl World {
                 at,
                 Event::Pause {
                     host: (1 - host) as u8,
+                    classes: ALL_CLASSES,
                     stop: false,
                 },
             );
@@ -87,6 +90,7 @@ impl World {
                 now + delay,
                 Event::Pause {
                     host: (1 - host) as u8,
+                    classes: ALL_CLASSES,
                     stop: true,
                 },
             );
@@ -133,6 +137,7 @@ impl World {
                 now + delay,
                 Event::Pause {
                     host: (1 - host) as u8,
+                    classes: ALL_CLASSES,
                     stop: false,
                 },
             );

@@ -5,12 +5,13 @@ use super::congestion::ReactionPoint;
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
+use super::lanes::Lanes;
 use super::meter::Meter;
-use super::policies::{self, SimError};
+use super::policies::{Scheduler, Setup, SimError};
 use super::queue_pair::{NONE, QueuePair, WorkRequest};
 use super::results::Baseline;
 use super::transmit::PAGE;
-use super::world::{Counts, Engine, Event, Nic, PatternEntry, Plan, Process, World};
+use super::world::{Counts, Event, Nic, PatternEntry, Plan, Process, World};
 use crate::engine::EventQueue;
 use isolane_core::rng::Stream;
 use isolane_core::units::{Duration, Instant};
@@ -34,13 +35,14 @@ impl World {
     /// Builds the experiment.
     pub(crate) fn build(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
         let device = Device::of(profile);
+        let setup = Setup::of(scenario, profile)?;
         let seed = scenario.seed;
         let end = scenario.warmup.as_ps() + scenario.duration.as_ps();
         let tenants = scenario.tenants.len();
         let mut world = Self {
             queue: EventQueue::new(),
             topology: scenario.topology,
-            nics: [nic(&device), nic(&device)],
+            nics: [nic(&device, &setup), nic(&device, &setup)],
             device,
             pairs: Vec::new(),
             processes: Vec::new(),
@@ -60,7 +62,7 @@ impl World {
             paced: vec![0; tenants],
             mtu_default: profile.value("link", "mtu_default_bytes") as u64,
         };
-        let paced = scenario.policy.name != "none";
+        let paced = setup.pacing.is_some();
         let mut regions = 0;
         for (index, tenant) in scenario.tenants.iter().enumerate() {
             for workload in &tenant.workloads {
@@ -84,7 +86,10 @@ impl World {
                 );
             }
         }
-        world.add_daemons(scenario, profile)?;
+        world.add_daemons(scenario, &setup);
+        for pair in &mut world.pairs {
+            (pair.queue, pair.function) = setup.place_of(usize::from(pair.tenant));
+        }
         world
             .queue
             .schedule(Instant::ZERO + scenario.warmup, Event::Measure);
@@ -191,30 +196,25 @@ impl World {
         first
     }
 
-    fn add_daemons(&mut self, scenario: &Scenario, profile: &Profile) -> Result<(), SimError> {
-        let policies = [
-            policies::make(&scenario.policy, profile)?,
-            policies::make(&scenario.policy, profile)?,
-        ];
-        let granularity = policies::granularity(&scenario.policy);
+    fn add_daemons(&mut self, scenario: &Scenario, setup: &Setup) {
+        let Some(pacing) = &setup.pacing else { return };
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
-        for (host, policy) in policies.into_iter().enumerate() {
-            let Some(policy) = policy else { continue };
+        for host in 0..2 {
+            let policy = pacing.instance();
             let data = reference_traffic(self.mtu_default as u32);
             self.plans.push(self.plan(&data));
             let plan = self.plans.len() as u32 - 1;
             let ends = (host as u8, 1 - host as u8);
             let reference = self.add_process(tenants, &data, plan, ends, false, &mut regions);
             self.pairs[reference as usize].reference = true;
-            let map = isolane_core::policy::granularity::FlowMap::new(granularity);
+            let map = isolane_core::policy::granularity::FlowMap::new(setup.granularity);
             self.enforcer.daemons[host] = Some(Box::new(Daemon::new(policy, map, reference)));
         }
         let pairs = self.pairs.len();
         for daemon in self.enforcer.daemons.iter_mut().flatten() {
             daemon.size_for(pairs);
         }
-        Ok(())
     }
 }
 
@@ -225,23 +225,21 @@ fn host_index(host: Host) -> u8 {
     }
 }
 
-fn nic(device: &Device) -> Nic {
+fn nic(device: &Device, setup: &Setup) -> Nic {
+    let Scheduler::PacketTurns = setup.scheduler;
+    let sharing = &setup.lanes.sharing;
     Nic {
-        ready: vec![VecDeque::with_capacity(64); device.priority_queues],
-        engines: vec![
-            Engine {
-                context: NONE,
-                packets_left: 0
-            };
-            device.engines * device.priority_queues
-        ],
-        next_engine: vec![0; device.priority_queues],
+        lanes: Lanes::new(
+            sharing,
+            setup.functions(),
+            device.engines,
+            |class, function| setup.rate(class, function),
+        ),
         step_due: u64::MAX,
-        paused: false,
         paused_since: 0,
         requester_free: 0,
         responder_free: 0,
-        wire_free: vec![0; device.priority_queues],
+        wire_free: vec![0; sharing.ranks()],
         loop_free: 0,
         ack_free: 0,
         pcie_in_free: 0,
@@ -299,6 +297,7 @@ fn queue_pair(
         verb: data.verb,
         transport: data.transport,
         queue: 0,
+        function: 0,
         mtu: data.mtu,
         twin: NONE,
         app_posted: 0,

@@ -5,7 +5,8 @@
 //!
 //! 1. post and doorbell (`application`, `transmit`);
 //! 2. work request fetch over PCIe, with bounded prefetch (`transmit`);
-//! 3. schedule queue and engines, packet by packet or greedy turns (`transmit`);
+//! 3. schedule queue and engines, packet by packet or greedy turns (`lanes`, `arbiter`, `limiter`,
+//!    `transmit`);
 //! 4. processing units at requester and responder (`transmit`, `receive`);
 //! 5. caches for contexts, translations, protection and receives, with miss slots (`cache`, `lookup`);
 //! 6. payload DMA over a PCIe bus shared by everything (`transmit`, `receive`, `world`);
@@ -19,6 +20,7 @@
 
 mod acknowledge;
 mod application;
+mod arbiter;
 mod buffer;
 mod build;
 pub mod cache;
@@ -26,6 +28,8 @@ mod congestion;
 mod control;
 pub mod device;
 mod enforce;
+mod lanes;
+mod limiter;
 mod lookup;
 mod meter;
 mod policies;

@@ -38,8 +38,10 @@ pub(crate) struct QueuePair {
     pub(crate) peer: u8,
     pub(crate) verb: Verb,
     pub(crate) transport: Transport,
-    /// Hardware priority queue, 0 first.
+    /// Class of its hardware queue: a priority, a traffic class, a virtual lane.
     pub(crate) queue: u8,
+    /// Virtual function it belongs to; 0 without SR-IOV.
+    pub(crate) function: u8,
     pub(crate) mtu: u32,
     /// The queue pair that answers in a ping-pong.
     pub(crate) twin: u32,

@@ -70,7 +70,7 @@ impl World {
         if nic.pausing {
             counts.pausing_ps += now - nic.pausing_since;
         }
-        if nic.paused {
+        if nic.lanes.paused != 0 {
             counts.paused_ps += now - nic.paused_since;
         }
         counts

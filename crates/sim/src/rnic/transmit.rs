@@ -1,8 +1,8 @@
 //! The sending side: doorbells, work request fetches, the schedule queue, engines, payload reads, the wire.
 //!
-//! Contexts that can send wait in a schedule queue. An engine takes the first and serves it for a turn of
-//! `quantum_packets`; engines share the link packet by packet. Each hardware priority has a schedule queue and
-//! engines of its own, and a higher one goes first at every packet. A turn is longer by what
+//! Contexts that can send wait in the schedule queue of their lane. An engine takes the first and serves it for a
+//! turn of `quantum_packets`; engines share the link packet by packet. Each lane (`lanes`) has a schedule queue and
+//! engines of its own, and an arbiter chooses between lanes at every packet. A turn is longer by what
 //! was prefetched while the pair waited, up to `window_bytes`: a NIC keeps a window of PCIe reads outstanding
 //! for waiting pairs, so with many pairs each turn has more ready to send. That one parameter makes sixteen bulk
 //! pairs block a small message far longer than two do (justitia 3.1.1, B.1).
@@ -15,8 +15,9 @@
 //! number times two, plus one for the responder that answers READs.
 
 use super::device::verb_index;
+use super::lanes::Engine;
 use super::queue_pair::NONE;
-use super::world::{Engine, Event, Packet, PacketKind, World};
+use super::world::{Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Transport, Verb};
 
 /// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
@@ -140,35 +141,44 @@ impl World {
             queue_pair.queued_at = now;
             host = usize::from(queue_pair.host);
         }
-        let queue = usize::from(self.pairs[pair as usize].queue);
-        let nic = &mut self.nics[host];
-        nic.ready[queue].push_back(pair * 2 + u32::from(response));
-        if !nic.paused {
-            self.step_by(host, now, queue);
+        let lane = self.lane_of(host, pair);
+        let lanes = &mut self.nics[host].lanes;
+        lanes.push(lane, pair * 2 + u32::from(response));
+        if lanes.may_send(lane) {
+            let rank = lanes.rank_of(lane);
+            self.step_by(host, now, rank);
         }
     }
 
-    /// Schedules the transmitter's next step for the highest priority that has work.
+    /// The lane in which a pair's contexts wait.
+    fn lane_of(&self, host: usize, pair: u32) -> usize {
+        let queue_pair = &self.pairs[pair as usize];
+        self.nics[host]
+            .lanes
+            .lane_of(queue_pair.queue, queue_pair.function)
+    }
+
+    /// A lane's rate limiter lets it go on.
+    pub(crate) fn replenished(&mut self, now: u64, host: usize, lane: u16) {
+        self.nics[host].lanes.replenished(usize::from(lane));
+        self.step_at(host, now);
+    }
+
+    /// Schedules the transmitter's next step for the best rank that has work.
     pub(crate) fn step_at(&mut self, host: usize, now: u64) {
-        let nic = &self.nics[host];
-        let engines = self.device.engines;
-        let has_work = |queue: &usize| {
-            let own = &nic.engines[queue * engines..(queue + 1) * engines];
-            !nic.ready[*queue].is_empty() || own.iter().any(|engine| engine.context != NONE)
-        };
-        if let Some(queue) = (0..nic.ready.len()).find(has_work) {
-            self.step_by(host, now, queue);
+        if let Some(rank) = self.nics[host].lanes.best_rank() {
+            self.step_by(host, now, rank);
         }
     }
 
-    /// Sees to it that the transmitter's next step comes no later than work of priority `queue` can go out. What
-    /// a lower priority has read ahead of the wire does not hold it up.
-    fn step_by(&mut self, host: usize, now: u64, queue: usize) {
+    /// Sees to it that the transmitter's next step comes no later than work of `rank` can go out. What a worse
+    /// rank has read ahead of the wire does not hold it up.
+    fn step_by(&mut self, host: usize, now: u64, rank: usize) {
         let ahead = self.device.pipeline;
         let nic = &mut self.nics[host];
         let at = now
             .max(nic.requester_free)
-            .max(nic.wire_free[queue].saturating_sub(ahead))
+            .max(nic.wire_free[rank].saturating_sub(ahead))
             .max(nic.pcie_in_free.saturating_sub(ahead));
         if at < nic.step_due {
             nic.step_due = at;
@@ -183,34 +193,35 @@ impl World {
             return;
         }
         self.nics[host].step_due = u64::MAX;
-        if self.nics[host].paused {
-            return;
-        }
-        let Some(engine) = self.choose_engine(now, host) else {
+        let Some((lane, rank)) = self.nics[host].lanes.choose() else {
             return;
         };
-        let context = self.nics[host].engines[engine].context;
+        let engine = self.choose_engine(now, host, lane);
+        let context = self.nics[host].lanes.lanes[lane].engines[engine].context;
         let pair = context / 2;
         let is_response = context % 2 == 1;
-        let served = if is_response {
-            self.send_response(now, host, pair)
+        let class = self.pairs[pair as usize].queue;
+        let rank = self.nics[host].lanes.rank_on_wire(rank, class);
+        let (served, bytes) = if is_response {
+            self.send_response(now, host, pair, rank)
         } else {
-            self.send_request(now, host, pair)
+            self.send_request(now, host, pair, rank)
         };
-        let slot = &mut self.nics[host].engines[engine];
+        let slot = &mut self.nics[host].lanes.lanes[lane].engines[engine];
         slot.packets_left -= 1;
+        let mut gone = true;
         let queue_pair = &mut self.pairs[pair as usize];
         match served {
-            Served::More if slot.packets_left > 0 => {}
+            Served::More if slot.packets_left > 0 => gone = false,
             Served::More => {
                 slot.context = NONE;
-                let queue = usize::from(queue_pair.queue);
                 if is_response {
                     queue_pair.response_queued_at = now;
                 } else {
                     queue_pair.queued_at = now;
                 }
-                self.nics[host].ready[queue].push_back(context);
+                let next = self.lane_of(host, pair);
+                self.nics[host].lanes.push(next, context);
             }
             Served::Last | Served::Aside => {
                 slot.context = NONE;
@@ -220,6 +231,10 @@ impl World {
                     queue_pair.scheduled = false;
                 }
             }
+        }
+        if let Some(due) = self.nics[host].lanes.served(now, lane, bytes, gone) {
+            let (host, lane) = (host as u8, lane as u16);
+            self.schedule(due, Event::Replenished { host, lane });
         }
         let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
         let held_up = if loopback {
@@ -232,30 +247,26 @@ impl World {
         self.step_at(host, now.max(held_up));
     }
 
-    /// The next engine in turn that has, or can take, a context; a higher priority's engines come first, packet
-    /// by packet.
-    fn choose_engine(&mut self, now: u64, host: usize) -> Option<usize> {
+    /// The next engine in turn of a lane with work that has, or can take, a context.
+    fn choose_engine(&mut self, now: u64, host: usize, lane: usize) -> usize {
         let engines = self.device.engines;
-        for queue in 0..self.nics[host].ready.len() {
-            for step in 0..engines {
-                let nic = &mut self.nics[host];
-                let turn = (nic.next_engine[queue] + step) % engines;
-                let index = queue * engines + turn;
-                if nic.engines[index].context == NONE {
-                    let Some(context) = nic.ready[queue].pop_front() else {
-                        continue;
-                    };
-                    let packets_left = self.turn_of(now, context);
-                    self.nics[host].engines[index] = Engine {
-                        context,
-                        packets_left,
-                    };
-                }
-                self.nics[host].next_engine[queue] = (turn + 1) % engines;
-                return Some(index);
+        for step in 0..engines {
+            let state = &mut self.nics[host].lanes.lanes[lane];
+            let turn = (state.next_engine + step) % engines;
+            if state.engines[turn].context == NONE {
+                let Some(context) = state.ready.pop_front() else {
+                    continue;
+                };
+                let packets_left = self.turn_of(now, context);
+                self.nics[host].lanes.lanes[lane].engines[turn] = Engine {
+                    context,
+                    packets_left,
+                };
             }
+            self.nics[host].lanes.lanes[lane].next_engine = (turn + 1) % engines;
+            return turn;
         }
-        None
+        unreachable!("a lane in a ring has a context")
     }
 
     /// Packets of a context's turn: the quantum and what was prefetched while it waited.
@@ -275,10 +286,10 @@ impl World {
     }
 
     /// Sends one packet of a requester, or sets it aside.
-    fn send_request(&mut self, now: u64, host: usize, pair: u32) -> Served {
+    fn send_request(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
         let queue_pair = &self.pairs[pair as usize];
         if queue_pair.backing_off {
-            return Served::Aside;
+            return (Served::Aside, 0);
         }
         let request = *queue_pair.work_request(queue_pair.sent);
         let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
@@ -287,7 +298,7 @@ impl World {
             && !queue_pair.resolved
             && self.look_up_request(now, host, pair, sends_payload && !request.inline)
         {
-            return Served::Aside;
+            return (Served::Aside, 0);
         }
         let queue_pair = &mut self.pairs[pair as usize];
         let cost = if first {
@@ -347,15 +358,12 @@ impl World {
         } else {
             at
         };
-        let departed = self.depart(host, pair, ready, payload + self.device.frame + header);
+        let bytes = payload + self.device.frame + header;
+        let departed = self.depart(host, pair, (ready, rank), bytes);
         self.schedule(departed.1, Event::Packet { pair, packet });
-        self.after_request(
-            now,
-            pair,
-            last.then_some(departed.0),
-            request.wants_ack,
-            payload,
-        )
+        let finished = last.then_some(departed.0);
+        let served = self.after_request(now, pair, finished, request.wants_ack, payload);
+        (served, bytes)
     }
 
     /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
@@ -407,13 +415,15 @@ impl World {
     }
 
     /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
-    fn depart(&mut self, host: usize, pair: u32, ready: u64, bytes: u64) -> (u64, u64) {
+    fn depart(
+        &mut self,
+        host: usize,
+        pair: u32,
+        (ready, rank): (u64, usize),
+        bytes: u64,
+    ) -> (u64, u64) {
         let queue_pair = &self.pairs[pair as usize];
-        let (tenant, queue) = (
-            usize::from(queue_pair.tenant),
-            usize::from(queue_pair.queue),
-        );
-        self.meter.sent(tenant, bytes);
+        self.meter.sent(usize::from(queue_pair.tenant), bytes);
         if queue_pair.host == queue_pair.peer {
             // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
             let nic = &mut self.nics[host];
@@ -436,25 +446,21 @@ impl World {
             nic.count.tx_bytes += bytes;
             nic.count.tx_packets += 1;
             let time = self.device.link.of(bytes);
-            let lower = nic.wire_free[queue + 1..]
-                .iter()
-                .copied()
-                .max()
-                .unwrap_or(0);
-            let start = nic.wire_free[queue].max(ready);
-            // A lower priority's frame that is already leaving finishes first; those behind it give way.
+            let lower = nic.wire_free[rank + 1..].iter().copied().max().unwrap_or(0);
+            let start = nic.wire_free[rank].max(ready);
+            // A worse rank's frame that is already leaving finishes first; those behind it give way.
             let rest = lower.saturating_sub(start)
                 % self.device.link.of(self.mtu_default + self.device.frame);
-            nic.wire_free[queue] = start + rest + time;
-            for free in &mut nic.wire_free[queue + 1..] {
+            nic.wire_free[rank] = start + rest + time;
+            for free in &mut nic.wire_free[rank + 1..] {
                 *free = (*free).max(start) + time;
             }
-            (nic.wire_free[queue], nic.wire_free[queue] + delay)
+            (nic.wire_free[rank], nic.wire_free[rank] + delay)
         }
     }
 
     /// Sends one packet of the READ response at hand.
-    fn send_response(&mut self, now: u64, host: usize, pair: u32) -> Served {
+    fn send_response(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
         let queue_pair = &mut self.pairs[pair as usize];
         let position = *queue_pair
             .reads_to_answer
@@ -492,24 +498,26 @@ impl World {
         } else {
             at
         };
-        let departed = self.depart(host, pair, ready, payload + self.device.frame);
+        let bytes = payload + self.device.frame;
+        let departed = self.depart(host, pair, (ready, rank), bytes);
         self.schedule(departed.1, Event::Packet { pair, packet });
-        if more { Served::More } else { Served::Last }
+        (if more { Served::More } else { Served::Last }, bytes)
     }
 
-    /// The link partner stops the port or lets it go on.
-    pub(crate) fn pause(&mut self, now: u64, host: usize, stop: bool) {
+    /// The link partner stops classes of the port or lets them go on.
+    pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
         let nic = &mut self.nics[host];
+        let before = nic.lanes.paused;
         if stop {
-            if !nic.paused {
-                nic.paused = true;
+            nic.lanes.paused |= classes;
+            if before == 0 {
                 nic.paused_since = now;
-                nic.count.pauses_received += 1;
             }
+            nic.count.pauses_received += u64::from(nic.lanes.paused != before);
             return;
         }
-        if nic.paused {
-            nic.paused = false;
+        nic.lanes.paused &= !classes;
+        if before != 0 && nic.lanes.paused == 0 {
             nic.count.paused_ps += now - nic.paused_since;
         }
         self.step_at(host, now);

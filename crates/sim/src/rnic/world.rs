@@ -4,6 +4,7 @@ use super::cache::{Cache, MissSlots};
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::Enforcer;
+use super::lanes::Lanes;
 use super::meter::Meter;
 use super::queue_pair::QueuePair;
 use super::results::Baseline;
@@ -42,8 +43,10 @@ pub(crate) enum Event {
     Post { pair: u32 },
     /// An open-loop arrival.
     Arrive { pair: u32 },
-    /// The link partner asks the host's port to stop or go on.
-    Pause { host: u8, stop: bool },
+    /// The link partner asks classes of the host's port (bit by class) to stop or go on.
+    Pause { host: u8, classes: u16, stop: bool },
+    /// A lane's rate limiter lets it go on.
+    Replenished { host: u8, lane: u16 },
     /// The receive buffer may have drained enough.
     Drained { host: u8 },
     /// The receiving side's processing units take the next arrival.
@@ -142,30 +145,17 @@ pub(crate) struct Plan {
     pub(crate) remote_memory: MemoryPlace,
 }
 
-/// A send engine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Engine {
-    /// The context it serves, or [`super::queue_pair::NONE`].
-    pub(crate) context: u32,
-    pub(crate) packets_left: u32,
-}
-
 /// One RDMA NIC.
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
-    /// Waiting contexts by priority, the highest first.
-    pub(crate) ready: Vec<VecDeque<u32>>,
-    /// `Device::engines` for each priority, the highest first.
-    pub(crate) engines: Vec<Engine>,
-    /// Whose turn it is, per priority.
-    pub(crate) next_engine: Vec<usize>,
+    /// The hardware queues: where contexts that can send wait.
+    pub(crate) lanes: Lanes,
     /// When the transmitter's next step is due, ps; the end of time when none is.
     pub(crate) step_due: u64,
-    pub(crate) paused: bool,
     pub(crate) paused_since: u64,
     pub(crate) requester_free: u64,
     pub(crate) responder_free: u64,
-    /// When the wire is free for each priority, the highest first: what waits below does not count.
+    /// When the wire is free for each rank of the arbiter's, the best first: what waits below does not count.
     pub(crate) wire_free: Vec<u64>,
     pub(crate) loop_free: u64,
     pub(crate) ack_free: u64,
@@ -298,7 +288,12 @@ impl World {
             }
             Event::Post { pair } => self.refill(now, pair),
             Event::Arrive { pair } => self.arrive(now, pair),
-            Event::Pause { host, stop } => self.pause(now, usize::from(host), stop),
+            Event::Pause {
+                host,
+                classes,
+                stop,
+            } => self.pause(now, usize::from(host), classes, stop),
+            Event::Replenished { host, lane } => self.replenished(now, usize::from(host), lane),
             Event::Drained { host } => self.drained(now, usize::from(host)),
             Event::Serve { host } => self.serve(now, usize::from(host)),
             Event::SwitchDrain { host } => self.switch_drain(now, usize::from(host)),

@@ -1,5 +1,6 @@
-//! Policies by name, with the parameters of a scenario and the device's figures.
+//! The policies of the daemons, with the parameters of a scenario and the device's figures.
 
+use super::parameter;
 use isolane_core::policy::granularity::Granularity;
 use isolane_core::policy::hardware_priority::{HardwarePriority, HardwarePriorityOptions};
 use isolane_core::policy::justitia::{Justitia, JustitiaOptions};
@@ -9,62 +10,53 @@ use isolane_core::units::{BitRate, Bytes, Duration};
 use isolane_scenario::model::PolicySpec;
 use isolane_scenario::profile::Profile;
 
-/// The names [`crate::rnic::run`] accepts.
-pub const POLICIES: [&str; 4] = ["none", "justitia", "lite", "hw-priority"];
-
-/// Why a scenario cannot be simulated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SimError {
-    /// No policy has this name.
-    #[error("policy {name:?} is not one of the simulator's: choose one of {}", POLICIES.join(", "))]
-    UnknownPolicy {
-        /// The name asked for.
-        name: String,
-    },
-    /// The policy refuses its parameters.
-    #[error("policy {name}: {problem}")]
-    Parameters {
-        /// The policy.
-        name: String,
-        /// What is wrong and what would be right.
-        problem: OptionError,
-    },
+/// A policy of the daemons, with checked options.
+#[derive(Clone, Debug)]
+pub(crate) enum Pacing {
+    Justitia(JustitiaOptions),
+    Lite(LiteOptions),
+    Priority(HardwarePriorityOptions),
 }
 
-/// A fresh instance of the policy for one host; `None` where nothing is enforced.
-pub(crate) fn make(
-    spec: &PolicySpec,
-    profile: &Profile,
-) -> Result<Option<Box<dyn Policy>>, SimError> {
-    let refused = |problem| SimError::Parameters {
-        name: spec.name.clone(),
-        problem,
-    };
-    Ok(match spec.name.as_str() {
-        "none" => None,
-        "justitia" => Some(Box::new(
-            Justitia::new(justitia(spec, profile)).map_err(refused)?,
-        )),
-        "lite" => Some(Box::new(Lite::new(lite(profile)).map_err(refused)?)),
-        "hw-priority" => {
-            let default = profile.value("host", "reconfigure_us");
-            let reconfigure = microseconds(parameter(spec, "reconfigure_us").unwrap_or(default));
-            let options = HardwarePriorityOptions {
-                reconfigure,
-                ..HardwarePriorityOptions::for_device(messages_per_s(profile))
-            };
-            Some(Box::new(HardwarePriority::new(options).map_err(refused)?))
+impl Pacing {
+    pub(super) fn justitia(spec: &PolicySpec, profile: &Profile) -> Result<Self, OptionError> {
+        let options = justitia(spec, profile);
+        options.check()?;
+        Ok(Self::Justitia(options))
+    }
+
+    pub(super) fn lite(profile: &Profile) -> Result<Self, OptionError> {
+        let options = lite(profile);
+        Lite::new(options.clone())?;
+        Ok(Self::Lite(options))
+    }
+
+    pub(super) fn priority(spec: &PolicySpec, profile: &Profile) -> Result<Self, OptionError> {
+        let default = profile.value("host", "reconfigure_us");
+        let reconfigure = microseconds(parameter(spec, "reconfigure_us").unwrap_or(default));
+        let options = HardwarePriorityOptions {
+            reconfigure,
+            ..HardwarePriorityOptions::for_device(messages_per_s(profile))
+        };
+        HardwarePriority::new(options.clone())?;
+        Ok(Self::Priority(options))
+    }
+
+    /// A fresh instance for one host.
+    pub(crate) fn instance(&self) -> Box<dyn Policy> {
+        let checked = "options are checked when the setup is made";
+        match self {
+            Self::Justitia(options) => Box::new(Justitia::new(options.clone()).expect(checked)),
+            Self::Lite(options) => Box::new(Lite::new(options.clone()).expect(checked)),
+            Self::Priority(options) => {
+                Box::new(HardwarePriority::new(options.clone()).expect(checked))
+            }
         }
-        name => {
-            return Err(SimError::UnknownPolicy {
-                name: name.to_owned(),
-            });
-        }
-    })
+    }
 }
 
 /// What the policy isolates: tenants unless the scenario says otherwise.
-pub(crate) fn granularity(spec: &PolicySpec) -> Granularity {
+pub(super) fn granularity(spec: &PolicySpec) -> Granularity {
     match parameter(spec, "granularity").map(|value| value as u32) {
         Some(0) => Granularity::QueuePair,
         Some(1) => Granularity::Application,
@@ -132,10 +124,6 @@ fn lite(profile: &Profile) -> LiteOptions {
 
 fn messages_per_s(profile: &Profile) -> u64 {
     (profile.value("justitia", "message_rate_max_mps") * 1e6).round() as u64
-}
-
-fn parameter(spec: &PolicySpec, name: &str) -> Option<f64> {
-    spec.parameters.get(name).copied()
 }
 
 fn microseconds(us: f64) -> Duration {

@@ -1,0 +1,175 @@
+//! What a policy means for the simulated device and hosts.
+//!
+//! A policy is a stack of parts (`isolane_scenario::stack`). Each part sets the field of the [`Setup`] that belongs
+//! to the slot it takes, and nothing else; the fields together say how the world is built. So parts combine without
+//! any combination being written down.
+
+mod lanes;
+mod pacing;
+mod shares;
+
+pub(crate) use pacing::Pacing;
+
+use super::arbiter::Sharing;
+use isolane_core::policy::OptionError;
+use isolane_core::policy::granularity::Granularity;
+use isolane_core::units::BitRate;
+use isolane_scenario::model::{PolicySpec, Scenario};
+use isolane_scenario::profile::Profile;
+use isolane_scenario::stack::{self, StackError};
+
+/// The parts that [`crate::rnic::run`] can simulate, alone and together.
+pub const POLICIES: [&str; 7] = [
+    "none",
+    "justitia",
+    "lite",
+    "hw-priority",
+    "hw-tc",
+    "vl-qos",
+    "sriov",
+];
+
+/// Why a scenario cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimError {
+    /// No policy has this name.
+    #[error("policy {name:?} is not one of the simulator's: choose one of {}", POLICIES.join(", "))]
+    UnknownPolicy {
+        /// The name asked for.
+        name: String,
+    },
+    /// Parts that do not make a policy.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The policy refuses its parameters.
+    #[error("policy {name}: {problem}")]
+    Parameters {
+        /// The policy.
+        name: String,
+        /// What is wrong and what would be right.
+        problem: OptionError,
+    },
+}
+
+/// What is set up for one experiment, alike on all hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// The daemons' policy; none where nothing holds work back.
+    pub(crate) pacing: Option<Pacing>,
+    /// What one flow of that policy is.
+    pub(crate) granularity: Granularity,
+    /// How a lane serves the contexts that wait in it.
+    pub(crate) scheduler: Scheduler,
+    /// The hardware queues of a port.
+    pub(crate) lanes: LaneSetup,
+    /// Virtual functions, one per tenant; none without SR-IOV.
+    pub(crate) functions: Option<FunctionSetup>,
+}
+
+/// How a lane serves the contexts that wait in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheduler {
+    /// The device's own turns of packets.
+    PacketTurns,
+}
+
+/// The hardware queues of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneSetup {
+    /// How classes share the link.
+    pub(crate) sharing: Sharing,
+    /// Each tenant's class when it starts; a policy's daemon may move it.
+    pub(crate) class_of_tenant: Vec<u8>,
+    /// The rate of each class that has a limit.
+    pub(crate) rates: Vec<Option<BitRate>>,
+}
+
+/// Virtual functions.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionSetup {
+    /// The rate of each tenant's function that has a limit.
+    pub(crate) rates: Vec<Option<BitRate>>,
+}
+
+impl Setup {
+    /// What the scenario's policy means on the device of `profile`.
+    ///
+    /// # Errors
+    /// When the policy is unknown, is not simulated, or refuses its parameters.
+    pub(crate) fn of(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
+        let spec = &scenario.policy;
+        let tenants = scenario.tenants.len();
+        let mut setup = Self {
+            pacing: None,
+            granularity: pacing::granularity(spec),
+            scheduler: Scheduler::PacketTurns,
+            lanes: LaneSetup {
+                sharing: Sharing::Priority(1),
+                class_of_tenant: vec![0; tenants],
+                rates: vec![None],
+            },
+            functions: None,
+        };
+        for part in stack::parts(&spec.name)? {
+            let refused = |problem| SimError::Parameters {
+                name: spec.name.clone(),
+                problem,
+            };
+            match part.name {
+                "none" => {}
+                "justitia" => {
+                    setup.pacing = Some(Pacing::justitia(spec, profile).map_err(refused)?);
+                }
+                "lite" => setup.pacing = Some(Pacing::lite(profile).map_err(refused)?),
+                "hw-priority" => {
+                    setup.pacing = Some(Pacing::priority(spec, profile).map_err(refused)?);
+                    setup.lanes.sharing =
+                        Sharing::Priority(profile.value("host", "priority_queues") as usize);
+                    setup.lanes.rates = vec![None; setup.lanes.sharing.classes()];
+                }
+                "hw-tc" => setup.lanes = lanes::traffic_classes(scenario, profile),
+                "vl-qos" => setup.lanes = lanes::virtual_lanes(scenario),
+                "sriov" => setup.functions = Some(lanes::functions(scenario, profile)),
+                _ => {
+                    return Err(SimError::UnknownPolicy {
+                        name: part.name.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(setup)
+    }
+
+    /// Functions each class has lanes for: one, or one per tenant and one for the host itself.
+    pub(crate) fn functions(&self) -> usize {
+        self.functions
+            .as_ref()
+            .map_or(1, |functions| functions.rates.len() + 1)
+    }
+
+    /// Class and function of a tenant's queue pairs. What belongs to no tenant is the host's own: it uses the first
+    /// class and no virtual function.
+    pub(crate) fn place_of(&self, tenant: usize) -> (u8, u8) {
+        let class = self.lanes.class_of_tenant.get(tenant).copied().unwrap_or(0);
+        let function = tenant.min(self.functions() - 1);
+        (class, function as u8)
+    }
+
+    /// The rate limit of a lane: the lower of its class's and its function's.
+    pub(crate) fn rate(&self, class: usize, function: usize) -> Option<BitRate> {
+        let of_class = self.lanes.rates.get(class).copied().flatten();
+        let of_function = self
+            .functions
+            .as_ref()
+            .and_then(|functions| functions.rates.get(function).copied().flatten());
+        match (of_class, of_function) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => first.or(second),
+        }
+    }
+}
+
+/// A parameter of the scenario's policy.
+fn parameter(spec: &PolicySpec, name: &str) -> Option<f64> {
+    spec.parameters.get(name).copied()
+}
