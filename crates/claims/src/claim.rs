@@ -3,6 +3,7 @@
 //! A claim is a TOML file `claims/<system>/<id>.toml`; `docs/internals/claims.md` describes the keys. Reading
 //! checks everything that needs no run: labels, fields, units, and that what is published fits the metric.
 
+use crate::audit::ClaimAudit;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
 use crate::verdict::{Published, Tolerance, Unit};
@@ -33,6 +34,8 @@ pub struct Claim {
     pub tolerance: Tolerance,
     /// The runs the metric names.
     pub runs: Vec<ClaimRun>,
+    /// The parts of the audit the metric names.
+    pub audits: Vec<ClaimAudit>,
     /// Run seeds; the verdict is over their median.
     pub seeds: Vec<u64>,
     /// The formula.
@@ -76,7 +79,7 @@ impl ClaimKind {
 pub struct ClaimRun {
     /// The name the metric uses.
     pub label: String,
-    /// File under `scenarios/claims/`.
+    /// File under `scenarios/claims/`, or with its folder under `scenarios/`.
     #[serde(default)]
     pub scenario: Option<String>,
     /// A whole scenario as text, instead of a file.
@@ -120,6 +123,8 @@ struct RawClaim {
     miss_reason: Option<String>,
     #[serde(default, rename = "run")]
     runs: Vec<Spanned<ClaimRun>>,
+    #[serde(default, rename = "audit")]
+    audits: Vec<Spanned<ClaimAudit>>,
 }
 
 impl Claim {
@@ -135,6 +140,7 @@ impl Claim {
         let published = reader.published(&raw, &metric)?;
         let tolerance = reader.tolerance(&raw, published)?;
         reader.check_runs(&raw, &metric)?;
+        reader.check_audits(&raw, &metric)?;
         let seeds = match &raw.seeds {
             Some(seeds) if seeds.get_ref().is_empty() => {
                 return Err(reader.error(seeds.span().start, "seeds: name at least one".into()));
@@ -152,6 +158,7 @@ impl Claim {
             unit: raw.unit,
             tolerance,
             runs: raw.runs.into_iter().map(Spanned::into_inner).collect(),
+            audits: raw.audits.into_iter().map(Spanned::into_inner).collect(),
             seeds,
             metric,
             metric_text,
@@ -290,6 +297,37 @@ impl Reader<'_> {
                 continue;
             };
             return Err(self.error(at, format!("run {:?} {problem}", run.label)));
+        }
+        Ok(())
+    }
+
+    fn check_audits(&self, raw: &RawClaim, metric: &Expression) -> Result<(), ClaimError> {
+        let needed = metric.audit_labels();
+        let labels: Vec<&str> = raw
+            .audits
+            .iter()
+            .map(|audit| audit.get_ref().label.as_str())
+            .collect();
+        for label in &needed {
+            if !labels.contains(label) {
+                let hint = nearest(label, labels.iter().copied());
+                let message = format!("metric: no [[audit]] has the label {label:?}{hint}");
+                return Err(self.error(raw.metric.span().start, message));
+            }
+        }
+        for (index, spanned) in raw.audits.iter().enumerate() {
+            let audit = spanned.get_ref();
+            let problem = if labels[..index].contains(&audit.label.as_str()) {
+                "is used twice"
+            } else if !needed.contains(&audit.label.as_str()) {
+                "is not used by the metric"
+            } else if audit.columns.is_empty() {
+                "needs columns"
+            } else {
+                continue;
+            };
+            let message = format!("audit {:?} {problem}", audit.label);
+            return Err(self.error(spanned.span().start, message));
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The world of claims on a testbed: the library's profiles, and whatever runs scenarios.
 
+use crate::audit::{self, AuditRequest, Findings};
 use crate::expression::RequestBytes;
+use crate::models;
 use crate::world::World;
 use isolane_scenario::library::Library;
 use isolane_scenario::measure::RunResult;
@@ -38,6 +40,19 @@ impl World for Laboratory<'_> {
         self.testbed
             .run(scenario, profile)
             .map_err(|error| error.to_string())
+    }
+
+    fn audit(
+        &self,
+        request: &AuditRequest,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Findings, String> {
+        let profile = self.profile(&request.profile)?;
+        audit::run(request, profile, self.library, self.testbed, progress)
+    }
+
+    fn model(&self, system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String> {
+        models::value(system, name, arguments)
     }
 
     fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String> {

@@ -11,18 +11,22 @@
 //!
 //! * [`claim`] - one claim, read and checked;
 //! * [`expression`] - the language of metrics;
+//! * [`models`] - the policies' code, for arithmetic;
 //! * [`verdict`] - tolerances;
+//! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
 //! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
 //! * [`embedded`] - the repository's claims inside the binary.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod claim;
 pub mod embedded;
 mod error;
 pub mod expression;
 pub mod laboratory;
+pub mod models;
 pub mod plan;
 pub mod report;
 pub mod verdict;
@@ -61,11 +65,11 @@ pub fn embedded_claims() -> Result<Vec<Claim>, ClaimError> {
     read(embedded::CLAIMS.iter().copied())
 }
 
-/// Their scenario files, by name under `scenarios/claims/`.
+/// Their scenario files, by name under `scenarios/claims/`; those of other folders by name under `scenarios/`.
 pub fn embedded_scenarios() -> plan::ScenarioFiles<'static> {
     embedded::SCENARIOS
         .iter()
-        .map(|(path, text)| (path.trim_start_matches(SCENARIO_FOLDER), *text))
+        .map(|(path, text)| (short_name(path), *text))
         .collect()
 }
 
@@ -94,7 +98,13 @@ pub fn select<'a>(claims: &'a [Claim], patterns: &[String]) -> Result<Vec<&'a Cl
         .collect())
 }
 
-/// Where shared scenarios lie, inside the repository.
+fn short_name(path: &str) -> &str {
+    path.strip_prefix(SCENARIO_FOLDER)
+        .or_else(|| path.strip_prefix("scenarios/"))
+        .unwrap_or(path)
+}
+
+/// Where scenarios lie that only claims need, inside the repository.
 const SCENARIO_FOLDER: &str = "scenarios/claims/";
 
 #[cfg(test)]

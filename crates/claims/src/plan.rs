@@ -1,7 +1,9 @@
-//! From claims to runs: each distinct (scenario, policy, profile, seed) runs once, however many claims need it.
+//! From claims to runs: each distinct (scenario, policy, profile, seed) runs once, however many claims need it, and
+//! so does each audit, with the columns of all of them.
 
+use crate::audit::{AuditRequest, Findings};
 use crate::claim::{Claim, ClaimRun};
-use crate::expression::{Evaluation, Runs, Value};
+use crate::expression::{Audits, Evaluation, Runs, Value};
 use crate::report::ClaimReport;
 use crate::verdict::{Published, over_seeds, within};
 use crate::world::World;
@@ -15,7 +17,11 @@ pub type ScenarioFiles<'a> = BTreeMap<&'a str, &'a str>;
 /// One claim's text for one run and seed, or why there is none.
 type RunText = Result<String, String>;
 
+/// Audits by what they have in common, with the columns that some claim needs.
+type Audited = BTreeMap<String, Result<Findings, String>>;
+
 /// Runs what `claims` need, in parallel, and judges them; `progress` is called after each run with (done, all).
+/// All grows when an audit begins, whose runs are not known before.
 pub fn check(
     claims: &[&Claim],
     files: &ScenarioFiles<'_>,
@@ -54,11 +60,49 @@ pub fn check(
             .into_iter()
             .map(|(text, result)| (text.to_owned(), result)),
     );
+    let audited = audits(claims, world, &|done, total| {
+        progress(all + done, all + total)
+    });
     claims
         .iter()
         .zip(&planned)
-        .map(|(claim, seeds)| judge(claim, seeds, &results, world))
+        .map(|(claim, seeds)| judge(claim, seeds, &results, &audited, world))
         .collect()
+}
+
+/// Runs the audits of `claims`, each with every column that some claim needs. One after the other: an audit
+/// spreads over all threads by itself.
+fn audits(
+    claims: &[&Claim],
+    world: &dyn World,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Audited {
+    let mut requests: BTreeMap<String, AuditRequest> = BTreeMap::new();
+    for claim in claims {
+        for (audit, seed) in claim
+            .audits
+            .iter()
+            .flat_map(|audit| claim.seeds.iter().map(move |seed| (audit, *seed)))
+        {
+            let request = AuditRequest::of(audit, seed);
+            let known = requests
+                .entry(request.key())
+                .or_insert_with(|| request.clone());
+            known.columns.extend(&request.columns);
+        }
+    }
+    let mut before = 0;
+    let mut audited = Audited::new();
+    for (key, request) in requests {
+        let mut own = 0;
+        let found = world.audit(&request, &mut |done, total| {
+            own = total;
+            progress(before + done, before + total);
+        });
+        before += own;
+        audited.insert(key, found);
+    }
+    audited
 }
 
 /// The text of each run of `claim`, per seed.
@@ -80,11 +124,13 @@ fn judge(
     claim: &Claim,
     seeds: &[Vec<RunText>],
     results: &BTreeMap<String, Result<RunResult, String>>,
+    audited: &Audited,
     world: &dyn World,
 ) -> ClaimReport {
     let per_seed: Vec<Result<Value, String>> = seeds
         .iter()
-        .map(|texts| {
+        .zip(&claim.seeds)
+        .map(|(texts, seed)| {
             let runs = claim
                 .runs
                 .iter()
@@ -96,7 +142,22 @@ fn judge(
                     Ok((run.label.as_str(), result))
                 })
                 .collect::<Result<Runs<'_>, String>>()?;
-            Evaluation { runs, world }.value(&claim.metric)
+            let audits = claim
+                .audits
+                .iter()
+                .map(|audit| {
+                    let found = audited.get(&AuditRequest::of(audit, *seed).key());
+                    let found = found.ok_or("the audit was not planned")?;
+                    let found = found.as_ref().map_err(Clone::clone)?;
+                    Ok((audit.label.as_str(), found.within(&audit.columns)))
+                })
+                .collect::<Result<Audits<'_>, String>>()?;
+            let evaluation = Evaluation {
+                runs,
+                audits,
+                world,
+            };
+            evaluation.value(&claim.metric)
         })
         .collect();
     let failure = per_seed

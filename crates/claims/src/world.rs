@@ -3,6 +3,7 @@
 //! The caller joins the parts (scenario parser, profiles, testbed): this crate stays free of files and devices,
 //! and tests put in a world of their own.
 
+use crate::audit::{AuditRequest, Findings};
 use crate::expression::RequestBytes;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
@@ -14,6 +15,16 @@ pub trait World: Sync {
 
     /// What running `scenario` on its profile gives.
     fn run(&self, scenario: &Scenario) -> Result<RunResult, String>;
+
+    /// What an audit finds; `progress` is told (runs done, runs of this audit).
+    fn audit(
+        &self,
+        request: &AuditRequest,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Findings, String>;
+
+    /// What the code of `system` gives for `name` with `arguments`, without a run.
+    fn model(&self, system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String>;
 
     /// The value of `name` in `section` of `profile`.
     fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String>;

@@ -1,6 +1,9 @@
 //! A formula and its runs to a value.
 
-use super::{Aggregate, Arithmetic, Bus, Comparison, Expression, Extreme, HostValue, Measurement};
+use super::{
+    Aggregate, Arithmetic, Bus, Cells, Comparison, Expression, Extreme, HostValue, Measurement,
+};
+use crate::audit::Findings;
 use crate::world::World;
 use isolane_scenario::glob;
 use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
@@ -20,10 +23,15 @@ pub enum Value {
 /// The runs a formula may name, by label.
 pub type Runs<'a> = BTreeMap<&'a str, &'a RunResult>;
 
+/// The audits a formula may name, by label.
+pub type Audits<'a> = BTreeMap<&'a str, Findings>;
+
 /// What a formula is evaluated against.
 pub struct Evaluation<'a> {
     /// One seed's runs.
     pub runs: Runs<'a>,
+    /// One seed's audits.
+    pub audits: Audits<'a>,
     /// Profiles and request arithmetic.
     pub world: &'a dyn World,
 }
@@ -125,6 +133,22 @@ impl Evaluation<'_> {
                 Bus::Network => self.world.network_bytes(request)? as f64,
                 Bus::Pcie => self.world.pcie_bytes(request)? as f64,
             },
+            Expression::Cells { label, cells } => {
+                let findings = self.audits.get(label.as_str());
+                let findings = findings.ok_or_else(|| format!("no audit is labelled {label:?}"))?;
+                match cells {
+                    Cells::Judged => findings.judged() as f64,
+                    Cells::Violations if findings.judged() == 0 => {
+                        return Err(format!("no cell of audit {label:?} applies to the device"));
+                    }
+                    Cells::Violations => findings.violations() as f64,
+                }
+            }
+            Expression::Model {
+                system,
+                name,
+                arguments,
+            } => self.world.model(system, name, arguments)?,
         };
         if value.is_finite() {
             Ok(value)

@@ -17,6 +17,9 @@
 //! * `network_bytes(payload=29)`, `pcie_bytes(payload=29)`: bytes of one request on the wire and on PCIe, with
 //!   `profile` (default `cx5-100g-roce`), `verb` (`write`), `transport` (`rc`), `mtu` (`4096`) and
 //!   `post_list` (`1`).
+//! * `violations(label)`, `judged(label)`: cells of an `[[audit]]` that violate, and cells that have a verdict;
+//! * `harmonic(name, key=value, ...)`, `palos(name, key=value, ...)`: what that policy's own code gives without a
+//!   run, [`crate::models`] listing the names.
 //!
 //! Names with a hyphen are written in quotes as arguments. Limits: [`DEPTH_MAX`] levels of nesting.
 
@@ -24,7 +27,7 @@ mod evaluate;
 mod lexer;
 mod parser;
 
-pub use evaluate::{Evaluation, Runs, Value};
+pub use evaluate::{Audits, Evaluation, Runs, Value};
 pub use parser::parse;
 
 use crate::error::nearest;
@@ -99,6 +102,22 @@ pub enum Expression {
     },
     /// Bytes that one request takes.
     RequestBytes(RequestBytes),
+    /// Cells of an audit.
+    Cells {
+        /// Which audit.
+        label: String,
+        /// Which of its cells.
+        cells: Cells,
+    },
+    /// What a policy's code gives without a run.
+    Model {
+        /// The policy.
+        system: String,
+        /// What of it.
+        name: String,
+        /// Numbers by name.
+        arguments: Vec<(String, f64)>,
+    },
 }
 
 /// `label:tenant.field`.
@@ -192,6 +211,15 @@ pub struct RequestBytes {
     pub mtu: u64,
 }
 
+/// Which cells of an audit are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cells {
+    /// Those that violate.
+    Violations,
+    /// Those with a verdict.
+    Judged,
+}
+
 /// Where bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
@@ -219,31 +247,51 @@ impl Expression {
 
     /// The labels of all runs the formula needs, each once, in order of appearance.
     pub fn labels(&self) -> Vec<&str> {
+        self.each_once(|part| match part {
+            Self::Measurement(measurement) | Self::Aggregate(_, measurement) => {
+                Some(&measurement.label)
+            }
+            Self::Counter(value) | Self::HostRatio(value) => Some(&value.label),
+            Self::State { label, .. } => Some(label),
+            _ => None,
+        })
+    }
+
+    /// The labels of all audits the formula needs, likewise.
+    pub fn audit_labels(&self) -> Vec<&str> {
+        self.each_once(|part| match part {
+            Self::Cells { label, .. } => Some(label),
+            _ => None,
+        })
+    }
+
+    fn each_once<'a>(&'a self, of: impl Fn(&'a Self) -> Option<&'a String>) -> Vec<&'a str> {
         let mut labels = Vec::new();
-        self.collect_labels(&mut labels);
+        self.visit(&mut |part| {
+            labels.extend(of(part).map(String::as_str));
+        });
         let mut seen = std::collections::BTreeSet::new();
         labels.retain(|label| seen.insert(*label));
         labels
     }
 
-    fn collect_labels<'a>(&'a self, labels: &mut Vec<&'a str>) {
+    /// Calls `visit` for this formula and each of its parts, from left to right.
+    fn visit<'a>(&'a self, visitor: &mut dyn FnMut(&'a Self)) {
+        visitor(self);
         match self {
-            Self::Number(_) | Self::Parameter { .. } | Self::RequestBytes(_) => {}
-            Self::Measurement(measurement) | Self::Aggregate(_, measurement) => {
-                labels.push(&measurement.label);
-            }
-            Self::Negate(inner) => inner.collect_labels(labels),
+            Self::Negate(inner) => inner.visit(visitor),
             Self::Arithmetic(_, left, right)
             | Self::Compare(_, left, right)
             | Self::And(left, right) => {
-                left.collect_labels(labels);
-                right.collect_labels(labels);
+                left.visit(visitor);
+                right.visit(visitor);
             }
-            Self::Extreme(_, members) => members
-                .iter()
-                .for_each(|member| member.collect_labels(labels)),
-            Self::Counter(value) | Self::HostRatio(value) => labels.push(&value.label),
-            Self::State { label, .. } => labels.push(label),
+            Self::Extreme(_, members) => {
+                for member in members {
+                    member.visit(visitor);
+                }
+            }
+            _ => {}
         }
     }
 }

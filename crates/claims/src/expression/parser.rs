@@ -2,13 +2,14 @@
 
 use super::lexer::{Located, Token, tokens};
 use super::{
-    Aggregate, Arithmetic, Bus, Comparison, DEPTH_MAX, Expression, Extreme, FIELDS, HostValue,
-    Measurement, RequestBytes, SyntaxError, TEXT_MAX, unknown_field,
+    Aggregate, Arithmetic, Bus, Cells, Comparison, DEPTH_MAX, Expression, Extreme, FIELDS,
+    HostValue, Measurement, RequestBytes, SyntaxError, TEXT_MAX, unknown_field,
 };
 use crate::error::nearest;
+use crate::models;
 use isolane_scenario::model::{Host, Transport, Verb};
 
-const FUNCTIONS: [&str; 13] = [
+const FUNCTIONS: [&str; 17] = [
     "min",
     "max",
     "sum",
@@ -22,6 +23,10 @@ const FUNCTIONS: [&str; 13] = [
     "parameter",
     "network_bytes",
     "pcie_bytes",
+    "violations",
+    "judged",
+    "harmonic",
+    "palos",
 ];
 
 /// Reads a formula.
@@ -215,6 +220,9 @@ impl Parser {
                     name,
                 })
             }
+            "violations" => self.cells(Cells::Violations),
+            "judged" => self.cells(Cells::Judged),
+            "harmonic" | "palos" => self.model(name),
             "network_bytes" => self.request_bytes(Bus::Network),
             _ => self.request_bytes(Bus::Pcie),
         }
@@ -257,6 +265,50 @@ impl Parser {
         self.expect(",")?;
         let name = self.name("a counter's name")?;
         Ok(HostValue { label, host, name })
+    }
+
+    fn cells(&mut self, cells: Cells) -> Result<Expression, SyntaxError> {
+        let label = self.name("an audit's label")?;
+        Ok(Expression::Cells { label, cells })
+    }
+
+    fn model(&mut self, system: &str) -> Result<Expression, SyntaxError> {
+        let start = self.next;
+        let name = self.name("what of it")?;
+        let Some(known) = models::find(system, &name) else {
+            self.next = start;
+            let hint = nearest(&name, models::names(system));
+            return Err(self.error(format!("{system} has no {name:?}{hint}")));
+        };
+        let mut arguments = Vec::new();
+        while self.accept(",") {
+            let start = self.next;
+            let key = self.name("an argument's name")?;
+            if !known.arguments.contains(&key.as_str()) {
+                self.next = start;
+                let hint = nearest(&key, known.arguments.iter().copied());
+                return Err(self.error(format!("{name} has no argument {key:?}{hint}")));
+            }
+            self.expect("=")?;
+            let start = self.next;
+            let Some(Token::Number(value)) = self.advance() else {
+                self.next = start;
+                return Err(self.error("a number was expected here".to_owned()));
+            };
+            arguments.push((key, value));
+        }
+        let missing = known
+            .arguments
+            .iter()
+            .find(|wanted| arguments.iter().all(|(key, _)| key != *wanted));
+        if let Some(missing) = missing {
+            return Err(self.error(format!("{name} needs {missing}=")));
+        }
+        Ok(Expression::Model {
+            system: system.to_owned(),
+            name,
+            arguments,
+        })
     }
 
     fn request_bytes(&mut self, bus: Bus) -> Result<Expression, SyntaxError> {

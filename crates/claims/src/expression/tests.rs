@@ -1,8 +1,10 @@
 //! The language against small made-up runs.
 
 use super::*;
+use crate::audit::{AuditRequest, Finding, Findings};
 use crate::world::World;
 use expect_test::{Expect, expect};
+use isolane_scenario::catalogue::Column;
 use isolane_scenario::measure::{HostCounters, LatencyResult, RunResult, TenantResult};
 use isolane_scenario::model::{Class, Host, Scenario};
 use proptest::prelude::*;
@@ -17,6 +19,12 @@ impl World for NoWorld {
     }
     fn run(&self, _: &Scenario) -> Result<RunResult, String> {
         Err("no runs here".to_owned())
+    }
+    fn audit(&self, _: &AuditRequest, _: &mut dyn FnMut(usize, usize)) -> Result<Findings, String> {
+        Err("no audits here".to_owned())
+    }
+    fn model(&self, _: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String> {
+        Ok(name.len() as f64 + arguments.iter().map(|(_, value)| value).sum::<f64>())
     }
     fn parameter(&self, _: &str, _: &str, _: &str) -> Result<f64, String> {
         Ok(7.0)
@@ -83,6 +91,24 @@ pub(crate) fn run() -> RunResult {
     }
 }
 
+/// One cell of each kind.
+pub(crate) fn findings() -> Findings {
+    let cell = |column, victim: &str, violated| Finding {
+        column,
+        victim: victim.to_owned(),
+        attacker: "a".to_owned(),
+        violated,
+    };
+    Findings {
+        cells: vec![
+            cell(Column::PuData, "kept", Some(false)),
+            cell(Column::PuData, "hurt", Some(true)),
+            cell(Column::PuData, "none", None),
+            cell(Column::CacheData, "hurt", Some(true)),
+        ],
+    }
+}
+
 fn evaluate(text: &str) -> String {
     let expression = match parse(text) {
         Ok(expression) => expression,
@@ -91,6 +117,7 @@ fn evaluate(text: &str) -> String {
     let run = run();
     let evaluation = Evaluation {
         runs: Runs::from([("r", &run)]),
+        audits: Audits::from([("table", findings())]),
         world: &NoWorld,
     };
     match evaluation.value(&expression) {
@@ -294,4 +321,24 @@ proptest! {
         let expected: i64 = terms.iter().map(|(a, b)| a * b).sum();
         prop_assert_eq!(evaluate(&text.join(" + ")), expected.to_string());
     }
+}
+
+#[test]
+fn cells_of_an_audit_are_counted() {
+    check(
+        &[
+            "violations(table)",
+            "judged(table)",
+            "violations(table) / judged(table)",
+            "violations(tabel)",
+            "violations(",
+        ],
+        expect![[r#"
+            violations(table)  ->  2
+            judged(table)  ->  3
+            violations(table) / judged(table)  ->  0.6666666666666666
+            violations(tabel)  ->  error: no audit is labelled "tabel"
+            violations(  ->  syntax: an audit's label was expected here (character 12 of the metric)
+        "#]],
+    );
 }

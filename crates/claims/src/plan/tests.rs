@@ -1,9 +1,10 @@
 //! Scenario changes, and judging with a made-up world.
 
 use super::*;
+use crate::audit::{AuditRequest, Findings};
 use crate::claim::Claim;
 use crate::expression::RequestBytes;
-use crate::expression::tests::run;
+use crate::expression::tests::{findings, run};
 use expect_test::expect;
 use isolane_core::units::Duration;
 use isolane_scenario::model::{PolicySpec, Scenario, Topology};
@@ -121,6 +122,22 @@ impl World for Counting {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(run())
     }
+    fn audit(
+        &self,
+        request: &AuditRequest,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Findings, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        progress(1, 1);
+        let mut found = findings();
+        found
+            .cells
+            .retain(|cell| request.columns.contains(&cell.column));
+        Ok(found)
+    }
+    fn model(&self, _: &str, _: &str, _: &[(String, f64)]) -> Result<f64, String> {
+        Err("no models".to_owned())
+    }
     fn parameter(&self, _: &str, _: &str, _: &str) -> Result<f64, String> {
         Err("no parameters".to_owned())
     }
@@ -138,6 +155,43 @@ fn claim(id: &str, published: &str, metric: &str) -> Claim {
          {published}\nmetric = {metric:?}\nmiss_reason = \"known\"\n[[run]]\nlabel = \"r\"\nscenario = \"s.toml\"\n"
     );
     Claim::parse(&text, &format!("claims/justitia/{id}.toml")).unwrap()
+}
+
+fn audit_claim(id: &str, published: &str, metric: &str, columns: &str) -> Claim {
+    let text = format!(
+        "id = {id:?}\nsystem = \"husky\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"count\"\n\
+         {published}\nmetric = {metric:?}\nseeds = [1]\n[[audit]]\nlabel = \"cells\"\nprofile = \"p\"\npolicy = \"none\"\n\
+         columns = [{columns}]\n"
+    );
+    Claim::parse(&text, &format!("claims/husky/{id}.toml")).unwrap()
+}
+
+#[test]
+fn audits_that_differ_in_columns_run_once_and_count_their_own_cells() {
+    let claims = [
+        audit_claim("a", "at_least = 1", "violations(cells)", "\"pu-data\""),
+        audit_claim("b", "published = 2", "judged(cells)", "\"pu-data\""),
+        audit_claim("c", "at_most = 0", "violations(cells)", "\"cache-data\""),
+        audit_claim("d", "at_most = 0", "violations(cells)", "\"pcie-data\""),
+    ];
+    let world = Counting(AtomicUsize::new(0));
+    let claims: Vec<&Claim> = claims.iter().collect();
+    let reports = check(&claims, &ScenarioFiles::new(), &world, &|_, _| {});
+    assert_eq!(
+        world.0.load(Ordering::Relaxed),
+        1,
+        "one audit for all columns"
+    );
+    expect![[r#"
+        claim    kind        published  ours  tolerance  verdict
+        husky/a  prediction  >= 1       1     exact      within
+        husky/b  prediction  2          2     exact      within
+        husky/c  prediction  <= 0       1     exact      MISS
+        husky/d  prediction  <= 0       none  exact      MISS
+            why: no cell of audit "cells" applies to the device
+        4 claims: 2 within tolerance, 2 missed, 0 reported without a published number
+    "#]]
+    .assert_eq(&crate::report::table(&reports));
 }
 
 #[test]
