@@ -464,9 +464,33 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         "congestion",
+        "alpha_us",
+        (1.0, 1e5),
+        "time without a notification after which alpha falls",
+    ),
+    parameter(
+        "congestion",
+        "byte_counter_bytes",
+        (1024.0, 1e10),
+        "bytes sent per tick of the byte counter",
+    ),
+    parameter(
+        "congestion",
+        "fast_steps",
+        (1.0, 100.0),
+        "ticks of fast recovery before the target rises",
+    ),
+    parameter(
+        "congestion",
         "additive_mbps",
         (0.1, 1e5),
         "additive increase step",
+    ),
+    parameter(
+        "congestion",
+        "hyper_mbps",
+        (0.1, 1e6),
+        "hyper increase step",
     ),
     parameter(
         "congestion",

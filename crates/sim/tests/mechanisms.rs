@@ -328,10 +328,19 @@ fn a_switch_adds_its_delay_and_a_second_cable() {
 
 /// A message without a receive now and then stops the receiver's units, so that its buffer fills.
 fn slow_receiver(topology: &str, congestion: f64) -> isolane_scenario::measure::RunResult {
+    slow_receiver_of(topology, congestion, &bulk("bulk", "64KiB", 1))
+}
+
+/// The same with the traffic that suffers.
+fn slow_receiver_of(
+    topology: &str,
+    congestion: f64,
+    bulk: &str,
+) -> isolane_scenario::measure::RunResult {
     let drops = "verb = \"send\"\ntransport = \"uc\"\nsize = 64\ndepth = 1\nreceive_batch = 0\narrival = \"open\"\ninterval = \"200us\"";
     let text = format!(
         "topology = \"{topology}\"\nduration = \"4ms\"\n{}{}",
-        bulk("bulk", "64KiB", 1),
+        bulk,
         tenant("drops", "throughput", drops)
     );
     let changes = [
@@ -378,6 +387,29 @@ fn ecn_marks_slow_the_pair_behind_a_switch() {
     assert!(
         marked < off,
         "slowed pairs fill the buffer less: {marked} {off}"
+    );
+}
+
+#[test]
+fn marks_on_read_responses_slow_the_responder_that_sends_them() {
+    // B reads from A: the responses fill B's buffer, and A, which sends them, is notified.
+    let reads = tenant(
+        "bulk",
+        "bandwidth",
+        "verb = \"read\"\nsize = \"64KiB\"\nqueue_pairs = 1\ndepth = 4\nfrom = \"b\"\nto = \"a\"",
+    );
+    let (marked, off) = (
+        slow_receiver_of("switch", 1.0, &reads),
+        slow_receiver_of("switch", 0.0, &reads),
+    );
+    assert!(counter(&marked, B, "np_ecn_marked_roce_packets") > 0);
+    assert!(counter(&marked, A, "rp_cnp_handled") > 0);
+    assert_eq!(counter(&marked, B, "rp_cnp_handled"), 0);
+    assert!(
+        goodput(&marked, "bulk") < 0.95 * goodput(&off, "bulk"),
+        "{} {}",
+        goodput(&marked, "bulk"),
+        goodput(&off, "bulk")
     );
 }
 

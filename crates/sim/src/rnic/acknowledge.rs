@@ -125,35 +125,46 @@ impl World {
     }
 
     /// The receiver of a marked packet notifies its sender, at most once per interval.
-    pub(crate) fn notify(&mut self, now: u64, pair: u32) {
-        let host = usize::from(self.pairs[pair as usize].peer);
-        if !self.device.congestion
-            || now < self.pairs[pair as usize].notified_at + self.device.notification
-        {
+    pub(crate) fn notify(&mut self, now: u64, pair: u32, response: bool) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let host = usize::from(if response {
+            queue_pair.host
+        } else {
+            queue_pair.peer
+        });
+        let limiter = &mut queue_pair.limiters[usize::from(response)];
+        if !self.device.congestion || now < limiter.notified_at + self.device.notification {
             return;
         }
-        self.pairs[pair as usize].notified_at = now;
+        limiter.notified_at = now;
         self.nics[host].count.notifications_sent += 1;
         let arrives = self.send_ack(host, pair, now, self.device.ack);
-        self.schedule(arrives, Event::Notified { pair });
+        self.schedule(arrives, Event::Notified { pair, response });
     }
 
-    /// A congestion notification reaches the pair it names.
-    pub(crate) fn notified(&mut self, now: u64, pair: u32) {
-        let host = usize::from(self.pairs[pair as usize].host);
+    /// A congestion notification reaches the sender it names.
+    pub(crate) fn notified(&mut self, now: u64, pair: u32, response: bool) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let host = usize::from(if response {
+            queue_pair.peer
+        } else {
+            queue_pair.host
+        });
+        let due = queue_pair.limiters[usize::from(response)]
+            .point
+            .notified(now, &self.device);
         self.count_arrival(host, pair, self.device.ack);
         self.nics[host].count.notifications_handled += 1;
-        if self.pairs[pair as usize].pacing.notified(&self.device) {
-            let at = now + self.device.increase;
-            self.schedule(at, Event::Recover { pair });
+        if let Some(at) = due {
+            self.schedule(at, Event::Recover { pair, response });
         }
     }
 
-    /// DCQCN's timer of one pair.
-    pub(crate) fn recover(&mut self, now: u64, pair: u32) {
-        if self.pairs[pair as usize].pacing.recover(&self.device) {
-            let at = now + self.device.increase;
-            self.schedule(at, Event::Recover { pair });
+    /// DCQCN's timers of one sender.
+    pub(crate) fn recover(&mut self, now: u64, pair: u32, response: bool) {
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
+        if let Some(at) = limiter.point.tick(now, &self.device) {
+            self.schedule(at, Event::Recover { pair, response });
         }
     }
 }

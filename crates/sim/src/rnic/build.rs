@@ -1,7 +1,7 @@
 //! From a scenario and a profile to a [`World`] ready to run.
 
 use super::cache::{Cache, MissSlots};
-use super::congestion::ReactionPoint;
+use super::congestion::Limiter;
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
@@ -345,9 +345,7 @@ fn queue_pair(
         ordinal: 0,
         local_page: 0,
         remote_page: 0,
-        pacing: ReactionPoint::default(),
-        not_before: 0,
-        notified_at: 0,
+        limiters: [Limiter::default(); 2],
         bytes_delivered: 0,
         reference: false,
     }

@@ -135,8 +135,16 @@ pub struct Device {
     pub alpha_shift: u32,
     /// DCQCN increase timer, ps.
     pub increase: u64,
+    /// DCQCN alpha timer, ps.
+    pub alpha: u64,
+    /// DCQCN byte counter, bytes.
+    pub byte_counter: u64,
+    /// DCQCN ticks of fast recovery.
+    pub fast_steps: u32,
     /// DCQCN additive step.
     pub additive: BitRate,
+    /// DCQCN hyper step.
+    pub hyper: BitRate,
     /// DCQCN least rate.
     pub rate_min: BitRate,
     /// Least time between notifications, ps.
@@ -245,7 +253,11 @@ impl Device {
                 && profile.link_layer == LinkLayer::Roce,
             alpha_shift: count("congestion", "alpha_shift") as u32,
             increase: us("congestion", "increase_us"),
+            alpha: us("congestion", "alpha_us"),
+            byte_counter: count("congestion", "byte_counter_bytes"),
+            fast_steps: count("congestion", "fast_steps") as u32,
             additive: mbps("additive_mbps"),
+            hyper: mbps("hyper_mbps"),
             rate_min: mbps("minimum_mbps"),
             notification: us("congestion", "notification_us"),
             post: ns("host", "post_ns"),

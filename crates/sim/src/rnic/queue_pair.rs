@@ -133,11 +133,8 @@ pub(crate) struct QueuePair {
     pub(crate) remote_page: u64,
 
     // Congestion control.
-    pub(crate) pacing: super::congestion::ReactionPoint,
-    /// Not before this time may the next packet leave, ps.
-    pub(crate) not_before: u64,
-    /// Last notification this pair's receiver sent, ps.
-    pub(crate) notified_at: u64,
+    /// The requester's, then the responder's for READ responses.
+    pub(crate) limiters: [super::congestion::Limiter; 2],
 
     // Measurement.
     pub(crate) bytes_delivered: u64,

@@ -119,7 +119,7 @@ impl World {
             self.responder_works(now, host, self.device.packet)
         };
         if packet.marked {
-            self.notify(now, pair);
+            self.notify(now, pair, packet.kind == PacketKind::ReadResponse);
         }
         // Buffers are freed in order of arrival.
         let size = u64::from(packet.payload) + self.device.frame;

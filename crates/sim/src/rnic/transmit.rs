@@ -27,6 +27,10 @@ pub(crate) const ATOMIC_HEADER: u64 = 28;
 /// Pages are what the translation cache holds.
 pub(crate) const PAGE: u64 = 4096;
 
+/// The requester's limiter of a pair, and the responder's for READ responses.
+const REQUESTER: usize = 0;
+const RESPONDER: usize = 1;
+
 /// What serving a context once came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Served {
@@ -115,7 +119,7 @@ impl World {
         queue_pair.sent < queue_pair.fetched
             && !queue_pair.parked
             && !queue_pair.backing_off
-            && queue_pair.not_before <= now
+            && queue_pair.limiters[REQUESTER].not_before <= now
             && (!starts_fetching
                 || queue_pair.offset > 0
                 || queue_pair.reads_out < plan.max_read_atomic)
@@ -126,7 +130,10 @@ impl World {
         let host;
         if response {
             let queue_pair = &mut self.pairs[pair as usize];
-            if queue_pair.response_scheduled || queue_pair.reads_to_answer.is_empty() {
+            if queue_pair.response_scheduled
+                || queue_pair.reads_to_answer.is_empty()
+                || queue_pair.limiters[RESPONDER].not_before > now
+            {
                 return;
             }
             queue_pair.response_scheduled = true;
@@ -383,12 +390,7 @@ impl World {
             }
             self.fetch(now, pair);
         }
-        let queue_pair = &mut self.pairs[pair as usize];
-        if queue_pair.pacing.active() {
-            queue_pair.not_before =
-                queue_pair.not_before.max(now) + queue_pair.pacing.gap(payload + self.device.frame);
-            let at = queue_pair.not_before;
-            self.schedule(at, Event::Unpaced { pair });
+        if self.pace(now, pair, false, payload) {
             return Served::Last;
         }
         if self.request_ready(now, pair) {
@@ -501,7 +503,28 @@ impl World {
         let bytes = payload + self.device.frame;
         let departed = self.depart(host, pair, (ready, rank), bytes);
         self.schedule(departed.1, Event::Packet { pair, packet });
-        (if more { Served::More } else { Served::Last }, bytes)
+        let paced = self.pace(now, pair, true, payload);
+        let served = if more && !paced {
+            Served::More
+        } else {
+            Served::Last
+        };
+        (served, bytes)
+    }
+
+    /// Keeps a sender that DCQCN paces from sending for a while behind a packet of `payload`; whether it does.
+    fn pace(&mut self, now: u64, pair: u32, response: bool, payload: u64) -> bool {
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
+        if !limiter.point.active() {
+            return false;
+        }
+        let gap = limiter
+            .point
+            .sent(payload + self.device.frame, &self.device);
+        limiter.not_before = limiter.not_before.max(now) + gap;
+        let at = limiter.not_before;
+        self.schedule(at, Event::Unpaced { pair, response });
+        true
     }
 
     /// The link partner stops classes of the port or lets them go on.

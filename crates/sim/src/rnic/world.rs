@@ -53,12 +53,12 @@ pub(crate) enum Event {
     Serve { host: u8 },
     /// The switch port towards the host can send its next held packet.
     SwitchDrain { host: u8 },
-    /// A congestion notification arrives at the requester.
-    Notified { pair: u32 },
-    /// DCQCN's increase timer.
-    Recover { pair: u32 },
-    /// A paced pair may send again.
-    Unpaced { pair: u32 },
+    /// A congestion notification arrives at the requester (or, for `response`, at the responder).
+    Notified { pair: u32, response: bool },
+    /// A timer of DCQCN.
+    Recover { pair: u32, response: bool },
+    /// A paced sender may send again.
+    Unpaced { pair: u32, response: bool },
     /// A control verb is done.
     Control { index: u32 },
     /// A tenant starts or stops.
@@ -297,9 +297,9 @@ impl World {
             Event::Drained { host } => self.drained(now, usize::from(host)),
             Event::Serve { host } => self.serve(now, usize::from(host)),
             Event::SwitchDrain { host } => self.switch_drain(now, usize::from(host)),
-            Event::Notified { pair } => self.notified(now, pair),
-            Event::Recover { pair } => self.recover(now, pair),
-            Event::Unpaced { pair } => self.activate(now, pair, false),
+            Event::Notified { pair, response } => self.notified(now, pair, response),
+            Event::Recover { pair, response } => self.recover(now, pair, response),
+            Event::Unpaced { pair, response } => self.activate(now, pair, response),
             Event::Control { index } => self.control_done(now, index),
             Event::Tenant { tenant, starts } => self.tenant_changes(now, tenant, starts),
             Event::Policy { host } => self.policy_timer(now, usize::from(host)),
