@@ -236,7 +236,7 @@ mod tests {
         point.notified(10_000 * US, &device);
         assert_eq!(
             before - point.rate,
-            (u128::from(before) * u128::from(alpha) >> 17) as u64
+            ((u128::from(before) * u128::from(alpha)) >> 17) as u64
         );
     }
 
