@@ -24,6 +24,7 @@ pub mod glob;
 pub mod library;
 pub mod measure;
 pub mod model;
+mod parameters;
 mod parse;
 mod policy;
 pub mod profile;
