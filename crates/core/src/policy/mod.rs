@@ -19,6 +19,7 @@ pub mod justitia;
 pub mod lite;
 pub mod none;
 pub mod pacing;
+pub mod palos;
 
 use crate::units::{BitRate, Bytes, Duration, Instant};
 use std::collections::BTreeMap;

@@ -1,0 +1,57 @@
+//! What Palos refuses.
+
+use super::tables::{OBJECTS_MAX, WEIGHT_MAX};
+use std::fmt;
+
+/// A group or a queue pair, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A group: a tenant, or an application of one.
+    Group(u32),
+    /// A queue pair.
+    QueuePair(u32),
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(number) => write!(f, "group {number}"),
+            Self::QueuePair(number) => write!(f, "queue pair {number}"),
+        }
+    }
+}
+
+/// Why a call of the control path is refused; nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PalosError {
+    /// A weight outside its range.
+    #[error(
+        "{object}: weight {weight} is not 1 to {WEIGHT_MAX}: choose one, or destroy what shall send nothing"
+    )]
+    Weight {
+        /// Whose.
+        object: Object,
+        /// As asked for.
+        weight: u32,
+    },
+    /// An object that was never made, or is gone.
+    #[error("{object} does not exist (numbers so far are below {numbers}): create it first")]
+    Unknown {
+        /// Which.
+        object: Object,
+        /// How many were ever made.
+        numbers: u32,
+    },
+    /// A group that cannot have a share of anything.
+    #[error("group {group} has no queue pairs, so no chunk size: create a queue pair in it first")]
+    NoMembers {
+        /// Which.
+        group: u32,
+    },
+    /// A table that is full.
+    #[error("{object} would be one more than the {OBJECTS_MAX} a table holds: destroy some first")]
+    Full {
+        /// The one that was asked for.
+        object: Object,
+    },
+}
