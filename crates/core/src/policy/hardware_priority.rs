@@ -212,6 +212,7 @@ mod tests {
             let latency = Duration::from_us(1);
             let completion = Completion {
                 flow,
+                operations: 1,
                 bytes,
                 latency,
             };

@@ -433,6 +433,7 @@ mod tests {
             let latency = Duration::from_us(us);
             let completion = Completion {
                 flow,
+                operations: 1,
                 bytes,
                 latency,
             };

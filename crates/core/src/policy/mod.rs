@@ -15,6 +15,7 @@ pub mod classify;
 pub mod granularity;
 pub mod hardware_priority;
 pub mod harmonic;
+pub mod isolane;
 pub mod justitia;
 pub mod lite;
 pub mod none;
@@ -74,7 +75,7 @@ pub enum Signal {
         flow: FlowId,
         /// Payload bytes waiting.
         bytes: Bytes,
-        /// Messages waiting (after splitting, chunks do not count).
+        /// Messages waiting (after splitting, chunks do not count), or what they cost in a unit of the caller's.
         operations: u64,
     },
     /// A reference flow's message took this long (justitia 4.3.2).
@@ -129,6 +130,16 @@ pub enum Action {
     SendReference,
     /// Tell the other host's daemon.
     Tell(RemoteState),
+    /// Let only so many of the flow's queue pairs have work in the NIC at a time, and each for at least one slice
+    /// when it has its turn; the others wait.
+    WorkingSet {
+        /// Who.
+        flow: FlowId,
+        /// Queue pairs at a time.
+        queue_pairs: u32,
+        /// How long a queue pair keeps its place at least.
+        slice: Duration,
+    },
     /// Map the flow's queue pairs to this hardware priority queue (0 is the highest).
     UseQueue {
         /// Who.
@@ -145,6 +156,8 @@ pub struct Completion {
     pub flow: FlowId,
     /// Its payload.
     pub bytes: Bytes,
+    /// What it counted for in [`Signal::Backlog`]: one, or its cost.
+    pub operations: u64,
     /// From post to completion.
     pub latency: Duration,
 }

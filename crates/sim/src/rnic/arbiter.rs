@@ -6,7 +6,8 @@
 //! - **strict priority**: the lowest number first;
 //! - **weighted**: deficit round robin by bytes, as enhanced transmission selection (IEEE 802.1Q) shares a link.
 //!   A class may overdraw by one packet and pays it back, so shares are exact over time; a class with nothing to
-//!   send loses what it has saved, so others get it (work-conserving);
+//!   send loses what it has saved, so others get it (work-conserving). Some classes may go before all others, as
+//!   strict priority does beside enhanced transmission selection;
 //! - **tables**: virtual lane arbitration (IB specification, volume 1, 7.6.9): a high and a low table of lanes with
 //!   weights in units of 64 B. The high table goes first until it has sent `high_limit` bytes; then the low table
 //!   may send one packet. An entry sends while any of its weight is left, so a packet may exceed it, and that is
@@ -33,8 +34,8 @@ pub(crate) struct Choice {
 pub(crate) enum Sharing {
     /// So many classes, the first one first.
     Priority(usize),
-    /// Bytes each class may send in its turn.
-    Weighted(Vec<u64>),
+    /// Bytes each class may send in its turn; the classes in `first` (bit by class) before all others.
+    Weighted { first: u16, quanta: Vec<u64> },
     /// Classes with weights in units of 64 B, and the high table's limit in bytes (none: no limit).
     Tables {
         high: Vec<(u8, u16)>,
@@ -56,7 +57,7 @@ impl Sharing {
     pub(crate) fn classes(&self) -> usize {
         match self {
             Self::Priority(classes) => *classes,
-            Self::Weighted(quanta) => quanta.len(),
+            Self::Weighted { quanta, .. } => quanta.len(),
             Self::Tables { high, low, .. } => {
                 let entries = high.iter().chain(low);
                 entries
@@ -71,7 +72,7 @@ impl Sharing {
     pub(crate) fn ranks(&self) -> usize {
         match self {
             Self::Priority(classes) => *classes,
-            Self::Weighted(_) => 1,
+            Self::Weighted { first, .. } => 1 + usize::from(*first != 0),
             Self::Tables { .. } => 2,
         }
     }
@@ -86,7 +87,7 @@ impl Arbiter {
         );
         match sharing {
             Sharing::Priority(_) => Self::Priority,
-            Sharing::Weighted(quanta) => Self::Weighted(Weighted::new(quanta)),
+            Sharing::Weighted { first, quanta } => Self::Weighted(Weighted::new(*first, quanta)),
             Sharing::Tables {
                 high,
                 low,
@@ -112,10 +113,19 @@ impl Arbiter {
                 let class = ready.trailing_zeros() as u8;
                 Choice { class, rank: class }
             }
-            Self::Weighted(weighted) => Choice {
-                class: weighted.choose(ready),
-                rank: 0,
-            },
+            Self::Weighted(weighted) => {
+                let rank = weighted.rank(ready);
+                let first = weighted.first;
+                let ready = if first & ready == 0 {
+                    ready
+                } else {
+                    first & ready
+                };
+                Choice {
+                    class: weighted.choose(ready),
+                    rank,
+                }
+            }
             Self::Tables(tables) => tables.choose(ready),
         })
     }
@@ -135,7 +145,7 @@ impl Arbiter {
     pub(crate) fn best_rank(&self, ready: u16) -> u8 {
         match self {
             Self::Priority => ready.trailing_zeros() as u8,
-            Self::Weighted(_) => 0,
+            Self::Weighted(weighted) => weighted.rank(ready),
             Self::Tables(tables) => u8::from(ready & tables.high.classes == 0),
         }
     }
@@ -144,6 +154,8 @@ impl Arbiter {
 /// Deficit round robin with overdraft.
 #[derive(Clone, Debug)]
 pub(crate) struct Weighted {
+    /// Classes that go before all others.
+    first: u16,
     quanta: [i64; CLASSES_MAX],
     credit: [i64; CLASSES_MAX],
     classes: usize,
@@ -151,8 +163,9 @@ pub(crate) struct Weighted {
 }
 
 impl Weighted {
-    fn new(quanta: &[u64]) -> Self {
+    fn new(first: u16, quanta: &[u64]) -> Self {
         let mut weighted = Self {
+            first,
             quanta: [1; CLASSES_MAX],
             credit: [0; CLASSES_MAX],
             classes: quanta.len(),
@@ -163,6 +176,12 @@ impl Weighted {
             weighted.quanta[class] = quantum as i64;
         }
         weighted
+    }
+
+    /// 0 for the classes that go first, and for all where none does.
+    #[inline]
+    fn rank(&self, ready: u16) -> u8 {
+        u8::from(self.first != 0 && ready & self.first == 0)
     }
 
     #[inline]

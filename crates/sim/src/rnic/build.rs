@@ -5,6 +5,7 @@ use super::congestion::Limiter;
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
+use super::gates::Membership;
 use super::lanes::Lanes;
 use super::meter::Meter;
 use super::policies::{Scheduler, Setup, SimError};
@@ -198,6 +199,7 @@ impl World {
 
     fn add_daemons(&mut self, scenario: &Scenario, setup: &Setup) {
         let Some(pacing) = &setup.pacing else { return };
+        self.enforcer.gates = setup.gates;
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
         for host in 0..2 {
@@ -209,7 +211,8 @@ impl World {
             let reference = self.add_process(tenants, &data, plan, ends, false, &mut regions);
             self.pairs[reference as usize].reference = true;
             let map = isolane_core::policy::granularity::FlowMap::new(setup.granularity);
-            self.enforcer.daemons[host] = Some(Box::new(Daemon::new(policy, map, reference)));
+            self.enforcer.daemons[host] =
+                Some(Box::new(Daemon::new(policy, host as u8, map, reference)));
         }
         let pairs = self.pairs.len();
         for daemon in self.enforcer.daemons.iter_mut().flatten() {
@@ -309,6 +312,15 @@ fn queue_pair(
         released: 0,
         release_offset: 0,
         in_backlog: false,
+        membership: Membership::Out,
+        member_since: 0,
+        receives_known: if data.receive_batch == 0 {
+            0
+        } else {
+            u64::from(data.receive_depth)
+        },
+        trickled_at: 0,
+        trickle_watched: false,
         ring: vec![WorkRequest::default(); slots],
         posted: 0,
         visible: 0,

@@ -6,6 +6,7 @@
 //! what posting costs. Reference messages travel like any tenant's message, on a queue pair of their own.
 //! Daemons talk by SEND, which takes [`TELL_DELAY`] on top of the way.
 
+use super::gates::{Gates, Membership, WorkingSet};
 use super::queue_pair::NONE;
 use super::world::{Event, World};
 use isolane_core::policy::granularity::{FlowMap, Opened, Owner};
@@ -18,7 +19,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Wake-up, SEND and RECV of two daemons, ps (a few microseconds of software).
-const TELL_DELAY: u64 = 5_000_000;
+pub(crate) const TELL_DELAY: u64 = 5_000_000;
 /// Reference messages in flight at once.
 const REFERENCES_MAX: u64 = 32;
 
@@ -28,11 +29,13 @@ pub(crate) struct Enforcer {
     pub(crate) daemons: [Option<Box<Daemon>>; 2],
     /// Weight and declared class of each tenant.
     pub(crate) tenants: Vec<(u32, Class)>,
+    pub(crate) gates: Gates,
 }
 
 /// One host's daemon.
 pub(crate) struct Daemon {
     pub(crate) policy: Box<dyn Policy>,
+    host: u8,
     map: FlowMap,
     flow_of_pair: Vec<u32>,
     flows: Vec<Flow>,
@@ -45,13 +48,17 @@ pub(crate) struct Daemon {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Flow {
+pub(crate) struct Flow {
+    pub(crate) host: u8,
+    pub(crate) number: u32,
     tenant: u16,
     held: bool,
     /// Granted and not yet used; never more than what waits.
     credit_bytes: u64,
     credit_operations: u64,
-    waiting: VecDeque<u32>,
+    pub(crate) waiting: VecDeque<u32>,
+    /// Which queue pairs may have work in the NIC.
+    pub(crate) working_set: WorkingSet,
     pairs: Vec<u32>,
     bytes: u64,
     operations: u64,
@@ -68,9 +75,10 @@ impl Flow {
 
 impl Daemon {
     /// A daemon for `policy`, whose reference flow is queue pair `reference`.
-    pub(crate) fn new(policy: Box<dyn Policy>, map: FlowMap, reference: u32) -> Self {
+    pub(crate) fn new(policy: Box<dyn Policy>, host: u8, map: FlowMap, reference: u32) -> Self {
         Self {
             policy,
+            host,
             map,
             flow_of_pair: Vec::new(),
             flows: Vec::new(),
@@ -161,6 +169,8 @@ impl World {
                     Class::Auto => None,
                 };
                 daemon.flows.push(Flow {
+                    host: daemon.host,
+                    number: flow.0,
                     tenant,
                     ..Flow::default()
                 });
@@ -187,6 +197,7 @@ impl World {
                 .on_signal(Instant::from_ps(now), &Signal::Left(flow));
             let flow = &mut daemon.flows[flow.0 as usize];
             flow.waiting.clear();
+            flow.working_set = WorkingSet::default();
             flow.held = false;
             (
                 flow.bytes,
@@ -197,6 +208,7 @@ impl World {
         }
         daemon.flow_of_pair[pair as usize] = NONE;
         self.pairs[pair as usize].in_backlog = false;
+        self.pairs[pair as usize].membership = Membership::Out;
     }
 
     /// Whether `count` freshly posted messages may go straight to the NIC; otherwise they wait for grants.
@@ -221,6 +233,7 @@ impl World {
         let now = self.queue.now();
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
+        let cost = self.enforcer.gates.cost(queue_pair.verb);
         let mut bytes = 0;
         for message in queue_pair.app_posted - count..queue_pair.app_posted {
             let size = plan.pattern[message as usize % plan.pattern.len()].bytes;
@@ -228,14 +241,18 @@ impl World {
             bytes += size;
         }
         // A flow that was let go while its send queue was full has older messages to write first.
-        let passes = !queue_pair.in_backlog && queue_pair.room() >= count;
         let state = &mut daemon.flows[flow as usize];
+        let passes = !queue_pair.in_backlog
+            && queue_pair.room() >= count
+            && !state.working_set.is_bounded()
+            && self.enforcer.gates.receives_for(queue_pair) >= count;
         if !state.held && passes {
+            self.claim_receive(pair, count);
             self.act(now.as_ps(), host, daemon);
             return true;
         }
         state.bytes += bytes;
-        state.operations += count;
+        state.operations += count * cost;
         if !self.pairs[pair as usize].in_backlog {
             self.pairs[pair as usize].in_backlog = true;
             state.waiting.push_back(pair);
@@ -267,6 +284,9 @@ impl World {
             let Some(pair) = state.waiting.pop_front() else {
                 break;
             };
+            if !self.admit(at, state, pair) {
+                continue;
+            }
             let (sent, starved) = self.let_through(at, state, (daemon.chunk, posting), pair);
             state.chunks += sent;
             let queue_pair = &mut self.pairs[pair as usize];
@@ -293,6 +313,7 @@ impl World {
         pair: u32,
     ) -> (u64, bool) {
         let queue_pair = &self.pairs[pair as usize];
+        let cost = self.enforcer.gates.cost(queue_pair.verb);
         let splits = queue_pair.transport != Transport::Ud
             && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
         let process = queue_pair.process as usize;
@@ -302,6 +323,11 @@ impl World {
             && self.pairs[pair as usize].room() > 0
             && written < list
         {
+            let queue_pair = &self.pairs[pair as usize];
+            let begins = queue_pair.release_offset == 0;
+            if begins && queue_pair.membership == Membership::Leaving {
+                break;
+            }
             let (left, _) = self.next_release(pair);
             let take = if splits && state.held {
                 left.min(chunk)
@@ -309,17 +335,24 @@ impl World {
                 left
             };
             let ends = u64::from(take == left);
-            if state.held && (state.credit_bytes < take || state.credit_operations < ends) {
+            let operations = ends * cost;
+            if state.held && (state.credit_bytes < take || state.credit_operations < operations) {
                 starved = true;
                 break;
+            }
+            if !self.has_receive(at, state, pair) {
+                break;
+            }
+            if begins {
+                self.claim_receive(pair, 1);
             }
             self.write_chunk(pair, take);
             if state.held {
                 state.credit_bytes -= take;
-                state.credit_operations -= ends;
+                state.credit_operations -= operations;
             }
             state.bytes -= take;
-            state.operations -= ends;
+            state.operations -= operations;
             written += 1;
             chunks += 1 - ends;
             if ends == 0 {
@@ -345,15 +378,31 @@ impl World {
 
     /// Send queue slots of the pair are free again: a flow with credit may go on.
     pub(crate) fn room_again(&mut self, now: u64, pair: u32) {
-        let host = usize::from(self.pairs[pair as usize].host);
-        if !self.pairs[pair as usize].in_backlog {
+        let queue_pair = &self.pairs[pair as usize];
+        let host = usize::from(queue_pair.host);
+        if !queue_pair.in_backlog && queue_pair.membership != Membership::Leaving {
             return;
         }
         let Some(mut daemon) = self.enforcer.daemons[host].take() else {
             return;
         };
         let flow = daemon.flow_of_pair[pair as usize];
-        if flow != NONE && daemon.flows[flow as usize].may_send() {
+        if flow != NONE {
+            self.acknowledged_in_set(now, &mut daemon.flows[flow as usize], pair);
+            if daemon.flows[flow as usize].may_send() {
+                self.drain(now, &mut daemon, flow, false);
+            }
+        }
+        self.enforcer.daemons[host] = Some(daemon);
+    }
+
+    /// Something that held a flow's work back may be over: a turn in its working set, or a missing receive.
+    pub(crate) fn look_again(&mut self, now: u64, host: usize, flow: u32) {
+        let Some(mut daemon) = self.enforcer.daemons[host].take() else {
+            return;
+        };
+        self.next_turns(now, &mut daemon.flows[flow as usize]);
+        if daemon.flows[flow as usize].may_send() {
             self.drain(now, &mut daemon, flow, false);
         }
         self.enforcer.daemons[host] = Some(daemon);
@@ -374,6 +423,7 @@ impl World {
     /// Reports the completions of `messages`, seen at `at`, to the policy.
     pub(crate) fn completions_seen(&mut self, pair: u32, messages: Range<u64>, at: u64) {
         let queue_pair = &self.pairs[pair as usize];
+        let cost = self.enforcer.gates.cost(queue_pair.verb);
         let Some(daemon) = &mut self.enforcer.daemons[usize::from(queue_pair.host)] else {
             return;
         };
@@ -390,6 +440,7 @@ impl World {
                 &Completion {
                     flow: FlowId(flow),
                     bytes: Bytes::new(pattern[message as usize % pattern.len()].bytes),
+                    operations: cost,
                     latency: Duration::from_ps(at - queue_pair.post_time(message)),
                 },
             );
@@ -478,6 +529,15 @@ impl World {
                             },
                         );
                     }
+                }
+                Action::WorkingSet {
+                    flow,
+                    queue_pairs,
+                    slice,
+                } => {
+                    let set = &mut daemon.flows[flow.0 as usize].working_set;
+                    set.bound(queue_pairs, slice.as_ps());
+                    self.look_again_at(now, host as u8, flow.0);
                 }
                 Action::UseQueue { flow, queue } => {
                     let at = now + self.device.reconfigure;

@@ -28,6 +28,7 @@ mod congestion;
 mod control;
 pub mod device;
 mod enforce;
+mod gates;
 mod lanes;
 mod limiter;
 mod lookup;

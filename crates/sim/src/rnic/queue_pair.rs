@@ -67,6 +67,16 @@ pub(crate) struct QueuePair {
     pub(crate) release_offset: u64,
     /// Waits in its flow's backlog.
     pub(crate) in_backlog: bool,
+    /// Its place in its flow's working set.
+    pub(crate) membership: super::gates::Membership,
+    /// Since when it has that place, ps.
+    pub(crate) member_since: u64,
+    /// Receives posted for it and not yet claimed by a message, as far as the sender has been told.
+    pub(crate) receives_known: u64,
+    /// When the last message left that had no receive, ps.
+    pub(crate) trickled_at: u64,
+    /// A look at its flow is due when it may send the next one.
+    pub(crate) trickle_watched: bool,
 
     // The send queue.
     pub(crate) ring: Vec<WorkRequest>,

@@ -69,6 +69,10 @@ pub(crate) enum Event {
     Told { host: u8 },
     /// A queue mapping takes effect.
     Remap { host: u8 },
+    /// Something that held a flow's work back may be over.
+    LookAgain { host: u8, flow: u32 },
+    /// The sender learns of receives posted at the other end.
+    ReceivesKnown { pair: u32, count: u16 },
     /// A point of the time series ends.
     Sample,
     /// Measuring starts.
@@ -284,7 +288,8 @@ impl World {
             Event::Completed { pair, upto } => self.completed(now, pair, upto),
             Event::Delivered { pair, message } => self.delivered(now, pair, message),
             Event::Receives { pair, count } => {
-                self.pairs[pair as usize].receives += u64::from(count)
+                self.pairs[pair as usize].receives += u64::from(count);
+                self.tell_receives(now, pair, count);
             }
             Event::Post { pair } => self.refill(now, pair),
             Event::Arrive { pair } => self.arrive(now, pair),
@@ -305,6 +310,8 @@ impl World {
             Event::Policy { host } => self.policy_timer(now, usize::from(host)),
             Event::Told { host } => self.told(now, usize::from(host)),
             Event::Remap { host } => self.remap(usize::from(host), now),
+            Event::LookAgain { host, flow } => self.look_again(now, usize::from(host), flow),
+            Event::ReceivesKnown { pair, count } => self.receives_known(now, pair, count),
             Event::Sample => self.sample(now),
             Event::Measure => self.start_measuring(),
         }

@@ -168,6 +168,23 @@ impl Justitia {
         self.window.target_quantile().map(Duration::from_ps)
     }
 
+    /// Summed weight of this host's hungry flows that are active, READs included.
+    pub(crate) fn hungry_weight(&self) -> u64 {
+        self.local.sending_hungry + self.local.reading_hungry
+    }
+
+    /// Whether a latency flow is known here or at the other host.
+    pub(crate) fn has_latency(&self) -> bool {
+        self.shares().has_latency()
+    }
+
+    /// Lets tokens carry this many messages per second at the device's full rate.
+    pub(crate) fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
+        self.sending.set_messages_per_s(now, messages_per_s);
+        self.reading.set_messages_per_s(now, messages_per_s);
+        self.arm();
+    }
+
     fn shares(&self) -> Shares<'_> {
         Shares {
             local: &self.local,
@@ -426,7 +443,10 @@ impl Policy for Justitia {
         flow.classifier.on_completion();
         if flow.counted && flow.class != FlowClass::Latency {
             let direction = flow.spec.direction;
-            if self.pacer(direction).completed(now, completion.flow) {
+            if self
+                .pacer(direction)
+                .completed(now, completion.flow, completion.operations)
+            {
                 self.arm();
             } else {
                 self.arm_idle();

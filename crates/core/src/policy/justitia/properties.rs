@@ -164,7 +164,7 @@ proptest! {
                     last = flow.0;
                     if last != silent {
                         let latency = Duration::from_us(1);
-                        policy.on_completion(now, &Completion { flow, bytes: Bytes::new(1), latency });
+                        policy.on_completion(now, &Completion { flow, bytes: Bytes::new(1), operations: 1, latency });
                     }
                 }
             }

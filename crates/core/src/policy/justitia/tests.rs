@@ -404,6 +404,7 @@ fn idle_flows_give_their_share_back_and_take_it_again() {
     for _ in 0..granted {
         let completion = Completion {
             flow: idle,
+            operations: 1,
             bytes: Bytes::new(1),
             latency: Duration::from_us(1),
         };
@@ -433,6 +434,7 @@ fn completions_keep_a_flow_alive() {
         host.run(Duration::from_ms(6));
         let completion = Completion {
             flow,
+            operations: 1,
             bytes: Bytes::new(100),
             latency: Duration::from_us(2),
         };
@@ -464,6 +466,7 @@ fn a_silent_flow_that_behaves_is_released_and_a_mislabelled_one_is_held() {
             let latency = Duration::from_us(2);
             let completion = Completion {
                 flow,
+                operations: 1,
                 bytes,
                 latency,
             };

@@ -34,7 +34,7 @@ struct Slot {
     credit: Token,
     /// Whole tokens put aside.
     saved: u32,
-    /// Messages granted whose completion has not been seen.
+    /// Operations granted whose completion has not been seen.
     in_device: u64,
     /// Has asked for something and not been forgotten since.
     active: bool,
@@ -117,12 +117,12 @@ impl Pacer {
         self.spend(flow, actions);
     }
 
-    /// A message of `flow` completed; whether that changes when the next token is due.
+    /// A message of `flow` completed that counted for `operations`; whether that changes when the next token is due.
     #[inline]
-    pub fn completed(&mut self, now: Instant, flow: FlowId) -> bool {
+    pub fn completed(&mut self, now: Instant, flow: FlowId, operations: u64) -> bool {
         self.touch(now, flow);
         let slot = &mut self.slots[flow.0 as usize];
-        slot.in_device = slot.in_device.saturating_sub(1);
+        slot.in_device = slot.in_device.saturating_sub(operations);
         if slot.in_device > 0 || slot.takes_turns() {
             return false;
         }
@@ -179,6 +179,11 @@ impl Pacer {
     /// The size of tokens from `now` on; the rests that flows hold shrink to it.
     pub fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
         self.pool.set_token_bytes(now, bytes);
+    }
+
+    /// Messages per second at the device's full rate, from `now` on.
+    pub fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
+        self.pool.set_messages_per_s(now, messages_per_s);
     }
 
     /// The rate of the stream.

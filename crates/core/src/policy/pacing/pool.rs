@@ -101,6 +101,21 @@ impl Pool {
         self.token_units = u128::from(self.token_bytes) * UNITS_PER_BYTE;
         self.limit = self.token_units * u128::from(self.backlog_max);
         self.content = self.content.min(self.limit);
+        self.work_out_operations();
+    }
+
+    /// Messages per second at the device's full rate, from `now` on: tokens carry fewer or more of them.
+    ///
+    /// # Panics
+    /// When `messages_per_s` is zero.
+    pub fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
+        assert!(messages_per_s > 0, "a pool has messages to give");
+        self.fill(now);
+        self.capacity.messages_per_s = messages_per_s;
+        self.work_out_operations();
+    }
+
+    fn work_out_operations(&mut self) {
         let bits = u128::from(self.capacity.messages_per_s) * u128::from(self.token_bytes) * 8;
         let rate = u128::from(self.capacity.rate.as_bps());
         self.operations = u64::try_from(bits / rate).unwrap_or(u64::MAX);

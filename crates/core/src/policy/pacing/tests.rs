@@ -74,7 +74,7 @@ fn a_throughput_flow_spends_one_token_on_many_batches() {
     let mut tokens_before = 0;
     let complete = |pacer: &mut Pacer, now| {
         for _ in 0..128 {
-            pacer.completed(now, FlowId(0));
+            pacer.completed(now, FlowId(0), 1);
         }
     };
     for batch in 0..79u64 {
@@ -155,7 +155,7 @@ fn a_slowed_flow_keeps_its_turns_until_its_messages_complete() {
     advance(&mut pacer, 0, 1_000);
     let slowed = advance(&mut pacer, 1_000, 2_000);
     assert!(slowed.abs_diff(3_000_000) <= 2 * 5_000, "{slowed}");
-    assert!(pacer.completed(at(2_000), FlowId(1)));
+    assert!(pacer.completed(at(2_000), FlowId(1), 1));
     let alone = advance(&mut pacer, 2_000, 3_000);
     assert!(alone.abs_diff(6_000_000) <= 2 * 5_000, "{alone}");
 }

@@ -28,7 +28,10 @@ pub(super) fn traffic_classes(scenario: &Scenario, profile: &Profile) -> LaneSet
     };
     let limited = parameter(&scenario.policy, "rate_limit").unwrap_or(0.0) >= 0.5;
     LaneSetup {
-        sharing: Sharing::Weighted(shares.iter().map(quantum).collect()),
+        sharing: Sharing::Weighted {
+            first: 0,
+            quanta: shares.iter().map(quantum).collect(),
+        },
         class_of_tenant: (0..scenario.tenants.len() as u8).collect(),
         rates: shares
             .iter()

@@ -5,12 +5,14 @@
 //! any combination being written down.
 
 mod lanes;
+mod ours;
 mod pacing;
 mod shares;
 
 pub(crate) use pacing::Pacing;
 
 use super::arbiter::Sharing;
+use super::gates::Gates;
 use isolane_core::policy::OptionError;
 use isolane_core::policy::granularity::Granularity;
 use isolane_core::units::BitRate;
@@ -19,7 +21,7 @@ use isolane_scenario::profile::Profile;
 use isolane_scenario::stack::{self, StackError};
 
 /// The parts that [`crate::rnic::run`] can simulate, alone and together.
-pub const POLICIES: [&str; 7] = [
+pub const POLICIES: [&str; 8] = [
     "none",
     "justitia",
     "lite",
@@ -27,6 +29,7 @@ pub const POLICIES: [&str; 7] = [
     "hw-tc",
     "vl-qos",
     "sriov",
+    "isolane-sw",
 ];
 
 /// Why a scenario cannot be simulated.
@@ -58,6 +61,8 @@ pub(crate) struct Setup {
     pub(crate) pacing: Option<Pacing>,
     /// What one flow of that policy is.
     pub(crate) granularity: Granularity,
+    /// What the shim checks beside tokens.
+    pub(crate) gates: Gates,
     /// How a lane serves the contexts that wait in it.
     pub(crate) scheduler: Scheduler,
     /// The hardware queues of a port.
@@ -102,6 +107,7 @@ impl Setup {
         let mut setup = Self {
             pacing: None,
             granularity: pacing::granularity(spec),
+            gates: Gates::default(),
             scheduler: Scheduler::PacketTurns,
             lanes: LaneSetup {
                 sharing: Sharing::Priority(1),
@@ -129,6 +135,7 @@ impl Setup {
                 }
                 "hw-tc" => setup.lanes = lanes::traffic_classes(scenario, profile),
                 "vl-qos" => setup.lanes = lanes::virtual_lanes(scenario),
+                "isolane-sw" => ours::software(scenario, profile, &mut setup).map_err(refused)?,
                 "sriov" => setup.functions = Some(lanes::functions(scenario, profile)),
                 _ => {
                     return Err(SimError::UnknownPolicy {

@@ -3,6 +3,7 @@
 use super::parameter;
 use isolane_core::policy::granularity::Granularity;
 use isolane_core::policy::hardware_priority::{HardwarePriority, HardwarePriorityOptions};
+use isolane_core::policy::isolane::software::{Software, SoftwareOptions};
 use isolane_core::policy::justitia::{Justitia, JustitiaOptions};
 use isolane_core::policy::lite::{Lite, LiteOptions};
 use isolane_core::policy::{OptionError, Policy};
@@ -16,6 +17,7 @@ pub(crate) enum Pacing {
     Justitia(JustitiaOptions),
     Lite(LiteOptions),
     Priority(HardwarePriorityOptions),
+    Software(SoftwareOptions),
 }
 
 impl Pacing {
@@ -51,6 +53,7 @@ impl Pacing {
             Self::Priority(options) => {
                 Box::new(HardwarePriority::new(options.clone()).expect(checked))
             }
+            Self::Software(options) => Box::new(Software::new(options.clone()).expect(checked)),
         }
     }
 }
@@ -64,7 +67,7 @@ pub(super) fn granularity(spec: &PolicySpec) -> Granularity {
     }
 }
 
-fn justitia(spec: &PolicySpec, profile: &Profile) -> JustitiaOptions {
+pub(super) fn justitia(spec: &PolicySpec, profile: &Profile) -> JustitiaOptions {
     let rate_max = BitRate::from_gbps_f64(profile.value("justitia", "rate_max_gbps"));
     let messages = messages_per_s(profile);
     let target =
