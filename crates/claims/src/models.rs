@@ -4,6 +4,9 @@
 //! a bus), and a claim that typed the same formula would only check itself. So each name here calls the code that
 //! the simulator runs. Units: as each entry says. Limits: arguments are plain numbers.
 
+mod harmonic;
+mod palos;
+
 /// One function.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
@@ -19,19 +22,19 @@ pub struct Model {
     run: fn(&[f64]) -> Result<f64, String>,
 }
 
-/// Every function, by system and name.
-pub const MODELS: &[Model] = &[];
+/// Every function.
+pub fn all() -> impl Iterator<Item = &'static Model> {
+    harmonic::MODELS.iter().chain(palos::MODELS)
+}
 
 /// The function called `name` of `system`.
 pub fn find(system: &str, name: &str) -> Option<&'static Model> {
-    MODELS
-        .iter()
-        .find(|model| model.system == system && model.name == name)
+    all().find(|model| model.system == system && model.name == name)
 }
 
 /// The names of `system`'s functions.
-pub fn names(system: &str) -> impl Iterator<Item = &'static str> {
-    let own = MODELS.iter().filter(move |model| model.system == system);
+pub fn names(system: &str) -> impl Iterator<Item = &'static str> + use<'_> {
+    let own = all().filter(move |model| model.system == system);
     own.map(|model| model.name)
 }
 
@@ -48,4 +51,39 @@ pub fn value(system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f6
             .ok_or_else(|| format!("{name} needs {wanted}="))
     });
     (model.run)(&given.collect::<Result<Vec<f64>, String>>()?)
+}
+
+/// `value` as a whole number, at least 1.
+fn whole(name: &str, value: f64) -> Result<u64, String> {
+    let fits = value.fract() == 0.0 && (1.0..=1e15).contains(&value);
+    fits.then_some(value as u64)
+        .ok_or_else(|| format!("{name} = {value}: must be a whole number from 1 to 10^15"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_has_a_name_of_its_own_and_says_what_it_gives() {
+        let mut seen = std::collections::BTreeSet::new();
+        for model in all() {
+            assert!(seen.insert((model.system, model.name)), "{}", model.name);
+            assert!(!model.about.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_asked_wrongly_is_refused() {
+        let says = |name: &str, arguments: &[(&str, f64)]| {
+            let arguments: Vec<(String, f64)> = arguments
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), *value))
+                .collect();
+            value("palos", name, &arguments).unwrap_err()
+        };
+        assert!(says("nothing", &[]).contains("palos has no \"nothing\""));
+        assert!(says("weight_entries_written", &[]).contains("needs queue_pairs="));
+        assert!(says("weight_entries_written", &[("queue_pairs", 0.5)]).contains("whole number"));
+    }
 }

@@ -403,8 +403,9 @@ fn dominant(usage: &TenantUsage, time: Duration, capacity: &Capacity) -> u64 {
     part(payload, capacity.rate.as_bps().into()).max(part(requests, request_capacity))
 }
 
-/// Equation 5.1.
-fn wait(options: &HarmonicOptions, excess: u64) -> Duration {
+/// Equation 5.1: the time between two batches to a tenant that uses `excess` (a fraction of [`EXCESS_ONE`]) more than
+/// it may.
+pub fn wait(options: &HarmonicOptions, excess: u64) -> Duration {
     let basic = options.t_basic.as_ps();
     let left = EXCESS_ONE.saturating_sub(excess);
     let interval = (u128::from(basic) * u128::from(left) / u128::from(EXCESS_ONE)) as u64;
