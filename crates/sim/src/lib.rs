@@ -5,9 +5,11 @@
 //! machine. Models explain devices; no result of a paper is written into one.
 //!
 //! * [`engine`] - the event queue;
+//! * [`monitor`] - a monitor on a NIC's PCIe port, which counts per tenant from packet headers alone;
 //! * [`rnic`] - two RDMA NICs, their hosts and what joins them.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod monitor;
 pub mod rnic;

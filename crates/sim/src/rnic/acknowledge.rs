@@ -3,6 +3,8 @@
 //! Acknowledgements leave ahead of waiting data and take capacity from it. One acknowledges every work request
 //! before it. Completions are written for the signalled ones.
 
+use super::access::{Access, End, Object};
+use super::addresses::CONTEXT_BYTES;
 use super::receive::{ATOMIC_BYTES, CQE_BYTES};
 use super::world::{Arrived, Event, World};
 use isolane_scenario::model::{Transport, Verb};
@@ -55,7 +57,8 @@ impl World {
         let Some(upto) = self.fresh(pair, upto) else {
             return;
         };
-        self.look_up_context(now, host, u64::from(pair) * 2, false);
+        let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
+        self.look_up_context(now, host, u64::from(pair) * 2, own, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
         let queue_pair = &mut self.pairs[pair as usize];
         let atomic = matches!(queue_pair.verb, Verb::FetchAdd | Verb::CompareSwap);
@@ -83,7 +86,14 @@ impl World {
         queue_pair.acknowledged = upto;
         if let Some(messages) = seen {
             let bytes = self.device.pcie_bytes(CQE_BYTES) * entries;
-            let written = self.pcie_out(host, now, bytes).max(at);
+            let access = Access::of(
+                pair,
+                End::Requester,
+                Object::CompletionQueue,
+                upto * CQE_BYTES,
+                CQE_BYTES * entries,
+            );
+            let written = self.pcie_out(host, now, bytes, access).max(at);
             self.nics[host].count.cqes += entries;
             let visible = written + self.device.pcie_write;
             self.schedule(

@@ -18,6 +18,7 @@ impl World {
         if !starts {
             return;
         }
+        self.announce(now, tenant);
         for pair in 0..self.pairs.len() as u32 {
             let queue_pair = &self.pairs[pair as usize];
             if queue_pair.tenant != tenant || queue_pair.reference {

@@ -1,5 +1,6 @@
 //! From a scenario and a profile to a [`World`] ready to run.
 
+use super::addresses::Addresses;
 use super::cache::{Cache, MissSlots};
 use super::congestion::Limiter;
 use super::control::ControlLoop;
@@ -35,8 +36,11 @@ const UNRELIABLE_FACTOR: u64 = 4;
 impl World {
     /// Builds the experiment.
     pub(crate) fn build(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
-        let device = Device::of(profile);
+        let mut device = Device::of(profile);
         let setup = Setup::of(scenario, profile)?;
+        if let Some(monitor) = &setup.monitor {
+            device.behind_switch(monitor.latency.as_ps());
+        }
         let seed = scenario.seed;
         let end = scenario.warmup.as_ps() + scenario.duration.as_ps();
         let tenants = scenario.tenants.len();
@@ -62,6 +66,10 @@ impl World {
             open_loop: vec![false; tenants],
             paced: vec![0; tenants],
             mtu_default: profile.value("link", "mtu_default_bytes") as u64,
+            monitors: [None, None],
+            layout: Addresses::default(),
+            #[cfg(test)]
+            moved: [Vec::new(), Vec::new()],
         };
         let paced = setup.pacing.is_some();
         let mut regions = 0;
@@ -90,6 +98,9 @@ impl World {
         world.add_daemons(scenario, &setup);
         for pair in &mut world.pairs {
             (pair.queue, pair.function) = setup.place_of(usize::from(pair.tenant));
+        }
+        if setup.monitor.is_some() {
+            world.attach_monitors();
         }
         world
             .queue
@@ -348,6 +359,7 @@ fn queue_pair(
         mid_message: false,
         dropping: false,
         receive_ready: 0,
+        landed: 0,
         responded: 0,
         response_offset: 0,
         response_scheduled: false,

@@ -70,6 +70,7 @@ impl World {
     pub(crate) fn start_loops(&mut self, now: u64, tenant: u16) {
         for index in 0..self.loops.len() as u32 {
             if self.loops[index as usize].tenant == tenant {
+                self.announce_loop(now, index);
                 self.issue_command(now, index);
             }
         }
@@ -113,6 +114,7 @@ impl World {
             }
             (ControlObject::QueuePair | ControlObject::CompletionQueue, false) => {}
         }
+        self.announce_control(now, index);
         self.meter.control(tenant);
         let command = &mut self.loops[index as usize];
         if command.creating {

@@ -47,6 +47,8 @@ pub struct Device {
     pub ack: u64,
     /// PCIe time per byte, each direction.
     pub pcie: ByteTime,
+    /// PCIe rate, each direction.
+    pub pcie_rate: BitRate,
     /// TLP payload, bytes.
     pub tlp_payload: u64,
     /// TLP overhead, bytes.
@@ -196,6 +198,7 @@ impl Device {
             extended_header: count("link", "extended_header_bytes"),
             ack: count("link", "ack_bytes"),
             pcie: ByteTime::at_gbps(value("pcie", "rate_gbps")),
+            pcie_rate: BitRate::from_gbps_f64(value("pcie", "rate_gbps")),
             tlp_payload: count("pcie", "payload_max_bytes"),
             tlp: count("pcie", "tlp_bytes"),
             pcie_read: ns("pcie", "read_ns"),
@@ -267,6 +270,14 @@ impl Device {
             priority_queues: count("host", "priority_queues") as usize,
             reconfigure: us("host", "reconfigure_us"),
         }
+    }
+
+    /// Puts a PCIe switch in front of the NIC that adds `latency`, ps, to every transaction.
+    pub const fn behind_switch(&mut self, latency: u64) {
+        self.pcie_read += latency;
+        self.pcie_write += latency;
+        self.mmio += latency;
+        self.miss += latency;
     }
 
     /// Bytes of one work request of `elements` scatter-gather elements.

@@ -4,6 +4,8 @@
 //! that misses is set aside by the caller; when every slot is taken the processing unit waits for one. Only a
 //! message's first page can stall it: the later ones are read ahead.
 
+use super::access::{Access, End, Object};
+use super::addresses::CONTEXT_BYTES;
 use super::transmit::PAGE;
 use super::world::{Event, World};
 
@@ -17,10 +19,15 @@ impl World {
         needs_memory: bool,
     ) -> bool {
         let process = self.pairs[pair as usize].process;
-        let mut done = self.look_up_context(now, host, u64::from(pair) * 2, true);
+        let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
+        let mut done = self.look_up_context(now, host, u64::from(pair) * 2, own, true);
         // The completion queue's context lives in the same cache; one queue per process.
-        done =
-            done.max(self.look_up_context(now, host, CONTEXT_OF_QUEUE | u64::from(process), true));
+        let queue = Access {
+            object: Object::QueueContext,
+            ..own
+        };
+        let key = CONTEXT_OF_QUEUE | u64::from(process);
+        done = done.max(self.look_up_context(now, host, key, queue, true));
         if needs_memory {
             let elements = self.pairs[pair as usize]
                 .work_request(self.pairs[pair as usize].sent)
@@ -50,6 +57,7 @@ impl World {
         now: u64,
         host: usize,
         key: u64,
+        access: Access,
         requester: bool,
     ) -> u64 {
         if self.nics[host].contexts.touch(key) {
@@ -67,8 +75,9 @@ impl World {
         } else {
             nic.responder_free = nic.responder_free.max(miss.started);
         }
-        self.pcie_in(host, at, CONTEXT_BYTES);
-        self.pcie_out(host, at, CONTEXT_BYTES);
+        self.pcie_in(host, at, CONTEXT_BYTES, access);
+        // The one it takes the place of goes back; a model of the cache by keys does not know whose it was.
+        self.pcie_out(host, at, CONTEXT_BYTES, access);
         miss.done
     }
 
@@ -101,7 +110,8 @@ impl World {
         }
         let miss = nic.translation_slots.take(at);
         *unit = (*unit).max(miss.started);
-        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp);
+        let access = self.translation(pair, remote, page, TRANSLATION_READ);
+        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
         miss.done
     }
 
@@ -127,12 +137,13 @@ impl World {
         (region + end, page)
     }
 
-    /// Later pages of a message that begins at page `first` are translated ahead of use: they cost reads and
+    /// Later pages of the message at hand are translated ahead of use: they cost reads and
     /// cache entries, not time.
     pub(crate) fn prefetch_translation(
         &mut self,
         host: usize,
-        first: u64,
+        pair: u32,
+        remote: bool,
         offset: u64,
         payload: u64,
     ) {
@@ -140,25 +151,41 @@ impl World {
         if offset / PAGE == last && !offset.is_multiple_of(PAGE) {
             return;
         }
+        let queue_pair = &self.pairs[pair as usize];
+        let first = if remote {
+            queue_pair.remote_page
+        } else {
+            queue_pair.local_page
+        };
         let page = first + last;
         let nic = &mut self.nics[host];
         if !nic.translations.insert(page) {
             nic.count.translation_prefetches += 1;
             let at = nic.pcie_in_free;
-            self.pcie_in(host, at, TRANSLATION_READ / TRANSLATIONS_PER_READ);
+            let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
+            let access = self.translation(pair, remote, page, bytes);
+            self.pcie_in(host, at, bytes, access);
         }
+    }
+
+    fn translation(&self, pair: u32, remote: bool, page: u64, bytes: u64) -> Access {
+        let end = if remote {
+            End::Responder
+        } else {
+            End::Requester
+        };
+        let offset = self.pairs[pair as usize].memory_offset(page, 0);
+        Access::of(pair, end, Object::Translation, offset, bytes)
     }
 }
 
 /// Key space of completion queue contexts.
 const CONTEXT_OF_QUEUE: u64 = 1 << 62;
-/// Bytes of one context read (256 B QPC in mlx5-class devices) and of the dirty one written back.
-const CONTEXT_BYTES: u64 = 256;
 /// Bytes of one translation read.
 const TRANSLATION_READ: u64 = 64;
 /// Key space of the receiver's regions and pages.
-const REMOTE_END: u64 = 1 << 61;
+pub(crate) const REMOTE_END: u64 = 1 << 61;
 /// Pages one region may have in the key space (2 GiB of 4 KiB pages).
-const PAGES_PER_REGION_MAX: u64 = 1 << 19;
+pub(crate) const PAGES_PER_REGION_MAX: u64 = 1 << 19;
 /// Translations fetched by one 64 B read.
 const TRANSLATIONS_PER_READ: u64 = 8;

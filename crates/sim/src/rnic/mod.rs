@@ -18,7 +18,9 @@
 //!
 //! `docs/internals/rnic.md` explains each mechanism with its sources and limits.
 
+mod access;
 mod acknowledge;
+mod addresses;
 mod application;
 mod arbiter;
 mod buffer;
@@ -37,6 +39,7 @@ mod policies;
 mod queue_pair;
 mod receive;
 mod results;
+mod tap;
 mod transmit;
 pub mod wire;
 mod world;

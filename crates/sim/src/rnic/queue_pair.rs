@@ -124,6 +124,8 @@ pub(crate) struct QueuePair {
     pub(crate) dropping: bool,
     /// When the metadata of the message at hand is there, ps.
     pub(crate) receive_ready: u64,
+    /// Payload of the message at hand already written to memory, bytes.
+    pub(crate) landed: u64,
     /// READ responses wholly sent by the responder.
     pub(crate) responded: u64,
     pub(crate) response_offset: u64,

@@ -7,6 +7,8 @@
 //! (husky 4.3.3, table 4.2). A UC or UD message without a receive is dropped by another firmware path with its
 //! own, shorter cost per message.
 
+use super::access::{Access, End, Object};
+use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
 use super::queue_pair::NONE;
 use super::transmit::ATOMIC_HEADER;
@@ -16,7 +18,7 @@ use isolane_scenario::model::{Arrival, Topology, Transport, Verb};
 /// Bytes of one completion queue entry (mlx5-class devices).
 pub(crate) const CQE_BYTES: u64 = 64;
 /// Bytes of one receive work request in its ring.
-const RECEIVE_WQE_BYTES: u64 = 16;
+pub(crate) const RECEIVE_WQE_BYTES: u64 = 16;
 /// How far the processing units' timeline may run ahead of the clock before arrivals wait in a queue, ps. Later
 /// resources are reserved in order of processing, so a long backlog must not be processed ahead of its time.
 const RUN_AHEAD: u64 = 500_000;
@@ -141,7 +143,7 @@ impl World {
         let verb = self.pairs[pair as usize].verb;
         if packet.first {
             self.pairs[pair as usize].receive_ready = 0;
-            let mut ready = self.look_up_context(now, host, u64::from(pair) * 2 + RESPONDER, false);
+            let mut ready = self.look_up_responder(now, host, pair);
             // The chunks of a split message share the receive of its first one.
             if verb == Verb::Send && !self.pairs[pair as usize].mid_message {
                 if self.pairs[pair as usize].receives == 0 {
@@ -166,7 +168,7 @@ impl World {
             self.device.packet
         };
         let at = self.responder_works(now, host, cost);
-        let written = self.write_payload(now, host, pair, at, packet.payload);
+        let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
             self.message_received(now, host, pair, at, written);
         }
@@ -196,7 +198,15 @@ impl World {
         if verb == Verb::Send && request.last {
             self.nics[host].count.cqes += 1;
             let bytes = self.device.pcie_bytes(CQE_BYTES);
-            self.pcie_out(host, now, bytes);
+            let place = request.message * CQE_BYTES;
+            let entry = Access::of(
+                pair,
+                End::Responder,
+                Object::CompletionQueue,
+                place,
+                CQE_BYTES,
+            );
+            self.pcie_out(host, now, bytes, entry);
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.receives_owed += 1;
             if batch > 0 && queue_pair.receives_owed >= batch {
@@ -205,7 +215,14 @@ impl World {
                     (self.device.poll + self.device.post) * u64::from(batch) + self.device.ring;
                 let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * u64::from(batch))
                     + self.device.doorbell;
-                self.pcie_in(host, now, bytes);
+                let access = Access::of(
+                    pair,
+                    End::Responder,
+                    Object::Doorbell,
+                    0,
+                    self.device.doorbell + RECEIVE_WQE_BYTES * u64::from(batch),
+                );
+                self.pcie_in(host, now, bytes, access);
                 let at = visible + cpu + self.device.mmio;
                 self.schedule(
                     at,
@@ -242,7 +259,14 @@ impl World {
         if number.is_multiple_of(prefetch) {
             nic.receive_wqes.insert(key(line + 1));
             let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * prefetch);
-            self.pcie_in(host, now, bytes);
+            let access = Access::of(
+                pair,
+                End::Responder,
+                Object::ReceiveQueue,
+                number * RECEIVE_WQE_BYTES,
+                RECEIVE_WQE_BYTES * prefetch,
+            );
+            self.pcie_in(host, now, bytes, access);
         }
         if hit || number < prefetch {
             return 0;
@@ -285,7 +309,7 @@ impl World {
 
     /// A READ request: its response waits for the transmitter.
     fn receive_read(&mut self, now: u64, host: usize, pair: u32) -> u64 {
-        let context = self.look_up_context(now, host, u64::from(pair) * 2 + RESPONDER, false);
+        let context = self.look_up_responder(now, host, pair);
         let memory = self.look_up_memory(now, host, pair, true, false);
         let at = self.responder_works(now, host, self.device.respond[verb_index(Verb::Read)]);
         let queue_pair = &mut self.pairs[pair as usize];
@@ -304,12 +328,16 @@ impl World {
     /// An atomic: read and write of host memory, then the answer.
     fn receive_atomic(&mut self, now: u64, host: usize, pair: u32) -> u64 {
         let verb = self.pairs[pair as usize].verb;
-        let context = self.look_up_context(now, host, u64::from(pair) * 2 + RESPONDER, false);
+        let context = self.look_up_responder(now, host, pair);
         let memory = self.look_up_memory(now, host, pair, true, false);
         let at = self.responder_works(now, host, self.device.respond[verb_index(verb)]);
         let bytes = self.device.pcie_bytes(ATOMIC_BYTES);
-        let read = self.pcie_in(host, at, bytes).max(context).max(memory) + self.device.pcie_read;
-        self.pcie_out(host, at, bytes);
+        let queue_pair = &self.pairs[pair as usize];
+        let offset = queue_pair.memory_offset(queue_pair.remote_page, 0);
+        let operand = Access::of(pair, End::Responder, Object::Memory, offset, ATOMIC_BYTES);
+        let there = self.pcie_in(host, at, bytes, operand);
+        let read = there.max(context).max(memory) + self.device.pcie_read;
+        self.pcie_out(host, at, bytes, operand);
         self.meter
             .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
@@ -321,12 +349,31 @@ impl World {
         at
     }
 
+    /// The responder's context; when it is there, ps, or zero for a hit.
+    fn look_up_responder(&mut self, now: u64, host: usize, pair: u32) -> u64 {
+        let own = Access::of(pair, End::Responder, Object::PairContext, 0, CONTEXT_BYTES);
+        self.look_up_context(now, host, u64::from(pair) * 2 + RESPONDER, own, false)
+    }
+
     /// Writes a packet's payload to host memory from `at` on; when it is there.
-    fn write_payload(&mut self, now: u64, host: usize, pair: u32, at: u64, payload: u16) -> u64 {
-        let bytes = self.device.pcie_bytes(u64::from(payload));
-        let free = self.pcie_out(host, at, bytes);
+    fn write_payload(&mut self, now: u64, host: usize, pair: u32, at: u64, packet: Packet) -> u64 {
+        let payload = u64::from(packet.payload);
+        let bytes = self.device.pcie_bytes(payload);
         let queue_pair = &mut self.pairs[pair as usize];
-        self.meter.delivered(now, queue_pair, u64::from(payload));
+        if packet.first {
+            queue_pair.landed = 0;
+        }
+        let (end, page) = if packet.kind == PacketKind::ReadResponse {
+            (End::Requester, queue_pair.local_page)
+        } else {
+            (End::Responder, queue_pair.remote_page)
+        };
+        let offset = queue_pair.memory_offset(page, queue_pair.landed);
+        queue_pair.landed += payload;
+        let access = Access::of(pair, end, Object::Memory, offset, payload);
+        let free = self.pcie_out(host, at, bytes, access);
+        let queue_pair = &mut self.pairs[pair as usize];
+        self.meter.delivered(now, queue_pair, payload);
         free.max(queue_pair.receive_ready)
     }
 
@@ -337,7 +384,7 @@ impl World {
             self.pairs[pair as usize].receive_ready = ready;
         }
         let at = self.responder_works(now, host, self.device.packet.max(self.device.ack_cost));
-        let written = self.write_payload(now, host, pair, at, packet.payload);
+        let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.reads_out -= 1;

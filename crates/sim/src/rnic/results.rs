@@ -104,6 +104,7 @@ impl World {
     fn policy_state(&self, measured_s: f64) -> BTreeMap<String, f64> {
         let mut state = BTreeMap::new();
         for (host, name) in ["a", "b"].into_iter().enumerate() {
+            self.monitor_state(host, name, &mut state);
             let Some(daemon) = &self.enforcer.daemons[host] else {
                 continue;
             };

@@ -14,6 +14,7 @@
 //! Each resource is a point in time at which it is free; using it moves that point. A context is a queue pair
 //! number times two, plus one for the responder that answers READs.
 
+use super::access::{Access, End, Object};
 use super::device::verb_index;
 use super::lanes::Engine;
 use super::queue_pair::NONE;
@@ -21,7 +22,7 @@ use super::world::{Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Transport, Verb};
 
 /// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
-const READ_REQUEST_MAX: u64 = 512;
+pub(crate) const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of an atomic's extended header (IB specification: AtomicETH).
 pub(crate) const ATOMIC_HEADER: u64 = 28;
 /// Pages are what the translation cache holds.
@@ -56,7 +57,14 @@ impl World {
             queue_pair.fetched = queue_pair.visible;
         }
         self.nics[host].count.doorbells += 1;
-        self.pcie_in(host, now, bytes);
+        let access = Access::of(
+            pair,
+            End::Requester,
+            Object::Doorbell,
+            0,
+            self.device.doorbell,
+        );
+        self.pcie_in(host, now, bytes, access);
         if rides_along {
             self.activate(now, pair, false);
         } else {
@@ -76,13 +84,20 @@ impl World {
         let count = (queue_pair.visible - queue_pair.fetched).min(prefetch);
         let elements = u64::from(queue_pair.work_request(queue_pair.fetched).elements);
         let request = self.device.wqe_bytes(queue_pair.transport, elements);
+        let position = queue_pair.fetched * request;
         queue_pair.fetching = true;
         let host = usize::from(queue_pair.host);
         let bytes = self.device.pcie_bytes(request * count);
         self.nics[host].count.wqe_fetches += count;
         let tlp = self.device.tlp;
-        self.pcie_out(host, now, tlp);
-        let done = self.pcie_in(host, now, bytes) + self.read_latency();
+        let asking = Access::asking(pair, End::Requester, Object::SendQueue);
+        self.pcie_out(host, now, tlp, asking);
+        let access = Access {
+            offset: position,
+            bytes: request * count,
+            ..asking
+        };
+        let done = self.pcie_in(host, now, bytes, access) + self.read_latency();
         self.schedule(
             done,
             Event::Fetched {
@@ -338,7 +353,14 @@ impl World {
             last,
             marked: false,
         };
-        let (page, offset) = (queue_pair.local_page, queue_pair.offset);
+        let offset = queue_pair.offset;
+        let access = Access::of(
+            pair,
+            End::Requester,
+            Object::Memory,
+            queue_pair.memory_offset(queue_pair.local_page, offset),
+            payload,
+        );
         queue_pair.offset += payload;
         if last {
             queue_pair.sent += 1;
@@ -356,12 +378,12 @@ impl World {
         };
         let ready = if payload > 0 && !request.inline {
             if offset > 0 {
-                self.prefetch_translation(host, page, offset, payload);
+                self.prefetch_translation(host, pair, false, offset, payload);
             }
             let place = self.plans
                 [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
                 .memory;
-            self.read_payload(host, at, payload, extra_elements) + self.distance(place)
+            self.read_payload(host, at, access, extra_elements) + self.distance(place)
         } else {
             at
         };
@@ -409,11 +431,12 @@ impl World {
     }
 
     /// Reads payload over PCIe; when its last byte is there.
-    fn read_payload(&mut self, host: usize, at: u64, payload: u64, extra_elements: u64) -> u64 {
+    fn read_payload(&mut self, host: usize, at: u64, access: Access, extra_elements: u64) -> u64 {
         let tlp = self.device.tlp;
-        let bytes = self.device.pcie_bytes(payload) + extra_elements * tlp;
-        self.pcie_out(host, at, tlp * payload.div_ceil(READ_REQUEST_MAX));
-        self.pcie_in(host, at, bytes) + self.read_latency()
+        let bytes = self.device.pcie_bytes(access.bytes) + extra_elements * tlp;
+        let requests = tlp * access.bytes.div_ceil(READ_REQUEST_MAX);
+        self.pcie_out(host, at, requests, Access { bytes: 0, ..access });
+        self.pcie_in(host, at, bytes, access) + self.read_latency()
     }
 
     /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
@@ -471,7 +494,14 @@ impl World {
         let bytes = queue_pair.work_request(position).bytes;
         let first = queue_pair.response_offset == 0;
         let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
-        let (page, offset) = (queue_pair.remote_page, queue_pair.response_offset);
+        let offset = queue_pair.response_offset;
+        let access = Access::of(
+            pair,
+            End::Responder,
+            Object::Memory,
+            queue_pair.memory_offset(queue_pair.remote_page, offset),
+            payload,
+        );
         queue_pair.response_offset += payload;
         let last = queue_pair.response_offset >= bytes;
         if last {
@@ -490,13 +520,13 @@ impl World {
         };
         let at = self.requester_works(now, host, self.device.packet);
         if !first {
-            self.prefetch_translation(host, page, offset, payload);
+            self.prefetch_translation(host, pair, true, offset, payload);
         }
         let ready = if payload > 0 {
             let place = self.plans
                 [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
                 .remote_memory;
-            self.read_payload(host, at, payload, 0) + self.distance(place)
+            self.read_payload(host, at, access, 0) + self.distance(place)
         } else {
             at
         };

@@ -1,5 +1,7 @@
 //! The state of one experiment, its events, and the loop that takes them in order.
 
+use super::access::Access;
+use super::addresses::Addresses;
 use super::cache::{Cache, MissSlots};
 use super::control::ControlLoop;
 use super::device::Device;
@@ -9,6 +11,8 @@ use super::meter::Meter;
 use super::queue_pair::QueuePair;
 use super::results::Baseline;
 use crate::engine::EventQueue;
+use crate::monitor::Monitor;
+use isolane_core::policy::harmonic::statistics::BusDirection;
 use isolane_core::rng::Stream;
 use isolane_core::units::Instant;
 use isolane_scenario::model::{Arrival, MemoryPlace, Topology};
@@ -257,6 +261,13 @@ pub(crate) struct World {
     /// Per tenant: the rate its paced processes offer, bit/s; zero without any.
     pub(crate) paced: Vec<u64>,
     pub(crate) mtu_default: u64,
+    /// Per host: what watches its bus.
+    pub(crate) monitors: [Option<Box<Monitor>>; 2],
+    /// Where things lie, for monitors.
+    pub(crate) layout: Addresses,
+    /// Per host and tenant: payload bytes that passed a monitor, by the model's own books.
+    #[cfg(test)]
+    pub(crate) moved: [Vec<u64>; 2],
 }
 
 impl World {
@@ -336,22 +347,31 @@ impl World {
         }
     }
 
-    /// Occupies the bus towards the NIC with `bytes` no earlier than `at`; the time it is free again, ps.
+    /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`, for what `access`
+    /// says; the time it is free again, ps.
     #[inline]
-    pub(crate) fn pcie_in(&mut self, host: usize, at: u64, bytes: u64) -> u64 {
+    pub(crate) fn pcie_in(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
         let nic = &mut self.nics[host];
         nic.count.pcie_in_bytes += bytes;
         nic.pcie_in_free = nic.pcie_in_free.max(at) + self.device.pcie.of(bytes);
-        nic.pcie_in_free
+        let free = nic.pcie_in_free;
+        if self.monitors[host].is_some() {
+            self.seen(host, free, BusDirection::ToNic, access);
+        }
+        free
     }
 
     /// The same for the bus towards the host.
     #[inline]
-    pub(crate) fn pcie_out(&mut self, host: usize, at: u64, bytes: u64) -> u64 {
+    pub(crate) fn pcie_out(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
         let nic = &mut self.nics[host];
         nic.count.pcie_out_bytes += bytes;
         nic.pcie_out_free = nic.pcie_out_free.max(at) + self.device.pcie.of(bytes);
-        nic.pcie_out_free
+        let free = nic.pcie_out_free;
+        if self.monitors[host].is_some() {
+            self.seen(host, free, BusDirection::ToHost, access);
+        }
+        free
     }
 
     /// Latency of one DMA read, with its spread, ps.

@@ -5,6 +5,7 @@
 //! any combination being written down.
 
 mod lanes;
+mod monitor;
 mod ours;
 mod pacing;
 mod shares;
@@ -69,6 +70,8 @@ pub(crate) struct Setup {
     pub(crate) lanes: LaneSetup,
     /// Virtual functions, one per tenant; none without SR-IOV.
     pub(crate) functions: Option<FunctionSetup>,
+    /// The switch with a monitor in front of each NIC.
+    pub(crate) monitor: Option<monitor::MonitorSetup>,
 }
 
 /// How a lane serves the contexts that wait in it.
@@ -115,12 +118,18 @@ impl Setup {
                 rates: vec![None],
             },
             functions: None,
+            monitor: None,
         };
         for part in stack::parts(&spec.name)? {
             let refused = |problem| SimError::Parameters {
                 name: spec.name.clone(),
                 problem,
             };
+            if !POLICIES.contains(&part.name) {
+                return Err(SimError::UnknownPolicy {
+                    name: part.name.to_owned(),
+                });
+            }
             match part.name {
                 "none" => {}
                 "justitia" => {
@@ -137,6 +146,7 @@ impl Setup {
                 "vl-qos" => setup.lanes = lanes::virtual_lanes(scenario),
                 "isolane-sw" => ours::software(scenario, profile, &mut setup).map_err(refused)?,
                 "sriov" => setup.functions = Some(lanes::functions(scenario, profile)),
+                "harmonic" => setup.monitor = Some(monitor::MonitorSetup::of(spec)),
                 _ => {
                     return Err(SimError::UnknownPolicy {
                         name: part.name.to_owned(),
