@@ -231,8 +231,7 @@ fn spread(expected: &Expected, attacked: &[&Outcome]) -> Option<Spread> {
 
 fn pressure(detail: &Detail) -> Pressure {
     Pressure {
-        a: detail.a.clone(),
-        b: detail.b.clone(),
+        hosts: detail.hosts.clone(),
     }
 }
 

@@ -17,26 +17,20 @@ use std::collections::BTreeMap;
 /// Ratios by name, of one host's NIC.
 pub type Ratios = BTreeMap<String, f64>;
 
-/// Ratios of host A and host B.
+/// Ratios of each host of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Host A.
-    pub a: Ratios,
-    /// Host B.
-    pub b: Ratios,
+    /// The hosts that a workload has an end on, A and B always.
+    pub hosts: BTreeMap<Host, Ratios>,
 }
 
 impl From<&[HostCounters]> for Pressure {
     fn from(counters: &[HostCounters]) -> Self {
-        let of = |host| {
-            let found = counters.iter().find(|counters| counters.host == host);
-            found
-                .map(|counters| counters.ratios.clone())
-                .unwrap_or_default()
-        };
+        let counters = counters.iter();
         Self {
-            a: of(Host::A),
-            b: of(Host::B),
+            hosts: counters
+                .map(|counters| (counters.host, counters.ratios.clone()))
+                .collect(),
         }
     }
 }
@@ -200,16 +194,17 @@ pub fn exhausted(solo: &Pressure, contended: &Pressure, violation: bool) -> Opti
         .or_else(|| violation.then(|| risen_most(solo, contended)).flatten())
 }
 
+/// Of a host that one of the runs does not use.
+static EMPTY: Ratios = Ratios::new();
+
 /// The ratios of `host`, solo and contended.
 fn of_host<'a>(
     host: Host,
     solo: &'a Pressure,
     contended: &'a Pressure,
 ) -> (&'a Ratios, &'a Ratios) {
-    match host {
-        Host::A => (&solo.a, &contended.a),
-        Host::B => (&solo.b, &contended.b),
-    }
+    let of = |pressure: &'a Pressure| pressure.hosts.get(&host).unwrap_or(&EMPTY);
+    (of(solo), of(contended))
 }
 
 fn ratio(ratios: &Ratios, name: &str) -> f64 {
@@ -219,7 +214,7 @@ fn ratio(ratios: &Ratios, name: &str) -> f64 {
 fn strongest(kind: &[Sign], solo: &Pressure, contended: &Pressure) -> Option<Exhausted> {
     let mut best: Option<(f64, &Sign, Host)> = None;
     for sign in kind {
-        for host in [Host::A, Host::B] {
+        for &host in contended.hosts.keys() {
             let value = ratio(of_host(host, solo, contended).1, sign.counter);
             if value >= sign.threshold && best.is_none_or(|(most, ..)| value > most) {
                 best = Some((value, sign, host));
@@ -233,7 +228,7 @@ fn strongest(kind: &[Sign], solo: &Pressure, contended: &Pressure) -> Option<Exh
 fn risen_most(solo: &Pressure, contended: &Pressure) -> Option<Exhausted> {
     let mut best: Option<(f64, &Sign, Host)> = None;
     for sign in KINDS.into_iter().flatten() {
-        for host in [Host::A, Host::B] {
+        for &host in contended.hosts.keys() {
             let (alone, attacked) = of_host(host, solo, contended);
             let rise = ratio(attacked, sign.counter) - ratio(alone, sign.counter);
             if rise > RISE_MIN && best.is_none_or(|(most, ..)| rise > most) {
@@ -257,10 +252,7 @@ const RISE_MIN: f64 = 0.05;
 fn describe(sign: &Sign, host: Host, solo: &Pressure, contended: &Pressure) -> Exhausted {
     let (alone, attacked) = of_host(host, solo, contended);
     let (before, after) = (ratio(alone, sign.counter), ratio(attacked, sign.counter));
-    let letter = match host {
-        Host::A => 'A',
-        Host::B => 'B',
-    };
+    let letter = host.letter();
     let sentence = sign.sentence.replace("{}", &percent(after));
     let mut evidence = format!(
         "host {letter}'s {sentence} (victim alone: {})",
@@ -306,8 +298,7 @@ mod tests {
 
     fn check(a: &[(&str, f64)], b: &[(&str, f64)], want: Expect) {
         let contended = Pressure {
-            a: ratios(a),
-            b: ratios(b),
+            hosts: BTreeMap::from([(Host::A, ratios(a)), (Host::B, ratios(b))]),
         };
         let found = exhausted(&Pressure::default(), &contended, true);
         want.assert_eq(&found.map_or("nothing".to_owned(), |found| found.evidence));

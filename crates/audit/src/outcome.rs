@@ -6,7 +6,9 @@
 use crate::exhaustion::{Pressure, Ratios};
 use crate::matrix::{Metrics, SERIES_POINTS};
 use isolane_scenario::measure::{RunResult, TenantResult};
+use isolane_scenario::model::Host;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One run's contribution to the matrix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,10 +24,8 @@ pub(crate) struct Outcome {
 /// What the drill-down and the search for the exhausted resource need.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Detail {
-    /// Counter ratios of host A.
-    pub(crate) a: Ratios,
-    /// Counter ratios of host B.
-    pub(crate) b: Ratios,
+    /// Counter ratios of each host.
+    pub(crate) hosts: BTreeMap<Host, Ratios>,
     /// Width of a point, microseconds.
     pub(crate) sample_us: f64,
     /// Goodput of the victim, Gb/s.
@@ -50,7 +50,7 @@ impl Outcome {
 
 impl Detail {
     fn of(result: &RunResult, victim: &TenantResult, attackers: &[TenantResult]) -> Self {
-        let Pressure { a, b } = Pressure::from(result.counters.as_slice());
+        let Pressure { hosts } = Pressure::from(result.counters.as_slice());
         let ratios = |ratios: Ratios| -> Ratios {
             let rounded = ratios.into_iter().map(|(name, value)| (name, round(value)));
             rounded.collect()
@@ -63,8 +63,10 @@ impl Detail {
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
         let largest = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
         Self {
-            a: ratios(a),
-            b: ratios(b),
+            hosts: hosts
+                .into_iter()
+                .map(|(host, of)| (host, ratios(of)))
+                .collect(),
             sample_us: round(result.sample_us * group as f64),
             victim_gbps: condensed(&victim.goodput_series_gbps, group, mean),
             victim_p99_us: condensed(&victim.p99_series_us, group, largest),

@@ -95,11 +95,11 @@ const SEEN_FROM_THE_OTHER_END: [(&str, &str); 2] = [
 pub(crate) fn pressure(counters: &[HostCounters]) -> Vec<String> {
     let mut found: Vec<(f64, &str, Host, &str)> = Vec::new();
     for (name, threshold, words) in SIGNS {
-        for host in [Host::A, Host::B] {
+        for host in counters.iter().map(|counters| counters.host) {
             let value = ratio(counters, host, name);
             let told = SEEN_FROM_THE_OTHER_END.iter().any(|(this, that)| {
                 let mut earlier = found.iter();
-                *this == name && earlier.any(|(_, told, at, _)| told == that && *at == other(host))
+                *this == name && earlier.any(|(_, told, at, _)| told == that && *at != host)
             });
             if value >= threshold && !told {
                 found.push((value, name, host, words));
@@ -182,7 +182,7 @@ fn idle_cause(
         ("rx_pause_ratio", "pauses by the other end"),
     ];
     let mut worst: Option<(f64, String)> = None;
-    for host in [Host::A, Host::B] {
+    for host in counters.iter().map(|counters| counters.host) {
         for (name, words) in stalls {
             let value = ratio(counters, host, name);
             if value >= STALL && worst.as_ref().is_none_or(|(most, _)| value > *most) {
@@ -258,7 +258,7 @@ fn missed_targets(result: &RunResult) -> Vec<String> {
             .get(&format!("host_{host}.{name}"))
             .copied()
     };
-    let missed = [Host::A, Host::B].into_iter().filter_map(|host| {
+    let missed = Host::ALL.into_iter().filter_map(|host| {
         let (p99, target) = (
             figure(host, "reference_p99_us")?,
             figure(host, "target_us")?,
@@ -292,17 +292,7 @@ fn ratio(counters: &[HostCounters], host: Host, name: &str) -> f64 {
 }
 
 fn letter(host: Host) -> char {
-    match host {
-        Host::A => 'A',
-        Host::B => 'B',
-    }
-}
-
-fn other(host: Host) -> Host {
-    match host {
-        Host::A => Host::B,
-        Host::B => Host::A,
-    }
+    host.letter()
 }
 
 fn percent(ratio: f64) -> String {

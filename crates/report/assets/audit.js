@@ -14,7 +14,7 @@
     expected: raw[6] && { metric: raw[6][0], bound: raw[6][1], solo: raw[6][2], guarantee: raw[6][3], rule: text(raw[6][4]) },
     measured: raw[7], retained: raw[8], spread: raw[9], victimMetrics: metrics(raw[10]), attackerMetrics: metrics(raw[11]),
     runs: raw[12].map(([seed, victim, attacker]) => ({ seed, victim: metrics(victim), attacker: metrics(attacker) })),
-    exhausted: raw[13] && { resource: text(raw[13][0]), host: raw[13][1] ? "B" : "A", counter: text(raw[13][2]),
+    exhausted: raw[13] && { resource: text(raw[13][0]), host: "ABCDEFGH"[raw[13][1]], counter: text(raw[13][2]),
       solo: raw[13][3], contended: raw[13][4], evidence: text(raw[13][5]) },
     series: raw[14] && { seed: raw[14][0], sampleUs: raw[14][1], soloGoodput: data.numbers[raw[14][2]],
       victimGoodput: data.numbers[raw[14][3]], attackerGoodput: data.numbers[raw[14][4]],

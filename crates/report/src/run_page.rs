@@ -516,11 +516,8 @@ fn counter_row(out: &mut String, name: &str, values: impl Iterator<Item = Option
     out.push_str("</tr>\n");
 }
 
-fn host_name(host: Host) -> &'static str {
-    match host {
-        Host::A => "A",
-        Host::B => "B",
-    }
+fn host_name(host: Host) -> char {
+    host.letter()
 }
 
 fn policy_state(result: &RunResult, index: usize, suffix: &str) -> String {

@@ -30,7 +30,7 @@ pub struct RunResult {
     pub measured_s: f64,
     /// Per tenant, in the scenario's order.
     pub tenants: Vec<TenantResult>,
-    /// Counters of host A's and host B's NIC over the measured time.
+    /// Counters of each NIC over the measured time: hosts A and B, and every other that a workload has an end on.
     pub counters: Vec<HostCounters>,
     /// The policy's own figures: SafeUtil, tokens per second, CPU share, ...
     pub policy_state: BTreeMap<String, f64>,

@@ -1,4 +1,4 @@
-//! The checked scenario: what the tenants of one pair of hosts do, for how long, under which policy.
+//! The checked scenario: what the tenants of some hosts do, for how long, under which policy.
 //!
 //! A value of these types is valid by construction of the parsers in this crate; models may rely on the limits
 //! stated here (counts are non-zero, sizes within [`MESSAGE_MAX`], an MTU is one of [`MTUS`]).
@@ -20,7 +20,7 @@ pub struct Scenario {
     pub name: String,
     /// One or two sentences: what the experiment shows.
     pub description: String,
-    /// Name of the device profile both hosts use.
+    /// Name of the device profile all hosts use.
     pub profile: String,
     /// How the hosts are joined.
     pub topology: Topology,
@@ -38,13 +38,13 @@ pub struct Scenario {
     pub tenants: Vec<Tenant>,
 }
 
-/// How two hosts are joined.
+/// How the hosts are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
-    /// One cable.
+    /// One cable between hosts A and B.
     BackToBack,
-    /// Both hosts on one switch.
+    /// All hosts on one switch.
     Switch,
 }
 
@@ -132,7 +132,8 @@ pub enum Class {
     Auto,
 }
 
-/// Host A runs clients by default, host B servers.
+/// One of the hosts on the cable or the switch. Host A runs clients by default, host B servers; a cable joins no
+/// others.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -142,6 +143,42 @@ pub enum Host {
     A,
     /// The second host.
     B,
+    /// The third host.
+    C,
+    /// The fourth host.
+    D,
+    /// The fifth host.
+    E,
+    /// The sixth host.
+    F,
+    /// The seventh host.
+    G,
+    /// The eighth host.
+    H,
+}
+
+impl Host {
+    /// All hosts, in order.
+    pub const ALL: [Self; 8] = [
+        Self::A,
+        Self::B,
+        Self::C,
+        Self::D,
+        Self::E,
+        Self::F,
+        Self::G,
+        Self::H,
+    ];
+
+    /// Its place in [`Host::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its letter, as people write it: `A`.
+    pub const fn letter(self) -> char {
+        (b'A' + self as u8) as char
+    }
 }
 
 /// A number of equal processes.

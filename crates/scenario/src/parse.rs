@@ -99,13 +99,15 @@ pub fn parse_with(
     };
     let policy = policy_of(&top, overrides)?;
     let tenants = reader.tenants(&top)?;
+    let topology = top.choice("topology")?.unwrap_or(Topology::BackToBack);
+    joined(&top, topology, &tenants)?;
     stack::check_device(&policy.name, profile, tenants.len())
         .map_err(|error| top.error_at("policy", policy::refused("policy", &error)))?;
     Ok(Scenario {
         name,
         description: top.text("description")?.unwrap_or("").trim().to_owned(),
         profile: profile_name.to_owned(),
-        topology: top.choice("topology")?.unwrap_or(Topology::BackToBack),
+        topology,
         warmup,
         duration,
         seed: match overrides.seed {
@@ -116,6 +118,29 @@ pub fn parse_with(
         policy,
         tenants,
     })
+}
+
+/// Refuses a host that no cable reaches.
+fn joined(top: &Table<'_>, topology: Topology, tenants: &[Tenant]) -> Result<(), InputError> {
+    if topology == Topology::Switch {
+        return Ok(());
+    }
+    for tenant in tenants {
+        let ends = tenant
+            .workloads
+            .iter()
+            .flat_map(|work| [work.from, work.to]);
+        if let Some(host) = ends.max().filter(|&host| host > Host::B) {
+            let expected = format!(
+                "joins hosts a and b only, and tenant {:?} uses host {}: must be \"switch\"",
+                tenant.name,
+                host.letter().to_ascii_lowercase()
+            );
+            let value = "\"back-to-back\"".to_owned();
+            return Err(top.error_at("topology", Problem::value("topology", value, expected)));
+        }
+    }
+    Ok(())
 }
 
 fn stem(file: &str) -> &str {

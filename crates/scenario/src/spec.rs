@@ -100,7 +100,7 @@ const REGION: Kind = Kind::Size {
     min: 1,
     max: REGION_MAX,
 };
-const HOST: Kind = Kind::Choice(&["a", "b"]);
+pub(crate) const HOST: Kind = Kind::Choice(&["a", "b", "c", "d", "e", "f", "g", "h"]);
 const MEMORY: Kind = Kind::Choice(&["local", "remote-socket", "gpu"]);
 const PROCESSES: Kind = count(1, PROCESSES_MAX);
 
@@ -112,7 +112,7 @@ pub(crate) const TOP: &[Key] = &[
         "name in reports; the file's stem unless given",
     ),
     key("description", Kind::Text, "what the experiment shows"),
-    required("profile", Kind::Text, "device profile of both hosts"),
+    required("profile", Kind::Text, "device profile of all hosts"),
     key(
         "topology",
         Kind::Choice(&["back-to-back", "switch"]),

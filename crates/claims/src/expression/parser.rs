@@ -254,13 +254,11 @@ impl Parser {
         let label = self.name("a run's label")?;
         self.expect(",")?;
         let start = self.next;
-        let host = match self.name("host a or b")?.as_str() {
-            "a" => Host::A,
-            "b" => Host::B,
-            other => {
-                self.next = start;
-                return Err(self.error(format!("host {other:?}: must be a or b")));
-            }
+        let name = self.name("a host, a to h")?;
+        let letter = |host: &Host| host.letter().to_ascii_lowercase().to_string();
+        let Some(host) = Host::ALL.into_iter().find(|host| letter(host) == name) else {
+            self.next = start;
+            return Err(self.error(format!("host {name:?}: must be one of a to h")));
         };
         self.expect(",")?;
         let name = self.name("a counter's name")?;

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::Overrides;
 use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
-use isolane_scenario::model::{Class, Host, Scenario};
+use isolane_scenario::model::{Class, Scenario};
 use isolane_testbed::{SimTestbed, Testbed};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -266,43 +266,43 @@ fn policy_state(result: &RunResult) -> String {
 /// Ratios as percentages, the largest first, then counts by name; those that are zero on both hosts only when
 /// `verbose`.
 fn counters(counters: &[HostCounters], verbose: bool) -> String {
-    let of = |host| counters.iter().find(|counters| counters.host == host);
-    let hosts = [of(Host::A), of(Host::B)];
-    let mut table = Table::new("lrr", &["counter", "host A", "host B"]);
+    let names = counters
+        .iter()
+        .map(|of| format!("host {}", of.host.letter()));
+    let head: Vec<String> = std::iter::once("counter".to_owned()).chain(names).collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let mut table = Table::new(&ALIGNED[..=counters.len()], &head);
     let named = |of: fn(&HostCounters) -> Vec<&String>| -> BTreeSet<&String> {
         counters.iter().flat_map(of).collect()
     };
-    let mut ratios: Vec<(&String, [f64; 2])> = named(|host| host.ratios.keys().collect())
+    let mut ratios: Vec<(&String, Vec<f64>)> = named(|host| host.ratios.keys().collect())
         .into_iter()
         .map(|name| {
-            (
-                name,
-                hosts.map(|host| host.and_then(|host| host.ratios.get(name)).copied()),
-            )
+            let of = |host: &HostCounters| host.ratios.get(name).copied().unwrap_or(0.0);
+            (name, counters.iter().map(of).collect())
         })
-        .map(|(name, pair)| (name, pair.map(|ratio| ratio.unwrap_or(0.0))))
         .collect();
-    ratios.sort_by(|left, right| largest(right.1).total_cmp(&largest(left.1)));
-    for (name, pair) in ratios {
-        if verbose || pair != [0.0; 2] {
-            let percent = pair.map(|ratio| format!("{:.1} %", ratio * 100.0));
-            table.row([vec![name.clone()], percent.to_vec()].concat());
+    ratios.sort_by(|left, right| largest(&right.1).total_cmp(&largest(&left.1)));
+    for (name, values) in ratios {
+        if verbose || values.iter().any(|value| *value != 0.0) {
+            let percent = values.iter().map(|ratio| format!("{:.1} %", ratio * 100.0));
+            table.row(std::iter::once(name.clone()).chain(percent).collect());
         }
     }
     for name in named(|host| host.values.keys().collect()) {
-        let pair = hosts.map(|host| {
-            host.and_then(|host| host.values.get(name))
-                .copied()
-                .unwrap_or(0)
-        });
-        if verbose || pair != [0; 2] {
-            let counts = pair.map(|count| count.to_string());
-            table.row([vec![name.clone()], counts.to_vec()].concat());
+        let of = |host: &HostCounters| host.values.get(name).copied().unwrap_or(0);
+        let values: Vec<u64> = counters.iter().map(of).collect();
+        if verbose || values.iter().any(|value| *value != 0) {
+            let counts = values.iter().map(u64::to_string);
+            table.row(std::iter::once(name.clone()).chain(counts).collect());
         }
     }
     table.render()
 }
 
-fn largest([a, b]: [f64; 2]) -> f64 {
-    a.max(b)
+/// A name and a figure for each of up to eight hosts.
+const ALIGNED: &str = "lrrrrrrrr";
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
 }

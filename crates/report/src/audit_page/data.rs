@@ -19,7 +19,6 @@ use crate::number::rounded;
 use isolane_audit::matrix::{
     Cell, Exhausted, Expected, JudgedMetric, Metrics, Series, Verdict, VictimKind,
 };
-use isolane_scenario::model::Host;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -183,7 +182,7 @@ impl Pool {
     fn exhausted(&mut self, exhausted: &Exhausted) -> Value {
         json!([
             self.text(&exhausted.resource),
-            u8::from(exhausted.host == Host::B),
+            exhausted.host.index(),
             self.text(&exhausted.counter),
             number(exhausted.solo),
             number(exhausted.contended),

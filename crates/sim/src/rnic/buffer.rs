@@ -2,145 +2,204 @@
 //!
 //! Occupancy counts packets from arrival until their payload is written, in order of arrival. Above `pause_bytes`
 //! the port pauses its link partner, below `resume_bytes` it lets it go on. Behind a switch, the switch holds what
-//! arrives meanwhile, marks it for ECN, and pauses the sender when its own buffer is full.
+//! arrives meanwhile, marks it for ECN, and pauses the sender when it holds too much of it.
+//!
+//! With more than two hosts several ports feed one: the switch port towards a host sends one packet at a time at
+//! the link's rate, in order of arrival, and holds the rest. What the switch holds is accounted to the port it came
+//! in by, as priority flow control does it: a host is paused once the switch holds more than its buffer from that
+//! host, for whichever ports. With two hosts nothing can overrun a port but a pause, and nothing is held.
+//!
+//! Classes may have a receive buffer to themselves, with pauses and room in the switch of its own; buffers share the
+//! switch port packet by packet, in turn. Without such classes there is one buffer for all.
 
-use super::lanes::ALL_CLASSES;
-use super::world::{Event, Packet, World};
+use super::world::{Event, Packet, PacketKind, World};
 use isolane_scenario::model::Topology;
 
 impl World {
-    /// The switch keeps a packet for a host that pauses it.
-    pub(crate) fn hold(&mut self, now: u64, host: usize, pair: u32, mut packet: Packet) {
-        let size = u64::from(packet.payload) + self.device.frame;
-        let delay = self.device.propagation;
-        let (ecn, limit) = (self.device.switch_ecn, self.device.switch_buffer);
+    /// Whether the switch port towards `host` has to hold a packet that arrives now.
+    pub(crate) fn port_holds(&mut self, now: u64, host: usize, packet: Packet) -> bool {
+        let time = self.device.link.of(self.size_of(packet));
+        let shared = self.nics.len() > 2;
         let nic = &mut self.nics[host];
-        packet.marked = ecn > 0 && nic.held_bytes > ecn;
-        nic.count.marks += u64::from(packet.marked);
-        nic.held.push_back((pair, packet));
-        nic.held_bytes += size;
-        if nic.held_bytes > limit && !nic.switch_pauses {
-            nic.switch_pauses = true;
-            self.schedule(
-                now + delay,
-                Event::Pause {
-                    host: (1 - host) as u8,
-                    classes: ALL_CLASSES,
-                    stop: true,
-                },
-            );
+        if nic.pausing & bit(packet.buffer) != 0 || nic.draining {
+            return true;
         }
+        if shared && nic.port_free + time > now {
+            // Cut-through: its last byte is out when the port has sent what came before, and then this packet.
+            nic.draining = true;
+            let at = nic.port_free + time;
+            self.schedule(at, Event::SwitchDrain { host: host as u8 });
+            return true;
+        }
+        nic.port_free = now;
+        false
+    }
+
+    fn size_of(&self, packet: Packet) -> u64 {
+        u64::from(packet.payload) + self.device.frame
+    }
+
+    /// The host that sent a packet of a pair.
+    fn sender(&self, pair: u32, packet: Packet) -> usize {
+        let queue_pair = &self.pairs[pair as usize];
+        usize::from(if packet.kind == PacketKind::ReadResponse {
+            queue_pair.peer
+        } else {
+            queue_pair.host
+        })
+    }
+
+    /// The switch keeps a packet for a host that pauses it, or whose port is busy.
+    pub(crate) fn hold(&mut self, now: u64, host: usize, pair: u32, mut packet: Packet) {
+        let size = self.size_of(packet);
+        let delay = self.device.propagation;
+        let nic = &mut self.nics[host];
+        let state = &mut nic.buffers[usize::from(packet.buffer)];
+        packet.marked = state.ecn_at > 0 && state.held_bytes > state.ecn_at;
+        nic.count.marks += u64::from(packet.marked);
+        state.held.push_back((pair, packet));
+        state.held_bytes += size;
+        let sender = self.sender(pair, packet);
+        let nic = &mut self.nics[sender];
+        let state = &mut nic.buffers[usize::from(packet.buffer)];
+        state.in_switch += size;
+        if state.in_switch > state.switch_at && nic.switch_pauses & bit(packet.buffer) == 0 {
+            nic.switch_pauses |= bit(packet.buffer);
+            self.send_pause(now + delay, sender, packet.buffer, true);
+        }
+    }
+
+    fn send_pause(&mut self, at: u64, host: usize, buffer: u8, stop: bool) {
+        let classes = self.nics[host].buffers[usize::from(buffer)].classes;
+        let host = host as u8;
+        self.schedule(
+            at,
+            Event::Pause {
+                host,
+                classes,
+                stop,
+            },
+        );
     }
 
     /// The switch sends one held packet on.
     pub(crate) fn switch_drain(&mut self, now: u64, host: usize) {
-        let nic = &mut self.nics[host];
-        if nic.pausing {
-            nic.draining = false;
-            return;
-        }
-        let Some((pair, packet)) = nic.held.pop_front() else {
-            nic.draining = false;
+        let Some((pair, packet)) = self.next_held(host) else {
+            self.nics[host].draining = false;
             return;
         };
-        let size = u64::from(packet.payload) + self.device.frame;
-        nic.held_bytes -= size;
-        let resume = nic.switch_pauses && nic.held_bytes * 2 <= self.device.switch_buffer;
-        if resume {
-            nic.switch_pauses = false;
+        let size = self.size_of(packet);
+        let sender = self.sender(pair, packet);
+        let nic = &mut self.nics[sender];
+        let state = &mut nic.buffers[usize::from(packet.buffer)];
+        state.in_switch -= size;
+        if nic.switch_pauses & bit(packet.buffer) != 0 && state.in_switch * 2 <= state.switch_at {
+            nic.switch_pauses &= !bit(packet.buffer);
             let at = now + self.device.propagation;
-            self.schedule(
-                at,
-                Event::Pause {
-                    host: (1 - host) as u8,
-                    classes: ALL_CLASSES,
-                    stop: false,
-                },
-            );
+            self.send_pause(at, sender, packet.buffer, false);
         }
         self.accept(now, host, pair, packet);
         let next = now + self.device.link.of(size);
-        self.nics[host].draining = true;
+        let nic = &mut self.nics[host];
+        nic.draining = true;
+        nic.port_free = now;
         self.schedule(next, Event::SwitchDrain { host: host as u8 });
     }
 
-    /// Frees what has left the buffer by now.
-    pub(crate) fn free_buffers(&mut self, now: u64, host: usize) {
+    /// Takes the oldest packet of the next buffer in turn that the host does not pause.
+    fn next_held(&mut self, host: usize) -> Option<(u32, Packet)> {
         let nic = &mut self.nics[host];
-        while nic.buffer.front().is_some_and(|entry| entry.0 <= now) {
-            let (_, bytes) = nic.buffer.pop_front().expect("the front was just seen");
-            nic.buffered -= u64::from(bytes);
+        let buffers = nic.buffers.len();
+        for step in 0..buffers {
+            let number = (nic.next_buffer + step) % buffers;
+            if nic.pausing >> number & 1 == 1 {
+                continue;
+            }
+            let state = &mut nic.buffers[number];
+            if let Some(held) = state.held.pop_front() {
+                state.held_bytes -= u64::from(held.1.payload) + self.device.frame;
+                nic.next_buffer = (number + 1) % buffers;
+                return Some(held);
+            }
+        }
+        None
+    }
+
+    /// Frees what has left the buffer by now.
+    pub(crate) fn free_buffers(&mut self, now: u64, host: usize, buffer: u8) {
+        let state = &mut self.nics[host].buffers[usize::from(buffer)];
+        while let Some((_, bytes)) = state.packets.pop_front_if(|entry| entry.0 <= now) {
+            state.buffered -= u64::from(bytes);
         }
     }
 
     /// Pauses the link partner when the buffer is too full.
-    pub(crate) fn watch_buffer(&mut self, now: u64, host: usize) {
-        self.free_buffers(now, host);
+    pub(crate) fn watch_buffer(&mut self, now: u64, host: usize, buffer: u8) {
+        self.free_buffers(now, host, buffer);
         let delay = self.device.propagation;
         let nic = &mut self.nics[host];
-        if nic.buffered <= self.device.pause_at || nic.pausing {
+        let state = &nic.buffers[usize::from(buffer)];
+        if state.buffered <= state.pause_at || nic.pausing & bit(buffer) != 0 {
             return;
         }
-        nic.pausing = true;
-        nic.pausing_since = now;
+        if nic.pausing == 0 {
+            nic.pausing_since = now;
+        }
+        nic.pausing |= bit(buffer);
         nic.count.pauses_sent += 1;
         // Behind a switch, the switch holds what comes next.
         if self.topology == Topology::BackToBack {
-            self.schedule(
-                now + delay,
-                Event::Pause {
-                    host: (1 - host) as u8,
-                    classes: ALL_CLASSES,
-                    stop: true,
-                },
-            );
+            self.send_pause(now + delay, 1 - host, buffer, true);
         }
-        self.watch_drain(now, host);
+        self.watch_drain(now, host, buffer);
     }
 
     /// Comes back when the buffer, without further arrivals, may have drained to the resume threshold.
-    fn watch_drain(&mut self, now: u64, host: usize) {
+    fn watch_drain(&mut self, now: u64, host: usize, buffer: u8) {
         let nic = &self.nics[host];
-        let mut left = nic.buffered;
+        let state = &nic.buffers[usize::from(buffer)];
+        let mut left = state.buffered;
         let mut at = now + 1;
-        for &(released, bytes) in &nic.buffer {
-            if left <= self.device.resume_at {
+        for &(released, bytes) in &state.packets {
+            if left <= state.resume_at {
                 break;
             }
             left -= u64::from(bytes);
             at = at.max(released);
         }
-        if left > self.device.resume_at {
+        if left > state.resume_at {
             at = at.max(nic.responder_free);
         }
-        self.schedule(at, Event::Drained { host: host as u8 });
+        let host = host as u8;
+        self.schedule(at, Event::Drained { host, buffer });
     }
 
-    /// The receive buffer may have drained enough to let the link partner go on.
-    pub(crate) fn drained(&mut self, now: u64, host: usize) {
-        self.free_buffers(now, host);
-        if self.nics[host].buffered > self.device.resume_at {
-            self.watch_drain(now, host);
+    /// The buffer may have drained enough to let the link partner go on.
+    pub(crate) fn drained(&mut self, now: u64, host: usize, buffer: u8) {
+        self.free_buffers(now, host, buffer);
+        let state = &self.nics[host].buffers[usize::from(buffer)];
+        if state.buffered > state.resume_at {
+            self.watch_drain(now, host, buffer);
             return;
         }
+        let has_held = !state.held.is_empty();
         let delay = self.device.propagation;
         let nic = &mut self.nics[host];
-        nic.pausing = false;
-        nic.count.pausing_ps += now - nic.pausing_since;
-        if self.topology == Topology::Switch {
-            if !nic.held.is_empty() && !nic.draining {
-                nic.draining = true;
-                self.schedule(now + delay, Event::SwitchDrain { host: host as u8 });
-            }
-        } else {
-            self.schedule(
-                now + delay,
-                Event::Pause {
-                    host: (1 - host) as u8,
-                    classes: ALL_CLASSES,
-                    stop: false,
-                },
-            );
+        nic.pausing &= !bit(buffer);
+        if nic.pausing == 0 {
+            nic.count.pausing_ps += now - nic.pausing_since;
+        }
+        if self.topology == Topology::BackToBack {
+            self.send_pause(now + delay, 1 - host, buffer, false);
+        } else if has_held && !nic.draining {
+            nic.draining = true;
+            self.schedule(now + delay, Event::SwitchDrain { host: host as u8 });
         }
     }
+}
+
+/// The bit of a buffer in a mask.
+#[inline]
+fn bit(buffer: u8) -> u8 {
+    1 << buffer
 }

@@ -7,13 +7,14 @@ use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
 use super::gates::Membership;
-use super::lanes::Lanes;
+use super::lanes::{ALL_CLASSES, Lanes};
 use super::meter::Meter;
+use super::peers::{Reports, Talks};
 use super::policies::{Scheduler, Setup, SimError};
 use super::queue_pair::{NONE, QueuePair, WorkRequest};
 use super::results::Baseline;
 use super::transmit::PAGE;
-use super::world::{Counts, Event, Nic, PatternEntry, Plan, Process, World};
+use super::world::{Buffer, Counts, Event, Nic, PatternEntry, Plan, Process, World};
 use crate::engine::EventQueue;
 use isolane_core::rng::Stream;
 use isolane_core::units::{Duration, Instant};
@@ -44,10 +45,13 @@ impl World {
         let seed = scenario.seed;
         let end = scenario.warmup.as_ps() + scenario.duration.as_ps();
         let tenants = scenario.tenants.len();
+        let in_use = hosts_in_use(scenario);
         let mut world = Self {
             queue: EventQueue::new(),
             topology: scenario.topology,
-            nics: [nic(&device, &setup), nic(&device, &setup)],
+            nics: vec![nic(&device, &setup); in_use.len()],
+            in_use,
+            buffer_of_class: vec![0; setup.lanes.sharing.classes()],
             device,
             pairs: Vec::new(),
             processes: Vec::new(),
@@ -209,21 +213,27 @@ impl World {
     }
 
     fn add_daemons(&mut self, scenario: &Scenario, setup: &Setup) {
+        self.enforcer.daemons.resize_with(self.nics.len(), || None);
         let Some(pacing) = &setup.pacing else { return };
         self.enforcer.gates = setup.gates;
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
-        for host in 0..2 {
+        let talks = Talks::of(self);
+        for host in 0..self.nics.len() {
+            if !self.in_use[host] {
+                continue;
+            }
             let policy = pacing.instance();
             let data = reference_traffic(self.mtu_default as u32);
             self.plans.push(self.plan(&data));
             let plan = self.plans.len() as u32 - 1;
-            let ends = (host as u8, 1 - host as u8);
+            let ends = (host as u8, talks.favourite(host) as u8);
             let reference = self.add_process(tenants, &data, plan, ends, false, &mut regions);
             self.pairs[reference as usize].reference = true;
             let map = isolane_core::policy::granularity::FlowMap::new(setup.granularity);
-            self.enforcer.daemons[host] =
-                Some(Box::new(Daemon::new(policy, host as u8, map, reference)));
+            let mut daemon = Daemon::new(policy, host as u8, map, reference);
+            daemon.reports = Reports::of(talks.peers(host), self.nics.len());
+            self.enforcer.daemons[host] = Some(Box::new(daemon));
         }
         let pairs = self.pairs.len();
         for daemon in self.enforcer.daemons.iter_mut().flatten() {
@@ -233,15 +243,38 @@ impl World {
 }
 
 fn host_index(host: Host) -> u8 {
-    match host {
-        Host::A => 0,
-        Host::B => 1,
+    host.index() as u8
+}
+
+/// Which hosts some workload has an end on, up to the last such host. The first two are always there.
+fn hosts_in_use(scenario: &Scenario) -> Vec<bool> {
+    let mut in_use = vec![true; 2];
+    for workload in scenario.tenants.iter().flat_map(|tenant| &tenant.workloads) {
+        for host in [workload.from.index(), workload.to.index()] {
+            if host >= in_use.len() {
+                in_use.resize(host + 1, false);
+            }
+            in_use[host] = true;
+        }
     }
+    in_use
 }
 
 fn nic(device: &Device, setup: &Setup) -> Nic {
     let Scheduler::PacketTurns = setup.scheduler;
     let sharing = &setup.lanes.sharing;
+    let buffer = Buffer {
+        classes: ALL_CLASSES,
+        packets: VecDeque::with_capacity(1024),
+        buffered: 0,
+        pause_at: device.pause_at,
+        resume_at: device.resume_at,
+        held: VecDeque::new(),
+        held_bytes: 0,
+        ecn_at: device.switch_ecn,
+        in_switch: 0,
+        switch_at: device.switch_buffer,
+    };
     Nic {
         lanes: Lanes::new(
             sharing,
@@ -267,14 +300,13 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         translation_slots: MissSlots::new(device.translation_slots, device.miss),
         receive_slots: MissSlots::new(device.context_slots, device.miss),
         waiting: VecDeque::new(),
-        buffer: VecDeque::with_capacity(1024),
-        buffered: 0,
-        pausing: false,
+        buffers: vec![buffer],
+        pausing: 0,
         pausing_since: 0,
-        held: VecDeque::new(),
-        held_bytes: 0,
         draining: false,
-        switch_pauses: false,
+        next_buffer: 0,
+        port_free: 0,
+        switch_pauses: 0,
         commands: vec![0; device.commands.max(1) as usize],
         count: Counts::default(),
     }

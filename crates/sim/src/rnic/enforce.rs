@@ -1,12 +1,14 @@
 //! The adapter between policies and the model: what the shim and the daemon do on a real host.
 //!
-//! One daemon per host drives one policy instance. Queue pairs map to flows by the chosen granularity. Work of a
+//! One daemon per host drives one policy instance. Daemons whose hosts share a tenant tell each other what their
+//! policies want told; a policy is handed one sum of the latest reports. Queue pairs map to flows by the chosen granularity. Work of a
 //! held flow waits here; a grant lets chunks of it through, splitting messages at the chunk size the policy set
 //! (RC and UC data verbs; datagrams and atomics are paced but never split), and costs the application's core
 //! what posting costs. Reference messages travel like any tenant's message, on a queue pair of their own.
 //! Daemons talk by SEND, which takes [`TELL_DELAY`] on top of the way.
 
 use super::gates::{Gates, Membership, WorkingSet};
+use super::peers::Reports;
 use super::queue_pair::NONE;
 use super::world::{Event, World};
 use isolane_core::policy::granularity::{FlowMap, Opened, Owner};
@@ -23,10 +25,10 @@ pub(crate) const TELL_DELAY: u64 = 5_000_000;
 /// Reference messages in flight at once.
 const REFERENCES_MAX: u64 = 32;
 
-/// The daemons of both hosts; absent without a policy.
+/// The daemons, one for each host in use; absent without a policy.
 #[derive(Default)]
 pub(crate) struct Enforcer {
-    pub(crate) daemons: [Option<Box<Daemon>>; 2],
+    pub(crate) daemons: Vec<Option<Box<Daemon>>>,
     /// Weight and declared class of each tenant.
     pub(crate) tenants: Vec<(u32, Class)>,
     pub(crate) gates: Gates,
@@ -41,7 +43,10 @@ pub(crate) struct Daemon {
     flows: Vec<Flow>,
     timer: u64,
     reference: u32,
-    inbox: VecDeque<RemoteState>,
+    /// Messages under way to this daemon, and the host each comes from.
+    inbox: VecDeque<(u8, RemoteState)>,
+    /// Whom it talks to, and what they reported.
+    pub(crate) reports: Reports,
     remaps: VecDeque<(u64, u32, u8)>,
     chunk: u64,
     pub(crate) grants: u64,
@@ -85,6 +90,7 @@ impl Daemon {
             timer: u64::MAX,
             reference,
             inbox: VecDeque::new(),
+            reports: Reports::default(),
             remaps: VecDeque::new(),
             chunk: u64::MAX,
             grants: 0,
@@ -114,7 +120,7 @@ impl Daemon {
 impl World {
     /// Tells the daemons of a tenant that starts or stops.
     pub(crate) fn tenant_joins_or_leaves(&mut self, now: u64, tenant: u16, starts: bool) {
-        for host in 0..2 {
+        for host in 0..self.enforcer.daemons.len() {
             let Some(mut daemon) = self.enforcer.daemons[host].take() else {
                 continue;
             };
@@ -460,12 +466,13 @@ impl World {
         self.enforcer.daemons[host] = Some(daemon);
     }
 
-    /// A message from the other host's daemon.
+    /// A message from another host's daemon.
     pub(crate) fn told(&mut self, now: u64, host: usize) {
         let Some(mut daemon) = self.enforcer.daemons[host].take() else {
             return;
         };
-        if let Some(state) = daemon.inbox.pop_front() {
+        if let Some((from, state)) = daemon.inbox.pop_front() {
+            let state = daemon.reports.update(from, state);
             daemon
                 .policy
                 .on_signal(Instant::from_ps(now), &Signal::Remote(state));
@@ -519,15 +526,12 @@ impl World {
                 }
                 Action::SendReference => self.send_reference(now, daemon.reference),
                 Action::Tell(state) => {
-                    if let Some(other) = &mut self.enforcer.daemons[1 - host] {
-                        other.inbox.push_back(state);
-                        let at = now + self.one_way() + TELL_DELAY;
-                        self.schedule(
-                            at,
-                            Event::Told {
-                                host: (1 - host) as u8,
-                            },
-                        );
+                    let at = now + self.one_way() + TELL_DELAY;
+                    for &peer in &daemon.reports.peers {
+                        if let Some(other) = &mut self.enforcer.daemons[usize::from(peer)] {
+                            other.inbox.push_back((host as u8, state));
+                            self.schedule(at, Event::Told { host: peer });
+                        }
                     }
                 }
                 Action::WorkingSet {

@@ -35,6 +35,7 @@ mod lanes;
 mod limiter;
 mod lookup;
 mod meter;
+mod peers;
 mod policies;
 mod queue_pair;
 mod receive;

@@ -31,8 +31,7 @@ impl World {
         let queue_pair = &self.pairs[pair as usize];
         let loopback = queue_pair.host == queue_pair.peer;
         let host = self.receiver(pair, packet.kind);
-        let nic = &self.nics[host];
-        if self.topology == Topology::Switch && !loopback && (nic.pausing || nic.draining) {
+        if self.topology == Topology::Switch && !loopback && self.port_holds(now, host, packet) {
             self.hold(now, host, pair, packet);
         } else {
             self.accept(now, host, pair, packet);
@@ -60,10 +59,9 @@ impl World {
             _ => 0,
         };
         self.count_arrival(host, pair, size + extended);
-        let nic = &mut self.nics[host];
-        nic.buffered += size;
+        self.nics[host].buffers[usize::from(packet.buffer)].buffered += size;
         self.enqueue(now, host, pair, Arrived::Packet(packet));
-        self.watch_buffer(now, host);
+        self.watch_buffer(now, host, packet.buffer);
     }
 
     /// Counts a frame that came over the wire; what loops back never did.
@@ -125,9 +123,9 @@ impl World {
         }
         // Buffers are freed in order of arrival.
         let size = u64::from(packet.payload) + self.device.frame;
-        let nic = &mut self.nics[host];
-        let released = released.max(nic.buffer.back().map_or(0, |entry| entry.0));
-        nic.buffer.push_back((released, size as u32));
+        let buffer = &mut self.nics[host].buffers[usize::from(packet.buffer)];
+        let released = released.max(buffer.packets.back().map_or(0, |entry| entry.0));
+        buffer.packets.push_back((released, size as u32));
     }
 
     /// The processing unit of the receiving side spends `cost`; when it is done.

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 /// What was true when measuring began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Baseline {
-    pub(crate) counts: [Counts; 2],
-    pub(crate) grants: [u64; 2],
+    pub(crate) counts: Vec<Counts>,
+    pub(crate) grants: Vec<u64>,
 }
 
 impl World {
@@ -24,19 +24,20 @@ impl World {
         self.meter.measuring = true;
         let now = self.queue.now().as_ps();
         self.baseline = Baseline {
-            counts: [self.counts(0, now), self.counts(1, now)],
+            counts: (0..self.nics.len())
+                .map(|host| self.counts(host, now))
+                .collect(),
             grants: self.daemon_sums(|daemon| daemon.grants),
         };
         let at = now + self.sample_interval;
         self.schedule(at, Event::Sample);
     }
 
-    fn daemon_sums(&self, of: impl Fn(&super::enforce::Daemon) -> u64) -> [u64; 2] {
-        std::array::from_fn(|host| {
-            self.enforcer.daemons[host]
-                .as_ref()
-                .map_or(0, |daemon| of(daemon))
-        })
+    fn daemon_sums(&self, of: impl Fn(&super::enforce::Daemon) -> u64) -> Vec<u64> {
+        let daemons = self.enforcer.daemons.iter();
+        daemons
+            .map(|daemon| daemon.as_ref().map_or(0, |daemon| of(daemon)))
+            .collect()
     }
 
     /// One point of the time series ends.
@@ -67,7 +68,7 @@ impl World {
         } else {
             counts.drop_stall -= ahead.min(counts.drop_stall);
         }
-        if nic.pausing {
+        if nic.pausing != 0 {
             counts.pausing_ps += now - nic.pausing_since;
         }
         if nic.lanes.paused != 0 {
@@ -79,10 +80,10 @@ impl World {
     /// The result of the finished run.
     pub(crate) fn result(&self, scenario: &Scenario, profile: &Profile) -> RunResult {
         let measured_s = scenario.duration.as_secs_f64();
-        let counters = [Host::A, Host::B]
-            .into_iter()
-            .enumerate()
-            .map(|(index, host)| self.host_counters(index, host, scenario.duration.as_ps()))
+        let counters = Host::ALL[..self.nics.len()]
+            .iter()
+            .filter(|host| self.in_use[host.index()])
+            .map(|&host| self.host_counters(host, scenario.duration.as_ps()))
             .collect();
         RunResult {
             version: RESULT_VERSION,
@@ -103,11 +104,10 @@ impl World {
 
     fn policy_state(&self, measured_s: f64) -> BTreeMap<String, f64> {
         let mut state = BTreeMap::new();
-        for (host, name) in ["a", "b"].into_iter().enumerate() {
-            self.monitor_state(host, name, &mut state);
-            let Some(daemon) = &self.enforcer.daemons[host] else {
-                continue;
-            };
+        for (host, daemon) in self.enforcer.daemons.iter().enumerate() {
+            let name = Host::ALL[host].letter().to_ascii_lowercase().to_string();
+            self.monitor_state(host, &name, &mut state);
+            let Some(daemon) = daemon else { continue };
             for (key, value) in daemon.policy.snapshot() {
                 state.insert(format!("host_{name}.{key}"), value);
             }
@@ -126,8 +126,9 @@ impl World {
         let seconds = scenario.duration.as_secs_f64();
         let gbps = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
         let point_s = self.sample_interval as f64 / 1e12;
-        let treated = (0..2)
-            .find_map(|host| self.enforcer.daemons[host].as_ref()?.class_of(index as u16))
+        let mut daemons = self.enforcer.daemons.iter();
+        let treated = daemons
+            .find_map(|daemon| daemon.as_ref()?.class_of(index as u16))
             .map_or(tenant.class, |class| match class {
                 FlowClass::Latency => Class::Latency,
                 FlowClass::Throughput => Class::Throughput,
@@ -186,10 +187,7 @@ impl World {
     /// every token is made and handed over by the daemon.
     fn policy_cores(&self, index: usize, seconds: f64) -> f64 {
         let mut cores = 0.0;
-        for host in 0..2 {
-            let Some(daemon) = &self.enforcer.daemons[host] else {
-                continue;
-            };
+        for daemon in self.enforcer.daemons.iter().flatten() {
             let (chunks, tokens) = daemon.tenant_sums(index as u16);
             let post_s = (self.device.post + self.device.ring) as f64 / 1e12;
             let total = self.end as f64 / 1e12;
@@ -198,7 +196,8 @@ impl World {
         cores
     }
 
-    fn host_counters(&self, index: usize, host: Host, duration: u64) -> HostCounters {
+    fn host_counters(&self, host: Host, duration: u64) -> HostCounters {
+        let index = host.index();
         let now = self.counts(index, self.end);
         let then = self.baseline.counts[index];
         let since = |of: fn(&Counts) -> u64| of(&now).saturating_sub(of(&then));

@@ -352,6 +352,7 @@ impl World {
             first,
             last,
             marked: false,
+            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
         };
         let offset = queue_pair.offset;
         let access = Access::of(
@@ -452,13 +453,16 @@ impl World {
         if queue_pair.host == queue_pair.peer {
             // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
             let nic = &mut self.nics[host];
-            let room = if nic.buffered > self.device.pause_at {
+            let number = self.buffer_of_class[usize::from(queue_pair.queue)];
+            let buffer = &nic.buffers[usize::from(number)];
+            let room = if buffer.buffered > buffer.pause_at {
                 let served = if nic.waiting.is_empty() {
                     0
                 } else {
                     nic.responder_free
                 };
-                nic.buffer.back().map_or(0, |entry| entry.0).max(served)
+                let last = buffer.packets.back();
+                last.map_or(0, |entry| entry.0).max(served)
             } else {
                 0
             };
@@ -517,6 +521,7 @@ impl World {
             first,
             last,
             marked: false,
+            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
         };
         let at = self.requester_works(now, host, self.device.packet);
         if !first {

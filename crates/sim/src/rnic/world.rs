@@ -51,8 +51,8 @@ pub(crate) enum Event {
     Pause { host: u8, classes: u16, stop: bool },
     /// A lane's rate limiter lets it go on.
     Replenished { host: u8, lane: u16 },
-    /// The receive buffer may have drained enough.
-    Drained { host: u8 },
+    /// A receive buffer may have drained enough.
+    Drained { host: u8, buffer: u8 },
     /// The receiving side's processing units take the next arrival.
     Serve { host: u8 },
     /// The switch port towards the host can send its next held packet.
@@ -69,7 +69,7 @@ pub(crate) enum Event {
     Tenant { tenant: u16, starts: bool },
     /// A policy's timer.
     Policy { host: u8 },
-    /// A message between daemons arrives.
+    /// The earliest message between daemons that is still under way arrives.
     Told { host: u8 },
     /// A queue mapping takes effect.
     Remap { host: u8 },
@@ -92,6 +92,8 @@ pub(crate) struct Packet {
     pub(crate) first: bool,
     pub(crate) last: bool,
     pub(crate) marked: bool,
+    /// The receive buffer it takes room in, the same number at every port.
+    pub(crate) buffer: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,18 +181,42 @@ pub(crate) struct Nic {
     pub(crate) receive_slots: MissSlots,
     /// Arrivals that wait for a processing unit.
     pub(crate) waiting: VecDeque<(u32, Arrived)>,
-    /// Arrived packets: when each leaves the buffer, and its bytes.
-    pub(crate) buffer: VecDeque<(u64, u32)>,
-    pub(crate) buffered: u64,
-    pub(crate) pausing: bool,
+    pub(crate) buffers: Vec<Buffer>,
+    /// Buffers for which this host has asked its link partner to stop, a bit each.
+    pub(crate) pausing: u8,
+    /// Since when there is any, ps.
     pub(crate) pausing_since: u64,
-    /// What the switch holds while the host pauses it.
-    pub(crate) held: VecDeque<(u32, Packet)>,
-    pub(crate) held_bytes: u64,
+    /// The switch port towards this host sends what it holds.
     pub(crate) draining: bool,
-    pub(crate) switch_pauses: bool,
+    /// The buffer whose packet that port sends first.
+    pub(crate) next_buffer: usize,
+    /// When that port has sent everything it let through, ps.
+    pub(crate) port_free: u64,
+    /// Buffers for which the switch has asked this host to stop, a bit each.
+    pub(crate) switch_pauses: u8,
     pub(crate) commands: Vec<u64>,
     pub(crate) count: Counts,
+}
+
+/// One receive buffer of a port, and the room in the switch that goes with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    /// The classes whose packets it holds, a bit each.
+    pub(crate) classes: u16,
+    /// Arrived packets: when each leaves the buffer, ps, and its bytes.
+    pub(crate) packets: VecDeque<(u64, u32)>,
+    pub(crate) buffered: u64,
+    /// Above this many bytes the link partner is paused, below `resume_at` it goes on.
+    pub(crate) pause_at: u64,
+    pub(crate) resume_at: u64,
+    /// What the switch holds for this host.
+    pub(crate) held: VecDeque<(u32, Packet)>,
+    pub(crate) held_bytes: u64,
+    /// What arrives while the switch holds more than this many bytes is marked; 0 marks nothing.
+    pub(crate) ecn_at: u64,
+    /// Bytes from this host that the switch holds for others: above `switch_at` it pauses this host.
+    pub(crate) in_switch: u64,
+    pub(crate) switch_at: u64,
 }
 
 /// Monotone counters of one NIC.
@@ -240,7 +266,11 @@ pub(crate) struct World {
     pub(crate) queue: EventQueue<Event>,
     pub(crate) device: Device,
     pub(crate) topology: Topology,
-    pub(crate) nics: [Nic; 2],
+    pub(crate) nics: Vec<Nic>,
+    /// Per host: some workload has an end there, or it is one of the first two.
+    pub(crate) in_use: Vec<bool>,
+    /// The receive buffer of each class.
+    pub(crate) buffer_of_class: Vec<u8>,
     pub(crate) pairs: Vec<QueuePair>,
     pub(crate) processes: Vec<Process>,
     pub(crate) plans: Vec<Plan>,
@@ -310,7 +340,7 @@ impl World {
                 stop,
             } => self.pause(now, usize::from(host), classes, stop),
             Event::Replenished { host, lane } => self.replenished(now, usize::from(host), lane),
-            Event::Drained { host } => self.drained(now, usize::from(host)),
+            Event::Drained { host, buffer } => self.drained(now, usize::from(host), buffer),
             Event::Serve { host } => self.serve(now, usize::from(host)),
             Event::SwitchDrain { host } => self.switch_drain(now, usize::from(host)),
             Event::Notified { pair, response } => self.notified(now, pair, response),
