@@ -19,7 +19,7 @@ use super::receive::{CQE_BYTES, RECEIVE_WQE_BYTES};
 use super::transmit::PAGE;
 use super::world::{Plan, Process};
 use isolane_core::policy::harmonic::statistics::ObjectKind;
-use isolane_scenario::model::{ControlObject, Verb};
+use isolane_scenario::model::{ControlObject, Host, Verb};
 
 /// A huge page, bytes.
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
@@ -90,7 +90,7 @@ struct LoopSpans {
     kind: ObjectKind,
 }
 
-/// The layout of both hosts.
+/// The layout of all hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses {
     processes: Vec<[ProcessSpans; 2]>,
@@ -98,7 +98,7 @@ pub(crate) struct Addresses {
     loops: Vec<LoopSpans>,
     /// In order of creation.
     objects: Vec<PinnedObject>,
-    hosts: [Arena; 2],
+    hosts: [Arena; Host::ALL.len()],
 }
 
 /// The free memory of one host.

@@ -70,11 +70,14 @@ impl World {
             open_loop: vec![false; tenants],
             paced: vec![0; tenants],
             mtu_default: profile.value("link", "mtu_default_bytes") as u64,
-            monitors: [None, None],
+            monitors: Vec::new(),
             layout: Addresses::default(),
             #[cfg(test)]
-            moved: [Vec::new(), Vec::new()],
+            moved: Vec::new(),
         };
+        world.monitors.resize_with(world.nics.len(), || None);
+        #[cfg(test)]
+        world.moved.resize(world.nics.len(), Vec::new());
         let paced = setup.pacing.is_some();
         let mut regions = 0;
         for (index, tenant) in scenario.tenants.iter().enumerate() {

@@ -37,7 +37,14 @@ impl World {
             engines: Analyser::engines_for(self.device.pcie_rate, packet),
             tenants: self.running.len(),
         };
-        self.monitors = std::array::from_fn(|_| Some(Box::new(Monitor::new(options))));
+        for (monitor, _) in self
+            .monitors
+            .iter_mut()
+            .zip(&self.in_use)
+            .filter(|at| *at.1)
+        {
+            *monitor = Some(Box::new(Monitor::new(options)));
+        }
         // The daemons' own pairs belong to nobody who starts later.
         let daemons = self.running.len() as u16 - 1;
         self.announce(0, daemons);
@@ -89,7 +96,7 @@ impl World {
 
     /// The driver tells the monitors what a tenant has pinned.
     pub(crate) fn announce(&mut self, now: u64, tenant: u16) {
-        for host in 0..2 {
+        for host in 0..self.monitors.len() {
             let Some(monitor) = &mut self.monitors[host] else {
                 continue;
             };

@@ -292,12 +292,12 @@ pub(crate) struct World {
     pub(crate) paced: Vec<u64>,
     pub(crate) mtu_default: u64,
     /// Per host: what watches its bus.
-    pub(crate) monitors: [Option<Box<Monitor>>; 2],
+    pub(crate) monitors: Vec<Option<Box<Monitor>>>,
     /// Where things lie, for monitors.
     pub(crate) layout: Addresses,
     /// Per host and tenant: payload bytes that passed a monitor, by the model's own books.
     #[cfg(test)]
-    pub(crate) moved: [Vec<u64>; 2],
+    pub(crate) moved: Vec<Vec<u64>>,
 }
 
 impl World {

@@ -133,7 +133,9 @@ fn what_is_missed_and_what_is_counted_add_up_to_what_was_moved() {
         engines: 1,
         tenants: scenario.tenants.len() + 1,
     };
-    world.monitors = std::array::from_fn(|_| Some(Box::new(Monitor::new(options))));
+    for monitor in &mut world.monitors {
+        *monitor = Some(Box::new(Monitor::new(options)));
+    }
     world.run();
     for host in 0..2 {
         let monitor = monitor(&world, host);
