@@ -25,7 +25,7 @@ fn blocks(text: &str) -> (u64, u64) {
 #[test]
 fn nothing_is_allocated_per_packet() {
     let _profiler = dhat::Profiler::builder().testing().build();
-    for policy in ["none", "justitia"] {
+    for policy in ["none", "justitia", "palos"] {
         let text = |duration: &str| {
             format!(
                 "duration = \"{duration}\"\n[policy]\nname = \"{policy}\"\n{}{}",

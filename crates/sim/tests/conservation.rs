@@ -61,7 +61,7 @@ fn within_capacity(result: &RunResult) {
 
 #[test]
 fn what_leaves_one_host_arrives_at_the_other() {
-    for policy in ["none", "justitia", "lite", "hw-priority"] {
+    for policy in ["none", "justitia", "lite", "hw-priority", "palos"] {
         for topology in ["back-to-back", "switch"] {
             let result = run(&mixed(policy, topology));
             for (from, to) in [(Host::A, Host::B), (Host::B, Host::A)] {
@@ -84,7 +84,7 @@ fn what_leaves_one_host_arrives_at_the_other() {
 
 #[test]
 fn nothing_exceeds_the_link_or_the_bus() {
-    for policy in ["none", "justitia", "lite", "hw-priority"] {
+    for policy in ["none", "justitia", "lite", "hw-priority", "palos"] {
         for topology in ["back-to-back", "switch"] {
             let result = run(&mixed(policy, topology));
             within_capacity(&result);

@@ -13,7 +13,15 @@ const PROFILES: [&str; 5] = [
     "cx6-200g-roce",
     "t62100-40g-iwarp",
 ];
-const POLICIES: [&str; 4] = ["none", "justitia", "lite", "hw-priority"];
+const POLICIES: [&str; 7] = [
+    "none",
+    "justitia",
+    "lite",
+    "hw-priority",
+    "palos",
+    "justitia+palos",
+    "hw-priority+palos",
+];
 const CLASSES: [&str; 4] = ["latency", "throughput", "bandwidth", "auto"];
 const SIZES: [u32; 7] = [1, 8, 64, 1000, 4096, 20_000, 1 << 20];
 const ENDS: [&str; 4] = [

@@ -2,6 +2,7 @@
 
 use super::addresses::Addresses;
 use super::cache::{Cache, MissSlots};
+use super::chunks::Chunks;
 use super::congestion::Limiter;
 use super::control::ControlLoop;
 use super::device::Device;
@@ -169,6 +170,7 @@ impl World {
             max_read_atomic: data.max_read_atomic.max(1),
             inline_bytes: u64::from(data.inline_bytes).min(self.device.inline_max),
             arrival: data.arrival.clone(),
+            weight: data.weight,
             iterations: data.iterations.unwrap_or(u64::MAX),
             memory: data.memory,
             remote_memory: data.remote_memory,
@@ -264,7 +266,6 @@ fn hosts_in_use(scenario: &Scenario) -> Vec<bool> {
 }
 
 fn nic(device: &Device, setup: &Setup) -> Nic {
-    let Scheduler::PacketTurns = setup.scheduler;
     let sharing = &setup.lanes.sharing;
     let buffer = Buffer {
         classes: ALL_CLASSES,
@@ -278,16 +279,23 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         in_switch: 0,
         switch_at: device.switch_buffer,
     };
+    let mut lanes = Lanes::new(
+        sharing,
+        setup.functions(),
+        device.engines,
+        |class, function| setup.rate(class, function),
+    );
+    if let Scheduler::Chunks(chunks) = setup.scheduler {
+        for lane in &mut lanes.lanes {
+            lane.chunks = Some(Box::new(Chunks::new(chunks)));
+        }
+    }
     Nic {
-        lanes: Lanes::new(
-            sharing,
-            setup.functions(),
-            device.engines,
-            |class, function| setup.rate(class, function),
-        ),
+        lanes,
         step_due: u64::MAX,
         paused_since: 0,
         requester_free: 0,
+        turn_ready: 0,
         responder_free: 0,
         wire_free: vec![0; sharing.ranks()],
         loop_free: 0,

@@ -13,6 +13,7 @@
 //! Limits: all lanes share the processing units, the PCIe bus and the caches behind them, as in NICs.
 
 use super::arbiter::{Arbiter, Choice, Sharing};
+use super::chunks::Chunks;
 use super::limiter::Limiter;
 use super::queue_pair::NONE;
 use isolane_core::units::BitRate;
@@ -37,8 +38,10 @@ pub(crate) struct Lane {
     pub(crate) engines: Vec<Engine>,
     /// Whose turn it is.
     pub(crate) next_engine: usize,
+    /// Takes the place of `ready` and the engines where chunks are scheduled.
+    pub(crate) chunks: Option<Box<Chunks>>,
     limiter: Option<Limiter>,
-    /// Contexts in `ready` and in engines.
+    /// Contexts that wait or are being served.
     work: u32,
     /// Waits for its limiter.
     limited: bool,
@@ -79,6 +82,7 @@ impl Lanes {
                 engines
             ],
             next_engine: 0,
+            chunks: None,
             limiter: limit(number / functions, number % functions).map(Limiter::new),
             work: 0,
             limited: false,
@@ -113,6 +117,12 @@ impl Lanes {
     #[inline]
     pub(crate) fn push(&mut self, lane: usize, context: u32) {
         self.lanes[lane].ready.push_back(context);
+        self.count(lane);
+    }
+
+    /// A lane has one more context with work.
+    #[inline]
+    pub(crate) fn count(&mut self, lane: usize) {
         self.lanes[lane].work += 1;
         self.list(lane);
     }

@@ -26,6 +26,7 @@ mod arbiter;
 mod buffer;
 mod build;
 pub mod cache;
+mod chunks;
 mod congestion;
 mod control;
 pub mod device;

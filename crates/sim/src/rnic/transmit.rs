@@ -2,7 +2,8 @@
 //!
 //! Contexts that can send wait in the schedule queue of their lane. An engine takes the first and serves it for a
 //! turn of `quantum_packets`; engines share the link packet by packet. Each lane (`lanes`) has a schedule queue and
-//! engines of its own, and an arbiter chooses between lanes at every packet. A turn is longer by what
+//! engines of its own, and an arbiter chooses between lanes at every packet. Where a policy schedules chunks (`chunks`),
+//! they take the place of queue and engines. A turn is longer by what
 //! was prefetched while the pair waited, up to `window_bytes`: a NIC keeps a window of PCIe reads outstanding
 //! for waiting pairs, so with many pairs each turn has more ready to send. That one parameter makes sixteen bulk
 //! pairs block a small message far longer than two do (justitia 3.1.1, B.1).
@@ -34,7 +35,7 @@ const RESPONDER: usize = 1;
 
 /// What serving a context once came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Served {
+pub(crate) enum Served {
     /// A packet went out and there is more to send.
     More,
     /// A packet went out; nothing more is ready.
@@ -164,8 +165,8 @@ impl World {
             host = usize::from(queue_pair.host);
         }
         let lane = self.lane_of(host, pair);
-        let lanes = &mut self.nics[host].lanes;
-        lanes.push(lane, pair * 2 + u32::from(response));
+        self.wait_in_lane(now, host, lane, pair * 2 + u32::from(response));
+        let lanes = &self.nics[host].lanes;
         if lanes.may_send(lane) {
             let rank = lanes.rank_of(lane);
             self.step_by(host, now, rank);
@@ -218,42 +219,23 @@ impl World {
         let Some((lane, rank)) = self.nics[host].lanes.choose() else {
             return;
         };
-        let engine = self.choose_engine(now, host, lane);
-        let context = self.nics[host].lanes.lanes[lane].engines[engine].context;
+        let chunk = self.take_chunk_turn(now, host, lane);
+        let (engine, context) = match chunk {
+            Some((context, _)) => (0, context),
+            None => self.choose_engine(now, host, lane),
+        };
         let pair = context / 2;
-        let is_response = context % 2 == 1;
         let class = self.pairs[pair as usize].queue;
         let rank = self.nics[host].lanes.rank_on_wire(rank, class);
-        let (served, bytes) = if is_response {
+        let (served, bytes) = if context % 2 == 1 {
             self.send_response(now, host, pair, rank)
         } else {
             self.send_request(now, host, pair, rank)
         };
-        let slot = &mut self.nics[host].lanes.lanes[lane].engines[engine];
-        slot.packets_left -= 1;
-        let mut gone = true;
-        let queue_pair = &mut self.pairs[pair as usize];
-        match served {
-            Served::More if slot.packets_left > 0 => gone = false,
-            Served::More => {
-                slot.context = NONE;
-                if is_response {
-                    queue_pair.response_queued_at = now;
-                } else {
-                    queue_pair.queued_at = now;
-                }
-                let next = self.lane_of(host, pair);
-                self.nics[host].lanes.push(next, context);
-            }
-            Served::Last | Served::Aside => {
-                slot.context = NONE;
-                if is_response {
-                    queue_pair.response_scheduled = false;
-                } else {
-                    queue_pair.scheduled = false;
-                }
-            }
-        }
+        let gone = match chunk {
+            Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
+            None => self.after_packet(now, (host, lane), (engine, context), served),
+        };
         if let Some(due) = self.nics[host].lanes.served(now, lane, bytes, gone) {
             let (host, lane) = (host as u8, lane as u16);
             self.schedule(due, Event::Replenished { host, lane });
@@ -269,8 +251,40 @@ impl World {
         self.step_at(host, now.max(held_up));
     }
 
-    /// The next engine in turn of a lane with work that has, or can take, a context.
-    fn choose_engine(&mut self, now: u64, host: usize, lane: usize) -> usize {
+    /// A step of an engine is over; whether its context has left the lane.
+    fn after_packet(
+        &mut self,
+        now: u64,
+        (host, lane): (usize, usize),
+        (engine, context): (usize, u32),
+        served: Served,
+    ) -> bool {
+        let slot = &mut self.nics[host].lanes.lanes[lane].engines[engine];
+        slot.packets_left -= 1;
+        if served == Served::More && slot.packets_left > 0 {
+            return false;
+        }
+        slot.context = NONE;
+        let is_response = context % 2 == 1;
+        let queue_pair = &mut self.pairs[context as usize / 2];
+        if served == Served::More {
+            if is_response {
+                queue_pair.response_queued_at = now;
+            } else {
+                queue_pair.queued_at = now;
+            }
+            let next = self.lane_of(host, context / 2);
+            self.nics[host].lanes.push(next, context);
+        } else if is_response {
+            queue_pair.response_scheduled = false;
+        } else {
+            queue_pair.scheduled = false;
+        }
+        true
+    }
+
+    /// The next engine in turn of a lane with work that has, or can take, a context, and the context.
+    fn choose_engine(&mut self, now: u64, host: usize, lane: usize) -> (usize, u32) {
         let engines = self.device.engines;
         for step in 0..engines {
             let state = &mut self.nics[host].lanes.lanes[lane];
@@ -285,8 +299,9 @@ impl World {
                     packets_left,
                 };
             }
-            self.nics[host].lanes.lanes[lane].next_engine = (turn + 1) % engines;
-            return turn;
+            let state = &mut self.nics[host].lanes.lanes[lane];
+            state.next_engine = (turn + 1) % engines;
+            return (turn, state.engines[turn].context);
         }
         unreachable!("a lane in a ring has a context")
     }
@@ -467,7 +482,8 @@ impl World {
                 0
             };
             nic.count.loop_bytes += bytes;
-            nic.loop_free = nic.loop_free.max(ready).max(room) + self.device.pcie.of(bytes);
+            nic.loop_free =
+                nic.loop_free.max(ready).max(nic.turn_ready).max(room) + self.device.pcie.of(bytes);
             (nic.loop_free, nic.loop_free + self.device.propagation)
         } else {
             let delay = self.one_way();
@@ -476,7 +492,7 @@ impl World {
             nic.count.tx_packets += 1;
             let time = self.device.link.of(bytes);
             let lower = nic.wire_free[rank + 1..].iter().copied().max().unwrap_or(0);
-            let start = nic.wire_free[rank].max(ready);
+            let start = nic.wire_free[rank].max(ready).max(nic.turn_ready);
             // A worse rank's frame that is already leaving finishes first; those behind it give way.
             let rest = lower.saturating_sub(start)
                 % self.device.link.of(self.mtu_default + self.device.frame);

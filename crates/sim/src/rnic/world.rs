@@ -150,6 +150,8 @@ pub(crate) struct Plan {
     pub(crate) max_read_atomic: u32,
     pub(crate) inline_bytes: u64,
     pub(crate) arrival: Arrival,
+    /// Weight of each queue pair within its tenant.
+    pub(crate) weight: u32,
     pub(crate) iterations: u64,
     pub(crate) memory: MemoryPlace,
     pub(crate) remote_memory: MemoryPlace,
@@ -164,6 +166,8 @@ pub(crate) struct Nic {
     pub(crate) step_due: u64,
     pub(crate) paused_since: u64,
     pub(crate) requester_free: u64,
+    /// When the scheduler has written the work request at hand, ps; zero where that takes no time.
+    pub(crate) turn_ready: u64,
     pub(crate) responder_free: u64,
     /// When the wire is free for each rank of the arbiter's, the best first: what waits below does not count.
     pub(crate) wire_free: Vec<u64>,

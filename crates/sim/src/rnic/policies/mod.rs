@@ -4,6 +4,7 @@
 //! to the slot it takes, and nothing else; the fields together say how the world is built. So parts combine without
 //! any combination being written down.
 
+mod chunks;
 mod lanes;
 mod monitor;
 mod ours;
@@ -13,6 +14,7 @@ mod shares;
 pub(crate) use pacing::Pacing;
 
 use super::arbiter::Sharing;
+use super::chunks::ChunkSetup;
 use super::gates::Gates;
 use isolane_core::policy::OptionError;
 use isolane_core::policy::granularity::Granularity;
@@ -22,11 +24,12 @@ use isolane_scenario::profile::Profile;
 use isolane_scenario::stack::{self, StackError};
 
 /// The parts that [`crate::rnic::run`] can simulate, alone and together.
-pub const POLICIES: [&str; 8] = [
+pub const POLICIES: [&str; 9] = [
     "none",
     "justitia",
     "lite",
     "hw-priority",
+    "palos",
     "hw-tc",
     "vl-qos",
     "sriov",
@@ -75,10 +78,12 @@ pub(crate) struct Setup {
 }
 
 /// How a lane serves the contexts that wait in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scheduler {
     /// The device's own turns of packets.
     PacketTurns,
+    /// Chunks of data by weight: Palos.
+    Chunks(ChunkSetup),
 }
 
 /// The hardware queues of a port.
@@ -141,6 +146,10 @@ impl Setup {
                     setup.lanes.sharing =
                         Sharing::Priority(profile.value("host", "priority_queues") as usize);
                     setup.lanes.rates = vec![None; setup.lanes.sharing.classes()];
+                }
+                "palos" => {
+                    let chunks = chunks::palos(spec, profile).map_err(refused)?;
+                    setup.scheduler = Scheduler::Chunks(chunks);
                 }
                 "hw-tc" => setup.lanes = lanes::traffic_classes(scenario, profile),
                 "vl-qos" => setup.lanes = lanes::virtual_lanes(scenario),
