@@ -44,9 +44,9 @@ pub(crate) enum Object {
     PairContext,
     /// A completion queue's context.
     QueueContext,
-    /// Translation and protection entries of a process's regions; the offset is that of the memory they cover.
+    /// Translation and protection entries of a process's regions; the offset is that of the payload they cover.
     Translation,
-    /// Memory regions of a process.
+    /// Memory regions of a process; the offset counts from the first byte of the message at hand.
     Memory,
     /// Mapping entries and counters of a monitor on the bus.
     Monitor,
@@ -98,11 +98,14 @@ impl Access {
 }
 
 impl QueuePair {
-    /// The offset, within the memory of its process, of byte `offset` of a message that begins at page key `page`.
-    #[inline]
-    pub(crate) const fn memory_offset(&self, page: u64, offset: u64) -> u64 {
+    /// Where byte `offset` of the message at hand lies within the memory of its process at one end.
+    pub(crate) const fn memory_offset(&self, end: End, offset: u64) -> u64 {
+        let page = match end {
+            End::Requester => self.local_page,
+            End::Responder => self.remote_page & !REMOTE_END,
+        };
         let first = self.region_base * PAGES_PER_REGION_MAX;
-        ((page & !REMOTE_END).wrapping_sub(first)).wrapping_mul(PAGE) + offset
+        page.wrapping_sub(first).wrapping_mul(PAGE) + offset
     }
 }
 

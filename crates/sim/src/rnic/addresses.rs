@@ -202,10 +202,13 @@ impl Addresses {
             Object::CompletionQueue => process.completions.at(offset, bytes),
             Object::PairContext => pair.contexts[end].at(offset, bytes),
             Object::QueueContext => process.queue_context.at(offset, bytes),
-            Object::Translation => process
-                .translations
-                .at(offset / PAGE * TRANSLATION_BYTES, bytes),
+            Object::Translation => {
+                let offset = pairs[number as usize].memory_offset(access.end, offset);
+                let entry = offset / PAGE * TRANSLATION_BYTES;
+                process.translations.at(entry, bytes)
+            }
             Object::Memory => {
+                let offset = pairs[number as usize].memory_offset(access.end, offset);
                 let region = offset / (PAGES_PER_REGION_MAX * PAGE);
                 let within = Span {
                     start: 0,

@@ -110,7 +110,7 @@ impl World {
         }
         let miss = nic.translation_slots.take(at);
         *unit = (*unit).max(miss.started);
-        let access = self.translation(pair, remote, page, TRANSLATION_READ);
+        let access = translation(pair, remote, 0, TRANSLATION_READ);
         self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
         miss.done
     }
@@ -163,20 +163,20 @@ impl World {
             nic.count.translation_prefetches += 1;
             let at = nic.pcie_in_free;
             let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
-            let access = self.translation(pair, remote, page, bytes);
+            let access = translation(pair, remote, last * PAGE, bytes);
             self.pcie_in(host, at, bytes, access);
         }
     }
+}
 
-    fn translation(&self, pair: u32, remote: bool, page: u64, bytes: u64) -> Access {
-        let end = if remote {
-            End::Responder
-        } else {
-            End::Requester
-        };
-        let offset = self.pairs[pair as usize].memory_offset(page, 0);
-        Access::of(pair, end, Object::Translation, offset, bytes)
-    }
+/// The translation of byte `offset` of the message at hand.
+const fn translation(pair: u32, remote: bool, offset: u64, bytes: u64) -> Access {
+    let end = if remote {
+        End::Responder
+    } else {
+        End::Requester
+    };
+    Access::of(pair, end, Object::Translation, offset, bytes)
 }
 
 /// Key space of completion queue contexts.

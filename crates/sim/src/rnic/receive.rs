@@ -330,9 +330,7 @@ impl World {
         let memory = self.look_up_memory(now, host, pair, true, false);
         let at = self.responder_works(now, host, self.device.respond[verb_index(verb)]);
         let bytes = self.device.pcie_bytes(ATOMIC_BYTES);
-        let queue_pair = &self.pairs[pair as usize];
-        let offset = queue_pair.memory_offset(queue_pair.remote_page, 0);
-        let operand = Access::of(pair, End::Responder, Object::Memory, offset, ATOMIC_BYTES);
+        let operand = Access::of(pair, End::Responder, Object::Memory, 0, ATOMIC_BYTES);
         let there = self.pcie_in(host, at, bytes, operand);
         let read = there.max(context).max(memory) + self.device.pcie_read;
         self.pcie_out(host, at, bytes, operand);
@@ -361,12 +359,12 @@ impl World {
         if packet.first {
             queue_pair.landed = 0;
         }
-        let (end, page) = if packet.kind == PacketKind::ReadResponse {
-            (End::Requester, queue_pair.local_page)
+        let end = if packet.kind == PacketKind::ReadResponse {
+            End::Requester
         } else {
-            (End::Responder, queue_pair.remote_page)
+            End::Responder
         };
-        let offset = queue_pair.memory_offset(page, queue_pair.landed);
+        let offset = queue_pair.landed;
         queue_pair.landed += payload;
         let access = Access::of(pair, end, Object::Memory, offset, payload);
         let free = self.pcie_out(host, at, bytes, access);

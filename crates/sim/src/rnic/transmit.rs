@@ -370,13 +370,7 @@ impl World {
             buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
         };
         let offset = queue_pair.offset;
-        let access = Access::of(
-            pair,
-            End::Requester,
-            Object::Memory,
-            queue_pair.memory_offset(queue_pair.local_page, offset),
-            payload,
-        );
+        let access = Access::of(pair, End::Requester, Object::Memory, offset, payload);
         queue_pair.offset += payload;
         if last {
             queue_pair.sent += 1;
@@ -515,13 +509,7 @@ impl World {
         let first = queue_pair.response_offset == 0;
         let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
         let offset = queue_pair.response_offset;
-        let access = Access::of(
-            pair,
-            End::Responder,
-            Object::Memory,
-            queue_pair.memory_offset(queue_pair.remote_page, offset),
-            payload,
-        );
+        let access = Access::of(pair, End::Responder, Object::Memory, offset, payload);
         queue_pair.response_offset += payload;
         let last = queue_pair.response_offset >= bytes;
         if last {

@@ -1,0 +1,50 @@
+//! A monitor allocates when it is made, and never again.
+use isolane_core::policy::harmonic::statistics::{BusDirection, ObjectKind};
+use isolane_sim::monitor::{
+    MappingUpdate, Monitor, MonitorOptions, Operation, PAGE, StoreSize, TlpHeaders,
+};
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+#[test]
+fn accounting_mapping_and_polling_allocate_nothing() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let mut monitor = Monitor::new(MonitorOptions {
+        store: StoreSize {
+            heads: 64,
+            pool: 64,
+        },
+        engines: 1,
+        tenants: 2,
+    });
+    let before = dhat::HeapStats::get().total_blocks;
+    let mut bytes = 0;
+    for step in 0..10_000u64 {
+        for (operation, page) in [
+            (Operation::Insert, step % 200),
+            (Operation::Delete, (step + 100) % 200),
+        ] {
+            let update = MappingUpdate {
+                operation,
+                tenant: 1,
+                kind: ObjectKind::SendQueue,
+                bytes: PAGE as u32,
+                address: page * PAGE,
+            };
+            monitor.update(&update.encode()).expect("a valid entry");
+        }
+        monitor.observe(
+            step * 100_000,
+            TlpHeaders {
+                address: step % 200 * PAGE,
+                bytes: 300,
+                each: 128,
+                direction: BusDirection::ToNic,
+            },
+        );
+        bytes = monitor.poll(1).work_request_bytes();
+    }
+    assert!(bytes > 0);
+    assert_eq!(dhat::HeapStats::get().total_blocks, before);
+}
