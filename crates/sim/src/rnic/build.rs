@@ -302,6 +302,7 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         ack_free: 0,
         pcie_in_free: 0,
         pcie_out_free: 0,
+        watched: false,
         translation_blocked: 0,
         contexts: Cache::new(device.contexts),
         translations: Cache::new(device.translations),

@@ -45,6 +45,9 @@ impl World {
         {
             *monitor = Some(Box::new(Monitor::new(options)));
         }
+        for (nic, monitor) in self.nics.iter_mut().zip(&self.monitors) {
+            nic.watched = monitor.is_some();
+        }
         // The daemons' own pairs belong to nobody who starts later.
         let daemons = self.running.len() as u16 - 1;
         self.announce(0, daemons);

@@ -175,6 +175,8 @@ pub(crate) struct Nic {
     pub(crate) ack_free: u64,
     pub(crate) pcie_in_free: u64,
     pub(crate) pcie_out_free: u64,
+    /// A monitor stands on its bus.
+    pub(crate) watched: bool,
     pub(crate) translation_blocked: u64,
     pub(crate) contexts: Cache,
     pub(crate) translations: Cache,
@@ -389,7 +391,7 @@ impl World {
         nic.count.pcie_in_bytes += bytes;
         nic.pcie_in_free = nic.pcie_in_free.max(at) + self.device.pcie.of(bytes);
         let free = nic.pcie_in_free;
-        if self.monitors[host].is_some() {
+        if nic.watched {
             self.seen(host, free, BusDirection::ToNic, access);
         }
         free
@@ -402,7 +404,7 @@ impl World {
         nic.count.pcie_out_bytes += bytes;
         nic.pcie_out_free = nic.pcie_out_free.max(at) + self.device.pcie.of(bytes);
         let free = nic.pcie_out_free;
-        if self.monitors[host].is_some() {
+        if nic.watched {
             self.seen(host, free, BusDirection::ToHost, access);
         }
         free
