@@ -7,7 +7,9 @@ use isolane_core::policy::harmonic::{
     Allocation, BusFormat, Capacity, Dominant, HarmonicOptions, PerformanceProfile, RequestCosts,
     allocate,
 };
-use isolane_core::units::BitRate;
+use isolane_core::units::{BitRate, Duration};
+use isolane_sim::monitor::cost::{poll_cost, update_cost};
+use isolane_sim::monitor::{CYCLE_PS, MappingUpdate, SEARCH_CYCLES};
 
 /// Two tenants with guarantees of both kinds on one NIC.
 const TWO_TENANTS: &[&str] = &[
@@ -91,7 +93,68 @@ pub(super) const MODELS: &[Model] = &[
             Ok(f64::from(u8::from(holds)))
         },
     },
+    Model {
+        system: "harmonic",
+        name: "poll_bytes_to_monitor",
+        arguments: &[],
+        about: "bytes of reading one tenant's counters, host to monitor",
+        run: |_| Ok(poll_cost().to_monitor as f64),
+    },
+    Model {
+        system: "harmonic",
+        name: "poll_bytes_to_host",
+        arguments: &[],
+        about: "bytes of reading one tenant's counters, monitor to host",
+        run: |_| Ok(poll_cost().to_host as f64),
+    },
+    Model {
+        system: "harmonic",
+        name: "poll_gbps_to_monitor",
+        arguments: &["poll_us"],
+        about: "bandwidth of polls for one tenant, host to monitor, Gb/s",
+        run: |given| Ok(poll_rates(given[0])?.0.as_gbps_f64()),
+    },
+    Model {
+        system: "harmonic",
+        name: "poll_gbps_to_host",
+        arguments: &["poll_us"],
+        about: "bandwidth of polls for one tenant, monitor to host, Gb/s",
+        run: |given| Ok(poll_rates(given[0])?.1.as_gbps_f64()),
+    },
+    Model {
+        system: "harmonic",
+        name: "update_bytes",
+        arguments: &["updates"],
+        about: "bytes of so many mapping updates, host to monitor",
+        run: |given| Ok(update_cost(whole("updates", given[0])?).to_monitor as f64),
+    },
+    Model {
+        system: "harmonic",
+        name: "search_cycles",
+        arguments: &[],
+        about: "cycles of a search that finds its entry at once",
+        run: |_| Ok(SEARCH_CYCLES as f64),
+    },
+    Model {
+        system: "harmonic",
+        name: "search_us",
+        arguments: &[],
+        about: "the same in microseconds",
+        run: |_| Ok(Duration::from_ps(SEARCH_CYCLES * CYCLE_PS).as_us_f64()),
+    },
+    Model {
+        system: "harmonic",
+        name: "mapping_entry_bytes",
+        arguments: &[],
+        about: "bytes of one mapping update",
+        run: |_| Ok(MappingUpdate::BYTES as f64),
+    },
 ];
+
+fn poll_rates(poll_us: f64) -> Result<(BitRate, BitRate), String> {
+    let poll = Duration::from_us(whole("poll_us", poll_us)?);
+    Ok(poll_cost().every(poll))
+}
 
 /// The published settings. Equation 5.1 needs neither costs nor formats.
 fn options() -> HarmonicOptions {
