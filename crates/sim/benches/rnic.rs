@@ -1,6 +1,7 @@
 //! Simulated packets and messages per second of real time on one core; the median of five runs each.
 use isolane_scenario::library::Library;
 use isolane_scenario::measure::RunResult;
+use isolane_sim::rnic::arbiter::{Arbiter, Sharing};
 use std::time::Instant as Clock;
 
 const BULK: &str = "
@@ -77,6 +78,33 @@ fn main() {
         &justitia(SMALL),
         messages,
     );
+    let entries = |classes: std::ops::Range<u8>| classes.map(|class| (class, 64)).collect();
+    decisions("rnic/arbiter-weighted", &Sharing::weighted(vec![4_352; 8]));
+    let tables = Sharing::Tables {
+        high: entries(0..3),
+        low: entries(3..8),
+        high_limit: Some(40_960),
+    };
+    decisions("rnic/arbiter-tables", &tables);
+}
+
+/// Nanoseconds of one choice and its charge, with eight classes of which some always have work.
+fn decisions(name: &str, sharing: &Sharing) {
+    const DECISIONS: u64 = 10_000_000;
+    let mut times: Vec<f64> = (0..5)
+        .map(|_| {
+            let mut arbiter = Arbiter::new(sharing);
+            let start = Clock::now();
+            for step in 0..DECISIONS {
+                let ready = 0b1001_0110 | (step as u16 & 0xff);
+                let choice = arbiter.choose(ready).expect("some class has work");
+                arbiter.charge(std::hint::black_box(choice).class, 4_154);
+            }
+            start.elapsed().as_secs_f64() * 1e9 / DECISIONS as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("{name} {:.2} ns per decision (median of 5)", times[2]);
 }
 
 /// Counts what is measured, without the warm-up, but charges the whole run's time: a lower bound.

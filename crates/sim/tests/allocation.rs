@@ -25,7 +25,17 @@ fn blocks(text: &str) -> (u64, u64) {
 #[test]
 fn nothing_is_allocated_per_packet() {
     let _profiler = dhat::Profiler::builder().testing().build();
-    for policy in ["none", "justitia", "palos"] {
+    for policy in [
+        "none",
+        "justitia",
+        "sw-chunking",
+        "vl-qos",
+        "sriov",
+        "justitia+hw-tc",
+        "hw-tc+sriov",
+        "palos",
+        "palos+hw-tc+sriov",
+    ] {
         let text = |duration: &str| {
             format!(
                 "duration = \"{duration}\"\n[policy]\nname = \"{policy}\"\n{}{}",

@@ -13,15 +13,22 @@ const PROFILES: [&str; 5] = [
     "cx6-200g-roce",
     "t62100-40g-iwarp",
 ];
-const POLICIES: [&str; 7] = [
-    "none",
-    "justitia",
-    "lite",
-    "hw-priority",
-    "palos",
-    "justitia+palos",
-    "hw-priority+palos",
-];
+
+/// Every part the simulator has, and every two of them that may stand together.
+fn policies() -> Vec<String> {
+    let parts = isolane_sim::rnic::POLICIES;
+    let pairs = parts
+        .iter()
+        .flat_map(|first| parts.iter().map(move |second| format!("{first}+{second}")));
+    let all = parts.iter().map(|part| (*part).to_owned()).chain(pairs);
+    let mut names: Vec<String> = all
+        .filter_map(|name| isolane_scenario::stack::canonical(&name).ok())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
 const CLASSES: [&str; 4] = ["latency", "throughput", "bandwidth", "auto"];
 const SIZES: [u32; 7] = [1, 8, 64, 1000, 4096, 20_000, 1 << 20];
 const ENDS: [&str; 4] = [
@@ -80,12 +87,13 @@ fn traffic() -> impl Strategy<Value = String> {
 
 fn experiment() -> impl Strategy<Value = String> {
     let tenants = prop::collection::vec((traffic(), 0usize..4, any::<bool>(), any::<bool>()), 1..4);
-    (tenants, 0usize..PROFILES.len(), 0usize..4, any::<bool>(), 0u32..1000).prop_map(
+    let policies = prop::sample::select(policies());
+    (tenants, 0usize..PROFILES.len(), policies, any::<bool>(), 0u32..1000).prop_map(
         |(tenants, profile, policy, switch, seed)| {
             let topology = if switch { "switch" } else { "back-to-back" };
             let mut text = format!(
                 "profile = \"{}\"\ntopology = \"{topology}\"\nseed = {seed}\nwarmup = \"50us\"\nduration = \"300us\"\n[policy]\nname = \"{}\"\n",
-                PROFILES[profile], POLICIES[policy]
+                PROFILES[profile], policy
             );
             for (number, (traffic, class, late, stops)) in tenants.into_iter().enumerate() {
                 text += &format!("[[tenant]]\nname = \"t{number}\"\nclass = \"{}\"\n", CLASSES[class]);
@@ -139,7 +147,7 @@ fn finite_and_within_capacity(result: &RunResult, link_gbps: f64) -> Result<(), 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 320, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_small_scenario_runs_and_repeats(text in experiment()) {

@@ -11,6 +11,7 @@
 //! One policy instance serves one host. A *flow* is whatever the operator isolates: a queue pair, an
 //! application or a tenant (justitia 4, "granularity of control"); the caller maps queue pairs to flows.
 
+pub mod chunking;
 pub mod classify;
 pub mod granularity;
 pub mod hardware_priority;
@@ -122,6 +123,9 @@ pub enum Action {
     },
     /// Split messages of bandwidth flows into chunks of this size from now on.
     ChunkSize(Bytes),
+    /// From now on split messages of flows that are not paced too, and keep at most so many chunks of a queue pair
+    /// in the NIC; messages that are not split are not counted.
+    ChunksOutstanding(u32),
     /// The flow is not paced: post its work as it comes, beginning with what waits.
     Release(FlowId),
     /// The flow is paced from now on: hold its work until granted.

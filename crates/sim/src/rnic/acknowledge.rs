@@ -75,16 +75,18 @@ impl World {
     pub(crate) fn finish(&mut self, now: u64, host: usize, pair: u32, upto: u64, at: u64) {
         let queue_pair = &mut self.pairs[pair as usize];
         let mut seen = None;
-        let mut entries = 0;
+        let (mut entries, mut chunks) = (0, 0);
         for position in queue_pair.acknowledged..upto {
             let request = queue_pair.work_request(position);
             if request.signalled && request.last {
                 seen = Some(request.message + 1);
-                entries += 1;
             }
+            entries += u64::from(request.windowed || request.signalled && request.last);
+            chunks += u32::from(request.windowed);
         }
         queue_pair.acknowledged = upto;
-        if let Some(messages) = seen {
+        queue_pair.chunks_out -= chunks;
+        if entries > 0 {
             let bytes = self.device.pcie_bytes(CQE_BYTES) * entries;
             let access = Access::of(
                 pair,
@@ -96,13 +98,15 @@ impl World {
             let written = self.pcie_out(host, now, bytes, access).max(at);
             self.nics[host].count.cqes += entries;
             let visible = written + self.device.pcie_write;
-            self.schedule(
-                visible,
-                Event::Completed {
-                    pair,
-                    upto: messages as u32,
-                },
-            );
+            if let Some(messages) = seen {
+                self.schedule(
+                    visible,
+                    Event::Completed {
+                        pair,
+                        upto: messages as u32,
+                    },
+                );
+            }
         }
         self.room_again(now, pair);
     }

@@ -195,14 +195,18 @@ impl World {
         // A responder acknowledges what asks for it: signalled requests, the last of a list, chunks of a split.
         let ends_list = (message + 1).is_multiple_of(u64::from(plan.post_list));
         let one_sided = matches!(queue_pair.verb, Verb::Write | Verb::Send);
+        // The window moves when a chunk's completion is seen, so each one asks for it.
+        let windowed = queue_pair.window > 0 && !whole;
+        queue_pair.chunks_out += u32::from(windowed);
         queue_pair.push(WorkRequest {
             bytes,
             message,
             elements: if whole { entry.elements } else { 1 },
             last,
             signalled,
-            wants_ack: signalled || ends_list || !last,
+            wants_ack: signalled || ends_list || !last || windowed,
             inline: one_sided && bytes <= plan.inline_bytes,
+            windowed,
         });
         if last {
             queue_pair.released += 1;

@@ -18,43 +18,73 @@
 //! [`CLASSES_MAX`] classes, and allocates nothing.
 
 /// Classes of one port at most (IB has 16 virtual lanes, IEEE 802.1Q eight priorities).
-pub(crate) const CLASSES_MAX: usize = 16;
+pub const CLASSES_MAX: usize = 16;
 /// Bytes in a unit of a table entry's weight.
 const WEIGHT_UNIT: i64 = 64;
 
 /// A choice: the class, and the rank its packet has on the wire, 0 first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(crate) class: u8,
-    pub(crate) rank: u8,
+pub struct Choice {
+    /// The class.
+    pub class: u8,
+    /// Its packet's place on the wire: what was read ahead for a worse rank gives way to it.
+    pub rank: u8,
 }
 
 /// How a port is shared, as a setup says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub enum Sharing {
     /// So many classes, the first one first.
     Priority(usize),
     /// Bytes each class may send in its turn; the classes in `first` (bit by class) before all others.
-    Weighted { first: u16, quanta: Vec<u64> },
+    Weighted {
+        /// Classes before all others, bit by class.
+        first: u16,
+        /// Bytes of each class's turn.
+        quanta: Vec<u64>,
+    },
     /// Classes with weights in units of 64 B, and the high table's limit in bytes (none: no limit).
     Tables {
+        /// The high table.
         high: Vec<(u8, u16)>,
+        /// The low table.
         low: Vec<(u8, u16)>,
+        /// Bytes the high table may send before the low one has its chance.
         high_limit: Option<u64>,
     },
 }
 
 /// The arbiter of one port.
+///
+/// ```
+/// use isolane_sim::rnic::arbiter::{Arbiter, Sharing};
+/// let mut arbiter = Arbiter::new(&Sharing::weighted(vec![4096, 8192]));
+/// let mut sent = [0; 2];
+/// for _ in 0..300 {
+///     let choice = arbiter.choose(0b11).expect("both classes have work");
+///     arbiter.charge(choice.class, 4096);
+///     sent[usize::from(choice.class)] += 1;
+/// }
+/// assert_eq!(sent, [100, 200]);
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) enum Arbiter {
+pub struct Arbiter(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
     Priority,
     Weighted(Weighted),
     Tables(Tables),
 }
 
 impl Sharing {
+    /// Classes that share by the bytes of their turns, none of them before the others.
+    pub const fn weighted(quanta: Vec<u64>) -> Self {
+        Self::Weighted { first: 0, quanta }
+    }
+
     /// Classes it knows.
-    pub(crate) fn classes(&self) -> usize {
+    pub fn classes(&self) -> usize {
         match self {
             Self::Priority(classes) => *classes,
             Self::Weighted { quanta, .. } => quanta.len(),
@@ -69,7 +99,7 @@ impl Sharing {
     }
 
     /// Ranks its choices have.
-    pub(crate) fn ranks(&self) -> usize {
+    pub fn ranks(&self) -> usize {
         match self {
             Self::Priority(classes) => *classes,
             Self::Weighted { first, .. } => 1 + usize::from(*first != 0),
@@ -80,40 +110,49 @@ impl Sharing {
 
 impl Arbiter {
     /// An arbiter that has sent nothing yet.
-    pub(crate) fn new(sharing: &Sharing) -> Self {
+    ///
+    /// # Panics
+    /// When there are no classes, more than [`CLASSES_MAX`], or one of weight zero.
+    pub fn new(sharing: &Sharing) -> Self {
         assert!(
             (1..=CLASSES_MAX).contains(&sharing.classes()),
             "a port has 1 to {CLASSES_MAX} classes"
         );
-        match sharing {
-            Sharing::Priority(_) => Self::Priority,
-            Sharing::Weighted { first, quanta } => Self::Weighted(Weighted::new(*first, quanta)),
+        Self(match sharing {
+            Sharing::Priority(_) => Kind::Priority,
+            Sharing::Weighted { first, quanta } => Kind::Weighted(Weighted::new(*first, quanta)),
             Sharing::Tables {
                 high,
                 low,
                 high_limit,
-            } => Self::Tables(Tables {
+            } => Kind::Tables(Tables {
                 high: Table::new(high),
                 low: Table::new(low),
                 high_limit: *high_limit,
                 sent_high: 0,
                 from_high: false,
             }),
-        }
+        })
+    }
+
+    /// Whether classes are strict priorities.
+    #[inline]
+    pub fn is_priority(&self) -> bool {
+        matches!(self.0, Kind::Priority)
     }
 
     /// The class that sends next among those in `ready` (bit by class); `None` exactly when there are none.
     #[inline]
-    pub(crate) fn choose(&mut self, ready: u16) -> Option<Choice> {
+    pub fn choose(&mut self, ready: u16) -> Option<Choice> {
         if ready == 0 {
             return None;
         }
-        Some(match self {
-            Self::Priority => {
+        Some(match &mut self.0 {
+            Kind::Priority => {
                 let class = ready.trailing_zeros() as u8;
                 Choice { class, rank: class }
             }
-            Self::Weighted(weighted) => {
+            Kind::Weighted(weighted) => {
                 let rank = weighted.rank(ready);
                 let first = weighted.first;
                 let ready = if first & ready == 0 {
@@ -126,34 +165,34 @@ impl Arbiter {
                     rank,
                 }
             }
-            Self::Tables(tables) => tables.choose(ready),
+            Kind::Tables(tables) => tables.choose(ready),
         })
     }
 
     /// The chosen `class` has sent `bytes`; none when its packet had to wait after all.
     #[inline]
-    pub(crate) fn charge(&mut self, class: u8, bytes: u64) {
-        match self {
-            Self::Priority => {}
-            Self::Weighted(weighted) => weighted.credit[usize::from(class)] -= bytes as i64,
-            Self::Tables(tables) => tables.charge(bytes),
+    pub fn charge(&mut self, class: u8, bytes: u64) {
+        match &mut self.0 {
+            Kind::Priority => {}
+            Kind::Weighted(weighted) => weighted.credit[usize::from(class)] -= bytes as i64,
+            Kind::Tables(tables) => tables.charge(bytes),
         }
     }
 
     /// The best rank among the classes in `ready`, which must not be empty.
     #[inline]
-    pub(crate) fn best_rank(&self, ready: u16) -> u8 {
-        match self {
-            Self::Priority => ready.trailing_zeros() as u8,
-            Self::Weighted(weighted) => weighted.rank(ready),
-            Self::Tables(tables) => u8::from(ready & tables.high.classes == 0),
+    pub fn best_rank(&self, ready: u16) -> u8 {
+        match &self.0 {
+            Kind::Priority => ready.trailing_zeros() as u8,
+            Kind::Weighted(weighted) => weighted.rank(ready),
+            Kind::Tables(tables) => u8::from(ready & tables.high.classes == 0),
         }
     }
 }
 
 /// Deficit round robin with overdraft.
 #[derive(Clone, Debug)]
-pub(crate) struct Weighted {
+struct Weighted {
     /// Classes that go before all others.
     first: u16,
     quanta: [i64; CLASSES_MAX],
@@ -209,7 +248,7 @@ impl Weighted {
 
 /// The high and the low table.
 #[derive(Clone, Debug)]
-pub(crate) struct Tables {
+struct Tables {
     high: Table,
     low: Table,
     high_limit: Option<u64>,
@@ -292,5 +331,150 @@ impl Table {
             self.left = Self::bytes(self.entries[self.at]);
         }
         self.entries[self.at].0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes each class sends in `steps` steps while `ready` says who has work.
+    fn sent(
+        sharing: &Sharing,
+        steps: u64,
+        ready: impl Fn(u64) -> u16,
+        size: impl Fn(u64, u8) -> u64,
+    ) -> Vec<u64> {
+        let mut arbiter = Arbiter::new(sharing);
+        let mut sent = vec![0; sharing.classes()];
+        for step in 0..steps {
+            let ready = ready(step);
+            let Some(choice) = arbiter.choose(ready) else {
+                assert_eq!(ready, 0);
+                continue;
+            };
+            assert!(
+                ready & (1 << choice.class) != 0,
+                "{choice:?} has nothing to send"
+            );
+            let bytes = size(step, choice.class);
+            arbiter.charge(choice.class, bytes);
+            sent[usize::from(choice.class)] += bytes;
+        }
+        sent
+    }
+
+    #[test]
+    fn strict_priority_takes_the_lowest_number() {
+        let mut arbiter = Arbiter::new(&Sharing::Priority(4));
+        let choice =
+            |arbiter: &mut Arbiter, ready| arbiter.choose(ready).map(|c| (c.class, c.rank));
+        assert_eq!(choice(&mut arbiter, 0b1010), Some((1, 1)));
+        assert_eq!(choice(&mut arbiter, 0b1001), Some((0, 0)));
+        assert_eq!(choice(&mut arbiter, 0), None);
+    }
+
+    #[test]
+    fn a_high_table_without_limit_starves_the_low_one() {
+        let tables = |high_limit| Sharing::Tables {
+            high: vec![(0, 64)],
+            low: vec![(1, 64)],
+            high_limit,
+        };
+        let packets = |high_limit| sent(&tables(high_limit), 1_100, |_| 0b11, |_, _| 4_096);
+        assert_eq!(packets(None), [1_100 * 4_096, 0]);
+        // Ten units of 4096 B are ten packets, then the low table sends one.
+        assert_eq!(packets(Some(10 * 4_096)), [1_000 * 4_096, 100 * 4_096]);
+        // A limit of zero lets one packet of the high table pass at a time.
+        assert_eq!(packets(Some(0)), [550 * 4_096, 550 * 4_096]);
+    }
+
+    #[test]
+    fn a_low_packet_in_front_of_high_ones_has_their_rank() {
+        let mut arbiter = Arbiter::new(&Sharing::Tables {
+            high: vec![(0, 1)],
+            low: vec![(1, 1)],
+            high_limit: Some(1),
+        });
+        let mut next = |ready| {
+            let choice = arbiter.choose(ready).expect("a class is ready");
+            arbiter.charge(choice.class, 100);
+            (choice.class, choice.rank)
+        };
+        assert_eq!(next(0b11), (0, 0));
+        assert_eq!(next(0b11), (1, 0));
+        assert_eq!(next(0b10), (1, 1));
+    }
+
+    #[test]
+    fn table_entries_share_by_weight_and_what_exceeds_a_weight_is_not_paid_back() {
+        let low = |weights: [u16; 2]| Sharing::Tables {
+            high: Vec::new(),
+            low: vec![(0, weights[0]), (1, weights[1])],
+            high_limit: Some(0),
+        };
+        // 64 units are 4096 B.
+        assert_eq!(
+            sent(&low([64, 192]), 4_000, |_| 0b11, |_, _| 4_096),
+            [1_000 * 4_096, 3_000 * 4_096]
+        );
+        // One unit lets a whole packet pass too.
+        assert_eq!(
+            sent(&low([1, 64]), 4_000, |_| 0b11, |_, _| 4_096),
+            [2_000 * 4_096, 2_000 * 4_096]
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "class 1 would never send")]
+    fn a_weight_of_zero_is_refused() {
+        Arbiter::new(&Sharing::weighted(vec![1, 0]));
+    }
+
+    proptest! {
+        /// While the same classes always have work, none is more than two turns and a packet from its share.
+        #[test]
+        fn weighted_classes_get_their_share_of_bytes(
+            quanta in prop::collection::vec(4_352u64..40_000, 1..9),
+            mask in 1u16..512,
+            sizes in prop::collection::vec(60u64..4_352, 1..20),
+            steps in 1u64..5_000,
+        ) {
+            let mask = mask & ((1 << quanta.len()) - 1);
+            prop_assume!(mask != 0);
+            let sharing = Sharing::weighted(quanta.clone());
+            let sent = sent(&sharing, steps, |_| mask, |step, class| {
+                sizes[(step as usize + usize::from(class)) % sizes.len()]
+            });
+            let present = |class: usize| mask & (1 << class) != 0;
+            for first in (0..quanta.len()).filter(|&class| present(class)) {
+                for second in (0..quanta.len()).filter(|&class| present(class)) {
+                    let rounds = |class: usize| sent[class] as f64 / quanta[class] as f64;
+                    prop_assert!((rounds(first) - rounds(second)).abs() <= 3.0, "{sent:?} of {quanta:?}");
+                }
+            }
+            for class in (0..quanta.len()).filter(|&class| !present(class)) {
+                prop_assert_eq!(sent[class], 0);
+            }
+        }
+
+        /// Whoever has work, somebody sends at every step, and only who has work.
+        #[test]
+        fn every_arbiter_conserves_work(
+            masks in prop::collection::vec(0u16..16, 1..300),
+            limit in prop::option::of(0u64..20_000),
+            split in 0usize..5,
+        ) {
+            let entries: Vec<(u8, u16)> = (0..4).map(|class| (class, 30 * u16::from(class) + 1)).collect();
+            let tables = Sharing::Tables {
+                high: entries[..split.min(4)].to_vec(),
+                low: entries[split.min(4)..].to_vec(),
+                high_limit: limit,
+            };
+            for sharing in [tables, Sharing::Priority(4), Sharing::weighted(vec![4_352, 1, 90_000, 7])] {
+                sent(&sharing, masks.len() as u64, |step| masks[step as usize], |step, _| 60 + step * 7 % 4_000);
+            }
+        }
     }
 }

@@ -311,6 +311,11 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         context_slots: MissSlots::new(device.context_slots, device.miss),
         translation_slots: MissSlots::new(device.translation_slots, device.miss),
         receive_slots: MissSlots::new(device.context_slots, device.miss),
+        functions: if setup.functions.is_some() {
+            vec![Function::default(); setup.functions()]
+        } else {
+            Vec::new()
+        },
         waiting: VecDeque::new(),
         buffers: vec![buffer],
         pausing: 0,
@@ -366,6 +371,8 @@ fn queue_pair(
         post_times: vec![0; times],
         released: 0,
         release_offset: 0,
+        window: 0,
+        chunks_out: 0,
         in_backlog: false,
         membership: Membership::Out,
         member_since: 0,

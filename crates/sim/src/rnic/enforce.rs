@@ -40,7 +40,7 @@ pub(crate) struct Daemon {
     host: u8,
     map: FlowMap,
     flow_of_pair: Vec<u32>,
-    flows: Vec<Flow>,
+    pub(crate) flows: Vec<Flow>,
     timer: u64,
     reference: u32,
     /// Messages under way to this daemon, and the host each comes from.
@@ -48,7 +48,9 @@ pub(crate) struct Daemon {
     /// Whom it talks to, and what they reported.
     pub(crate) reports: Reports,
     remaps: VecDeque<(u64, u32, u8)>,
-    chunk: u64,
+    pub(crate) chunk: u64,
+    /// Chunks a queue pair may have in the NIC; 0 is no bound.
+    pub(crate) window: u32,
     pub(crate) grants: u64,
 }
 
@@ -64,11 +66,13 @@ pub(crate) struct Flow {
     pub(crate) waiting: VecDeque<u32>,
     /// Which queue pairs may have work in the NIC.
     pub(crate) working_set: WorkingSet,
-    pairs: Vec<u32>,
+    pub(crate) pairs: Vec<u32>,
     bytes: u64,
     operations: u64,
     grants: u64,
-    chunks: u64,
+    pub(crate) chunks: u64,
+    /// Completions of chunks that the application's core looked for.
+    pub(crate) polls: u64,
 }
 
 impl Flow {
@@ -93,6 +97,7 @@ impl Daemon {
             reports: Reports::default(),
             remaps: VecDeque::new(),
             chunk: u64::MAX,
+            window: 0,
             grants: 0,
         }
     }
@@ -108,11 +113,15 @@ impl Daemon {
         self.policy.class_of(FlowId(flow as u32))
     }
 
-    /// Work requests written for a tenant's held flows, and tokens granted to them.
-    pub(crate) fn tenant_sums(&self, tenant: u16) -> (u64, u64) {
+    /// Work requests written for a tenant's held or split flows, tokens granted to them, and chunks polled for.
+    pub(crate) fn tenant_sums(&self, tenant: u16) -> (u64, u64, u64) {
         let flows = self.flows.iter().filter(|flow| flow.tenant == tenant);
-        flows.fold((0, 0), |(chunks, grants), flow| {
-            (chunks + flow.chunks, grants + flow.grants)
+        flows.fold((0, 0, 0), |(chunks, grants, polls), flow| {
+            (
+                chunks + flow.chunks,
+                grants + flow.grants,
+                polls + flow.polls,
+            )
         })
     }
 }
@@ -193,6 +202,7 @@ impl World {
             Opened::Known(flow) => flow,
         };
         daemon.flow_of_pair[pair as usize] = flow.0;
+        self.pairs[pair as usize].window = daemon.window;
         daemon.flows[flow.0 as usize].pairs.push(pair);
     }
 
@@ -240,16 +250,18 @@ impl World {
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         let cost = self.enforcer.gates.cost(queue_pair.verb);
-        let mut bytes = 0;
+        let (mut bytes, mut splits) = (0, false);
         for message in queue_pair.app_posted - count..queue_pair.app_posted {
             let size = plan.pattern[message as usize % plan.pattern.len()].bytes;
             daemon.policy.on_sent(now, FlowId(flow), Bytes::new(size));
             bytes += size;
+            splits |= queue_pair.window > 0 && size > daemon.chunk;
         }
         // A flow that was let go while its send queue was full has older messages to write first.
         let state = &mut daemon.flows[flow as usize];
         let passes = !queue_pair.in_backlog
             && queue_pair.room() >= count
+            && !splits
             && !state.working_set.is_bounded()
             && self.enforcer.gates.receives_for(queue_pair) >= count;
         if !state.held && passes {
@@ -259,6 +271,11 @@ impl World {
         }
         state.bytes += bytes;
         state.operations += count * cost;
+        if !state.held && self.pairs[pair as usize].window > 0 {
+            self.fill_window(at, daemon, (flow, pair), true);
+            self.act(now.as_ps(), host, daemon);
+            return false;
+        }
         if !self.pairs[pair as usize].in_backlog {
             self.pairs[pair as usize].in_backlog = true;
             state.waiting.push_back(pair);
@@ -311,7 +328,7 @@ impl World {
 
     /// Writes one chunk, or a run of whole messages, of one queue pair: how many work requests, and whether
     /// credit ran out.
-    fn let_through(
+    pub(crate) fn let_through(
         &mut self,
         at: u64,
         state: &mut Flow,
@@ -324,6 +341,7 @@ impl World {
             && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
         let process = queue_pair.process as usize;
         let list = u64::from(self.plans[self.processes[process].plan as usize].post_list).max(1);
+        let window = queue_pair.window;
         let (mut written, mut chunks, mut starved) = (0, 0, false);
         while self.pairs[pair as usize].released < self.pairs[pair as usize].app_posted
             && self.pairs[pair as usize].room() > 0
@@ -334,8 +352,12 @@ impl World {
             if begins && queue_pair.membership == Membership::Leaving {
                 break;
             }
-            let (left, _) = self.next_release(pair);
-            let take = if splits && state.held {
+            let chunks_out = queue_pair.chunks_out;
+            let (left, size) = self.next_release(pair);
+            if splits && window > 0 && size > chunk && chunks_out >= window {
+                break;
+            }
+            let take = if splits && (state.held || window > 0) {
                 left.min(chunk)
             } else {
                 left
@@ -361,7 +383,7 @@ impl World {
             state.operations -= operations;
             written += 1;
             chunks += 1 - ends;
-            if ends == 0 {
+            if ends == 0 && state.held {
                 break;
             }
         }
@@ -393,7 +415,9 @@ impl World {
             return;
         };
         let flow = daemon.flow_of_pair[pair as usize];
-        if flow != NONE {
+        if flow != NONE && self.pairs[pair as usize].window > 0 {
+            self.window_moves(now, &mut daemon, (flow, pair));
+        } else if flow != NONE {
             self.acknowledged_in_set(now, &mut daemon.flows[flow as usize], pair);
             if daemon.flows[flow as usize].may_send() {
                 self.drain(now, &mut daemon, flow, false);
@@ -512,6 +536,7 @@ impl World {
                     self.drain(now, daemon, flow.0, false);
                 }
                 Action::ChunkSize(bytes) => daemon.chunk = bytes.get().max(1),
+                Action::ChunksOutstanding(chunks) => self.set_window(daemon, chunks),
                 Action::Release(flow) => {
                     let state = &mut daemon.flows[flow.0 as usize];
                     state.held = false;

@@ -163,9 +163,10 @@ impl Lanes {
     /// while it was being served takes the new one's place on the wire at once.
     #[inline]
     pub(crate) fn rank_on_wire(&self, rank: usize, class: u8) -> usize {
-        match self.arbiter {
-            Arbiter::Priority => usize::from(class),
-            _ => rank,
+        if self.arbiter.is_priority() {
+            usize::from(class)
+        } else {
+            rank
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct WorkRequest {
     pub(crate) wants_ack: bool,
     /// Payload rides in the work request.
     pub(crate) inline: bool,
+    /// A chunk that takes a place of its pair's window.
+    pub(crate) windowed: bool,
 }
 
 /// State of one queue pair; see the module comment for its positions.
@@ -65,6 +67,10 @@ pub(crate) struct QueuePair {
     pub(crate) released: u64,
     /// Bytes of the next message already let through as chunks.
     pub(crate) release_offset: u64,
+    /// Chunks of split messages it may have in the NIC; 0 is no bound.
+    pub(crate) window: u32,
+    /// Chunks it has there.
+    pub(crate) chunks_out: u32,
     /// Waits in its flow's backlog.
     pub(crate) in_backlog: bool,
     /// Its place in its flow's working set.

@@ -75,6 +75,13 @@ impl World {
 
     /// Processes an arrival now, or in its turn when the processing units are well behind.
     pub(crate) fn enqueue(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
+        if !self.function_waits(now, host, pair, arrived) {
+            self.enqueue_shared(now, host, pair, arrived);
+        }
+    }
+
+    /// The same for what its function does not keep back.
+    pub(crate) fn enqueue_shared(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
         let nic = &mut self.nics[host];
         if nic.waiting.is_empty() && nic.responder_free <= now + RUN_AHEAD {
             self.process(now, host, pair, arrived);
@@ -285,16 +292,17 @@ impl World {
             self.device.drop_stall
         };
         let at = self.responder_works(now, host, cost);
+        if reliable && let Some(done) = self.function_stalls(at, host, pair) {
+            self.nics[host].count.rnr_naks += 1;
+            self.refuse(host, pair, done);
+            return at;
+        }
         let nic = &mut self.nics[host];
         nic.responder_free = at + stall;
         if reliable {
             nic.count.rnr_naks += 1;
             nic.count.rnr_stall += stall;
-            let queue_pair = &mut self.pairs[pair as usize];
-            queue_pair.expected_epoch = queue_pair.expected_epoch.wrapping_add(1);
-            let position = queue_pair.received as u32;
-            let arrives = self.send_ack(host, pair, at + stall, self.device.ack);
-            self.schedule(arrives, Event::NotReady { pair, position });
+            self.refuse(host, pair, at + stall);
         } else {
             nic.count.drops += 1;
             nic.count.drop_stall += stall;
@@ -303,6 +311,15 @@ impl World {
             queue_pair.received += u64::from(packet.last);
         }
         at + stall
+    }
+
+    /// Sends a receiver-not-ready NAK at `at`; what the sender sends until it is there is void.
+    fn refuse(&mut self, host: usize, pair: u32, at: u64) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.expected_epoch = queue_pair.expected_epoch.wrapping_add(1);
+        let position = queue_pair.received as u32;
+        let arrives = self.send_ack(host, pair, at, self.device.ack);
+        self.schedule(arrives, Event::NotReady { pair, position });
     }
 
     /// A READ request: its response waits for the transmitter.

@@ -188,10 +188,12 @@ impl World {
     fn policy_cores(&self, index: usize, seconds: f64) -> f64 {
         let mut cores = 0.0;
         for daemon in self.enforcer.daemons.iter().flatten() {
-            let (chunks, tokens) = daemon.tenant_sums(index as u16);
+            let (chunks, tokens, polls) = daemon.tenant_sums(index as u16);
             let post_s = (self.device.post + self.device.ring) as f64 / 1e12;
             let total = self.end as f64 / 1e12;
-            cores += (chunks as f64 * post_s + tokens as f64 * TOKEN_S) / total.max(seconds);
+            let poll_s = polls as f64 * self.device.poll as f64 / 1e12;
+            cores +=
+                (chunks as f64 * post_s + tokens as f64 * TOKEN_S + poll_s) / total.max(seconds);
         }
         cores
     }

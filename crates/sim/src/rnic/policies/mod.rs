@@ -28,6 +28,7 @@ pub const POLICIES: [&str; 9] = [
     "none",
     "justitia",
     "lite",
+    "sw-chunking",
     "hw-priority",
     "palos",
     "hw-tc",
@@ -141,6 +142,9 @@ impl Setup {
                     setup.pacing = Some(Pacing::justitia(spec, profile).map_err(refused)?);
                 }
                 "lite" => setup.pacing = Some(Pacing::lite(profile).map_err(refused)?),
+                "sw-chunking" => {
+                    setup.pacing = Some(Pacing::chunking(scenario, profile).map_err(refused)?);
+                }
                 "hw-priority" => {
                     setup.pacing = Some(Pacing::priority(spec, profile).map_err(refused)?);
                     setup.lanes.sharing =

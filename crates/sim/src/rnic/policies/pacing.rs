@@ -1,6 +1,8 @@
 //! The policies of the daemons, with the parameters of a scenario and the device's figures.
 
 use super::parameter;
+use crate::rnic::device::{Device, verb_index};
+use isolane_core::policy::chunking::{Chunking, ChunkingOptions};
 use isolane_core::policy::granularity::Granularity;
 use isolane_core::policy::hardware_priority::{HardwarePriority, HardwarePriorityOptions};
 use isolane_core::policy::isolane::software::{Software, SoftwareOptions};
@@ -8,7 +10,7 @@ use isolane_core::policy::justitia::{Justitia, JustitiaOptions};
 use isolane_core::policy::lite::{Lite, LiteOptions};
 use isolane_core::policy::{OptionError, Policy};
 use isolane_core::units::{BitRate, Bytes, Duration};
-use isolane_scenario::model::PolicySpec;
+use isolane_scenario::model::{PolicySpec, Scenario, Topology, Verb};
 use isolane_scenario::profile::Profile;
 
 /// A policy of the daemons, with checked options.
@@ -16,6 +18,7 @@ use isolane_scenario::profile::Profile;
 pub(crate) enum Pacing {
     Justitia(JustitiaOptions),
     Lite(LiteOptions),
+    Chunking(ChunkingOptions),
     Priority(HardwarePriorityOptions),
     Software(SoftwareOptions),
 }
@@ -31,6 +34,20 @@ impl Pacing {
         let options = lite(profile);
         Lite::new(options.clone())?;
         Ok(Self::Lite(options))
+    }
+
+    pub(super) fn chunking(scenario: &Scenario, profile: &Profile) -> Result<Self, OptionError> {
+        let device = Device::of(profile);
+        let round_trip = Duration::from_ps(idle_round_trip(&device, scenario.topology));
+        let mut options = ChunkingOptions::for_device(device.link_rate, round_trip);
+        if let Some(bytes) = parameter(&scenario.policy, "chunk_bytes") {
+            options.chunk = Bytes::new(bytes as u64);
+        }
+        if let Some(chunks) = parameter(&scenario.policy, "chunks_outstanding") {
+            options.outstanding = chunks as u32;
+        }
+        options.check()?;
+        Ok(Self::Chunking(options))
     }
 
     pub(super) fn priority(spec: &PolicySpec, profile: &Profile) -> Result<Self, OptionError> {
@@ -50,6 +67,7 @@ impl Pacing {
         match self {
             Self::Justitia(options) => Box::new(Justitia::new(options.clone()).expect(checked)),
             Self::Lite(options) => Box::new(Lite::new(options.clone()).expect(checked)),
+            Self::Chunking(options) => Box::new(Chunking::new(*options).expect(checked)),
             Self::Priority(options) => {
                 Box::new(HardwarePriority::new(options.clone()).expect(checked))
             }
@@ -123,6 +141,19 @@ pub(super) fn justitia(spec: &PolicySpec, profile: &Profile) -> JustitiaOptions 
 fn lite(profile: &Profile) -> LiteOptions {
     let rate_max = BitRate::from_gbps_f64(profile.value("justitia", "rate_max_gbps"));
     LiteOptions::for_device(rate_max, messages_per_s(profile))
+}
+
+/// From the doorbell of a small WRITE to its completion in host memory on an idle device, ps: work request and
+/// payload are read, the packet and its acknowledgement cross the wire, both ends process it.
+fn idle_round_trip(device: &Device, topology: Topology) -> u64 {
+    let write = verb_index(Verb::Write);
+    let one_way = match topology {
+        Topology::BackToBack => device.propagation,
+        Topology::Switch => 2 * device.propagation + device.switch,
+    };
+    let wire = device.link.of(device.frame + device.extended_header) + device.link.of(device.ack);
+    let work = device.request[write] + device.respond[write] + device.ack_cost;
+    device.mmio + 2 * device.pcie_read + work + wire + 2 * one_way + device.pcie_write
 }
 
 fn messages_per_s(profile: &Profile) -> u64 {
