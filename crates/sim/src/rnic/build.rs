@@ -312,7 +312,7 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         translation_slots: MissSlots::new(device.translation_slots, device.miss),
         receive_slots: MissSlots::new(device.context_slots, device.miss),
         functions: if setup.functions.is_some() {
-            vec![Function::default(); setup.functions()]
+            vec![0; setup.functions()]
         } else {
             Vec::new()
         },

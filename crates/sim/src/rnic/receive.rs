@@ -75,13 +75,6 @@ impl World {
 
     /// Processes an arrival now, or in its turn when the processing units are well behind.
     pub(crate) fn enqueue(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
-        if !self.function_waits(now, host, pair, arrived) {
-            self.enqueue_shared(now, host, pair, arrived);
-        }
-    }
-
-    /// The same for what its function does not keep back.
-    pub(crate) fn enqueue_shared(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
         let nic = &mut self.nics[host];
         if nic.waiting.is_empty() && nic.responder_free <= now + RUN_AHEAD {
             self.process(now, host, pair, arrived);
@@ -292,7 +285,7 @@ impl World {
             self.device.drop_stall
         };
         let at = self.responder_works(now, host, cost);
-        if reliable && let Some(done) = self.function_stalls(at, host, pair) {
+        if reliable && let Some(done) = self.function_handles(at, host, pair) {
             self.nics[host].count.rnr_naks += 1;
             self.refuse(host, pair, done);
             return at;

@@ -6,7 +6,6 @@ use super::cache::{Cache, MissSlots};
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::Enforcer;
-use super::functions::Function;
 use super::lanes::Lanes;
 use super::meter::Meter;
 use super::queue_pair::QueuePair;
@@ -50,8 +49,6 @@ pub(crate) enum Event {
     Arrive { pair: u32 },
     /// The link partner asks classes of the host's port (bit by class) to stop or go on.
     Pause { host: u8, classes: u16, stop: bool },
-    /// A virtual function may have handled its exception.
-    FunctionResumes { host: u8, function: u8 },
     /// A lane's rate limiter lets it go on.
     Replenished { host: u8, lane: u16 },
     /// A receive buffer may have drained enough.
@@ -188,8 +185,8 @@ pub(crate) struct Nic {
     pub(crate) context_slots: MissSlots,
     pub(crate) translation_slots: MissSlots,
     pub(crate) receive_slots: MissSlots,
-    /// The receiving side of each virtual function; empty without SR-IOV.
-    pub(crate) functions: Vec<Function>,
+    /// When each virtual function has handled its exceptions, ps; empty without SR-IOV.
+    pub(crate) functions: Vec<u64>,
     /// Arrivals that wait for a processing unit.
     pub(crate) waiting: VecDeque<(u32, Arrived)>,
     pub(crate) buffers: Vec<Buffer>,
@@ -350,9 +347,6 @@ impl World {
                 classes,
                 stop,
             } => self.pause(now, usize::from(host), classes, stop),
-            Event::FunctionResumes { host, function } => {
-                self.function_resumes(now, usize::from(host), function)
-            }
             Event::Replenished { host, lane } => self.replenished(now, usize::from(host), lane),
             Event::Drained { host, buffer } => self.drained(now, usize::from(host), buffer),
             Event::Serve { host } => self.serve(now, usize::from(host)),
