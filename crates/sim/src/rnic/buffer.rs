@@ -203,3 +203,67 @@ impl World {
 fn bit(buffer: u8) -> u8 {
     1 << buffer
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolane_scenario::library::Library;
+
+    fn world(policy: &str) -> World {
+        let tenant = |name: &str, weight: u32| {
+            format!(
+                "[[tenant]]\nname = \"{name}\"\nweight = {weight}\n[[tenant.traffic]]\nverb = \"write\"\nsize = 4096\n"
+            )
+        };
+        let text = format!(
+            "profile = \"cx5-100g-roce\"\ntopology = \"back-to-back\"\n[policy]\nname = \"{policy}\"\n{}{}",
+            tenant("light", 1),
+            tenant("heavy", 3)
+        );
+        let library = Library::embedded();
+        let scenario = isolane_scenario::parse(&text, "test.toml", &library).expect("valid");
+        let profile = library.profile("cx5-100g-roce").expect("shipped");
+        World::build(&scenario, profile).expect("the policy exists")
+    }
+
+    /// Fills one receive buffer of host B, and lets the pause reach host A: the classes that it stops.
+    fn stopped_by(world: &mut World, buffer: u8) -> u16 {
+        let state = &mut world.nics[1].buffers[usize::from(buffer)];
+        state.buffered = state.pause_at + 1;
+        world.watch_buffer(0, 1, buffer);
+        let pauses = std::iter::from_fn(|| world.queue.pop()).find_map(|(_, event)| match event {
+            Event::Pause {
+                classes,
+                stop: true,
+                ..
+            } => Some(classes),
+            _ => None,
+        });
+        let classes = pauses.expect("a full buffer pauses its sender");
+        world.pause(0, 0, classes, true);
+        world.nics[0].lanes.paused
+    }
+
+    #[test]
+    fn a_full_buffer_stops_its_own_class_and_a_shared_one_stops_all() {
+        for policy in ["hw-tc", "vl-qos", "hw-tc+sriov"] {
+            assert_eq!(stopped_by(&mut world(policy), 0), 0b01, "{policy}");
+            assert_eq!(stopped_by(&mut world(policy), 1), 0b10, "{policy}");
+        }
+        for policy in ["none", "sriov"] {
+            assert_eq!(stopped_by(&mut world(policy), 0), u16::MAX, "{policy}");
+        }
+    }
+
+    #[test]
+    fn the_buffer_is_split_by_share() {
+        let parts = |policy: &str| -> Vec<u64> {
+            let world = world(policy);
+            let buffers = world.nics[0].buffers.iter();
+            buffers.map(|buffer| buffer.pause_at).collect()
+        };
+        let whole = parts("none")[0];
+        assert_eq!(parts("hw-tc"), [whole / 4, whole / 4 * 3]);
+        assert_eq!(parts("vl-qos"), [whole / 2, whole / 2]);
+    }
+}

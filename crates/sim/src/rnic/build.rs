@@ -52,7 +52,7 @@ impl World {
             topology: scenario.topology,
             nics: vec![nic(&device, &setup); in_use.len()],
             in_use,
-            buffer_of_class: vec![0; setup.lanes.sharing.classes()],
+            buffer_of_class: setup.buffer_of_class(),
             device,
             pairs: Vec::new(),
             processes: Vec::new(),
@@ -267,18 +267,6 @@ fn hosts_in_use(scenario: &Scenario) -> Vec<bool> {
 
 fn nic(device: &Device, setup: &Setup) -> Nic {
     let sharing = &setup.lanes.sharing;
-    let buffer = Buffer {
-        classes: ALL_CLASSES,
-        packets: VecDeque::with_capacity(1024),
-        buffered: 0,
-        pause_at: device.pause_at,
-        resume_at: device.resume_at,
-        held: VecDeque::new(),
-        held_bytes: 0,
-        ecn_at: device.switch_ecn,
-        in_switch: 0,
-        switch_at: device.switch_buffer,
-    };
     let mut lanes = Lanes::new(
         sharing,
         setup.functions(),
@@ -317,7 +305,7 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
             Vec::new()
         },
         waiting: VecDeque::new(),
-        buffers: vec![buffer],
+        buffers: buffers(device, setup),
         pausing: 0,
         pausing_since: 0,
         draining: false,
@@ -327,6 +315,38 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         commands: vec![0; device.commands.max(1) as usize],
         count: Counts::default(),
     }
+}
+
+/// One receive buffer for all classes, or a part of it for each.
+fn buffers(device: &Device, setup: &Setup) -> Vec<Buffer> {
+    let buffer = |classes: u16, part: u64, whole: u64| {
+        let of = |bytes: u64| (u128::from(bytes) * u128::from(part) / u128::from(whole)) as u64;
+        // However small its part, a class may hold two packets before it pauses.
+        let packet = if part < whole { device.frame + PAGE } else { 0 };
+        let pause_at = of(device.pause_at).max(2 * packet);
+        Buffer {
+            classes,
+            packets: VecDeque::with_capacity(1024),
+            buffered: 0,
+            pause_at,
+            resume_at: of(device.resume_at).min(pause_at - packet),
+            held: VecDeque::new(),
+            held_bytes: 0,
+            ecn_at: of(device.switch_ecn),
+            in_switch: 0,
+            switch_at: of(device.switch_buffer),
+        }
+    };
+    let parts = &setup.lanes.buffer_parts;
+    let whole = parts.iter().sum();
+    let split = parts.iter().enumerate();
+    let mut buffers: Vec<Buffer> = split
+        .map(|(class, &part)| buffer(1 << class, part, whole))
+        .collect();
+    if buffers.is_empty() {
+        buffers.push(buffer(ALL_CLASSES, 1, 1));
+    }
+    buffers
 }
 
 fn queue_pair(

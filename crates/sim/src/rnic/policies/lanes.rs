@@ -37,6 +37,7 @@ pub(super) fn traffic_classes(scenario: &Scenario, profile: &Profile) -> LaneSet
             .iter()
             .map(|&share| limited.then_some(share))
             .collect(),
+        buffer_parts: shares.iter().map(|share| share.as_bps()).collect(),
     }
 }
 
@@ -73,6 +74,8 @@ pub(super) fn virtual_lanes(scenario: &Scenario) -> LaneSetup {
         },
         class_of_tenant: (0..scenario.tenants.len() as u8).collect(),
         rates: vec![None; scenario.tenants.len()],
+        // Each lane has credits, and with them a part of the buffer, of its own (IB specification, volume 1, 7.9).
+        buffer_parts: vec![1; scenario.tenants.len()],
     }
 }
 

@@ -96,6 +96,8 @@ pub(crate) struct LaneSetup {
     pub(crate) class_of_tenant: Vec<u8>,
     /// The rate of each class that has a limit.
     pub(crate) rates: Vec<Option<BitRate>>,
+    /// What part of the receive buffer each class has to itself, relative to the others; empty where they share it.
+    pub(crate) buffer_parts: Vec<u64>,
 }
 
 /// Virtual functions.
@@ -122,6 +124,7 @@ impl Setup {
                 sharing: Sharing::Priority(1),
                 class_of_tenant: vec![0; tenants],
                 rates: vec![None],
+                buffer_parts: Vec::new(),
             },
             functions: None,
             monitor: None,
@@ -175,6 +178,16 @@ impl Setup {
         self.functions
             .as_ref()
             .map_or(1, |functions| functions.rates.len() + 1)
+    }
+
+    /// The receive buffer of each class.
+    pub(crate) fn buffer_of_class(&self) -> Vec<u8> {
+        let classes = self.lanes.sharing.classes() as u8;
+        if self.lanes.buffer_parts.is_empty() {
+            vec![0; usize::from(classes)]
+        } else {
+            (0..classes).collect()
+        }
     }
 
     /// Class and function of a tenant's queue pairs. What belongs to no tenant is the host's own: it uses the first

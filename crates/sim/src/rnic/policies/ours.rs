@@ -75,5 +75,6 @@ fn latency_first(scenario: &Scenario, profile: &Profile) -> LaneSetup {
         rates: vec![None; quanta.len()],
         sharing: Sharing::Weighted { first: 1, quanta },
         class_of_tenant,
+        buffer_parts: Vec::new(),
     }
 }
