@@ -23,7 +23,7 @@ fn serialised(policy: &str, seed: u64) -> String {
 #[test]
 fn equal_seeds_give_equal_bytes_and_other_seeds_differ() {
     let stacks = ["justitia+hw-tc", "hw-tc+sriov", "palos+hw-tc"];
-    for policy in isolane_sim::rnic::POLICIES.into_iter().chain(stacks) {
+    for policy in isolane_sim::rnic::POLICIES.iter().copied().chain(stacks) {
         let first = serialised(policy, 7);
         assert_eq!(first, serialised(policy, 7), "{policy}");
         assert_ne!(

@@ -24,7 +24,7 @@ use isolane_scenario::profile::Profile;
 use isolane_scenario::stack::{self, StackError};
 
 /// The parts that [`crate::rnic::run`] can simulate, alone and together.
-pub const POLICIES: [&str; 9] = [
+pub const POLICIES: &[&str] = &[
     "none",
     "justitia",
     "lite",
