@@ -3,14 +3,17 @@
 //! Only cells whose every seed is done are judged; an interrupted audit simply has fewer cells.
 
 use crate::exhaustion::{Pressure, exhausted};
+use crate::figures::{CellFigures, columns, jain, policy_figures};
 use crate::matrix::{
     AUDIT_VERSION, AuditResult, CategorySummary, Cell, Exhausted, Expected, Metrics, PolicySummary,
     Progress, SeedRun, Series, Solo, Spread, Verdict, VictimKind, WorstVictim,
 };
 use crate::outcome::{Detail, Outcome, round};
 use crate::plan::{Plan, Run, TENANTS};
-use crate::predicate::{Capacity, Judged, Judgement, judge, value, with_unit};
+use crate::predicate::{Capacity, Judged, Judgement, Part, judge, value, with_unit};
 use isolane_core::stats::summary::median;
+use isolane_scenario::model::{Tenant, Traffic};
+use isolane_scenario::stack::honours_weights;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -34,7 +37,7 @@ pub(crate) fn assemble(
     let policies: Vec<String> = plan.policies.iter().map(|p| p.name.clone()).collect();
     let summaries = policies
         .iter()
-        .map(|name| summary(plan, name, &cells))
+        .map(|name| summary(plan, name, &cells, &solo))
         .collect();
     AuditResult {
         version: AUDIT_VERSION,
@@ -47,6 +50,7 @@ pub(crate) fn assemble(
         warmup_us: plan.warmup.as_us_f64(),
         measured_us: plan.duration.as_us_f64(),
         policies,
+        policies_left_out: plan.left_out.clone(),
         victims: plan.victims.iter().map(|v| v.info.clone()).collect(),
         attackers: plan.attackers.iter().map(|a| a.info.clone()).collect(),
         solo,
@@ -111,9 +115,10 @@ impl Judge<'_> {
             runs: Vec::new(),
             exhausted: None,
             series: None,
+            figures: None,
         };
         let others = match plan.opponents(victim, attacker) {
-            Ok(others) => others.len() as u32,
+            Ok(others) => others,
             Err(reason) => {
                 reason.clone_into(&mut cell.why);
                 return Some(cell);
@@ -133,7 +138,11 @@ impl Judge<'_> {
             Some(over_solo) => Judged::Latency { over_solo },
             None => Judged::Rate(Capacity::of(&plan.profile, tenant)),
         };
-        let predicate = plan.predicate.among(1 + others);
+        let weights = honours_weights(&cell.policy);
+        let predicate = plan
+            .predicate
+            .with_part(part(tenant, tenant, &others, weights));
+        cell.figures = Some(figures(tenant, &others, weights, &alone, &attacked));
         let expected = match predicate.expected(judged, &solo, &got) {
             Ok(expected) => expected,
             Err(reason) => {
@@ -176,6 +185,67 @@ impl Judge<'_> {
             ..expected
         });
         Some(cell)
+    }
+}
+
+/// The part of the NIC that `one` has while `victim` meets `others`: by weight where `weights` count.
+fn part(one: &Tenant, victim: &Tenant, others: &[&Tenant], weights: bool) -> Part {
+    match weights {
+        true => Part {
+            weight: one.weight,
+            sum: victim.weight + others.iter().map(|other| other.weight).sum::<u32>(),
+        },
+        false => Part::one_of(1 + others.len() as u32),
+    }
+}
+
+/// Medians over the seeds of what the tenants of one cell got together.
+fn figures(
+    victim: &Tenant,
+    others: &[&Tenant],
+    weights: bool,
+    alone: &[&Outcome],
+    attacked: &[&Outcome],
+) -> CellFigures {
+    let middle = |of: &dyn Fn(&Outcome) -> f64, runs: &[&Outcome]| {
+        let values: Vec<f64> = runs.iter().map(|run| of(run)).collect();
+        median(&values).map_or(0.0, round)
+    };
+    let share = |index: usize, runs: &[&Outcome]| {
+        middle(&|run| run.shares.get(index).copied().unwrap_or(0.0), runs)
+    };
+    let shares: Vec<f64> = (0..=others.len())
+        .map(|index| share(index, attacked))
+        .collect();
+    let tenants: Vec<&Tenant> = std::iter::once(victim)
+        .chain(others.iter().copied())
+        .collect();
+    let moves_data = |tenant: &&Tenant| {
+        let mut workloads = tenant.workloads.iter();
+        workloads.any(|workload| matches!(workload.traffic, Traffic::Data(_)))
+    };
+    let got = tenants
+        .iter()
+        .zip(&shares)
+        .enumerate()
+        .map(|(index, (tenant, got))| {
+            let part = part(tenant, victim, others, weights).of(1.0);
+            // An attacker's demand is not known; the victim's is what it takes alone.
+            let owed = match index {
+                0 => part.min(share(0, alone)),
+                _ => part,
+            };
+            if owed > 0.0 {
+                (got / owed).min(1.0)
+            } else {
+                1.0
+            }
+        });
+    let got: Vec<f64> = got.collect();
+    CellFigures {
+        fairness: tenants.iter().all(moves_data).then(|| round(jain(&got))),
+        policy_cores: middle(&|run| run.policy_cores, attacked),
+        shares,
     }
 }
 
@@ -268,7 +338,13 @@ fn why(expected: &Expected, judgement: &Judgement, exhausted: Option<&Exhausted>
     }
 }
 
-fn summary(plan: &Plan, policy: &str, cells: &[Cell]) -> PolicySummary {
+fn summary(plan: &Plan, policy: &str, cells: &[Cell], solo: &[Solo]) -> PolicySummary {
+    let victims: Vec<_> = plan
+        .victims
+        .iter()
+        .map(|victim| victim.info.clone())
+        .collect();
+    let attackers: Vec<_> = plan.attackers.iter().map(|a| a.info.clone()).collect();
     let of_policy: Vec<&Cell> = cells.iter().filter(|cell| cell.policy == policy).collect();
     let count = |verdict| of_policy.iter().filter(|c| c.verdict == verdict).count() as u32;
     let (passes, violations) = (count(Verdict::Pass), count(Verdict::Violation));
@@ -278,6 +354,8 @@ fn summary(plan: &Plan, policy: &str, cells: &[Cell]) -> PolicySummary {
         violations,
         not_applicable: count(Verdict::NotApplicable),
         categories: categories(plan, &of_policy),
+        columns: columns(policy, &attackers, cells),
+        figures: policy_figures(policy, &victims, cells, solo),
         worst: worst(&of_policy),
     }
 }

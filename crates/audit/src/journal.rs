@@ -225,6 +225,8 @@ mod tests {
                 ..Metrics::default()
             },
             attacker: None,
+            shares: vec![0.5],
+            policy_cores: 0.25,
             detail: None,
         }
     }

@@ -8,7 +8,9 @@
 //! * [`run`] - runs it: in parallel, stoppable, resumable ([`journal`]); [`place`] - the directory it writes into;
 //! * [`predicate`] - what a victim is owed;
 //! * [`exhaustion`] - which resource ran out;
+//! * [`figures`] - what a policy costs and what it leaves of the NIC;
 //! * [`matrix`] - the result;
+//! * [`comparison`] - the policies side by side, as the answer to "which isolation should I buy or build?";
 //! * [`table`], [`junit`] - the result for a terminal and for a test dashboard.
 #![forbid(unsafe_code)]
 
@@ -16,7 +18,9 @@ mod assemble;
 mod hash;
 mod outcome;
 
+pub mod comparison;
 pub mod exhaustion;
+pub mod figures;
 pub mod journal;
 pub mod junit;
 pub mod matrix;

@@ -4,6 +4,8 @@
 //! microseconds. Nothing here depends on when, where or with how many workers the audit ran, so two audits of
 //! one selection print equal bytes. Lists keep the catalogue's order (policies, then victims, then attackers).
 
+use crate::figures::{CellFigures, ColumnSummary, PolicyFigures};
+use isolane_scenario::catalogue::Column;
 use isolane_scenario::measure::TenantResult;
 use isolane_scenario::model::Host;
 use schemars::JsonSchema;
@@ -36,6 +38,9 @@ pub struct AuditResult {
     pub measured_us: f64,
     /// Policies, in the order asked for.
     pub policies: Vec<String>,
+    /// Policies of `all` that the device cannot run.
+    #[serde(default)]
+    pub policies_left_out: Vec<LeftOut>,
     /// Victims, in the catalogue's order.
     pub victims: Vec<Victim>,
     /// Attackers, in the catalogue's order.
@@ -50,6 +55,15 @@ pub struct AuditResult {
     pub progress: Progress,
     /// A command line that runs this audit again.
     pub rerun: String,
+}
+
+/// A policy that was not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    /// The policy.
+    pub policy: String,
+    /// Why not: the part, what it needs, and who lacks it.
+    pub reason: String,
 }
 
 /// The rule that judges a victim whose rate counts.
@@ -93,6 +107,9 @@ pub struct Attacker {
     pub category: String,
     /// The resource it is made to exhaust, finer than the category.
     pub resource: String,
+    /// Column of husky table 4.3; a scenario's tenant has none.
+    #[serde(default)]
+    pub column: Option<Column>,
 }
 
 /// Rates and latency of one tenant.
@@ -170,6 +187,9 @@ pub struct Cell {
     pub exhausted: Option<Exhausted>,
     /// Time series of one seed.
     pub series: Option<Series>,
+    /// Dominant shares, fairness and the policy's cost; absent when the cell does not apply.
+    #[serde(default)]
+    pub figures: Option<CellFigures>,
 }
 
 /// Did the policy keep its promise?
@@ -284,6 +304,12 @@ pub struct PolicySummary {
     pub not_applicable: u32,
     /// Per attacker category, in the catalogue's order.
     pub categories: Vec<CategorySummary>,
+    /// Per column of husky table 4.3, in the table's order; empty for a scenario's tenants.
+    #[serde(default)]
+    pub columns: Vec<ColumnSummary>,
+    /// Utilisation, fairness, CPU and idle latency; absent where no pair was judged.
+    #[serde(default)]
+    pub figures: Option<PolicyFigures>,
     /// The victim that lost the largest fraction of what it has alone.
     pub worst: Option<WorstVictim>,
 }

@@ -5,8 +5,10 @@
 
 use crate::exhaustion::{Pressure, Ratios};
 use crate::matrix::{Metrics, SERIES_POINTS};
+use crate::predicate::Capacity;
 use isolane_scenario::measure::{RunResult, TenantResult};
-use isolane_scenario::model::Host;
+use isolane_scenario::model::{Host, Scenario};
+use isolane_scenario::profile::Profile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -17,6 +19,10 @@ pub(crate) struct Outcome {
     pub(crate) victim: Metrics,
     /// The attacker, several together, unless the victim ran alone.
     pub(crate) attacker: Option<Metrics>,
+    /// Dominant share of every tenant, the victim first.
+    pub(crate) shares: Vec<f64>,
+    /// CPU cores that the policy spends on all tenants.
+    pub(crate) policy_cores: f64,
     /// Counters and series, kept for the first seed only.
     pub(crate) detail: Option<Detail>,
 }
@@ -37,10 +43,28 @@ pub(crate) struct Detail {
 }
 
 impl Outcome {
-    /// Condenses `result`, whose first tenant is the victim and whose others, if any, attack together.
-    pub(crate) fn of(result: &RunResult, with_detail: bool) -> Option<Self> {
+    /// Condenses `result` of `scenario` on the device of `profile`; the first tenant is the victim, the others, if
+    /// any, attack together.
+    pub(crate) fn of(
+        result: &RunResult,
+        scenario: &Scenario,
+        profile: &Profile,
+        with_detail: bool,
+    ) -> Option<Self> {
         let (victim, attackers) = result.tenants.split_first()?;
+        let tenants = scenario.tenants.iter().zip(&result.tenants);
+        let shares = tenants.map(|(tenant, got)| {
+            round(Capacity::of(profile, tenant).dominant_share(&Metrics::from(got)))
+        });
         Some(Self {
+            shares: shares.collect(),
+            policy_cores: round(
+                result
+                    .tenants
+                    .iter()
+                    .map(|tenant| tenant.policy_cores)
+                    .sum(),
+            ),
             victim: rounded(Metrics::from(victim)),
             attacker: together(attackers).map(rounded),
             detail: with_detail.then(|| Detail::of(result, victim, attackers)),

@@ -5,11 +5,12 @@
 //! may therefore finish runs in any order without changing a result.
 
 use crate::hash::Fnv;
-use crate::matrix::{AUDIT_VERSION, Attacker, Victim};
+use crate::matrix::{AUDIT_VERSION, Attacker, LeftOut, Victim};
 use crate::predicate::Predicate;
 use isolane_core::units::Duration;
 use isolane_scenario::model::{PolicySpec, Scenario, Tenant, Topology};
 use isolane_scenario::profile::Profile;
+use isolane_scenario::stack::parts;
 
 /// Time before measuring starts. The slowest transient of the catalogue is the filling of caches and queues:
 /// some 10,000 requests at 90 M/s, 110 us; the rest is margin.
@@ -59,6 +60,8 @@ pub struct Plan {
     pub profile: Profile,
     /// Policies to compare.
     pub policies: Vec<PolicySpec>,
+    /// Policies that were asked for with all others and that the device cannot run.
+    pub left_out: Vec<LeftOut>,
     /// Victims.
     pub victims: Vec<VictimPlan>,
     /// Attackers.
@@ -164,24 +167,13 @@ impl Plan {
             description: String::new(),
             profile: self.profile.name.clone(),
             topology: self.topology,
-            warmup: self.warmup.max(self.settling(policy)),
+            warmup: self.warmup.max(settling(policy, &self.profile)),
             duration: self.duration,
             seed: self.seeds[run.seed],
             sample_interval: self.duration / crate::matrix::SERIES_POINTS as u64,
             policy: policy.clone(),
             tenants,
         }
-    }
-
-    /// How long `policy` needs before it acts at all: a hardware queue's mapping takes milliseconds to change, and a
-    /// run that ends before would judge the device without it.
-    fn settling(&self, policy: &PolicySpec) -> Duration {
-        if policy.name != "hw-priority" {
-            return Duration::ZERO;
-        }
-        let named = policy.parameters.get("reconfigure_us").copied();
-        let us = named.unwrap_or_else(|| self.profile.value("host", "reconfigure_us"));
-        Duration::from_ns_f64(us * 1e3) * 2
     }
 
     /// What all runs share, as a hash: the device, the program and the meaning of a result.
@@ -203,6 +195,18 @@ impl Plan {
         hash.write(&scenario);
         hash.finish()
     }
+}
+
+/// How long `policy` needs on the device of `profile` before it acts at all: a hardware queue's mapping takes
+/// milliseconds to change, and a run that ends before would judge the device without it.
+pub fn settling(policy: &PolicySpec, profile: &Profile) -> Duration {
+    let parts = parts(&policy.name).unwrap_or_default();
+    if parts.iter().all(|part| part.name != "hw-priority") {
+        return Duration::ZERO;
+    }
+    let named = policy.parameters.get("reconfigure_us").copied();
+    let us = named.unwrap_or_else(|| profile.value("host", "reconfigure_us"));
+    Duration::from_ns_f64(us * 1e3) * 2
 }
 
 /// Part of the journal's identity: results of another version are not reused.

@@ -4,11 +4,12 @@
 //! and the tolerance `alpha` are fractions.
 //!
 //! **Share** (the paper's rule). A victim that gets B_a alone is owed `(1 - alpha) * min(B_a, B_g)` under any
-//! attack. With n tenants on the NIC, B_g is one n-th of it. The paper speaks of bits; a victim of small
+//! attack. With n tenants on the NIC, B_g is one n-th of it; under a policy that honours weights, its weight over the
+//! sum of all tenants' weights. The paper speaks of bits; a victim of small
 //! messages uses up the NIC's message rate long before its link, and the n-th part of the link would promise it
 //! nothing. So a victim is judged in the unit of its *dominant resource*: in bits when the share of the link's
 //! rate that it takes alone is at least the share that it takes of the NIC's message rate, otherwise in messages,
-//! with B_g one n-th of the messages that the NIC's processing units do alone with that verb,
+//! with B_g that part of the messages that the NIC's processing units do alone with that verb,
 //! `1e9 / max(requester ns, responder ns)` per second. A victim of several verbs counts with its dearest one.
 //!
 //! **Ratio** (the rule of Husky's public prototype). Bit rate and message rate must both be at least
@@ -16,8 +17,6 @@
 //!
 //! **Latency victims**, which Husky lacks: the 99th percentile under attack is at most a factor, given by the
 //! catalogue, over the 99th percentile alone.
-//!
-//! Limits: the weights of tenants do not enter the share; a policy that honours them is judged as if it did not.
 //!
 //! A victim that completes nothing under attack breaks every rule. One that completes nothing alone is owed
 //! nothing that could be judged: the cell does not apply.
@@ -33,14 +32,38 @@ pub enum Predicate {
     Share {
         /// Tolerated loss, 0 to 1.
         alpha: f64,
-        /// Tenants that share the NIC, at least 1.
-        tenants: u32,
+        /// The victim's part of the NIC.
+        part: Part,
     },
     /// Both rates at least `(1 - alpha) * alone`.
     Ratio {
         /// Tolerated loss, 0 to 1.
         alpha: f64,
     },
+}
+
+/// A part of the NIC: a weight and the sum of all tenants' weights, both at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The tenant's weight.
+    pub weight: u32,
+    /// The sum over all tenants.
+    pub sum: u32,
+}
+
+impl Part {
+    /// One of `tenants` equal parts.
+    pub fn one_of(tenants: u32) -> Self {
+        Self {
+            weight: 1,
+            sum: tenants.max(1),
+        }
+    }
+
+    /// This part of `whole`.
+    pub fn of(self, whole: f64) -> f64 {
+        whole * f64::from(self.weight) / f64::from(self.sum)
+    }
 }
 
 /// What the whole NIC does for one tenant's verb.
@@ -79,6 +102,14 @@ impl Capacity {
             messages_per_s: 1e9 / dearest_ns,
         }
     }
+
+    /// The larger of the two parts of the NIC that `metrics` take: of the link, and of the messages.
+    pub fn dominant_share(self, metrics: &Metrics) -> f64 {
+        f64::max(
+            metrics.goodput_gbps / self.link_gbps,
+            metrics.message_rate_per_s / self.messages_per_s,
+        )
+    }
 }
 
 /// Time that one request of `verb` takes on the slower of its two processing units, nanoseconds.
@@ -108,10 +139,10 @@ pub struct Judgement {
 }
 
 impl Predicate {
-    /// The same rule with `tenants` on the NIC.
-    pub fn among(self, tenants: u32) -> Self {
+    /// The same rule for a victim with this part of the NIC.
+    pub fn with_part(self, part: Part) -> Self {
         match self {
-            Self::Share { alpha, .. } => Self::Share { alpha, tenants },
+            Self::Share { alpha, .. } => Self::Share { alpha, part },
             Self::Ratio { .. } => self,
         }
     }
@@ -147,7 +178,7 @@ impl Predicate {
             return Err("the victim completes nothing even when it is alone".to_owned());
         }
         Ok(match self {
-            Self::Share { alpha, tenants } => share_bound(solo, capacity, alpha, tenants),
+            Self::Share { alpha, part } => share_bound(solo, capacity, alpha, part),
             Self::Ratio { alpha } => ratio_bound(solo, attacked, alpha),
         })
     }
@@ -204,7 +235,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-fn share_bound(solo: &Metrics, capacity: Capacity, alpha: f64, tenants: u32) -> Expected {
+fn share_bound(solo: &Metrics, capacity: Capacity, alpha: f64, part: Part) -> Expected {
     let link_share = solo.goodput_gbps / capacity.link_gbps;
     let message_share = solo.message_rate_per_s / capacity.messages_per_s;
     let (metric, alone, whole) = if link_share >= message_share {
@@ -220,7 +251,7 @@ fn share_bound(solo: &Metrics, capacity: Capacity, alpha: f64, tenants: u32) -> 
             capacity.messages_per_s,
         )
     };
-    let guarantee = whole / f64::from(tenants.max(1));
+    let guarantee = part.of(whole);
     let bound = (1.0 - alpha) * alone.min(guarantee);
     let rule = format!(
         "at least (1 - {alpha}) x min({} alone, {} guaranteed) = {}",
@@ -287,7 +318,7 @@ mod tests {
 
     const SHARE: Predicate = Predicate::Share {
         alpha: 0.25,
-        tenants: 2,
+        part: Part { weight: 1, sum: 2 },
     };
     const NIC: Judged = Judged::Rate(Capacity {
         link_gbps: 100.0,
@@ -324,6 +355,25 @@ mod tests {
     fn a_victim_of_small_messages_is_judged_in_messages() {
         let solo = rates(80e6 * 64.0 / 1e9, 80e6);
         assert_eq!(bound(&solo), (JudgedMetric::MessageRatePerS, 0.75 * 45e6));
+    }
+
+    #[test]
+    fn a_heavier_victim_is_owed_its_weight_s_part() {
+        let part = Part { weight: 3, sum: 4 };
+        let expected = SHARE
+            .with_part(part)
+            .expected(NIC, &rates(96.0, 1e6), &rates(0.0, 0.0));
+        assert_eq!(expected.unwrap().guarantee, Some(75.0));
+    }
+
+    #[test]
+    fn the_dominant_share_is_the_larger_one() {
+        let capacity = Capacity {
+            link_gbps: 100.0,
+            messages_per_s: 90e6,
+        };
+        assert_eq!(capacity.dominant_share(&rates(50.0, 9e6)), 0.5);
+        assert_eq!(capacity.dominant_share(&rates(5.0, 45e6)), 0.5);
     }
 
     #[test]
@@ -368,7 +418,7 @@ mod tests {
             solo in 0.1f64..200.0, attacked in 0.0f64..200.0, a in 0.0f64..1.0, b in 0.0f64..1.0,
         ) {
             let kept = |alpha| {
-                let predicate = Predicate::Share { alpha, tenants: 2 };
+                let predicate = Predicate::Share { alpha, part: Part::one_of(2) };
                 let expected = predicate.expected(NIC, &rates(solo, 1e5), &rates(attacked, 1e5)).unwrap();
                 judge(&expected, &rates(attacked, 1e5)).kept
             };
@@ -380,7 +430,7 @@ mod tests {
             gbps in 0.001f64..200.0, rate in 1.0f64..2e8, alpha in 0.0f64..1.0, tenants in 1u32..16,
         ) {
             let solo = rates(gbps, rate);
-            for predicate in [Predicate::Share { alpha, tenants }, Predicate::Ratio { alpha }] {
+            for predicate in [Predicate::Share { alpha, part: Part::one_of(tenants) }, Predicate::Ratio { alpha }] {
                 let expected = predicate.expected(NIC, &solo, &solo).unwrap();
                 prop_assert!(judge(&expected, &solo).kept);
             }

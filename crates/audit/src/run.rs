@@ -199,7 +199,8 @@ impl Work<'_> {
     fn one(&self, run: &Run) -> Result<Outcome, AuditError> {
         let scenario = self.plan.scenario(run);
         let result = self.testbed.run(&scenario, &self.plan.profile)?;
-        Outcome::of(&result, run.seed == 0).ok_or(AuditError::NoTenant {
+        let outcome = Outcome::of(&result, &scenario, &self.plan.profile, run.seed == 0);
+        outcome.ok_or(AuditError::NoTenant {
             scenario: scenario.name,
         })
     }

@@ -110,6 +110,7 @@ fn attacker(entry: &CatalogueEntry, limits: &DeviceLimits) -> AttackerPlan {
             name: entry.name.clone(),
             category: category(entry.category).to_owned(),
             resource: entry.resource.clone(),
+            column: entry.column,
         },
         tenants: tenant(entry, limits).map(|tenant| vec![tenant]),
     }
@@ -199,6 +200,25 @@ mod tests {
         }
         for name in QUICK_ATTACKERS {
             assert!(has(format!("attacker/{name}")), "{name}");
+        }
+    }
+
+    /// Every column of husky table 4.3 and bandwidth, and both kinds of victims.
+    #[test]
+    fn the_quick_selection_is_representative() {
+        let profile = isolane_scenario::library::Library::embedded();
+        let profile = profile.profile("cx5-100g-roce").unwrap().clone();
+        let quick = Selection {
+            quick: true,
+            ..Selection::default()
+        };
+        let (victims, attackers) = quick.of(&Catalogue::embedded(), &profile).unwrap();
+        for column in crate::figures::COLUMNS {
+            let found = attackers.iter().any(|one| one.info.column == Some(column));
+            assert!(found, "{column:?}");
+        }
+        for kind in [VictimKind::Rate, VictimKind::Latency] {
+            assert!(victims.iter().any(|one| one.info.kind == kind), "{kind:?}");
         }
     }
 

@@ -1,4 +1,7 @@
-//! The matrix as text for a terminal: victims down, attackers across, one mark per cell.
+//! The result as text for a terminal. More than two policies are compared in a table first ([`crate::comparison`]); of
+//! more than [`MATRICES_MAX`] that table is all, unless the matrices are asked for.
+//!
+//! The matrix: victims down, attackers across, one mark per cell.
 //!
 //! Attackers are grouped by category; a column is one attacker. The last digit of its number stands above it, and
 //! the legend below the matrices lists the numbers. Marks, as in the HTML report: a tick for a kept promise, a cross
@@ -6,6 +9,7 @@
 //! that the seeds disagree. Below stand the totals, the worst victim, and why: the violations by
 //! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
 
+use crate::comparison;
 use crate::exhaustion::NOT_SATURATED;
 use crate::matrix::{Attacker, AuditResult, Cell, PolicySummary, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,16 +20,21 @@ use std::fmt::Write;
 pub struct Style {
     /// Use ANSI colours.
     pub colour: bool,
+    /// Leave out the matrices: the comparison alone.
+    pub comparison_only: bool,
 }
 
-const RED: &str = "\x1b[31;1m";
-const GREEN: &str = "\x1b[32m";
-const GREY: &str = "\x1b[90m";
-const BOLD: &str = "\x1b[1m";
+/// Policies up to which the matrices are printed unasked: more fill several screens.
+pub const MATRICES_MAX: usize = 3;
+
+pub(crate) const RED: &str = "\x1b[31;1m";
+pub(crate) const GREEN: &str = "\x1b[32m";
+pub(crate) const GREY: &str = "\x1b[90m";
+pub(crate) const BOLD: &str = "\x1b[1m";
 const RESET: &str = "\x1b[0m";
 
 impl Style {
-    fn paint(self, code: &str, text: &str) -> String {
+    pub(crate) fn paint(self, code: &str, text: &str) -> String {
         match self.colour {
             true => format!("{code}{text}{RESET}"),
             false => text.to_owned(),
@@ -36,11 +45,17 @@ impl Style {
 /// Every policy's matrix, its summary, its worst victim and the reasons, ending in a newline.
 pub fn render(result: &AuditResult, style: Style) -> String {
     let mut text = String::new();
-    for summary in &result.summaries {
-        matrix(&mut text, result, summary, style);
+    if result.policies.len() > 2 || style.comparison_only {
+        text.push_str(&comparison::render(result, style));
         text.push('\n');
     }
-    legend(&mut text, result, style);
+    if !style.comparison_only {
+        for summary in &result.summaries {
+            matrix(&mut text, result, summary, style);
+            text.push('\n');
+        }
+        legend(&mut text, result, style);
+    }
     if result.progress.partial {
         let _ = writeln!(
             text,
@@ -207,14 +222,7 @@ fn reasons(text: &mut String, result: &AuditResult, summary: &PolicySummary, sty
     let mut causes: BTreeMap<String, Vec<&Cell>> = BTreeMap::new();
     for cell in &result.cells {
         if cell.policy == summary.policy && cell.verdict == Verdict::Violation {
-            let cause = match &cell.exhausted {
-                Some(exhausted) if exhausted.resource.starts_with(NOT_SATURATED) => {
-                    NOT_SATURATED.to_owned()
-                }
-                Some(exhausted) => format!("host {:?}: {}", exhausted.host, exhausted.resource),
-                None => "no counter shows why".to_owned(),
-            };
-            causes.entry(cause).or_default().push(cell);
+            causes.entry(cause(cell)).or_default().push(cell);
         }
     }
     let mut causes: Vec<_> = causes.into_iter().collect();
@@ -232,6 +240,17 @@ fn reasons(text: &mut String, result: &AuditResult, summary: &PolicySummary, sty
             "          {} under {} {}",
             worst.victim, worst.attacker, worst.why
         );
+    }
+}
+
+/// The resource that ran out in a violated `cell`, in words.
+pub(crate) fn cause(cell: &Cell) -> String {
+    match &cell.exhausted {
+        Some(exhausted) if exhausted.resource.starts_with(NOT_SATURATED) => {
+            NOT_SATURATED.to_owned()
+        }
+        Some(exhausted) => format!("host {:?}: {}", exhausted.host, exhausted.resource),
+        None => "no counter shows why".to_owned(),
     }
 }
 

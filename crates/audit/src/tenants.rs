@@ -49,6 +49,7 @@ pub fn select(
                 name: ALL_OTHERS.to_owned(),
                 category: "together".to_owned(),
                 resource: "whatever all other tenants use".to_owned(),
+                column: None,
             },
             tenants: Ok(tenants.clone()),
         });
@@ -91,6 +92,7 @@ fn attacker(tenant: &Tenant) -> AttackerPlan {
             name: tenant.name.clone(),
             category: class(tenant.class).to_owned(),
             resource: format!("what tenant {} uses", tenant.name),
+            column: None,
         },
         tenants: Ok(vec![tenant.clone()]),
     }

@@ -5,7 +5,7 @@ use isolane_audit::AuditError;
 use isolane_audit::journal::JOURNAL_NAME;
 use isolane_audit::matrix::{AuditResult, Verdict};
 use isolane_audit::plan::{DURATION, Plan, TOPOLOGY, WARMUP};
-use isolane_audit::predicate::Predicate;
+use isolane_audit::predicate::{Part, Predicate};
 use isolane_audit::run::{Reused, RunOptions, run};
 use isolane_audit::select::Selection;
 use isolane_audit::table::Style;
@@ -42,12 +42,13 @@ fn plan(profile: Profile, victims: &str, attackers: &str) -> Plan {
     Plan {
         profile,
         policies: vec![policy("none"), policy("justitia")],
+        left_out: Vec::new(),
         victims,
         attackers,
         seeds: vec![1, 2, 3],
         predicate: Predicate::Share {
             alpha: 0.25,
-            tenants: 2,
+            part: Part::one_of(2),
         },
         warmup: WARMUP,
         duration: DURATION,
@@ -227,7 +228,13 @@ fn the_matrix_in_text() {
         attackers, PU: 2 PU-RNR_UC-RNR 3 PU-request_faa_forward
     "#]]
     .assert_eq(&legend);
-    let coloured = table::render(&result, Style { colour: true });
+    let coloured = table::render(
+        &result,
+        Style {
+            colour: true,
+            ..Style::default()
+        },
+    );
     assert!(coloured.contains("\x1b[31;1m✗\x1b[0m"));
 }
 
@@ -311,6 +318,61 @@ fn own_tenants_meet_each_other_and_all_others_together() {
         .map(|t| t.name)
         .collect();
     assert_eq!(names, ["cache", "backup", "storm"]);
+}
+
+#[test]
+fn a_policy_that_honours_weights_owes_by_weight() {
+    let text = OWN.replace("name = \"backup\"", "name = \"backup\"\nweight = 3");
+    let scenario = isolane_scenario::parse(&text, "own.toml", &Library::embedded()).unwrap();
+    let (victims, attackers) = tenants::select(&scenario, None, None).unwrap();
+    let own = Plan {
+        victims,
+        attackers,
+        ..small()
+    };
+    let result = audit(&own, 2, None, false, u64::MAX).unwrap();
+    let guarantee = |policy, attacker| {
+        let cell = result.cell(policy, "backup", attacker).unwrap();
+        cell.expected.as_ref().unwrap().guarantee
+    };
+    assert_eq!(guarantee("none", "cache"), Some(50.0));
+    assert_eq!(guarantee("justitia", "cache"), Some(75.0));
+    assert_eq!(guarantee("justitia", ALL_OTHERS), Some(60.0));
+}
+
+#[test]
+fn many_policies_are_compared_before_their_matrices() {
+    let mut many = small();
+    let names = ["none", "justitia", "lite"];
+    many.policies = names
+        .map(|name| PolicySpec {
+            name: name.to_owned(),
+            parameters: BTreeMap::new(),
+        })
+        .to_vec();
+    let result = audit(&many, 2, None, false, u64::MAX).unwrap();
+    let style = Style {
+        comparison_only: true,
+        ..Style::default()
+    };
+    expect_test::expect![[r#"
+        Which isolation should I buy or build? On cx5-100g-roce, best first
+          policy    broken  bandwidth  UC/UD   PU     used  vs    fair  cores  idle  idle
+                                       errors  data         none               p50   p99
+          justitia  3/9     ✗ 1/3      ✗ 1/3   ✗ 1/3  86 %  1.07  0.93  0.00   0     0
+          lite      3/9     ✗ 1/3      ✗ 1/3   ✗ 1/3  86 %  1.07  0.93  0.00   0     0
+          none      5/9     ✗ 1/3      ✗ 3/3   ✗ 1/3  80 %  1.00  0.83  0.00   0     0
+          used: sum of dominant shares, mean over the pairs; vs none: the same over that of none; fair: Jain's index of got over owed
+          cores: CPU of the policy, mean over the pairs; idle: latency added to a latency victim that is alone, us
+
+        What each one leaves open
+          justitia  no counter shows why (2); host B: receive units, stalled by receiver-not-ready errors (1)
+          lite      no counter shows why (2); host B: receive units, stalled by receiver-not-ready errors (1)
+          none      host B: receive units, stalled by receiver-not-ready errors (3); no counter shows why (2)
+
+    "#]].assert_eq(&table::render(&result, style));
+    let both = table::render(&result, Style::default());
+    assert!(both.contains("policy lite on cx5-100g-roce"), "{both}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::status::BadInput;
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValue, TypedValueParser};
+use isolane_audit::matrix::LeftOut;
 use isolane_core::units::Duration;
 use isolane_scenario::library::Library;
 use isolane_scenario::model::PolicySpec;
@@ -20,6 +21,9 @@ pub(crate) const DEFAULT_PROFILE: &str = "cx5-100g-roce";
 /// Names less alike than this are not offered as what was meant (Jaro-Winkler similarity, 0 to 1).
 const SIMILARITY_MIN: f64 = 0.7;
 
+/// What stands for every policy that the device can run.
+const ALL: &str = "all";
+
 /// A wrong value on the command line.
 pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
     BadInput(message.into()).into()
@@ -33,6 +37,13 @@ pub(crate) struct Names(Vec<String>);
 /// The policies, for `--policy`.
 pub(crate) fn policy_names() -> Names {
     Names(stack::ALL.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// The policies and `all`, for `--policies`.
+pub(crate) fn policies_or_all() -> Names {
+    let Names(mut names) = policy_names();
+    names.insert(0, ALL.to_owned());
+    Names(names)
 }
 
 /// The compiled-in profiles, for `--profile`, which takes paths too.
@@ -113,6 +124,54 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
         name: canonical?,
         parameters: BTreeMap::new(),
     })
+}
+
+/// What `--policies` asks for.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// In the order asked for.
+    pub(crate) policies: Vec<PolicySpec>,
+    /// Those of `all` that the device cannot run.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// The policies called `names` for so many tenants on the device of `profile`. `all` stands for every policy in
+/// [`stack::ALL`] and leaves out what the device cannot run; named by itself, such a policy is an error.
+pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> Result<Chosen> {
+    let mut chosen = Chosen {
+        policies: Vec::new(),
+        left_out: Vec::new(),
+    };
+    for name in names {
+        let known = |chosen: &Chosen, policy: &PolicySpec| {
+            chosen
+                .policies
+                .iter()
+                .any(|other| other.name == policy.name)
+        };
+        if name == ALL {
+            for name in stack::ALL {
+                let policy = policy(name)?;
+                match stack::check_device(name, profile, tenants) {
+                    Ok(()) if known(&chosen, &policy) => {}
+                    Ok(()) => chosen.policies.push(policy),
+                    Err(error) => chosen.left_out.push(LeftOut {
+                        policy: policy.name,
+                        reason: error.to_string(),
+                    }),
+                }
+            }
+            continue;
+        }
+        let policy = policy(name)?;
+        stack::check_device(&policy.name, profile, tenants)
+            .map_err(|error| bad(format!("policy {error}")))?;
+        if known(&chosen, &policy) {
+            bail!(bad(format!("--policies names {name} twice")));
+        }
+        chosen.policies.push(policy);
+    }
+    Ok(chosen)
 }
 
 /// Sets each `key=value` of `settings` in those of `policies` that have the parameter; one has to.

@@ -6,6 +6,7 @@
 //! * [`commands`] - one file per command;
 //! * [`inputs`] - profiles, policies and durations as the command line names them;
 //! * [`output`] - printing and writing files;
+//! * [`progress`] - the progress bar;
 //! * [`remarks`] - what a run says in words;
 //! * [`status`] - exit codes.
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 mod commands;
 mod inputs;
 mod output;
+mod progress;
 mod remarks;
 mod report;
 mod status;

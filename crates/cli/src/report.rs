@@ -3,6 +3,7 @@
 use crate::output;
 use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
+use isolane_recommend::result::Recommendation;
 use isolane_scenario::measure::RunResult;
 use std::path::{Path, PathBuf};
 
@@ -31,5 +32,15 @@ pub(crate) fn write_runs(directory: &Path, results: &[RunResult]) -> Result<Path
 pub(crate) fn write_audit(directory: &Path, result: &AuditResult) -> Result<PathBuf> {
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::audit(result))?;
+    Ok(path)
+}
+
+/// Writes the report of `answer`, and its JSON, into `directory`; returns the report's path.
+pub(crate) fn write_recommendation(directory: &Path, answer: &Recommendation) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    let json = directory.join("recommendation.json");
+    output::write_file(&json, &output::json(answer)?)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::recommendation(answer))?;
     Ok(path)
 }

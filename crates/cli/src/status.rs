@@ -1,6 +1,7 @@
 //! Exit codes, so that scripts can tell a wrong question from a full disk.
 
 use isolane_audit::AuditError;
+use isolane_recommend::RecommendError;
 use isolane_scenario::error::{CommandError, InputError};
 use isolane_testbed::TestbedError;
 use std::io;
@@ -44,6 +45,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.is::<InputError>()
             || cause.is::<CommandError>()
             || cause.downcast_ref().is_some_and(is_bad_audit)
+            || cause.downcast_ref().is_some_and(is_bad_question)
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
     match bad {
@@ -67,6 +69,14 @@ fn is_bad_audit(error: &AuditError) -> bool {
         | AuditError::Write { .. }
         | AuditError::Workers { .. }
         | AuditError::NoTenant { .. } => false,
+    }
+}
+
+fn is_bad_question(error: &RecommendError) -> bool {
+    match error {
+        RecommendError::NoNeeds { .. } | RecommendError::NoPolicy { .. } => true,
+        RecommendError::Testbed(error) => is_bad_scenario(error),
+        RecommendError::Workers { .. } => false,
     }
 }
 

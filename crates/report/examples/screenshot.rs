@@ -2,8 +2,8 @@
 //!
 //! WIDTH is in CSS pixels, 1280 unless given. `whole` takes the whole page instead of a window of 16 by 10, `dark`
 //! prefers the dark colours, and `print` shows what a printer gets. The image has two pixels per CSS pixel. In place
-//! of `IN.html`: `synthetic`, `synthetic-run` or `synthetic-runs` for made-up results, or an audit or a run in JSON
-//! form. Needs Chromium on the path.
+//! of `IN.html`: `synthetic`, `synthetic-many`, `synthetic-run` or `synthetic-runs` for made-up results, or an audit, a
+//! recommendation or a run in JSON form. Needs Chromium on the path.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -34,6 +34,11 @@ fn main() -> Result<()> {
 
     let made_up = match file {
         "synthetic" => Some(isolane_report::audit(&synthetic::audit(synthetic::FULL))),
+        "synthetic-many" => {
+            let policies = isolane_scenario::stack::ALL;
+            let audit = synthetic::audit_under(synthetic::FULL, policies);
+            Some(isolane_report::audit(&audit))
+        }
         "synthetic-run" => Some(isolane_report::run(&synthetic::run("justitia"))),
         "synthetic-runs" => Some(isolane_report::runs(
             &["none", "justitia"].map(synthetic::run),
@@ -69,13 +74,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The report of an audit or of a run in JSON form.
+/// The report of an audit, a recommendation or a run in JSON form.
 fn report_of(file: &str) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
     if let Ok(audit) = serde_json::from_str(&text) {
         return Ok(isolane_report::audit(&audit));
     }
-    let run =
-        serde_json::from_str(&text).with_context(|| format!("{file} is neither audit nor run"))?;
+    if let Ok(answer) = serde_json::from_str(&text) {
+        return Ok(isolane_report::recommendation(&answer));
+    }
+    let run = serde_json::from_str(&text)
+        .with_context(|| format!("{file} is neither audit nor recommendation nor run"))?;
     Ok(isolane_report::run(&run))
 }

@@ -6,12 +6,14 @@
 //!
 //! * [`audit`] - the verdict matrix with a drill-down per pair;
 //! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
+//! * [`recommendation`] - which policy meets a scenario's SLOs;
 //! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
 #![forbid(unsafe_code)]
 
 mod audit_page;
 pub mod html;
 pub mod number;
+mod recommend_page;
 mod run_page;
 pub mod svg;
 #[cfg(test)]
@@ -19,6 +21,7 @@ pub mod svg;
 mod synthetic;
 
 use isolane_audit::matrix::AuditResult;
+use isolane_recommend::result::Recommendation;
 use isolane_scenario::measure::RunResult;
 
 /// The audit as one HTML file.
@@ -37,4 +40,9 @@ pub fn run(result: &RunResult) -> String {
 /// all with the same axes.
 pub fn runs(results: &[RunResult]) -> String {
     run_page::page(results)
+}
+
+/// A recommendation as one HTML file.
+pub fn recommendation(answer: &Recommendation) -> String {
+    recommend_page::page(answer)
 }

@@ -63,6 +63,12 @@ pub enum Problem {
     /// A policy whose parts do not go together, or not with the device.
     #[error("policy {0}")]
     Policy(crate::stack::StackError),
+    /// Promises or needs that cannot hold together, with the arithmetic.
+    #[error("{problem}")]
+    Promise {
+        /// What does not add up, and the remedy.
+        problem: String,
+    },
     /// A key that must be there.
     #[error("{key} is missing: {expected}")]
     Missing {

@@ -103,6 +103,7 @@ pub fn parse_with(
     joined(&top, topology, &tenants)?;
     stack::check_device(&policy.name, profile, tenants.len())
         .map_err(|error| top.error_at("policy", policy::refused("policy", &error)))?;
+    promise::sums::check(&top, profile, &tenants)?;
     Ok(Scenario {
         name,
         description: top.text("description")?.unwrap_or("").trim().to_owned(),

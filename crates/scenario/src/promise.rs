@@ -1,5 +1,7 @@
 //! `[tenant.guarantee]` and `[tenant.slo]`: what a tenant has been promised, and what it needs.
 
+pub(crate) mod sums;
+
 use crate::error::InputError;
 use crate::model::{Guarantee, Slo};
 use crate::spec::{GUARANTEE, SLO};

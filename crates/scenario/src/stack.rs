@@ -91,6 +91,18 @@ pub const ALL: &[&str] = &[
     "isolane",
 ];
 
+/// Parts that divide the NIC by the tenants' weights; the others treat all tenants alike.
+const WEIGHTED: &[&str] = &[
+    "justitia",
+    "palos",
+    "hw-tc",
+    "vl-qos",
+    "sriov",
+    "harmonic",
+    "isolane-sw",
+    "isolane",
+];
+
 /// Why a name is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StackError {
@@ -192,6 +204,12 @@ pub fn parameters(name: &str) -> Vec<&'static PolicyParameter> {
         }
     }
     all
+}
+
+/// Whether the policy called `name` divides the NIC by the tenants' weights.
+pub fn honours_weights(name: &str) -> bool {
+    let parts = parts(name).unwrap_or_default();
+    parts.iter().any(|part| WEIGHTED.contains(&part.name))
 }
 
 /// Whether the device of `profile` can run the policy called `name` for so many tenants.
@@ -324,6 +342,13 @@ mod tests {
         for part in POLICIES {
             assert!(ALL.contains(&part.name), "{}", part.name);
         }
+    }
+
+    #[test]
+    fn a_stack_honours_weights_when_a_part_does() {
+        assert!(WEIGHTED.iter().all(|name| part(name).is_some()));
+        assert!(honours_weights("justitia+hw-tc") && honours_weights("hw-tc+lite"));
+        assert!(!honours_weights("none") && !honours_weights("nonsense"));
     }
 
     #[test]

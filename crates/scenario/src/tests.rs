@@ -12,6 +12,7 @@ use expect_test::{Expect, expect};
 use isolane_core::units::{Bytes, Duration};
 
 mod fuzz;
+mod promises;
 
 const NIC: &str = include_str!("../fixtures/test-nic.toml");
 

@@ -53,6 +53,17 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario", "isolane-testbed"],
     },
     Room {
+        folder: "recommend",
+        package: "isolane-recommend",
+        pure: false,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-testbed",
+            "isolane-audit",
+        ],
+    },
+    Room {
         folder: "claims",
         package: "isolane-claims",
         pure: false,
@@ -79,7 +90,12 @@ pub const ROOMS: &[Room] = &[
         folder: "report",
         package: "isolane-report",
         pure: false,
-        may_use: &["isolane-scenario", "isolane-audit", "isolane-claims"],
+        may_use: &[
+            "isolane-scenario",
+            "isolane-audit",
+            "isolane-recommend",
+            "isolane-claims",
+        ],
     },
     Room {
         folder: "cli",
@@ -91,6 +107,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-sim",
             "isolane-testbed",
             "isolane-audit",
+            "isolane-recommend",
             "isolane-claims",
             "isolane-calibrate",
             "isolane-report",

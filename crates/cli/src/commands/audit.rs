@@ -2,18 +2,18 @@
 
 use crate::inputs::{self, DEFAULT_PROFILE, bad};
 use crate::output;
+use crate::progress;
 use crate::report;
 use crate::status::{INTERRUPTED, Status};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isolane_audit::journal::{JOURNAL_NAME, build_of};
 use isolane_audit::matrix::{AuditResult, Progress};
 use isolane_audit::place::{Intent, Place, RESULT_NAME};
 use isolane_audit::plan::{
     ALPHA, AttackerPlan, DURATION, Plan, SEEDS, TENANTS, TOPOLOGY, VictimPlan, WARMUP,
 };
-use isolane_audit::predicate::Predicate;
+use isolane_audit::predicate::{Part, Predicate};
 use isolane_audit::run::{Reused, RunOptions, run as run_plan};
 use isolane_audit::select::Selection;
 use isolane_audit::{junit, table, tenants};
@@ -23,7 +23,6 @@ use isolane_scenario::library::Library;
 use isolane_scenario::model::{PolicySpec, Topology};
 use isolane_scenario::profile::Profile;
 use isolane_testbed::SimTestbed;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +36,8 @@ pub(crate) struct Arguments {
     /// Device profile: a name, or the path of a TOML file [default: the scenario's, or cx5-100g-roce]
     #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
-    /// Policies to compare
-    #[arg(long, value_delimiter = ',', default_value = "none,justitia", value_parser = inputs::policy_names())]
+    /// Policies to compare; all stands for every one that the device can run
+    #[arg(long, value_delimiter = ',', default_value = "none,justitia", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
     /// Victims by name; * and ? are wildcards, commas separate [default: all]
     #[arg(long, value_name = "GLOB")]
@@ -46,18 +45,21 @@ pub(crate) struct Arguments {
     /// Attackers by name; * and ? are wildcards, commas separate [default: all]
     #[arg(long, value_name = "GLOB")]
     attackers: Option<String>,
-    /// A few telling victims and attackers instead of all
+    /// A few telling victims and attackers instead of all; with more than 3 policies one seed
     #[arg(long)]
     quick: bool,
+    /// Print every policy's matrix, also of more than 3 policies
+    #[arg(long, conflicts_with = "json")]
+    matrix: bool,
     /// Tolerated loss of what a victim is owed, 0 to 1
     #[arg(long, default_value_t = ALPHA, value_parser = fraction)]
     alpha: f64,
     /// Rule for victims whose rate counts
     #[arg(long, value_enum, default_value_t = Rule::Share)]
     predicate: Rule,
-    /// Runs of each cell, each with another seed
-    #[arg(long, default_value_t = SEEDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    seeds: u32,
+    /// Runs of each cell, each with another seed [default: 3, or 1 with --quick and more than 3 policies]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: Option<u32>,
     /// Measured time of each run [default: the scenario's, or 1ms]
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
@@ -98,6 +100,12 @@ enum Rule {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let plan = plan(arguments)?;
+    for left in &plan.left_out {
+        output::note(&format!(
+            "isolane: left out {}: {}",
+            left.policy, left.reason
+        ));
+    }
     output::make_directory(&arguments.out)?;
     let intent = match (arguments.resume, arguments.force) {
         (true, _) => Intent::Resume,
@@ -106,7 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     };
     let _place = Place::claim(&arguments.out, &plan.rerun, intent)?;
     let cancel = cancel_on_signal()?;
-    let bar = progress_bar();
+    let bar = progress::bar();
     let mut show = |progress: Progress| {
         bar.set_length(progress.runs_total);
         bar.set_position(progress.runs_done);
@@ -134,6 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => {
             let style = table::Style {
                 colour: output::colour(),
+                comparison_only: !arguments.matrix && result.policies.len() > table::MATRICES_MAX,
             };
             output::print(&table::render(&result, style))?;
         }
@@ -182,33 +191,31 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
         }
     };
     let mut policies = Vec::new();
-    for name in &arguments.policies {
-        let policy = inputs::policy(name.trim())?;
+    let chosen = inputs::policies(&arguments.policies, &subject.profile, subject.tenants)?;
+    for policy in chosen.policies {
         // A scenario that names the policy may set its parameters.
-        let policy = match &subject.policy {
+        policies.push(match &subject.policy {
             Some(written) if written.name == policy.name => written.clone(),
             _ => policy,
-        };
-        if policies.contains(&policy) {
-            bail!(bad(format!("--policies names {name} twice")));
-        }
-        policies.push(policy);
+        });
     }
+    let seeds = seeds(arguments, policies.len());
     let alpha = arguments.alpha;
     let predicate = match arguments.predicate {
         Rule::Share => Predicate::Share {
             alpha,
-            tenants: TENANTS,
+            part: Part::one_of(TENANTS),
         },
         Rule::Ratio => Predicate::Ratio { alpha },
     };
     Ok(Plan {
-        rerun: rerun(arguments, &subject.profile.name),
+        rerun: rerun(arguments, &subject.profile.name, seeds),
         profile: subject.profile,
         policies,
+        left_out: chosen.left_out,
         victims: subject.victims,
         attackers: subject.attackers,
-        seeds: (1..=u64::from(arguments.seeds)).collect(),
+        seeds: (1..=u64::from(seeds)).collect(),
         predicate,
         warmup: subject.warmup,
         duration: subject.duration,
@@ -216,9 +223,20 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
     })
 }
 
+/// Policies above which the quick audit takes one seed, so that it stays quick.
+const QUICK_POLICIES: usize = 3;
+
+/// Runs of each cell.
+fn seeds(arguments: &Arguments, policies: usize) -> u32 {
+    let many = arguments.quick && policies > QUICK_POLICIES;
+    arguments.seeds.unwrap_or(if many { 1 } else { SEEDS })
+}
+
 /// Who is audited, on what, for how long.
 struct Subject {
     profile: Profile,
+    /// The most tenants that are there at once.
+    tenants: usize,
     victims: Vec<VictimPlan>,
     attackers: Vec<AttackerPlan>,
     warmup: Duration,
@@ -237,6 +255,7 @@ fn catalogue(arguments: &Arguments, library: &Library, profile: Profile) -> Resu
     let (victims, attackers) = selection.of(&library.catalogue, &profile)?;
     Ok(Subject {
         profile,
+        tenants: TENANTS as usize,
         victims,
         attackers,
         warmup: arguments.warmup.unwrap_or(WARMUP),
@@ -278,6 +297,7 @@ fn own_tenants(
         profile: profile
             .expect("a parsed scenario names a profile of its library")
             .clone(),
+        tenants: scenario.tenants.len(),
         victims,
         attackers,
         warmup,
@@ -288,7 +308,7 @@ fn own_tenants(
 }
 
 /// The command line that asks for the same audit, without what does not change its result.
-fn rerun(arguments: &Arguments, profile: &str) -> String {
+fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     let mut words = vec!["isolane audit".to_owned()];
     let mut option = |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
     match &arguments.scenario {
@@ -311,8 +331,9 @@ fn rerun(arguments: &Arguments, profile: &str) -> String {
     if arguments.predicate == Rule::Ratio {
         option("predicate", "ratio");
     }
-    if arguments.seeds != SEEDS {
-        option("seeds", &arguments.seeds.to_string());
+    // What --quick chose is said, for a pair of it may run again without --quick.
+    if arguments.seeds.is_some_and(|given| given != SEEDS) || seeds != SEEDS {
+        option("seeds", &seeds.to_string());
     }
     // A scenario has its own times, so that nothing is left out for being the catalogue's.
     let own = arguments.scenario.is_some();
@@ -334,7 +355,7 @@ fn rerun(arguments: &Arguments, profile: &str) -> String {
 }
 
 /// `word` so that a POSIX shell reads it back as it is.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
@@ -379,16 +400,6 @@ fn cancel_on_signal() -> Result<Arc<AtomicBool>> {
     })
     .context("cannot catch Ctrl-C")?;
     Ok(cancel)
-}
-
-/// A bar with the time left, on stderr when that is a terminal.
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")
-        .expect("the template is a constant that parses");
-    ProgressBar::new(0).with_style(style)
 }
 
 /// A number from 0 to 1.

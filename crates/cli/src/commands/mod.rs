@@ -6,7 +6,9 @@ mod calibrate;
 mod claims;
 mod completions;
 mod man;
+mod policies;
 mod profiles;
+mod recommend;
 mod schema;
 mod sim;
 mod workloads;
@@ -22,12 +24,16 @@ pub(crate) enum Command {
     Sim(sim::Arguments),
     /// Run every victim alone and under every attacker: verdict and exhausted resource per pair
     Audit(audit::Arguments),
+    /// Run your tenants under every policy: which one meets their SLOs, and what each cannot protect against
+    Recommend(recommend::Arguments),
     /// Measure the papers' quantitative claims: published value, ours, within tolerance or not
     Claims(claims::Arguments),
     /// Measure what Justitia needs to know of a device, or fit a profile to its calibration claims
     Calibrate(calibrate::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
+    /// List the policies: what each does, controls, needs and can be set to
+    Policies(policies::Arguments),
     /// List the victims and attackers of the catalogue, or show one
     Workloads(workloads::Arguments),
     /// Print the JSON schema of what goes in or comes out
@@ -44,9 +50,11 @@ impl Command {
         match self {
             Self::Sim(arguments) => sim::run(&arguments),
             Self::Audit(arguments) => audit::run(&arguments),
+            Self::Recommend(arguments) => recommend::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
+            Self::Policies(arguments) => policies::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),
             Self::Schema(arguments) => schema::run(&arguments),
             Self::Completions(arguments) => completions::run(&arguments),

@@ -5,6 +5,7 @@ use crate::status::Status;
 use anyhow::Result;
 use clap::ValueEnum;
 use isolane_audit::matrix::AuditResult;
+use isolane_recommend::result::Recommendation;
 use isolane_scenario::schema;
 
 /// Arguments of `isolane schema`.
@@ -24,6 +25,8 @@ enum Document {
     Result,
     /// What `isolane audit --json` prints
     Audit,
+    /// What `isolane recommend --json` prints
+    Recommendation,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
@@ -31,6 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::Scenario => schema::scenario(),
         Document::Result => schema::result(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),
+        Document::Recommendation => schemars::schema_for!(Recommendation).to_value(),
     };
     output::print_json(&value)?;
     Ok(Status::Done)

@@ -3,6 +3,7 @@
 //! What does not change with a click is markup and SVG from here; the drill-down of a pair is drawn by
 //! `assets/audit.js` from the compact form that [`data`] embeds. The address' fragment names the open pair.
 
+mod comparison;
 mod data;
 mod matrix;
 mod summary;
@@ -20,8 +21,9 @@ pub(crate) fn page(result: &AuditResult) -> String {
     let title = format!("Isolation audit of {}", result.profile);
     let description = summary::sentence(&view);
     let body = format!(
-        "<main id=\"main\">\n{}{}{}{}{}{}</main>\n{DRILL}",
+        "<main id=\"main\">\n{}{}{}{}{}{}{}</main>\n{DRILL}",
         summary::header(&view),
+        comparison::section(&view),
         summary::overview(&view),
         summary::by_resource(&view),
         matrix::section(&view),

@@ -1,5 +1,6 @@
 //! The top of the audit's page: the verdict in words, the matrices at a glance, violations by resource, worst pairs.
 
+use super::comparison::MANY;
 use super::{View, class, group};
 use crate::html::{escape, figure};
 use crate::number::{percent, significant, whole};
@@ -12,6 +13,9 @@ const NAMED_VICTIMS: usize = 12;
 
 /// Pairs listed as the worst ones of a policy.
 const WORST: usize = 8;
+
+/// The same where many policies are compared.
+const WORST_OF_MANY: usize = 3;
 
 /// The verdict of every policy, as text.
 pub(super) fn sentence(view: &View<'_>) -> String {
@@ -45,7 +49,9 @@ pub(super) fn header(view: &View<'_>) -> String {
     } else {
         String::new()
     };
+    // Many policies are compared in the table below.
     let cards: String = (0..result.policies.len())
+        .filter(|_| result.policies.len() < MANY)
         .map(|policy| card(view, policy))
         .collect();
     format!(
@@ -195,9 +201,13 @@ pub(super) fn overview(view: &View<'_>) -> String {
     )
 }
 
-/// Violations by the resource that attackers go for, as a plot and as a table.
+/// Violations by the resource that attackers go for, as a plot and as a table; many policies have them in the
+/// comparison.
 pub(super) fn by_resource(view: &View<'_>) -> String {
     let result = view.result;
+    if result.policies.len() >= MANY {
+        return String::new();
+    }
     let groups = view.groups();
     let rows: Vec<BarRow> = groups
         .iter()
@@ -293,6 +303,10 @@ fn category_table(view: &View<'_>) -> String {
 
 /// The pairs of each policy that lost most.
 pub(super) fn worst_pairs(view: &View<'_>) -> String {
+    let most = match view.result.policies.len() < MANY {
+        true => WORST,
+        false => WORST_OF_MANY,
+    };
     let lists: String = view
         .result
         .policies
@@ -306,7 +320,7 @@ pub(super) fn worst_pairs(view: &View<'_>) -> String {
                 .collect();
             // A stable sort: equal losses stay in the catalogue's order.
             worst.sort_by(|one, other| retained(one).total_cmp(&retained(other)));
-            let items: String = worst.iter().take(WORST).map(|cell| pair(cell)).collect();
+            let items: String = worst.iter().take(most).map(|cell| pair(cell)).collect();
             let body = if items.is_empty() {
                 "<p>No pair breaks isolation.</p>".to_owned()
             } else {

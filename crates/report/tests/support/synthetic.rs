@@ -1,6 +1,8 @@
 //! Results made up for tests: plausible in shape, from arithmetic alone, and meant to say nothing about any device.
 
+use isolane_audit::figures::{COLUMNS, CellFigures, ColumnSummary, PolicyFigures};
 use isolane_audit::matrix::*;
+use isolane_scenario::catalogue::Column;
 use isolane_scenario::measure::{HostCounters, LatencyResult, RunResult, TenantResult};
 use isolane_scenario::model::{Class, Host};
 
@@ -68,6 +70,18 @@ fn victims() -> Vec<Victim> {
     all
 }
 
+fn column(category: &str, name: &str) -> Column {
+    match category {
+        "BW" => Column::Bandwidth,
+        "PCIe" => Column::PcieData,
+        "PU" if name.contains("RC-RNR") => Column::PuErrorRc,
+        "PU" if name.contains("RNR") => Column::PuErrorUnreliable,
+        "PU" => Column::PuData,
+        _ if name.contains("ctrl") => Column::CacheControl,
+        _ => Column::CacheData,
+    }
+}
+
 fn attackers() -> Vec<Attacker> {
     let mut all = Vec::new();
     let mut push = |category: &str, name: String, resource: &str| {
@@ -75,6 +89,7 @@ fn attackers() -> Vec<Attacker> {
             name: format!("{category}-{name}"),
             category: category.to_owned(),
             resource: resource.to_owned(),
+            column: Some(column(category, &name)),
         });
     };
     for size in ["1MB", "4KB"] {
@@ -168,7 +183,12 @@ fn left_over(policy: usize, attacker: &Attacker, noise: f64) -> f64 {
 
 /// An audit under `none` and `justitia`.
 pub(crate) fn audit(size: Size) -> AuditResult {
-    let policies = vec!["none".to_owned(), "justitia".to_owned()];
+    audit_under(size, &["none", "justitia"])
+}
+
+/// An audit under the policies named; all but the first are made up alike.
+pub(crate) fn audit_under(size: Size, policies: &[&str]) -> AuditResult {
+    let policies: Vec<String> = policies.iter().map(|&name| name.to_owned()).collect();
     let victims: Vec<Victim> = victims()
         .into_iter()
         .rev()
@@ -214,6 +234,7 @@ pub(crate) fn audit(size: Size) -> AuditResult {
         warmup_us: 500.0,
         measured_us: 5000.0,
         policies,
+        policies_left_out: Vec::new(),
         victims,
         attackers,
         solo,
@@ -387,6 +408,11 @@ fn cell(
                 Vec::new()
             },
         }),
+        figures: Some(CellFigures {
+            shares: vec![alone.goodput_gbps * left / 100.0, 0.4 * (1.0 - left * 0.4)],
+            fairness: (!control).then_some(0.5 + left / 2.0),
+            policy_cores: p as f64 * 0.1,
+        }),
     }
 }
 
@@ -435,6 +461,30 @@ fn summarise(policy: &str, cells: &[Cell], attackers: &[Attacker]) -> PolicySumm
         violations: broken.len() as u32,
         not_applicable: 0,
         categories,
+        columns: COLUMNS
+            .into_iter()
+            .map(|column| {
+                let goes_for = |cell: &&&Cell| {
+                    let mut all = attackers.iter();
+                    all.any(|one| one.name == cell.attacker && one.column == Some(column))
+                };
+                ColumnSummary {
+                    column,
+                    cells: of_policy.iter().filter(goes_for).count() as u32,
+                    violations: broken.iter().filter(goes_for).count() as u32,
+                }
+            })
+            .filter(|summary| summary.cells > 0)
+            .collect(),
+        figures: Some(PolicyFigures {
+            utilisation: 0.8 - broken.len() as f64 / 10_000.0,
+            utilisation_of_none: Some(1.04),
+            fairness: Some(0.86),
+            policy_cores_mean: 0.35,
+            policy_cores_max: 0.8,
+            idle_p50_added_us: Some(0.12),
+            idle_p99_added_us: Some(0.31),
+        }),
         worst: worst.map(|cell| WorstVictim {
             victim: cell.victim.clone(),
             attacker: cell.attacker.clone(),

@@ -1,0 +1,214 @@
+//! The policies side by side: which isolation should I buy or build?
+//!
+//! One line per policy, the one that breaks fewest pairs first (of equals the one that uses more of the NIC): broken
+//! pairs, the columns of husky table 4.3 with a tick where no pair breaks, and the figures of [`crate::figures`]. Below
+//! stands what each one leaves open: the resources that ran out in its broken pairs, most frequent first.
+//!
+//! Limits: pairs count alike. Whoever has one victim to protect reads its row of the matrix instead.
+
+use crate::figures::{COLUMNS, ColumnSummary, heading};
+use crate::matrix::{AuditResult, Cell, PolicySummary, Verdict};
+use crate::table::{BOLD, GREEN, GREY, RED, Style, cause};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Causes named per policy; the rest is counted.
+const CAUSES: usize = 2;
+
+/// The question that the table answers.
+pub const QUESTION: &str = "Which isolation should I buy or build?";
+
+/// The summaries, best first: fewest broken pairs, then most utilisation, then the order asked for.
+pub fn ranked(result: &AuditResult) -> Vec<&PolicySummary> {
+    let mut ranked: Vec<&PolicySummary> = result.summaries.iter().collect();
+    let utilisation = |summary: &PolicySummary| summary.figures.map_or(0.0, |f| f.utilisation);
+    ranked.sort_by(|one, other| {
+        one.violations
+            .cmp(&other.violations)
+            .then(utilisation(other).total_cmp(&utilisation(one)))
+    });
+    ranked
+}
+
+/// The broken pairs of `policy` by the resource that ran out, most frequent first.
+pub fn causes(result: &AuditResult, policy: &str) -> Vec<(String, u32)> {
+    let broken = |cell: &&Cell| cell.policy == policy && cell.verdict == Verdict::Violation;
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for cell in result.cells.iter().filter(broken) {
+        *counts.entry(cause(cell)).or_default() += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts
+}
+
+/// The table and what each policy leaves open, ending in a newline.
+pub(crate) fn render(result: &AuditResult, style: Style) -> String {
+    let ranked = ranked(result);
+    let mut text = String::new();
+    let title = format!("{QUESTION} On {}, best first", result.profile);
+    let _ = writeln!(text, "{}", style.paint(BOLD, &title));
+    let columns: Vec<_> = COLUMNS
+        .into_iter()
+        .filter(|column| {
+            let mut all = ranked.iter().flat_map(|summary| &summary.columns);
+            all.any(|summary| summary.column == *column)
+        })
+        .collect();
+    let headings = ["policy", "broken"]
+        .into_iter()
+        .chain(columns.iter().map(|&column| heading(column)))
+        .chain(["used", "vs none", "fair", "cores", "idle p50", "idle p99"]);
+    let mut rows: Vec<Vec<Field>> = vec![headings.map(|name| Field::new(name, GREY)).collect()];
+    for summary in &ranked {
+        let code = if summary.violations > 0 { RED } else { GREEN };
+        let mut row = vec![
+            Field::new(&summary.policy, BOLD),
+            Field::new(&format!("{}/{}", summary.violations, summary.cells), code),
+        ];
+        row.extend(columns.iter().map(|column| {
+            let found = summary.columns.iter().find(|other| other.column == *column);
+            mark(found)
+        }));
+        row.extend(figures(summary).map(|text| Field::new(&text, "")));
+        rows.push(row);
+    }
+    table(&mut text, &rows, style);
+    let explanation = "  used: sum of dominant shares, mean over the pairs; vs none: the same over that of none; \
+                       fair: Jain's index of got over owed\n  cores: CPU of the policy, mean over the pairs; idle: \
+                       latency added to a latency victim that is alone, us\n";
+    text.push_str(&style.paint(GREY, explanation.trim_end()));
+    text.push_str("\n\nWhat each one leaves open\n");
+    let label = ranked.iter().map(|s| s.policy.chars().count()).max();
+    for summary in &ranked {
+        let _ = writeln!(
+            text,
+            "  {:label$}  {}",
+            summary.policy,
+            open(result, summary),
+            label = label.unwrap_or(0)
+        );
+    }
+    for left in &result.policies_left_out {
+        let _ = writeln!(text, "  left out: {}: {}", left.policy, left.reason);
+    }
+    text
+}
+
+/// What `summary`'s policy does not protect against, in one line.
+fn open(result: &AuditResult, summary: &PolicySummary) -> String {
+    let causes = causes(result, &summary.policy);
+    if causes.is_empty() {
+        return "nothing that was tried".to_owned();
+    }
+    let mut named: Vec<String> = causes
+        .iter()
+        .take(CAUSES)
+        .map(|(cause, count)| format!("{cause} ({count})"))
+        .collect();
+    let rest: u32 = causes.iter().skip(CAUSES).map(|(_, count)| count).sum();
+    if rest > 0 {
+        named.push(format!("others ({rest})"));
+    }
+    named.join("; ")
+}
+
+/// The figures of a policy in the order of the headings; a dash for what there is not.
+fn figures(summary: &PolicySummary) -> [String; 6] {
+    let Some(figures) = summary.figures else {
+        return std::array::from_fn(|_| "-".to_owned());
+    };
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    [
+        format!("{:.0} %", figures.utilisation * 100.0),
+        dash(figures.utilisation_of_none.map(|part| format!("{part:.2}"))),
+        dash(figures.fairness.map(|index| format!("{index:.2}"))),
+        format!("{:.2}", figures.policy_cores_mean),
+        dash(figures.idle_p50_added_us.map(added)),
+        dash(figures.idle_p99_added_us.map(added)),
+    ]
+}
+
+/// A difference with its sign; none where it rounds to nothing.
+fn added(us: f64) -> String {
+    match format!("{us:+.2}").as_str() {
+        "+0.00" | "-0.00" => "0".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+fn mark(column: Option<&ColumnSummary>) -> Field {
+    match column {
+        Some(column) if column.cells > 0 && column.violations == 0 => Field::new("✓", GREEN),
+        Some(column) if column.cells > 0 => {
+            Field::new(&format!("✗ {}/{}", column.violations, column.cells), RED)
+        }
+        _ => Field::new("–", GREY),
+    }
+}
+
+/// Text and its colour.
+struct Field {
+    text: String,
+    code: &'static str,
+}
+
+impl Field {
+    fn new(text: &str, code: &'static str) -> Self {
+        Self {
+            text: text.to_owned(),
+            code,
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+}
+
+/// Columns on the left, two spaces apart; headings of several words take as many lines.
+fn table(text: &mut String, rows: &[Vec<Field>], style: Style) {
+    let Some((header, body)) = rows.split_first() else {
+        return;
+    };
+    let words =
+        |field: &Field| -> Vec<String> { field.text.split(' ').map(str::to_owned).collect() };
+    let widths: Vec<usize> = (0..header.len())
+        .map(|column| {
+            let heading = words(&header[column]);
+            let heading = heading.iter().map(|word| word.chars().count());
+            let cells = body.iter().map(|row| row[column].width());
+            heading.chain(cells).max().unwrap_or(0)
+        })
+        .collect();
+    let lines = header.iter().map(|field| words(field).len()).max();
+    for line in 0..lines.unwrap_or(0) {
+        let row = header.iter().map(|field| {
+            let words = words(field);
+            let word = words.get(line).map_or("", String::as_str);
+            Field::new(word, field.code)
+        });
+        push_row(text, &row.collect::<Vec<_>>(), &widths, style);
+    }
+    for row in body {
+        push_row(text, row, &widths, style);
+    }
+}
+
+fn push_row(text: &mut String, row: &[Field], widths: &[usize], style: Style) {
+    let last = row.iter().rposition(|field| !field.text.is_empty());
+    for (index, (field, width)) in row.iter().zip(widths).enumerate() {
+        if last.is_none_or(|last| index > last) {
+            break;
+        }
+        text.push_str("  ");
+        match field.code {
+            "" => text.push_str(&field.text),
+            code => text.push_str(&style.paint(code, &field.text)),
+        }
+        if Some(index) != last {
+            text.extend(std::iter::repeat_n(' ', width - field.width()));
+        }
+    }
+    text.push('\n');
+}

@@ -1,0 +1,434 @@
+//! Runs a scenario under every policy, ranks the policies, and runs what explains their misses.
+//!
+//! Two rounds: all tenants together under every policy with every seed; then, for each tenant that misses an objective
+//! under a policy, the first seed again with the tenant alone, and without each of the others in turn. Runs of a round
+//! are independent and are put together by position, so that the number of workers cannot show.
+
+use crate::RecommendError;
+use crate::blame::{Evidence, miss};
+use crate::needs::objectives;
+use crate::result::{
+    PolicyOutcome, RECOMMENDATION_VERSION, Recommendation, TenantNeeds, TenantOutcome,
+};
+use isolane_audit::matrix::{LeftOut, Metrics};
+use isolane_audit::plan::settling;
+use isolane_audit::predicate::Capacity;
+use isolane_core::stats::summary::median;
+use isolane_scenario::measure::RunResult;
+use isolane_scenario::model::{PolicySpec, Scenario};
+use isolane_scenario::profile::Profile;
+use isolane_scenario::stack;
+use isolane_testbed::{Testbed, TestbedError};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is compared with no policy at all.
+const BASE: &str = "none";
+
+/// A question: these tenants, under these policies, on this device.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The tenants, with the times of their runs; its policy and seed do not count.
+    pub scenario: Scenario,
+    /// The device.
+    pub profile: Profile,
+    /// Policies to compare.
+    pub policies: Vec<PolicySpec>,
+    /// Policies known not to fit the device.
+    pub left_out: Vec<LeftOut>,
+    /// Run seeds, at least one.
+    pub seeds: Vec<u64>,
+    /// A command line that asks it again.
+    pub rerun: String,
+}
+
+/// Told after every run: runs done, and runs known to be needed, which grow when a need is missed.
+pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// Runs `question` on `testbed` with `jobs` workers.
+///
+/// # Errors
+/// When no tenant has an SLO, no policy can run, or a run breaks.
+pub fn run(
+    question: &Question,
+    testbed: &dyn Testbed,
+    jobs: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<Recommendation, RecommendError> {
+    let scenario = &question.scenario;
+    let needs: Vec<TenantNeeds> = scenario
+        .tenants
+        .iter()
+        .map(|tenant| TenantNeeds {
+            name: tenant.name.clone(),
+            weight: tenant.weight,
+            objectives: objectives(tenant),
+        })
+        .collect();
+    if needs.iter().all(|tenant| tenant.objectives.is_empty()) {
+        return Err(RecommendError::NoNeeds {
+            scenario: scenario.name.clone(),
+        });
+    }
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(jobs.max(1))
+        .thread_name(|index| format!("recommend-{index}"))
+        .build()
+        .map_err(|error| RecommendError::Workers {
+            jobs,
+            reason: error.to_string(),
+        })?;
+    let work = Work {
+        question,
+        testbed,
+        on_progress,
+        done: AtomicU64::new(0),
+    };
+    pool.install(|| work.answer(needs))
+}
+
+/// Who takes part in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cast {
+    All,
+    Only(usize),
+    Without(usize),
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Task {
+    policy: usize,
+    cast: Cast,
+    seed: usize,
+}
+
+struct Work<'a> {
+    question: &'a Question,
+    testbed: &'a dyn Testbed,
+    on_progress: OnProgress<'a>,
+    done: AtomicU64,
+}
+
+impl Work<'_> {
+    fn answer(&self, needs: Vec<TenantNeeds>) -> Result<Recommendation, RecommendError> {
+        let question = self.question;
+        let (together, left_out) = self.together()?;
+        if together.is_empty() {
+            let reasons = left_out.iter().map(|left| left.reason.as_str());
+            return Err(RecommendError::NoPolicy {
+                scenario: question.scenario.name.clone(),
+                reasons: reasons.collect::<Vec<_>>().join("; "),
+            });
+        }
+        let mut outcomes: Vec<(usize, PolicyOutcome)> = together
+            .iter()
+            .map(|(&policy, runs)| (policy, self.outcome(policy, runs)))
+            .collect();
+        let why = self.evidence(&outcomes, &together)?;
+        for (policy, outcome) in &mut outcomes {
+            self.explain(*policy, outcome, &together, &why);
+        }
+        let mut policies: Vec<PolicyOutcome> = outcomes.into_iter().map(|(_, one)| one).collect();
+        // Stable: equals keep the order asked for.
+        policies.sort_by_key(rank);
+        let first = together
+            .values()
+            .flatten()
+            .next()
+            .expect("a policy has runs");
+        Ok(Recommendation {
+            version: RECOMMENDATION_VERSION,
+            scenario: question.scenario.name.clone(),
+            profile: question.profile.name.clone(),
+            testbed: first.testbed.clone(),
+            seeds: question.seeds.clone(),
+            measured_us: question.scenario.duration.as_us_f64(),
+            advice: advice(&policies),
+            tenants: needs,
+            policies,
+            left_out,
+            rerun: question.rerun.clone(),
+        })
+    }
+
+    /// All tenants under every policy with every seed. A policy that the testbed refuses for this scenario is left
+    /// out; any other failure is an error.
+    #[allow(clippy::type_complexity)]
+    fn together(&self) -> Result<(BTreeMap<usize, Vec<RunResult>>, Vec<LeftOut>), RecommendError> {
+        let tasks: Vec<Task> = (0..self.question.policies.len())
+            .flat_map(|policy| {
+                (0..self.question.seeds.len()).map(move |seed| Task {
+                    policy,
+                    cast: Cast::All,
+                    seed,
+                })
+            })
+            .collect();
+        let results = self.round(&tasks);
+        let mut runs: BTreeMap<usize, Vec<RunResult>> = BTreeMap::new();
+        let mut left_out = self.question.left_out.clone();
+        for (task, result) in tasks.iter().zip(results) {
+            let policy = &self.question.policies[task.policy].name;
+            match result {
+                Ok(result) => runs.entry(task.policy).or_default().push(result),
+                Err(error @ TestbedError::Broken { .. }) => return Err(error.into()),
+                Err(error) if left_out.iter().any(|left| left.policy == *policy) => drop(error),
+                Err(error) => left_out.push(LeftOut {
+                    policy: policy.clone(),
+                    reason: reason(&error),
+                }),
+            }
+        }
+        Ok((runs, left_out))
+    }
+
+    fn round(&self, tasks: &[Task]) -> Vec<Result<RunResult, TestbedError>> {
+        let begun = self.done.load(Ordering::Relaxed);
+        let total = begun + tasks.len() as u64;
+        tasks
+            .par_iter()
+            .map(|task| {
+                let scenario = self.scenario(task);
+                let result = self.testbed.run(&scenario, &self.question.profile);
+                let done = 1 + self.done.fetch_add(1, Ordering::Relaxed);
+                (self.on_progress)(done, total);
+                result
+            })
+            .collect()
+    }
+
+    fn scenario(&self, task: &Task) -> Scenario {
+        let policy = &self.question.policies[task.policy];
+        let mut scenario = self.question.scenario.clone();
+        scenario.warmup = scenario
+            .warmup
+            .max(settling(policy, &self.question.profile));
+        scenario.policy = policy.clone();
+        scenario.seed = self.question.seeds[task.seed];
+        let mut index = 0;
+        scenario.tenants.retain(|_| {
+            let stays = match task.cast {
+                Cast::All => true,
+                Cast::Only(one) => index == one,
+                Cast::Without(one) => index != one,
+            };
+            index += 1;
+            stays
+        });
+        scenario
+    }
+
+    fn outcome(&self, policy: usize, runs: &[RunResult]) -> PolicyOutcome {
+        let spec = &self.question.policies[policy];
+        let scenario = &self.question.scenario;
+        let tenants: Vec<TenantOutcome> = scenario
+            .tenants
+            .iter()
+            .enumerate()
+            .map(|(index, tenant)| {
+                let seeds: Vec<Metrics> = runs
+                    .iter()
+                    .map(|run| Metrics::from(&run.tenants[index]))
+                    .collect();
+                let objectives = objectives(tenant);
+                TenantOutcome {
+                    name: tenant.name.clone(),
+                    metrics: medians(&seeds),
+                    objectives: objectives.iter().map(|one| one.outcome(&seeds)).collect(),
+                }
+            })
+            .collect();
+        let all = || tenants.iter().flat_map(|tenant| &tenant.objectives);
+        let share = |(index, tenant): (usize, &TenantOutcome)| {
+            Capacity::of(&self.question.profile, &scenario.tenants[index])
+                .dominant_share(&tenant.metrics)
+        };
+        let cores = runs.iter().map(|run| {
+            let tenants = run.tenants.iter();
+            tenants.map(|tenant| tenant.policy_cores).sum()
+        });
+        let parts = stack::parts(&spec.name).unwrap_or_default();
+        let about: Vec<&str> = parts.iter().map(|part| part.about).collect();
+        PolicyOutcome {
+            policy: spec.name.clone(),
+            about: about.join("; "),
+            met: all().filter(|one| one.met).count() as u32,
+            objectives: all().count() as u32,
+            utilisation: tenants.iter().enumerate().map(share).sum(),
+            goodput_gbps: tenants
+                .iter()
+                .map(|tenant| tenant.metrics.goodput_gbps)
+                .sum(),
+            policy_cores: median(&cores.collect::<Vec<f64>>()).unwrap_or(0.0),
+            tenants,
+            misses: Vec::new(),
+        }
+    }
+
+    /// The runs that explain every miss.
+    fn evidence(
+        &self,
+        outcomes: &[(usize, PolicyOutcome)],
+        together: &BTreeMap<usize, Vec<RunResult>>,
+    ) -> Result<BTreeMap<Task, RunResult>, RecommendError> {
+        let tenants = self.question.scenario.tenants.len();
+        let base = self.base().filter(|base| together.contains_key(base));
+        let mut tasks: BTreeSet<Task> = BTreeSet::new();
+        let mut add = |policy, cast| {
+            tasks.insert(Task {
+                policy,
+                cast,
+                seed: 0,
+            });
+        };
+        for (policy, outcome) in outcomes {
+            for (index, tenant) in outcome.tenants.iter().enumerate() {
+                if tenant.objectives.iter().all(|one| one.met) {
+                    continue;
+                }
+                add(*policy, Cast::Only(index));
+                if let Some(base) = base {
+                    add(base, Cast::Only(index));
+                }
+                // Without the only other tenant one is alone.
+                for other in (0..tenants).filter(|&other| other != index && tenants > 2) {
+                    add(*policy, Cast::Without(other));
+                }
+            }
+        }
+        let tasks: Vec<Task> = tasks.into_iter().collect();
+        let results = self.round(&tasks);
+        let pairs = tasks.into_iter().zip(results);
+        pairs
+            .map(|(task, result)| Ok((task, result?)))
+            .collect::<Result<_, RecommendError>>()
+    }
+
+    /// Where `none` stands among the policies.
+    fn base(&self) -> Option<usize> {
+        let mut policies = self.question.policies.iter();
+        policies.position(|policy| policy.name == BASE)
+    }
+
+    /// Fills the misses of `outcome` from the runs.
+    fn explain(
+        &self,
+        policy: usize,
+        outcome: &mut PolicyOutcome,
+        together: &BTreeMap<usize, Vec<RunResult>>,
+        why: &BTreeMap<Task, RunResult>,
+    ) {
+        let run = |policy, cast| {
+            why.get(&Task {
+                policy,
+                cast,
+                seed: 0,
+            })
+        };
+        let names: Vec<&str> = outcome.tenants.iter().map(|t| t.name.as_str()).collect();
+        let mut misses = Vec::new();
+        for (index, tenant) in outcome.tenants.iter().enumerate() {
+            let missed = tenant.objectives.iter().filter(|one| !one.met);
+            let missed: Vec<_> = missed.copied().collect();
+            // Only tenants that miss something have been run alone.
+            let Some(alone) = run(policy, Cast::Only(index)).filter(|_| !missed.is_empty()) else {
+                continue;
+            };
+            let mut without: Vec<(&str, &RunResult)> = names
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != index)
+                .filter_map(|(other, name)| Some((*name, run(policy, Cast::Without(other))?)))
+                .collect();
+            if let ([_, _], Some(other)) = (&names[..], names.get(1 - index.min(1))) {
+                without.push((other, alone));
+            }
+            let evidence = Evidence {
+                together: &together[&policy][0],
+                alone,
+                alone_without_policy: self
+                    .base()
+                    .filter(|&base| base != policy)
+                    .and_then(|base| run(base, Cast::Only(index))),
+                without,
+            };
+            misses.push(miss(&outcome.policy, &tenant.name, missed, &evidence));
+        }
+        outcome.misses = misses;
+    }
+}
+
+/// The policy's own reason, without the scenario's name, which is the same for all.
+fn reason(error: &TestbedError) -> String {
+    match error {
+        TestbedError::Refused { source, .. } => source.to_string(),
+        TestbedError::Unsupported { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The order of the ranking: less is better.
+fn rank(outcome: &PolicyOutcome) -> (u32, i64, i64) {
+    let missed = outcome.objectives - outcome.met;
+    let steps = |value: f64, step: f64| (value / step).round() as i64;
+    (
+        missed,
+        -steps(outcome.utilisation, UTILISATION_STEP),
+        steps(outcome.policy_cores, CORES_STEP),
+    )
+}
+
+/// Utilisations nearer than this are equal, so that CPU decides: a seed changes as much.
+const UTILISATION_STEP: f64 = 0.02;
+/// Cores nearer than this are equal.
+const CORES_STEP: f64 = 0.01;
+
+/// The recommendation in a sentence.
+fn advice(policies: &[PolicyOutcome]) -> String {
+    let best = &policies[0];
+    let equal: Vec<&str> = policies
+        .iter()
+        .skip(1)
+        .filter(|other| other.met == best.met)
+        .map(|other| other.policy.as_str())
+        .collect();
+    let cost = format!(
+        "uses {:.0} % of the NIC for {:.2} cores",
+        best.utilisation * 100.0,
+        best.policy_cores
+    );
+    let (name, met, count) = (&best.policy, best.met, best.objectives);
+    let mut text = match met {
+        0 => return format!("no policy meets any of the {count} objectives"),
+        _ if met == count => format!("{name} meets all {count} objectives and {cost}"),
+        _ => {
+            format!("no policy meets all {count} objectives; {name} meets most, {met}, and {cost}")
+        }
+    };
+    if !equal.is_empty() {
+        text.push_str(&format!("; as many are met by {}", equal.join(", ")));
+    }
+    text
+}
+
+/// Field by field; a latency that half of the runs lack is absent.
+fn medians(seeds: &[Metrics]) -> Metrics {
+    let of = |field: fn(&Metrics) -> f64| {
+        let values: Vec<f64> = seeds.iter().map(field).collect();
+        median(&values).unwrap_or(0.0)
+    };
+    let latency = |field: fn(&Metrics) -> Option<f64>| {
+        let endless = |metrics: &Metrics| field(metrics).unwrap_or(f64::INFINITY);
+        let values: Vec<f64> = seeds.iter().map(endless).collect();
+        median(&values).filter(|value| value.is_finite())
+    };
+    Metrics {
+        goodput_gbps: of(|metrics| metrics.goodput_gbps),
+        message_rate_per_s: of(|metrics| metrics.message_rate_per_s),
+        control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
+        p50_us: latency(|metrics| metrics.p50_us),
+        p99_us: latency(|metrics| metrics.p99_us),
+    }
+}

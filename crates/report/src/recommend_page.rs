@@ -1,0 +1,165 @@
+//! The page of a recommendation: the advice, a row per policy, and what each policy cannot protect against.
+
+use crate::html::{Page, escape};
+use crate::number::{percent, significant, time};
+use isolane_recommend::result::{ObjectiveOutcome, PolicyOutcome, Recommendation};
+use std::fmt::Write;
+
+/// The whole file.
+pub(crate) fn page(answer: &Recommendation) -> String {
+    let title = format!("Which isolation for {}?", answer.scenario);
+    let body = format!(
+        "<main id=\"main\">\n{}{}{}{}</main>\n",
+        header(answer, &title),
+        table(answer),
+        reasons(answer),
+        method(answer)
+    );
+    let footer = format!(
+        "Made by Isolane from a recommendation in JSON form {}. Everything is in this file; it needs no network.",
+        answer.version
+    );
+    Page {
+        title: &title,
+        description: &answer.advice,
+        body: &body,
+        footer: &footer,
+        ..Page::default()
+    }
+    .render()
+}
+
+fn header(answer: &Recommendation, title: &str) -> String {
+    format!(
+        "<header>\n<p class=\"kicker\">Recommendation · {}</p>\n<h1>{}</h1>\n<p class=\"lede\">{}.</p>\n</header>\n",
+        escape(&answer.profile),
+        escape(title),
+        escape(&answer.advice)
+    )
+}
+
+/// A row per policy, best first, and a column per objective.
+fn table(answer: &Recommendation) -> String {
+    let mut head = String::new();
+    for tenant in &answer.tenants {
+        for objective in &tenant.objectives {
+            push(
+                &mut head,
+                format_args!(
+                    "<th scope=\"col\" class=\"n\">{}<br>{}</th>",
+                    escape(&tenant.name),
+                    escape(&objective.words())
+                ),
+            );
+        }
+    }
+    let rows: String = answer.policies.iter().map(row).collect();
+    format!(
+        "<section id=\"policies\"><h2>The policies, best first</h2>\n<p>Ranked by objectives met, then by how much of \
+         the NIC the tenants use together, then by the CPU that the policy spends. A tilde says that the seeds \
+         disagree.</p>\n<div class=\"scroller\"><table class=\"plain compare\"><thead><tr>\
+         <th scope=\"col\">policy</th><th scope=\"col\" class=\"n\">met</th>{head}\
+         <th scope=\"col\" class=\"n\">NIC used</th><th scope=\"col\" class=\"n\">cores</th></tr></thead>\n\
+         <tbody>{rows}</tbody></table></div></section>\n"
+    )
+}
+
+fn row(policy: &PolicyOutcome) -> String {
+    let mut out = format!(
+        "<tr><th scope=\"row\">{}</th><td class=\"n\"><b>{}</b> of {}</td>",
+        escape(&policy.policy),
+        policy.met,
+        policy.objectives
+    );
+    for tenant in &policy.tenants {
+        for objective in &tenant.objectives {
+            out.push_str(&mark(objective));
+        }
+    }
+    push(
+        &mut out,
+        format_args!(
+            "<td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+            percent(policy.utilisation),
+            significant(policy.policy_cores, 2)
+        ),
+    );
+    out
+}
+
+fn mark(one: &ObjectiveOutcome) -> String {
+    let (class, mark) = match one.met {
+        true => ("v5", "✓"),
+        false => ("v2", "✗"),
+    };
+    let edge = if one.borderline { "~" } else { "" };
+    format!(
+        "<td class=\"mark {class}\">{mark}{edge} {}</td>",
+        escape(&one.kind.words(one.measured))
+    )
+}
+
+/// What each policy cannot protect against, and the policies that do not fit.
+fn reasons(answer: &Recommendation) -> String {
+    let mut out =
+        "<section id=\"reasons\"><h2>What each one cannot protect against</h2>\n".to_owned();
+    for policy in &answer.policies {
+        push(
+            &mut out,
+            format_args!(
+                "<h3>{}</h3>\n<p>{}</p>\n",
+                escape(&policy.policy),
+                escape(&policy.about)
+            ),
+        );
+        if policy.misses.is_empty() {
+            out.push_str("<p>Nothing that these tenants do to each other.</p>\n");
+            continue;
+        }
+        let items: String = policy
+            .misses
+            .iter()
+            .map(|miss| format!("<li>{}</li>", escape(&miss.words)))
+            .collect();
+        push(&mut out, format_args!("<ul class=\"pairs\">{items}</ul>\n"));
+    }
+    if !answer.left_out.is_empty() {
+        out.push_str("<h3>Left out</h3>\n<dl class=\"open\">");
+        for left in &answer.left_out {
+            push(
+                &mut out,
+                format_args!(
+                    "<div><dt>{}</dt><dd>{}</dd></div>",
+                    escape(&left.policy),
+                    escape(&left.reason)
+                ),
+            );
+        }
+        out.push_str("</dl>\n");
+    }
+    out.push_str("</section>\n");
+    out
+}
+
+fn method(answer: &Recommendation) -> String {
+    let seeds: Vec<String> = answer.seeds.iter().map(u64::to_string).collect();
+    format!(
+        "<section id=\"method\"><h2>How this was found</h2>\n<p>All tenants ran together under every policy, once per \
+         seed; medians over the seeds are compared with the objectives. For every miss the tenant then ran alone, and \
+         everybody without each other tenant in turn: whose leaving lets the objective be met is to blame. The \
+         resource is the one that the NICs' counters show to have run out.</p>\n<dl class=\"facts\">\
+         <div><dt>Device profile</dt><dd>{}</dd></div><div><dt>Testbed</dt><dd>{}</dd></div>\
+         <div><dt>Measured per run</dt><dd>{}</dd></div><div><dt>Seeds</dt><dd>{}</dd></div></dl>\n\
+         <p>This command makes the same report again:</p>\n<pre class=\"command\"><code>{}</code></pre></section>\n",
+        escape(&answer.profile),
+        escape(&answer.testbed),
+        time(answer.measured_us),
+        seeds.join(", "),
+        escape(&answer.rerun)
+    )
+}
+
+fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    out.write_fmt(arguments)
+        .expect("writing to a String succeeds");
+}
