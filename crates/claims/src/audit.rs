@@ -10,7 +10,7 @@
 
 use isolane_audit::matrix::{Verdict, VictimKind};
 use isolane_audit::plan::{self, Plan};
-use isolane_audit::predicate::Predicate;
+use isolane_audit::predicate::{Part, Predicate};
 use isolane_audit::run::RunOptions;
 use isolane_audit::select::Selection;
 use isolane_scenario::catalogue::{Catalogue, Column};
@@ -233,12 +233,13 @@ fn plan_of(
             name: policy,
             parameters: request.parameters.clone(),
         }],
+        left_out: Vec::new(),
         victims,
         attackers,
         seeds: vec![request.seed],
         predicate: Predicate::Share {
             alpha: request.alpha,
-            tenants: plan::TENANTS,
+            part: Part::one_of(plan::TENANTS),
         },
         warmup: plan::WARMUP,
         duration: plan::DURATION,

@@ -9,6 +9,7 @@ use isolane_scenario::library::Library;
 use isolane_scenario::model::PolicySpec;
 use isolane_scenario::profile::Profile;
 use isolane_scenario::stack::{self, StackError};
+use isolane_testbed::{SimTestbed, Testbed};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -152,12 +153,14 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
         if name == ALL {
             for name in stack::ALL {
                 let policy = policy(name)?;
-                match stack::check_device(name, profile, tenants) {
+                let fits = stack::check_device(name, profile, tenants);
+                let fits = fits.map_err(|error| error.to_string());
+                match fits.and_then(|()| simulated(name)) {
                     Ok(()) if known(&chosen, &policy) => {}
                     Ok(()) => chosen.policies.push(policy),
-                    Err(error) => chosen.left_out.push(LeftOut {
+                    Err(reason) => chosen.left_out.push(LeftOut {
                         policy: policy.name,
-                        reason: error.to_string(),
+                        reason,
                     }),
                 }
             }
@@ -172,6 +175,18 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
         chosen.policies.push(policy);
     }
     Ok(chosen)
+}
+
+/// Whether the simulator runs every part of the policy called `name`, or what it does not run.
+fn simulated(name: &str) -> Result<(), String> {
+    let known = SimTestbed.policies();
+    let missing = name
+        .split('+')
+        .find(|part| known.is_some_and(|known| !known.contains(part)));
+    match missing {
+        Some(part) => Err(format!("the simulator does not run {part} yet")),
+        None => Ok(()),
+    }
 }
 
 /// Sets each `key=value` of `settings` in those of `policies` that have the parameter; one has to.

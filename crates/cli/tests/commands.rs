@@ -285,8 +285,8 @@ fn audit_refuses_bad_selections() {
         &["none twice"],
     );
     refuses(
-        &["audit", "--policies", "palos", "--out", out],
-        &["policy palos", "none, justitia"],
+        &["audit", "--policies", "plaos", "--out", out],
+        &["policy plaos", "did you mean palos?"],
     );
     fs::write(Path::new(out).join("journal.jsonl"), "not a journal\n").unwrap();
     refuses(

@@ -51,7 +51,7 @@ fn scenario(directory: &Path, top: &str, first: &str, second: &str) -> String {
 }
 
 const CX5: &str = "profile = \"cx5-100g-roce\"";
-const P99: &str = "slo = { p99_max = \"5us\" }";
+const P99: &str = "slo = { p99_max = \"1600ns\" }";
 
 /// One pair, quickly.
 fn audit<'a>(out: &'a str, profile: &'a str, policies: &'a str) -> Vec<&'a str> {
@@ -94,7 +94,9 @@ fn an_audit_of_all_policies_leaves_out_what_the_device_lacks_and_says_so() {
         .iter()
         .map(|left| left["policy"].as_str().unwrap())
         .collect();
-    assert_eq!(left, ["sriov", "hw-tc+sriov", "harmonic"]);
+    for policy in ["sriov", "hw-tc+sriov", "harmonic"] {
+        assert!(left.contains(&policy), "{policy} is not in {left:?}");
+    }
     let policies = result["policies"].as_array().unwrap();
     assert!(policies.contains(&"none".into()) && !policies.contains(&"sriov".into()));
     assert_eq!(result["summaries"][0]["columns"][0]["column"], "bandwidth");

@@ -21,6 +21,11 @@ pub trait Testbed: Sync {
     /// The name that results carry: `sim`, `verbs`, ...
     fn name(&self) -> &'static str;
 
+    /// The parts of policies that it can run; all of them where it does not say.
+    fn policies(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
     /// Runs `scenario` on the device that `profile` describes and reports what was measured.
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError>;
 }

@@ -19,6 +19,10 @@ impl Testbed for SimTestbed {
         "sim"
     }
 
+    fn policies(&self) -> Option<&'static [&'static str]> {
+        Some(&isolane_sim::rnic::POLICIES)
+    }
+
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
         check(scenario, profile)?;
         // The simulator borrows both arguments immutably and keeps no state, so unwinding leaves nothing torn.
