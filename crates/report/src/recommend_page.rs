@@ -46,7 +46,7 @@ fn table(answer: &Recommendation) -> String {
             push(
                 &mut head,
                 format_args!(
-                    "<th scope=\"col\" class=\"n\">{}<br>{}</th>",
+                    "<th scope=\"col\" class=\"c\">{}<br>{}</th>",
                     escape(&tenant.name),
                     escape(&objective.words())
                 ),
@@ -94,7 +94,7 @@ fn mark(one: &ObjectiveOutcome) -> String {
     };
     let edge = if one.borderline { "~" } else { "" };
     format!(
-        "<td class=\"mark {class}\">{mark}{edge} {}</td>",
+        "<td class=\"score {class}\">{mark}{edge} {}</td>",
         escape(&one.kind.words(one.measured))
     )
 }

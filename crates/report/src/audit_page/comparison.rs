@@ -37,7 +37,7 @@ pub(super) fn section(view: &View<'_>) -> String {
     for column in &columns {
         push(
             &mut head,
-            format_args!("<th scope=\"col\" class=\"n\">{}</th>", heading(*column)),
+            format_args!("<th scope=\"col\" class=\"c\">{}</th>", heading(*column)),
         );
     }
     let rows: String = ranked
@@ -113,11 +113,11 @@ fn row(summary: &PolicySummary, columns: &[Column]) -> String {
 /// A tick, or the broken pairs on the colour of their part.
 fn mark(column: Option<&ColumnSummary>) -> String {
     let Some(column) = column.filter(|column| column.cells > 0) else {
-        return "<td class=\"mark na\">–</td>".to_owned();
+        return "<td class=\"score na\">–</td>".to_owned();
     };
     if column.violations == 0 {
         return format!(
-            "<td class=\"mark v5\" aria-label=\"keeps all {}\">✓</td>",
+            "<td class=\"score v5\" aria-label=\"keeps all {}\">✓</td>",
             column.cells
         );
     }
@@ -129,7 +129,7 @@ fn mark(column: Option<&ColumnSummary>) -> String {
         _ => "v4",
     };
     format!(
-        "<td class=\"mark {class}\" aria-label=\"{} of {} pairs break\">✗ {}/{}</td>",
+        "<td class=\"score {class}\" aria-label=\"{} of {} pairs break\">✗ {}/{}</td>",
         column.violations, column.cells, column.violations, column.cells
     )
 }

@@ -171,3 +171,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn many_policies_are_compared_in_a_table_in_place_of_cards() {
+    let mut many = crate::synthetic::audit_under(SMALL, &["none", "justitia", "lite", "sriov"]);
+    many.policies_left_out.push(isolane_audit::matrix::LeftOut {
+        policy: "harmonic".to_owned(),
+        reason: "no <notifications>".to_owned(),
+    });
+    let page = crate::audit(&many);
+    assert!(page.contains("Which isolation should I buy or build?"));
+    assert!(page.contains("<dt>harmonic, left out</dt><dd>no &lt;notifications&gt;</dd>"));
+    assert!(!page.contains("class=\"card\""), "cards are for few");
+    let two = crate::audit(&audit(SMALL));
+    assert!(!two.contains("Which isolation should I buy or build?"));
+    assert!(two.contains("class=\"card\""));
+}
