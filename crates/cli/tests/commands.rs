@@ -399,12 +399,12 @@ fn profiles_and_workloads_list_and_show() {
 
 #[test]
 fn schemas_completions_and_man_pages_are_made() {
-    for document in ["scenario", "result", "audit"] {
+    for document in ["scenario", "result", "audit", "recommendation"] {
         let (text, _) = check(&["schema", document], 0);
         assert!(json(&text)["properties"].is_object(), "{document}");
     }
     let (text, _) = check(&["completions", "bash"], 0);
-    assert!(text.contains("none justitia lite hw-priority"));
+    assert!(text.contains("none hw-priority lite"));
     assert!(text.contains("cx5-100g-roce"));
     let directory = tempfile::tempdir().unwrap();
     check(&["man", directory.path().to_str().unwrap()], 0);

@@ -1,10 +1,9 @@
-//! Promises and needs that cannot hold together: sums over the tenants against what the link carries.
+//! Promises and needs that cannot hold together: sums over the tenants against what a host's link carries.
 //!
-//! Units: bits of payload per second. The link carries `rate x MTU / (MTU + frame)` in each direction, with the largest
+//! Units: bits of payload per second. A link carries `rate x MTU / (MTU + frame)` in each direction, with the largest
 //! MTU of any tenant (rounded down). Data of WRITE and SEND goes from the requester, that of READ towards it; traffic
-//! within one host does not cross the link. A tenant counts in the direction of all its data; one with data in both
-//! counts against both together, and one with some data that stays within a host does not count, for its promise may
-//! be met there.
+//! within one host does not cross its link. A tenant counts where all its data leaves one host, and where all of it
+//! arrives at one; a tenant with data elsewhere does not count there, for its promise may be met by that.
 //!
 //! A need for messages counts with the tenant's smallest mean message: no less payload can carry them.
 //!
@@ -15,21 +14,11 @@ use crate::model::{Arrival, DataTraffic, Host, Tenant, Traffic, Verb, Workload};
 use crate::profile::Profile;
 use crate::table::Table;
 use isolane_core::units::{BitRate, Bytes};
-use std::fmt::Write;
-
-/// Where a tenant's payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    AToB,
-    BToA,
-    Both,
-    /// Within a host, at least in part.
-    Within,
-}
 
 /// What one tenant adds to a sum.
 struct Entry {
-    way: Way,
+    /// Hosts that its data leaves and arrives at; the same twice for traffic within a host.
+    flows: Vec<(Host, Host)>,
     rate: BitRate,
     /// `db 40 Gb/s`, with how it was worked out.
     words: String,
@@ -74,7 +63,7 @@ pub(crate) fn check(
 
 fn entry(tenant: &Tenant, rate: BitRate, how: String) -> Entry {
     Entry {
-        way: way(tenant),
+        flows: tenant.workloads.iter().flat_map(flows).collect(),
         rate,
         words: format!("{} {rate}{how}", tenant.name),
     }
@@ -155,33 +144,33 @@ fn offered(tenant: &Tenant) -> Option<BitRate> {
     Some(BitRate::from_bps(u64::try_from(sum).unwrap_or(u64::MAX)))
 }
 
-fn way(tenant: &Tenant) -> Way {
-    let mut ways = tenant.workloads.iter().filter_map(way_of);
-    let Some(first) = ways.next() else {
-        return Way::Within;
+/// Where the payload of `workload` goes.
+fn flows(workload: &Workload) -> Vec<(Host, Host)> {
+    let Traffic::Data(data) = &workload.traffic else {
+        return Vec::new();
     };
-    ways.fold(first, |way, other| match (way, other) {
-        (Way::Within, _) | (_, Way::Within) => Way::Within,
-        (way, other) if way == other => way,
-        _ => Way::Both,
-    })
+    let (from, to) = match data.verb {
+        Verb::Read => (workload.to, workload.from),
+        _ => (workload.from, workload.to),
+    };
+    match data.bidirectional {
+        true => vec![(from, to), (to, from)],
+        false => vec![(from, to)],
+    }
 }
 
-fn way_of(workload: &Workload) -> Option<Way> {
-    let Traffic::Data(data) = &workload.traffic else {
-        return None;
-    };
-    if workload.from == workload.to {
-        return Some(Way::Within);
+impl Entry {
+    /// Whether all its data leaves `host` for another one.
+    fn leaves(&self, host: Host) -> bool {
+        let out = |&(from, to): &(Host, Host)| from == host && to != host;
+        !self.flows.is_empty() && self.flows.iter().all(out)
     }
-    if data.bidirectional {
-        return Some(Way::Both);
+
+    /// Whether all its data arrives at `host` from another one.
+    fn arrives(&self, host: Host) -> bool {
+        let into = |&(from, to): &(Host, Host)| to == host && from != host;
+        !self.flows.is_empty() && self.flows.iter().all(into)
     }
-    let from_a = workload.from == Host::A;
-    Some(match (data.verb == Verb::Read, from_a) {
-        (false, true) | (true, false) => Way::AToB,
-        (false, false) | (true, true) => Way::BToA,
-    })
 }
 
 /// What the link carries.
@@ -210,33 +199,31 @@ impl Link {
     }
 
     fn overbooked(&self, what: &str, entries: &[Entry]) -> Option<String> {
-        let directions = [
-            ("from host A to host B", 1, &[Way::AToB][..]),
-            ("from host B to host A", 1, &[Way::BToA]),
-            ("in both directions", 2, &[Way::AToB, Way::BToA, Way::Both]),
-        ];
-        directions.iter().find_map(|(direction, links, ways)| {
-            let counted = || entries.iter().filter(|entry| ways.contains(&entry.way));
+        let out = Host::ALL.map(|host| (format!("out of host {}", host.letter()), host, true));
+        let into = Host::ALL.map(|host| (format!("into host {}", host.letter()), host, false));
+        out.iter().chain(&into).find_map(|(direction, host, leaving)| {
+            let counted = || {
+                entries.iter().filter(|entry| match leaving {
+                    true => entry.leaves(*host),
+                    false => entry.arrives(*host),
+                })
+            };
             let sum = counted().fold(0_u64, |sum, entry| sum.saturating_add(entry.rate.as_bps()));
-            let carried = self.payload().as_bps().saturating_mul(*links);
-            if sum <= carried {
+            let carried = self.payload();
+            if sum <= carried.as_bps() {
                 return None;
             }
             let words: Vec<&str> = counted().map(|entry| entry.words.as_str()).collect();
-            let mut problem = format!(
-                "{what} to more than the link carries {direction}: {} = {}, above {} of payload ({}{} x {} B / ({} B + \
-                 {} B per packet))",
+            Some(format!(
+                "{what} to more than the link carries {direction}: {} = {}, above {carried} of payload ({} x {} B / \
+                 ({} B + {} B per packet)): lower one, or move a tenant to another NIC",
                 words.join(" + "),
                 BitRate::from_bps(sum),
-                BitRate::from_bps(carried),
-                if *links == 2 { "2 x " } else { "" },
                 self.rate,
                 self.mtu,
                 self.mtu,
                 self.frame
-            );
-            let _ = write!(problem, ": lower one, or move a tenant to another NIC");
-            Some(problem)
+            ))
         })
     }
 }

@@ -18,7 +18,7 @@ fn needs_above_the_link_are_refused_with_the_sum() {
             "slo = { goodput_min = \"50Gb/s\" }",
         ),
         expect![
-            "x.toml:2: SLOs add up to more than the link carries from host A to host B: db 60.00Gb/s + backup 50.00Gb/s = 110.00Gb/s, above 99.51Gb/s of payload (100.00Gb/s x 4096 B / (4096 B + 20 B per packet)): lower one, or move a tenant to another NIC"
+            "x.toml:2: SLOs add up to more than the link carries out of host A: db 60.00Gb/s + backup 50.00Gb/s = 110.00Gb/s, above 99.51Gb/s of payload (100.00Gb/s x 4096 B / (4096 B + 20 B per packet)): lower one, or move a tenant to another NIC"
         ],
     );
 }
@@ -31,7 +31,7 @@ fn a_need_for_messages_counts_with_their_size() {
             "slo = { messages_per_s_min = 100_000 }",
         ),
         expect![
-            "x.toml:2: SLOs add up to more than the link carries from host A to host B: db 52.43Gb/s (100000 messages/s x 64KiB) + backup 52.43Gb/s (100000 messages/s x 64KiB) = 104.86Gb/s, above 99.51Gb/s of payload (100.00Gb/s x 4096 B / (4096 B + 20 B per packet)): lower one, or move a tenant to another NIC"
+            "x.toml:2: SLOs add up to more than the link carries out of host A: db 52.43Gb/s (100000 messages/s x 64KiB) + backup 52.43Gb/s (100000 messages/s x 64KiB) = 104.86Gb/s, above 99.51Gb/s of payload (100.00Gb/s x 4096 B / (4096 B + 20 B per packet)): lower one, or move a tenant to another NIC"
         ],
     );
 }
@@ -44,7 +44,7 @@ fn guarantees_above_the_link_are_refused_with_the_sum() {
             "guarantee = { rate = \"50Gb/s\" }",
         ),
         expect![
-            "x.toml:2: guaranteed rates add up to more than the link carries from host A to host B: db 60.00Gb/s + backup 50.00Gb/s = 110.00Gb/s, above 99.51Gb/s of payload (100.00Gb/s x 4096 B / (4096 B + 20 B per packet)): lower one, or move a tenant to another NIC"
+            "x.toml:2: guaranteed rates add up to more than the link carries out of host A: db 60.00Gb/s + backup 50.00Gb/s = 110.00Gb/s, above 99.51Gb/s of payload (100.00Gb/s x 4096 B / (4096 B + 20 B per packet)): lower one, or move a tenant to another NIC"
         ],
     );
 }
@@ -56,6 +56,14 @@ fn the_two_directions_of_a_link_do_not_add_up() {
     read(&two(needs, &opposite)).expect("each direction has its own link");
     let within = format!("from = \"a\"\nto = \"a\"\n{needs}");
     read(&two(needs, &within)).expect("traffic within a host does not cross the link");
+    let from_c = format!("from = \"c\"\nto = \"b\"\n{needs}");
+    let error =
+        read(&two(needs, &from_c).replacen("[[tenant]]", "topology = \"switch\"\n[[tenant]]", 1));
+    let error = error.expect_err("both go to one host").to_string();
+    assert!(
+        error.contains("into host B: db 60.00Gb/s + backup 60.00Gb/s"),
+        "{error}"
+    );
     let read_back = two(needs, needs).replacen("ib_write_bw", "ib_read_bw", 1);
     read(&read_back).expect("the data of a READ goes towards the requester");
 }
