@@ -20,7 +20,7 @@ impl Testbed for SimTestbed {
     }
 
     fn policies(&self) -> Option<&'static [&'static str]> {
-        Some(&isolane_sim::rnic::POLICIES)
+        Some(isolane_sim::rnic::POLICIES)
     }
 
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
