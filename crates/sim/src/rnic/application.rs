@@ -159,6 +159,23 @@ impl World {
         }
     }
 
+    /// Posts one message of a daemon's reference flow, unless too many are on their way.
+    pub(crate) fn send_reference(&mut self, now: u64, pair: u32) {
+        let queue_pair = &self.pairs[pair as usize];
+        if queue_pair.app_posted - queue_pair.retired >= REFERENCES_MAX || queue_pair.room() == 0 {
+            return;
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        let process = &mut self.processes[queue_pair.process as usize];
+        let start = process.cpu_free.max(now);
+        process.cpu_free = start + self.device.post + self.device.ring;
+        let at = process.cpu_free;
+        let mask = queue_pair.post_times.len() - 1;
+        queue_pair.post_times[queue_pair.app_posted as usize & mask] = start;
+        queue_pair.app_posted += 1;
+        self.release(at, pair, 1);
+    }
+
     /// Lets `count` whole messages through to the NIC with one doorbell at `at`.
     pub(crate) fn release(&mut self, at: u64, pair: u32, count: u64) {
         for _ in 0..count {
@@ -305,3 +322,5 @@ impl World {
 const STAGGER: u64 = 2_000_000;
 /// Messages that wait in an open-loop application, per pair, beyond which it drops arrivals.
 const ARRIVALS_WAITING_MAX: u64 = 4096;
+/// Reference messages in flight at once.
+const REFERENCES_MAX: u64 = 32;

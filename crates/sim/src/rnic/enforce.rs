@@ -22,8 +22,6 @@ use std::ops::Range;
 
 /// Wake-up, SEND and RECV of two daemons, ps (a few microseconds of software).
 pub(crate) const TELL_DELAY: u64 = 5_000_000;
-/// Reference messages in flight at once.
-const REFERENCES_MAX: u64 = 32;
 
 /// The daemons, one for each host in use; absent without a policy.
 #[derive(Default)]
@@ -582,21 +580,5 @@ impl World {
                 self.schedule(at, Event::Policy { host: host as u8 });
             }
         }
-    }
-
-    fn send_reference(&mut self, now: u64, pair: u32) {
-        let queue_pair = &self.pairs[pair as usize];
-        if queue_pair.app_posted - queue_pair.retired >= REFERENCES_MAX || queue_pair.room() == 0 {
-            return;
-        }
-        let queue_pair = &mut self.pairs[pair as usize];
-        let process = &mut self.processes[queue_pair.process as usize];
-        let start = process.cpu_free.max(now);
-        process.cpu_free = start + self.device.post + self.device.ring;
-        let at = process.cpu_free;
-        let mask = queue_pair.post_times.len() - 1;
-        queue_pair.post_times[queue_pair.app_posted as usize & mask] = start;
-        queue_pair.app_posted += 1;
-        self.release(at, pair, 1);
     }
 }
