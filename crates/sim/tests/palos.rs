@@ -54,7 +54,7 @@ fn a_group_does_not_feel_how_many_flows_another_one_has() {
     for flows in [1, 4, 16, 64] {
         let tenants = format!(
             "{}{}",
-            group("group-a", 1, &[("1024B", 16, 1)]),
+            group("group-a", 1, &[("128B", 16, 1)]),
             group("group-b", 1, &[("2MiB", flows, 1)])
         );
         let share = share(&palos("", &tenants), "group-a");

@@ -68,6 +68,8 @@ const CLOSED: OpenTurn = OpenTurn {
     ready: 0,
     messages: 0,
 };
+/// Work requests of one pair on the NIC at most: 1,024 of 64 B are 64 KiB of its buffer.
+const FETCH_DEPTH_MAX: u64 = 1_024;
 const PRIORITY: usize = 0;
 const NORMAL: usize = 1;
 
@@ -240,6 +242,25 @@ impl World {
                 .activate(at, QueuePairId(number), Bytes::new(length));
         }
         lanes.count(lane);
+    }
+
+    /// Work requests that the NIC keeps fetched for a pair: the device's number, or with chunks what two turns need, so
+    /// that small messages can be combined until they meet a chunk (palos IV-A: a batch of them is fetched).
+    pub(crate) fn fetch_depth(&mut self, pair: u32) -> u64 {
+        let depth = u64::from(self.device.wqe_prefetch);
+        let queue_pair = &self.pairs[pair as usize];
+        let host = usize::from(queue_pair.host);
+        let length = queue_pair.work_request(queue_pair.sent).bytes.max(1);
+        let lanes = &mut self.nics[host].lanes;
+        let lane = lanes.lane_of(queue_pair.queue, queue_pair.function);
+        let Some(chunks) = &mut lanes.lanes[lane].chunks else {
+            return depth;
+        };
+        let chunk = match chunks.numbers.get(pair as usize * 2) {
+            Some(&number) if number != NONE => chunks.palos.chunk(QueuePairId(number)),
+            _ => chunks.setup.options.quantum,
+        };
+        depth.max(FETCH_DEPTH_MAX.min(2 * chunk.get().div_ceil(length)))
     }
 
     /// Opens or continues a turn: the context, and the packet it sends next.

@@ -75,7 +75,7 @@ impl World {
 
     /// Starts the next work request fetch of a pair when it is due.
     fn fetch(&mut self, now: u64, pair: u32) {
-        let prefetch = u64::from(self.device.wqe_prefetch);
+        let prefetch = self.fetch_depth(pair);
         let queue_pair = &mut self.pairs[pair as usize];
         let in_hand = queue_pair.fetched - queue_pair.sent;
         if queue_pair.fetching || queue_pair.fetched == queue_pair.visible || in_hand * 2 > prefetch

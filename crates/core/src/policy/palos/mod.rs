@@ -323,6 +323,15 @@ impl Palos {
         self.place(now, pair.0, head.get());
     }
 
+    /// What the queue pair's next turn is worth, rounded down; the mean chunk while it is not in the round.
+    pub fn chunk(&mut self, pair: QueuePairId) -> Bytes {
+        if self.pairs[pair.0 as usize].queued {
+            Bytes::new(self.tables.chunk(pair.0) >> FRACTION_BITS)
+        } else {
+            Bytes::new(self.tables.quantum())
+        }
+    }
+
     /// Whether somebody waits for a priority turn.
     pub fn has_priority_work(&self) -> bool {
         !self.first_groups.is_empty(0)

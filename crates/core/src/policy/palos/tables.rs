@@ -84,6 +84,10 @@ impl Tables {
         }
     }
 
+    pub(super) fn quantum(&self) -> u64 {
+        self.quantum
+    }
+
     pub(super) fn writes(&self) -> TableWrites {
         self.writes
     }
