@@ -92,6 +92,7 @@ impl Capacity {
     pub fn of(profile: &Profile, tenant: &Tenant) -> Self {
         let data = tenant.workloads.iter().filter_map(|w| match &w.traffic {
             Traffic::Data(data) => Some(data.verb),
+            Traffic::Application(application) => Some(application.verb),
             Traffic::Control(_) => None,
         });
         let dearest_ns = data

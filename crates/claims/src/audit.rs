@@ -263,6 +263,7 @@ fn posts_only(tenant: &Tenant, verbs: &[Verb]) -> bool {
         .iter()
         .filter_map(|workload| match &workload.traffic {
             Traffic::Data(data) => Some(data.verb),
+            Traffic::Application(application) => Some(application.verb),
             Traffic::Control(_) => None,
         });
     verbs.is_empty() || posted.all(|verb| verbs.contains(&verb))

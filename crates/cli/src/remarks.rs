@@ -280,7 +280,7 @@ fn data(tenant: &Tenant) -> impl Iterator<Item = (&Workload, &DataTraffic)> {
         .iter()
         .filter_map(|workload| match &workload.traffic {
             Traffic::Data(traffic) => Some((workload, traffic)),
-            Traffic::Control(_) => None,
+            Traffic::Control(_) | Traffic::Application(_) => None,
         })
 }
 

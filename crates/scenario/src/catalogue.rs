@@ -149,7 +149,7 @@ impl CatalogueEntry {
                 workload.from = from;
                 workload.to = match workload.traffic {
                     Traffic::Control(_) => from,
-                    Traffic::Data(_) => to,
+                    Traffic::Data(_) | Traffic::Application(_) => to,
                 };
                 Ok(workload)
             })

@@ -311,7 +311,7 @@ pub(crate) fn class_of(traffic: &Traffic) -> Class {
     /// Shortest long list.
     const LIST_MIN: u32 = 16;
     match traffic {
-        Traffic::Control(_) => Class::Auto,
+        Traffic::Control(_) | Traffic::Application(_) => Class::Auto,
         Traffic::Data(data) if largest(data).get() <= SMALL_MAX && data.post_list >= LIST_MIN => {
             Class::Throughput
         }

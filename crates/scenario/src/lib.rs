@@ -16,6 +16,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
+pub mod application;
 pub mod catalogue;
 pub mod check;
 pub mod command;

@@ -61,6 +61,9 @@ pub struct TenantResult {
     pub share: f64,
     /// Latency of measured messages; absent where none completed.
     pub latency_us: Option<LatencyResult>,
+    /// Operations of its distributed application; absent where it runs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationResult>,
     /// Cores the policy spends on this tenant.
     pub policy_cores: f64,
     /// Completions with an error.
@@ -72,6 +75,15 @@ pub struct TenantResult {
     /// 99th percentile latency over time, us per sample, 0 where no message completed; empty when the tenant has no
     /// latency samples.
     pub p99_series_us: Vec<f64>,
+}
+
+/// What an application achieved: its own operations, not its messages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApplicationResult {
+    /// Whole operations per second: an allreduce of all workers, an answered request.
+    pub operations_per_s: f64,
+    /// From an operation's start to its end at its last process, microseconds; absent where none ended.
+    pub operation_us: Option<LatencyResult>,
 }
 
 /// Latency of one tenant's messages, microseconds.

@@ -3,6 +3,7 @@
 //! A value of these types is valid by construction of the parsers in this crate; models may rely on the limits
 //! stated here (counts are non-zero, sizes within [`MESSAGE_MAX`], an MTU is one of [`MTUS`]).
 
+use crate::application::ApplicationTraffic;
 use isolane_core::units::{BitRate, Bytes, Duration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -196,6 +197,16 @@ pub struct Workload {
     pub traffic: Traffic,
 }
 
+impl Workload {
+    /// The hosts it has an end on, perhaps more than once.
+    pub fn hosts(&self) -> Vec<Host> {
+        match &self.traffic {
+            Traffic::Application(application) => application.hosts.clone(),
+            Traffic::Data(_) | Traffic::Control(_) => vec![self.from, self.to],
+        }
+    }
+}
+
 /// What one process does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -204,6 +215,8 @@ pub enum Traffic {
     Data(DataTraffic),
     /// Control verbs in a loop.
     Control(ControlTraffic),
+    /// A distributed application; `processes`, `from` and `to` of its workload say nothing.
+    Application(ApplicationTraffic),
 }
 
 /// A data verb.

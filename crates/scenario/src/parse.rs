@@ -3,6 +3,7 @@
 //! `docs/reference/scenario.md` describes the format. Everything is checked here, the device's limits included, so
 //! that later layers never validate again: a scenario that parses runs.
 
+use crate::application;
 use crate::catalogue::CatalogueEntry;
 use crate::check::{DeviceLimits, traffic_allowed};
 use crate::command::{self, Command};
@@ -14,7 +15,7 @@ use crate::model::{
 };
 use crate::policy;
 use crate::promise;
-use crate::spec::{CONTROL, TENANT, TENANTS_MAX, TOP, TRAFFIC};
+use crate::spec::{APPLICATION, CONTROL, TENANT, TENANTS_MAX, TOP, TRAFFIC};
 use crate::stack;
 use crate::table::{Source, Table};
 use crate::traffic;
@@ -127,10 +128,7 @@ fn joined(top: &Table<'_>, topology: Topology, tenants: &[Tenant]) -> Result<(),
         return Ok(());
     }
     for tenant in tenants {
-        let ends = tenant
-            .workloads
-            .iter()
-            .flat_map(|work| [work.from, work.to]);
+        let ends = tenant.workloads.iter().flat_map(Workload::hosts);
         if let Some(host) = ends.max().filter(|&host| host > Host::B) {
             let expected = format!(
                 "joins hosts a and b only, and tenant {:?} uses host {}: must be \"switch\"",
@@ -257,6 +255,9 @@ impl Reader<'_> {
     fn work(&self, table: &Table<'_>) -> Result<Work, InputError> {
         let ways = ["perftest", "engine", "workload"];
         let mut given: Vec<&str> = ways.into_iter().filter(|key| table.has(key)).collect();
+        if table.has("application") {
+            given.push("application");
+        }
         let in_full = table.has("traffic") || table.has("control");
         if in_full {
             given.push(if table.has("traffic") {
@@ -265,7 +266,7 @@ impl Reader<'_> {
                 "control"
             });
         }
-        let choice = "must be exactly one of perftest, engine, workload, or [[tenant.traffic]] and [[tenant.control]]";
+        let choice = "must be exactly one of perftest, engine, workload, [[tenant.application]], or [[tenant.traffic]] and [[tenant.control]]";
         match given[..] {
             [] => return Err(table.missing("perftest", choice)),
             [_] => {}
@@ -396,6 +397,11 @@ impl Reader<'_> {
             let place = table.place().map(str::to_owned);
             let part = Table::open(table.source(), map, start, CONTROL, place)?;
             workloads.push(control(&part, index)?);
+        }
+        for (index, (start, map)) in table.tables("application")?.into_iter().enumerate() {
+            let place = table.place().map(str::to_owned);
+            let part = Table::open(table.source(), map, start, APPLICATION, place)?;
+            workloads.push(application::read(&part, index, &self.limits)?);
         }
         if workloads.is_empty() {
             return Err(table.missing(

@@ -3,7 +3,7 @@
 //! The scenario's schema is made from the same list of keys that the parser checks, so that the two cannot part.
 
 use crate::measure::RunResult;
-use crate::spec::{CONTROL, GUARANTEE, Key, Kind, SLO, TENANT, TOP, TRAFFIC};
+use crate::spec::{APPLICATION, CONTROL, GUARANTEE, Key, Kind, SLO, TENANT, TOP, TRAFFIC};
 use crate::stack;
 use serde_json::{Map, Value, json};
 
@@ -69,6 +69,7 @@ fn below(name: &str) -> &'static [Key] {
     match name {
         "tenant" => TENANT,
         "traffic" => TRAFFIC,
+        "application" => APPLICATION,
         "guarantee" => GUARANTEE,
         "slo" => SLO,
         _ => CONTROL,

@@ -1,5 +1,6 @@
 //! The keys of the scenario format: names, kinds and ranges, in one place for the parser and the JSON schema.
 
+use crate::application::THREADS_MAX;
 use crate::model::MESSAGE_MAX;
 use crate::stack::{Feature, PolicyPart, Slot};
 
@@ -179,6 +180,7 @@ pub(crate) const TENANT: &[Key] = &[
     ),
     key("traffic", Kind::Tables, "data traffic written in full"),
     key("control", Kind::Tables, "loops of control verbs"),
+    key("application", Kind::Tables, "distributed applications"),
 ];
 
 /// Keys of `[tenant.guarantee]`: a performance profile (harmonic 5.3, table 5.1).
@@ -347,6 +349,79 @@ pub(crate) const TRAFFIC: &[Key] = &[
     ),
     key("from", HOST, "host whose processes post requests (a)"),
     key("to", HOST, "host at the other end (b)"),
+];
+
+/// Keys of `[[tenant.application]]`.
+pub(crate) const APPLICATION: &[Key] = &[
+    key("name", Kind::Text, "name within the tenant"),
+    required(
+        "kind",
+        Kind::Choice(&["allreduce", "key-value"]),
+        "what its processes do",
+    ),
+    required(
+        "hosts",
+        Kind::Text,
+        "letters of its hosts; of a store the first is the server",
+    ),
+    key(
+        "verb",
+        Kind::Choice(&["send", "write"]),
+        "verb of every message (send)",
+    ),
+    key(
+        "transport",
+        Kind::Choice(&["rc", "ud"]),
+        "transport of every queue pair (rc)",
+    ),
+    key(
+        "inline",
+        count(0, 1_024),
+        "largest payload inside the work request, bytes (0)",
+    ),
+    key(
+        "algorithm",
+        Kind::Choice(&["ring", "tree"]),
+        "allreduce: who sends to whom (ring)",
+    ),
+    key(
+        "workers",
+        count(1, THREADS_MAX),
+        "allreduce: workers on each host (1)",
+    ),
+    key("buffer", MESSAGE, "allreduce: each worker's vector (1MiB)"),
+    key(
+        "reduce_rate",
+        Kind::Rate,
+        "allreduce: how fast a core adds vectors (80Gb/s)",
+    ),
+    key(
+        "copy_rate",
+        Kind::Rate,
+        "allreduce: how fast a core hands a vector to its host's other worker (80Gb/s)",
+    ),
+    key(
+        "threads",
+        count(1, THREADS_MAX),
+        "key-value: threads on each client host (1)",
+    ),
+    key(
+        "server_threads",
+        count(1, THREADS_MAX),
+        "key-value: threads of the server (1)",
+    ),
+    key(
+        "window",
+        count(1, 256),
+        "key-value: requests of a client thread on their way (1)",
+    ),
+    key("request", Kind::Pattern, "key-value: sizes of requests"),
+    key("response", Kind::Pattern, "key-value: sizes of answers"),
+    key(
+        "service",
+        ANY_TIME,
+        "key-value: what a request costs the server's thread (500ns)",
+    ),
 ];
 
 /// Keys of `[[tenant.control]]`.

@@ -48,7 +48,7 @@ fn check_error(text: &str, expected: Expect) {
 fn data(scenario: &Scenario) -> &DataTraffic {
     match &scenario.tenants[0].workloads[0].traffic {
         Traffic::Data(data) => data,
-        Traffic::Control(_) => panic!("expected data traffic"),
+        _ => panic!("expected data traffic"),
     }
 }
 
@@ -277,13 +277,13 @@ fn tenants_say_once_what_they_run() {
     check_error(
         &tenant("perftest = \"ib_write_bw\"\nworkload = \"victim/x\""),
         expect![[
-            r#"x.toml:5: tenant "redis": workload = "victim/x": must be exactly one of perftest, engine, workload, or [[tenant.traffic]] and [[tenant.control]]"#
+            r#"x.toml:5: tenant "redis": workload = "victim/x": must be exactly one of perftest, engine, workload, [[tenant.application]], or [[tenant.traffic]] and [[tenant.control]]"#
         ]],
     );
     check_error(
         &tenant("weight = 1"),
         expect![[
-            r#"x.toml:2: tenant "redis": perftest is missing: must be exactly one of perftest, engine, workload, or [[tenant.traffic]] and [[tenant.control]]"#
+            r#"x.toml:2: tenant "redis": perftest is missing: must be exactly one of perftest, engine, workload, [[tenant.application]], or [[tenant.traffic]] and [[tenant.control]]"#
         ]],
     );
     let twice = format!(

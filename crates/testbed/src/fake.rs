@@ -85,7 +85,7 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         .iter()
         .find_map(|workload| match &workload.traffic {
             Traffic::Data(data) => Some(data.pattern[0].bytes().get() as f64),
-            Traffic::Control(_) => None,
+            Traffic::Control(_) | Traffic::Application(_) => None,
         });
     let rate_per_s = bytes.map_or(0.0, |bytes| {
         f64::min(link_gbps * 1e9 / (8.0 * bytes), 10e6) * factor
@@ -104,6 +104,7 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         steady: true,
     });
     TenantResult {
+        application: None,
         name: tenant.name.clone(),
         class: tenant.class,
         declared_class: tenant.class,

@@ -39,6 +39,7 @@ impl World for NoWorld {
 
 fn tenant(name: &str, goodput_gbps: f64, p50: Option<f64>) -> TenantResult {
     TenantResult {
+        application: None,
         name: name.to_owned(),
         class: Class::Auto,
         declared_class: Class::Auto,

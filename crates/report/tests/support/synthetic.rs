@@ -503,6 +503,7 @@ fn summarise(policy: &str, cells: &[Cell], attackers: &[Attacker]) -> PolicySumm
 pub(crate) fn run(policy: &str) -> RunResult {
     let calm = policy != "none";
     let tenant = |index: u64, name: &str, class: Class, goodput: f64, p99: f64| TenantResult {
+        application: None,
         name: name.to_owned(),
         class,
         declared_class: if index == 2 { Class::Auto } else { class },

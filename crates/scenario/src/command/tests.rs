@@ -22,7 +22,7 @@ fn data(line: &str) -> DataTraffic {
     };
     match command.expect("a valid line").workload.traffic {
         Traffic::Data(data) => data,
-        Traffic::Control(_) => panic!("expected data traffic"),
+        _ => panic!("expected data traffic"),
     }
 }
 

@@ -110,7 +110,7 @@ fn data(tenant: &Tenant) -> impl Iterator<Item = &DataTraffic> {
         .iter()
         .filter_map(|workload| match &workload.traffic {
             Traffic::Data(data) => Some(data),
-            Traffic::Control(_) => None,
+            Traffic::Control(_) | Traffic::Application(_) => None,
         })
 }
 

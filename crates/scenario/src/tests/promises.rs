@@ -118,7 +118,7 @@ fn a_tenant_without_workloads_is_refused() {
     check_error(
         &tenant("weight = 1"),
         expect![[
-            r#"x.toml:2: tenant "redis": perftest is missing: must be exactly one of perftest, engine, workload, or [[tenant.traffic]] and [[tenant.control]]"#
+            r#"x.toml:2: tenant "redis": perftest is missing: must be exactly one of perftest, engine, workload, [[tenant.application]], or [[tenant.traffic]] and [[tenant.control]]"#
         ]],
     );
 }

@@ -21,7 +21,7 @@ impl World {
         self.announce(now, tenant);
         for pair in 0..self.pairs.len() as u32 {
             let queue_pair = &self.pairs[pair as usize];
-            if queue_pair.tenant != tenant || queue_pair.reference {
+            if queue_pair.tenant != tenant || queue_pair.reference || queue_pair.link != NONE {
                 continue;
             }
             // The answering half of a ping-pong waits for its first message.
@@ -38,6 +38,7 @@ impl World {
             self.schedule(at, event);
         }
         self.start_loops(now, tenant);
+        self.start_programs(now, tenant);
     }
 
     /// Posts as much as depth, pace and iterations allow.
@@ -266,7 +267,7 @@ impl World {
             self.reference_completed(at, host, Duration::from_ps(latency));
             return;
         }
-        if queue_pair.twin != NONE {
+        if queue_pair.tells() {
             return;
         }
         let every = u64::from(plan.completion_every);
@@ -293,6 +294,10 @@ impl World {
 
     /// A ping-pong message is visible to the process at the receiving end.
     pub(crate) fn delivered(&mut self, now: u64, pair: u32, message: u32) {
+        if self.pairs[pair as usize].link != NONE {
+            let link = self.pairs[pair as usize].link;
+            return self.program_received(now, link, message);
+        }
         let twin = self.pairs[pair as usize].twin;
         let jitter = if self.device.host_jitter == 0 {
             0

@@ -12,6 +12,7 @@ use super::lanes::{ALL_CLASSES, Lanes};
 use super::meter::Meter;
 use super::peers::{Reports, Talks};
 use super::policies::{Scheduler, Setup, SimError};
+use super::programs::Programs;
 use super::queue_pair::{NONE, QueuePair, WorkRequest};
 use super::results::Baseline;
 use super::transmit::PAGE;
@@ -58,6 +59,7 @@ impl World {
             processes: Vec::new(),
             plans: Vec::new(),
             loops: Vec::new(),
+            programs: Programs::default(),
             running: vec![false; tenants + 1],
             enforcer: Enforcer::default(),
             meter: Meter::new(&vec![true; tenants]),
@@ -119,6 +121,9 @@ impl World {
     fn add_workload(&mut self, tenant: u16, workload: &Workload, paced: bool, regions: &mut u64) {
         let (from, to) = (host_index(workload.from), host_index(workload.to));
         match &workload.traffic {
+            Traffic::Application(application) => {
+                self.add_program(tenant, application, paced, regions);
+            }
             Traffic::Control(control) => {
                 for number in 0..control.threads * workload.processes {
                     self.loops
@@ -153,7 +158,7 @@ impl World {
         }
     }
 
-    fn plan(&self, data: &DataTraffic) -> Plan {
+    pub(crate) fn plan(&self, data: &DataTraffic) -> Plan {
         let entry = |message: &Message| PatternEntry {
             bytes: message.bytes().get(),
             elements: message.elements.len() as u16,
@@ -178,7 +183,7 @@ impl World {
     }
 
     /// Adds a process with its queue pairs; the number of the first.
-    fn add_process(
+    pub(crate) fn add_process(
         &mut self,
         tenant: u16,
         data: &DataTraffic,
@@ -247,7 +252,7 @@ impl World {
     }
 }
 
-fn host_index(host: Host) -> u8 {
+pub(crate) fn host_index(host: Host) -> u8 {
     host.index() as u8
 }
 
@@ -255,7 +260,7 @@ fn host_index(host: Host) -> u8 {
 fn hosts_in_use(scenario: &Scenario) -> Vec<bool> {
     let mut in_use = vec![true; 2];
     for workload in scenario.tenants.iter().flat_map(|tenant| &tenant.workloads) {
-        for host in [workload.from.index(), workload.to.index()] {
+        for host in workload.hosts().into_iter().map(Host::index) {
             if host >= in_use.len() {
                 in_use.resize(host + 1, false);
             }
@@ -383,6 +388,7 @@ fn queue_pair(
         function: 0,
         mtu: data.mtu,
         twin: NONE,
+        link: NONE,
         app_posted: 0,
         retired: 0,
         pace_free: 0,

@@ -18,6 +18,7 @@ pub(crate) struct TenantMeter {
     pub(crate) offered: u64,
     pub(crate) messages: u64,
     pub(crate) controls: u64,
+    pub(crate) operations: u64,
     pub(crate) errors: u64,
     pub(crate) latencies: Option<Histogram>,
     point_bytes: u64,
@@ -43,6 +44,7 @@ impl Meter {
             offered: 0,
             messages: 0,
             controls: 0,
+            operations: 0,
             errors: 0,
             latencies: keeps.then(Histogram::new),
             point_bytes: 0,
@@ -109,6 +111,12 @@ impl Meter {
                 tenant.point_next = (tenant.point_next + 1) % SAMPLES_PER_POINT;
             }
         }
+    }
+
+    /// An operation of an application ended after this long, ps.
+    pub(crate) fn operation(&mut self, now: u64, tenant: usize, latency: u64) {
+        self.tenants[tenant].operations += u64::from(self.measuring);
+        self.latency(now, tenant, latency);
     }
 
     /// A control verb completed.

@@ -39,6 +39,7 @@ mod lookup;
 mod meter;
 mod peers;
 mod policies;
+mod programs;
 mod queue_pair;
 mod receive;
 mod results;

@@ -47,6 +47,8 @@ pub(crate) struct QueuePair {
     pub(crate) mtu: u32,
     /// The queue pair that answers in a ping-pong.
     pub(crate) twin: u32,
+    /// The link of an application's program that it carries.
+    pub(crate) link: u32,
 
     // The application.
     /// Messages the application has handed over.
@@ -161,6 +163,12 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
+    /// Whether someone waits for each of its messages to arrive.
+    #[inline]
+    pub(crate) fn tells(&self) -> bool {
+        self.twin != NONE || self.link != NONE
+    }
+
     /// The slot of work request `position`.
     #[inline]
     pub(crate) fn work_request(&self, position: u64) -> &WorkRequest {

@@ -10,7 +10,6 @@
 use super::access::{Access, End, Object};
 use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
-use super::queue_pair::NONE;
 use super::transmit::ATOMIC_HEADER;
 use super::world::{Arrived, Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Arrival, Topology, Transport, Verb};
@@ -180,7 +179,7 @@ impl World {
         queue_pair.received += 1;
         queue_pair.mid_message = !request.last;
         let ready = queue_pair.receive_ready;
-        let (transport, verb, twin) = (queue_pair.transport, queue_pair.verb, queue_pair.twin);
+        let (transport, verb, tells) = (queue_pair.transport, queue_pair.verb, queue_pair.tells());
         let upto = queue_pair.received as u32;
         if request.last {
             self.meter.message_delivered(&self.pairs[pair as usize]);
@@ -231,7 +230,7 @@ impl World {
                 );
             }
         }
-        if twin != NONE && request.last {
+        if tells && request.last {
             self.schedule(
                 visible,
                 Event::Delivered {

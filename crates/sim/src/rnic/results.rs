@@ -4,8 +4,8 @@ use super::world::{Counts, Event, World};
 use isolane_core::policy::FlowClass;
 use isolane_core::stats::Histogram;
 use isolane_scenario::measure::{
-    HostCounters, LatencyResult, RESULT_VERSION, RunResult, STEADY_MEDIANS_MIN, STEADY_SAMPLES_MIN,
-    TenantResult,
+    ApplicationResult, HostCounters, LatencyResult, RESULT_VERSION, RunResult, STEADY_MEDIANS_MIN,
+    STEADY_SAMPLES_MIN, TenantResult,
 };
 use isolane_scenario::model::{Class, Host, Scenario};
 use isolane_scenario::profile::Profile;
@@ -157,6 +157,16 @@ impl World {
                 .latencies
                 .as_ref()
                 .and_then(|latencies| latency_result(latencies, seconds)),
+            application: self
+                .programs
+                .belong_to(index as u16)
+                .then(|| ApplicationResult {
+                    operations_per_s: meter.operations as f64 / seconds,
+                    operation_us: meter
+                        .latencies
+                        .as_ref()
+                        .and_then(|latencies| latency_result(latencies, seconds)),
+                }),
             policy_cores: self.policy_cores(index, seconds),
             errors: meter.errors,
             queue_pair_gbps: [

@@ -8,6 +8,7 @@ use super::device::Device;
 use super::enforce::Enforcer;
 use super::lanes::Lanes;
 use super::meter::Meter;
+use super::programs::Programs;
 use super::queue_pair::QueuePair;
 use super::results::Baseline;
 use crate::engine::EventQueue;
@@ -41,6 +42,8 @@ pub(crate) enum Event {
     Completed { pair: u32, upto: u32 },
     /// A message is visible in the receiver's memory.
     Delivered { pair: u32, message: u32 },
+    /// A worker of an application has handed a vector to another one on its host.
+    Handed { link: u32 },
     /// The receiver posts receives back.
     Receives { pair: u32, count: u16 },
     /// The application posts, or tries to.
@@ -283,6 +286,7 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) plans: Vec<Plan>,
     pub(crate) loops: Vec<ControlLoop>,
+    pub(crate) programs: Programs,
     /// Per tenant: running now.
     pub(crate) running: Vec<bool>,
     pub(crate) enforcer: Enforcer,
@@ -336,6 +340,7 @@ impl World {
             Event::Retry { pair } => self.retry(now, pair),
             Event::Completed { pair, upto } => self.completed(now, pair, upto),
             Event::Delivered { pair, message } => self.delivered(now, pair, message),
+            Event::Handed { link } => self.program_received(now, link, 0),
             Event::Receives { pair, count } => {
                 self.pairs[pair as usize].receives += u64::from(count);
                 self.tell_receives(now, pair, count);
