@@ -26,6 +26,13 @@ pub const SEEDS: u32 = 3;
 /// Tolerance of the guarantee (husky 4.4).
 pub const ALPHA: f64 = 0.25;
 
+/// Harmonic's T_basic unless a scenario names another, microseconds (harmonic 5.6.2).
+const T_BASIC_US: f64 = 500.0;
+
+/// Batches after which a tenant that began at eight times its part is near it: three that halve its rate, and as
+/// many again for each of the overshoots that follow, in tests of the simulator.
+const HARMONIC_BATCHES: f64 = 8.0;
+
 /// Tenants in one cell of the catalogue's audit: the victim and its attacker.
 pub const TENANTS: u32 = 2;
 
@@ -197,16 +204,36 @@ impl Plan {
     }
 }
 
-/// How long `policy` needs on the device of `profile` before it acts at all: a hardware queue's mapping takes
-/// milliseconds to change, and a run that ends before would judge the device without it.
+/// How long the slowest part of `policy` needs on the device of `profile` before a run shows it: one that ends
+/// before would judge the device without it.
 pub fn settling(policy: &PolicySpec, profile: &Profile) -> Duration {
     let parts = parts(&policy.name).unwrap_or_default();
-    if parts.iter().all(|part| part.name != "hw-priority") {
-        return Duration::ZERO;
-    }
-    let named = policy.parameters.get("reconfigure_us").copied();
-    let us = named.unwrap_or_else(|| profile.value("host", "reconfigure_us"));
-    Duration::from_ns_f64(us * 1e3) * 2
+    let slowest = parts
+        .iter()
+        .map(|part| settling_of(part.name, policy, profile));
+    slowest.max().unwrap_or(Duration::ZERO)
+}
+
+/// The same of one part. A hardware queue's mapping takes milliseconds to change. Harmonic is told of an excess
+/// after T_basic at most and needs several batches, each of which the NIC's limiters digest in the ticks of
+/// fast recovery, before a tenant is where it is to be.
+fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
+    let named = |name: &str| policy.parameters.get(name).copied();
+    let us = match part {
+        "hw-priority" => {
+            let once = named("reconfigure_us");
+            2.0 * once.unwrap_or_else(|| profile.value("host", "reconfigure_us"))
+        }
+        "harmonic" => {
+            let asked = ["t_basic_us", "t_min_us", "poll_us"].map(named);
+            let slowest = asked.into_iter().flatten().fold(T_BASIC_US, f64::max);
+            let tick = profile.value("congestion", "increase_us");
+            let recovery = tick * profile.value("congestion", "fast_steps");
+            HARMONIC_BATCHES * slowest.max(recovery)
+        }
+        _ => 0.0,
+    };
+    Duration::from_ns_f64(us * 1e3)
 }
 
 /// Part of the journal's identity: results of another version are not reused.

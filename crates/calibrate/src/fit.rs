@@ -166,7 +166,7 @@ fn takes_part(claim: &Claim, profile: &Profile, files: &ScenarioFiles<'_>) -> bo
 /// Section and name of every calibrated parameter outside Justitia's own section.
 fn calibrated(profile: &Profile) -> Vec<(&'static str, &'static str)> {
     let fitted = PARAMETERS.iter().filter(|parameter| {
-        parameter.section != "justitia"
+        !matches!(parameter.section, "justitia" | "harmonic")
             && profile
                 .section(parameter.section)
                 .and_then(|section| section.get(parameter.name))

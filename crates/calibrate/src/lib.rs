@@ -1,9 +1,10 @@
 //! From published numbers to a profile's parameters, by a search anybody can run again.
 //!
-//! Two parts, both on a testbed:
+//! Three parts, all on a testbed:
 //!
 //! * [`oracle`] measures what Justitia has to know of an idle device: its two maximum rates, the latency target,
 //!   and the smallest token that reaches each rate (justitia 4.3, 5.2, figure 10);
+//! * [`requests`] measures what requests of each verb cost, which Harmonic has to know (harmonic 5.5.1);
 //! * [`fit`] moves the parameters a profile marks `calibrated` until the claims marked `calibration` fit best,
 //!   and touches nothing else: predictions then speak for themselves.
 //!
@@ -13,6 +14,7 @@
 pub mod edit;
 pub mod fit;
 pub mod oracle;
+pub mod requests;
 
 /// Why a calibration gave no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -135,7 +135,7 @@ fn dictionary(rate_max: f64, message_rate_max_mps: f64, sizes: &[(u64, f64)]) ->
     entries
 }
 
-fn run(
+pub(crate) fn run(
     profile: &Profile,
     testbed: &dyn Testbed,
     perftest: &str,
@@ -171,14 +171,14 @@ fn run_tenant(
         .map_err(|error| failed(profile, &error.to_string()))
 }
 
-fn failed(profile: &Profile, reason: &str) -> CalibrationError {
+pub(crate) fn failed(profile: &Profile, reason: &str) -> CalibrationError {
     CalibrationError::Run {
         profile: profile.name.clone(),
         reason: reason.to_owned(),
     }
 }
 
-fn round(value: f64, digits: i32) -> f64 {
+pub(crate) fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
 }

@@ -455,4 +455,22 @@ pub const PARAMETERS: &[Parameter] = &[
         (0.1, 1e6),
         "latency target unless the scenario sets one",
     ),
+    parameter(
+        "harmonic",
+        "send_cost",
+        (0.01, 1000.0),
+        "what a SEND takes of the device, next to a WRITE",
+    ),
+    parameter(
+        "harmonic",
+        "read_cost",
+        (0.01, 1000.0),
+        "the same of a READ",
+    ),
+    parameter(
+        "harmonic",
+        "atomic_cost",
+        (0.01, 1000.0),
+        "the same of an atomic; 1 without atomics",
+    ),
 ];

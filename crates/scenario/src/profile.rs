@@ -89,6 +89,8 @@ pub struct Profile {
     pub host: BTreeMap<String, Sourced>,
     /// What Justitia needs to know of the device; made by `isolane calibrate`.
     pub justitia: BTreeMap<String, Sourced>,
+    /// What requests cost next to a WRITE; made by `isolane calibrate --request-costs`.
+    pub harmonic: BTreeMap<String, Sourced>,
     /// Smallest token that reaches a rate, ascending (justitia 5.2, figure 10); made by `isolane calibrate`.
     #[serde(default)]
     pub token_dictionary: Vec<TokenSize>,
@@ -132,6 +134,7 @@ impl Profile {
             "congestion" => &mut self.congestion,
             "host" => &mut self.host,
             "justitia" => &mut self.justitia,
+            "harmonic" => &mut self.harmonic,
             _ => return None,
         })
     }
@@ -151,6 +154,7 @@ impl Profile {
             "congestion" => &self.congestion,
             "host" => &self.host,
             "justitia" => &self.justitia,
+            "harmonic" => &self.harmonic,
             _ => return None,
         })
     }

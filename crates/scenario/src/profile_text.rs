@@ -118,6 +118,7 @@ const KEYS: &[Key] = &[
     key("congestion", Kind::Table, true, "section"),
     key("host", Kind::Table, true, "section"),
     key("justitia", Kind::Table, true, "section"),
+    key("harmonic", Kind::Table, true, "section"),
     key(
         "token_dictionary",
         Kind::Tables,
@@ -195,6 +196,7 @@ impl Profile {
             congestion: section("congestion")?,
             host: section("host")?,
             justitia: section("justitia")?,
+            harmonic: section("harmonic")?,
             token_dictionary: token_dictionary(&top)?,
         })
         .and_then(|profile| consistent(&top, profile))

@@ -1,4 +1,4 @@
-//! `isolane calibrate`: what Justitia needs to know of a device, and the fit of its calibrated parameters.
+//! `isolane calibrate`: what Justitia and Harmonic need to know of a device, and the fit of its calibrated parameters.
 
 use crate::inputs;
 use crate::output;
@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use isolane_calibrate::edit;
 use isolane_calibrate::fit::{self, Fit};
 use isolane_calibrate::oracle::{self, Oracle};
+use isolane_calibrate::requests::{self, RequestCosts};
 use isolane_scenario::profile::{Profile, SourceKind};
 use isolane_testbed::SimTestbed;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ pub(crate) struct Arguments {
     /// Fit the parameters marked `calibrated` to the calibration claims instead of measuring for Justitia
     #[arg(long)]
     fit: bool,
+    /// Measure what requests of each verb cost next to a WRITE, for Harmonic, instead of measuring for Justitia
+    #[arg(long, conflicts_with = "fit")]
+    request_costs: bool,
     /// With --fit: stop after so many evaluations of the claims
     #[arg(long, value_name = "N", default_value_t = 200, requires = "fit")]
     evaluations: usize,
@@ -38,6 +42,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let profile = inputs::profile(&mut library, &arguments.profile)?;
     if arguments.fit {
         run_fit(arguments, &profile)
+    } else if arguments.request_costs {
+        run_request_costs(arguments, &profile)
     } else {
         run_oracle(arguments, &profile)
     }
@@ -68,6 +74,30 @@ fn run_oracle(arguments: &Arguments, profile: &Profile) -> Result<Status> {
             }
         }
         write(file, &edit::set_dictionary(&text, &oracle.token_dictionary))?;
+    }
+    Ok(Status::Done)
+}
+
+fn run_request_costs(arguments: &Arguments, profile: &Profile) -> Result<Status> {
+    let bar = bar("{bar:30} {pos}/{len} runs, {eta} left");
+    let costs = requests::measure(profile, &SimTestbed, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&costs)?,
+        false => output::print(&costs_text(&costs, profile))?,
+    }
+    if let Some(file) = &arguments.write {
+        let mut text = output_text(file)?;
+        for (name, value) in costs.parameters() {
+            // A published value is the operator's choice, not ours to overwrite.
+            if profile.harmonic[name].kind != SourceKind::Published {
+                text = edit::set_value(&text, "harmonic", name, value)?;
+            }
+        }
+        write(file, &text)?;
     }
     Ok(Status::Done)
 }
@@ -145,6 +175,31 @@ fn oracle_text(oracle: &Oracle) -> String {
         number(oracle.target_us),
         sizes.render(),
         tokens.render(),
+    )
+}
+
+fn costs_text(costs: &RequestCosts, profile: &Profile) -> String {
+    let mut verbs = Table::new("lrr", &["verb", "requests (M/s)", "cost"]);
+    for one in &costs.verbs {
+        verbs.row(vec![
+            one.verb.to_owned(),
+            number(one.rate_mps),
+            number(one.cost),
+        ]);
+    }
+    let mut parameters = Table::new("lrr", &["[harmonic]", "measured", "profile"]);
+    for (name, value) in costs.parameters() {
+        parameters.row(vec![
+            name.to_owned(),
+            number(value),
+            number(profile.value("harmonic", name)),
+        ]);
+    }
+    format!(
+        "profile {}: requests of 1 B (atomics 8 B) in lists, 128 pairs; cost is the rate of WRITE over the verb's\n\n{}\n{}",
+        costs.profile,
+        verbs.render(),
+        parameters.render(),
     )
 }
 

@@ -158,6 +158,18 @@ impl World {
 
     /// A congestion notification reaches the sender it names.
     pub(crate) fn notified(&mut self, now: u64, pair: u32, response: bool) {
+        let queue_pair = &self.pairs[pair as usize];
+        let host = usize::from(if response {
+            queue_pair.peer
+        } else {
+            queue_pair.host
+        });
+        self.count_arrival(host, pair, self.device.ack);
+        self.injected(now, pair, response);
+    }
+
+    /// A notification is at the sender it names, however it came.
+    pub(crate) fn injected(&mut self, now: u64, pair: u32, response: bool) {
         let queue_pair = &mut self.pairs[pair as usize];
         let host = usize::from(if response {
             queue_pair.peer
@@ -167,7 +179,6 @@ impl World {
         let due = queue_pair.limiters[usize::from(response)]
             .point
             .notified(now, &self.device);
-        self.count_arrival(host, pair, self.device.ack);
         self.nics[host].count.notifications_handled += 1;
         if let Some(at) = due {
             self.schedule(at, Event::Recover { pair, response });

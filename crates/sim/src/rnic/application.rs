@@ -21,7 +21,11 @@ impl World {
         self.announce(now, tenant);
         for pair in 0..self.pairs.len() as u32 {
             let queue_pair = &self.pairs[pair as usize];
-            if queue_pair.tenant != tenant || queue_pair.reference || queue_pair.link != NONE {
+            if queue_pair.tenant != tenant
+                || queue_pair.reference
+                || queue_pair.link != NONE
+                || self.refused(pair)
+            {
                 continue;
             }
             // The answering half of a ping-pong waits for its first message.

@@ -62,6 +62,7 @@ impl World {
             programs: Programs::default(),
             running: vec![false; tenants + 1],
             enforcer: Enforcer::default(),
+            harmonic: None,
             meter: Meter::new(&vec![true; tenants]),
             dma_jitter: Stream::named(seed, "dma-jitter"),
             host_jitter: Stream::named(seed, "host-jitter"),
@@ -111,6 +112,9 @@ impl World {
         }
         if setup.monitor.is_some() {
             world.attach_monitors();
+        }
+        if let Some(harmonic) = &setup.harmonic {
+            world.start_harmonic(harmonic);
         }
         world
             .queue

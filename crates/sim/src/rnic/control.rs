@@ -76,16 +76,32 @@ impl World {
         }
     }
 
-    fn issue_command(&mut self, now: u64, index: u32) {
+    /// Kernel and firmware time of a loop's next verb, ps.
+    pub(crate) fn command_time(&self, index: u32) -> u64 {
         let command = &self.loops[index as usize];
         let per_page = self.device.registration_page * command.pages;
-        let time = match (command.object, command.creating) {
+        match (command.object, command.creating) {
             (ControlObject::MemoryRegion, true) => self.device.registration + per_page,
             (ControlObject::MemoryRegion, false) => self.device.deregistration + per_page,
             (ControlObject::QueuePair | ControlObject::CompletionQueue, _) => {
                 self.device.queue_pair
             }
-        };
+        }
+    }
+
+    /// A verb that was held back goes on, or is tried again.
+    pub(crate) fn command_again(&mut self, now: u64, index: u32, judged: bool) {
+        if judged {
+            self.run_command(now, index);
+        } else if self.running[usize::from(self.loops[index as usize].tenant)] {
+            self.issue_command(now, index);
+        }
+    }
+
+    /// Puts a loop's next verb into the command queue.
+    pub(crate) fn run_command(&mut self, now: u64, index: u32) {
+        let time = self.command_time(index);
+        let command = &self.loops[index as usize];
         let slots = &mut self.nics[usize::from(command.host)].commands;
         let slot = slots
             .iter_mut()

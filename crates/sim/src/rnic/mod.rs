@@ -33,6 +33,7 @@ pub mod device;
 mod enforce;
 mod functions;
 mod gates;
+mod harmonic;
 mod lanes;
 mod limiter;
 mod lookup;

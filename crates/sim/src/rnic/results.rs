@@ -107,6 +107,7 @@ impl World {
         for (host, daemon) in self.enforcer.daemons.iter().enumerate() {
             let name = Host::ALL[host].letter().to_ascii_lowercase().to_string();
             self.monitor_state(host, &name, &mut state);
+            self.harmonic_state(host, &name, &mut state);
             let Some(daemon) = daemon else { continue };
             for (key, value) in daemon.policy.snapshot() {
                 state.insert(format!("host_{name}.{key}"), value);
@@ -168,7 +169,7 @@ impl World {
                         .and_then(|latencies| latency_result(latencies, seconds)),
                 }),
             policy_cores: self.policy_cores(index, seconds),
-            errors: meter.errors,
+            errors: meter.errors + self.refused_connections(index),
             queue_pair_gbps: [
                 pick(0),
                 pick(pairs.len() / 2),
@@ -196,7 +197,7 @@ impl World {
     /// Cores spent on pacing this tenant: every chunk beyond the messages themselves is posted by its own cores,
     /// every token is made and handed over by the daemon.
     fn policy_cores(&self, index: usize, seconds: f64) -> f64 {
-        let mut cores = 0.0;
+        let mut cores = self.harmonic_cores(index);
         for daemon in self.enforcer.daemons.iter().flatten() {
             let (chunks, tokens, polls) = daemon.tenant_sums(index as u16);
             let post_s = (self.device.post + self.device.ring) as f64 / 1e12;

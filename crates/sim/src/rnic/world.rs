@@ -16,7 +16,7 @@ use crate::monitor::Monitor;
 use isolane_core::policy::harmonic::statistics::BusDirection;
 use isolane_core::rng::Stream;
 use isolane_core::units::Instant;
-use isolane_scenario::model::{Arrival, MemoryPlace, Topology};
+use isolane_scenario::model::{Arrival, Host, MemoryPlace, Topology};
 use std::collections::VecDeque;
 
 /// Everything that can happen.
@@ -66,6 +66,14 @@ pub(crate) enum Event {
     Recover { pair: u32, response: bool },
     /// A paced sender may send again.
     Unpaced { pair: u32, response: bool },
+    /// A forged congestion notification reaches a sender on the host that forged it.
+    Injected { pair: u32, response: bool },
+    /// A Harmonic daemon polls its monitor.
+    HarmonicPoll { host: u8 },
+    /// A Harmonic daemon sends its next notification.
+    HarmonicNotify { host: u8 },
+    /// A control verb that was held back goes on, or, unless it was `judged`, is tried again.
+    Command { index: u32, judged: bool },
     /// A control verb is done.
     Control { index: u32 },
     /// A tenant starts or stops.
@@ -290,6 +298,7 @@ pub(crate) struct World {
     /// Per tenant: running now.
     pub(crate) running: Vec<bool>,
     pub(crate) enforcer: Enforcer,
+    pub(crate) harmonic: Option<Box<super::harmonic::HarmonicHosts>>,
     pub(crate) meter: Meter,
     pub(crate) dma_jitter: Stream,
     pub(crate) host_jitter: Stream,
@@ -359,6 +368,10 @@ impl World {
             Event::Notified { pair, response } => self.notified(now, pair, response),
             Event::Recover { pair, response } => self.recover(now, pair, response),
             Event::Unpaced { pair, response } => self.activate(now, pair, response),
+            Event::Injected { pair, response } => self.injected(now, pair, response),
+            Event::HarmonicPoll { host } => self.harmonic_poll(now, usize::from(host)),
+            Event::HarmonicNotify { host } => self.harmonic_notify(now, usize::from(host)),
+            Event::Command { index, judged } => self.command_again(now, index, judged),
             Event::Control { index } => self.control_done(now, index),
             Event::Tenant { tenant, starts } => self.tenant_changes(now, tenant, starts),
             Event::Policy { host } => self.policy_timer(now, usize::from(host)),

@@ -103,20 +103,36 @@ impl ControlLimiter {
         self.held = self.held.with(objects);
     }
 
-    /// A verb that creates `objects` at `now`. A rejected one creates nothing, and costs no turn.
-    pub fn create(&mut self, now: Instant, objects: &Objects) -> Verdict {
+    /// The tenant gets `objects` if it may have them, whatever its rate: for what exists before anybody counts.
+    ///
+    /// # Errors
+    /// The limit it would exceed; it gets nothing then.
+    pub fn admit(&mut self, objects: &Objects) -> Result<(), Limit> {
         let after = self.held.with(objects);
         if let Some(limit) = self.exceeded(&after) {
             self.rejected += 1;
-            return Verdict::Rejected(limit);
+            return Err(limit);
         }
         self.held = after;
-        Verdict::After(self.wait(now))
+        Ok(())
+    }
+
+    /// The tenant no longer has `objects`, whatever its rate.
+    pub fn release(&mut self, objects: &Objects) {
+        self.held = self.held.without(objects);
+    }
+
+    /// A verb that creates `objects` at `now`. A rejected one creates nothing, and costs no turn.
+    pub fn create(&mut self, now: Instant, objects: &Objects) -> Verdict {
+        match self.admit(objects) {
+            Ok(()) => Verdict::After(self.wait(now)),
+            Err(limit) => Verdict::Rejected(limit),
+        }
     }
 
     /// A verb that destroys `objects` at `now`; how long it has to wait.
     pub fn destroy(&mut self, now: Instant, objects: &Objects) -> Duration {
-        self.held = self.held.without(objects);
+        self.release(objects);
         self.wait(now)
     }
 

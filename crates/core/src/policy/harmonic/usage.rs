@@ -8,8 +8,8 @@
 //! * **Bus bytes** each way: lengths, plus the header of every transaction. Reads are counted by request, and
 //!   answered in completions of at most `payload_max` bytes, so completions are worked out.
 //! * **Requests issued** here: bytes of work requests fetched over the size of one, plus doorbells that no fetch
-//!   followed (a lone inline request rides in the doorbell). Requests of several elements count in part more
-//!   than once. How many were READs: at most one for each write into a private region that no receive explains.
+//!   and no receive followed (a lone inline request rides in the doorbell). Requests of several elements count in
+//!   part more than once. How many were READs: at most one for each write into a private region that no receive explains.
 //!   A result of 8 bytes may be an atomic's; the host that asks cannot tell it from a READ, and calls it a READ.
 //! * **Requests served** here: atomics, which read and write one 8-byte operand in a region open to atomics, and
 //!   SENDs, which take a receive. WRITEs and READs are not counted where they are served: one of 1 KiB and eight
@@ -109,9 +109,13 @@ impl TenantUsage {
             }
         }
         let fetches = counts.of(ObjectKind::SendQueue, ToNic);
-        let riding = counts.doorbells().saturating_sub(fetches.transactions);
-        let issued = (fetches.bytes / format.work_request).saturating_add(riding);
         let sends = counts.receive_bytes() / format.receive;
+        // Posting receives rings doorbells as well, at most one for each.
+        let riding = counts
+            .doorbells()
+            .saturating_sub(fetches.transactions)
+            .saturating_sub(sends);
+        let issued = (fetches.bytes / format.work_request).saturating_add(riding);
         let landed = counts.of(ObjectKind::PrivateMemory, ToHost).transactions;
         let reads = landed.saturating_sub(sends).min(issued);
         let cost = |requests: u64, each: u32| requests.saturating_mul(each.into());
@@ -173,6 +177,16 @@ mod tests {
             usage(&[(ObjectKind::Doorbell, ToNic, 7, 448)]).issued,
             7_000
         );
+    }
+
+    #[test]
+    fn a_doorbell_that_posts_receives_is_no_request() {
+        let usage = usage(&[
+            (ObjectKind::Doorbell, ToNic, 7, 448),
+            (ObjectKind::ReceiveQueue, ToNic, 4, 7 * 16),
+            (ObjectKind::PrivateMemory, ToHost, 7, 448),
+        ]);
+        assert_eq!((usage.issued, usage.served), (0, 7_000));
     }
 
     #[test]

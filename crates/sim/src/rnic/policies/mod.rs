@@ -5,12 +5,14 @@
 //! any combination being written down.
 
 mod chunks;
+mod harmonic;
 mod lanes;
 mod monitor;
 mod ours;
 mod pacing;
 mod shares;
 
+pub(crate) use harmonic::HarmonicSetup;
 pub(crate) use pacing::Pacing;
 
 use super::arbiter::Sharing;
@@ -18,6 +20,7 @@ use super::chunks::ChunkSetup;
 use super::gates::Gates;
 use isolane_core::policy::OptionError;
 use isolane_core::policy::granularity::Granularity;
+use isolane_core::policy::harmonic::AllocationError;
 use isolane_core::units::BitRate;
 use isolane_scenario::model::{PolicySpec, Scenario};
 use isolane_scenario::profile::Profile;
@@ -35,6 +38,7 @@ pub const POLICIES: &[&str] = &[
     "vl-qos",
     "sriov",
     "isolane-sw",
+    "harmonic",
 ];
 
 /// Why a scenario cannot be simulated.
@@ -49,6 +53,9 @@ pub enum SimError {
     /// Parts that do not make a policy.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// Guarantees that the device cannot keep together.
+    #[error("policy harmonic: {0}")]
+    Guarantees(#[from] AllocationError),
     /// The policy refuses its parameters.
     #[error("policy {name}: {problem}")]
     Parameters {
@@ -76,6 +83,8 @@ pub(crate) struct Setup {
     pub(crate) functions: Option<FunctionSetup>,
     /// The switch with a monitor in front of each NIC.
     pub(crate) monitor: Option<monitor::MonitorSetup>,
+    /// Harmonic's daemons and drivers.
+    pub(crate) harmonic: Option<HarmonicSetup>,
 }
 
 /// How a lane serves the contexts that wait in it.
@@ -128,6 +137,7 @@ impl Setup {
             },
             functions: None,
             monitor: None,
+            harmonic: None,
         };
         for part in stack::parts(&spec.name)? {
             let refused = |problem| SimError::Parameters {
@@ -162,7 +172,10 @@ impl Setup {
                 "vl-qos" => setup.lanes = lanes::virtual_lanes(scenario),
                 "isolane-sw" => ours::software(scenario, profile, &mut setup).map_err(refused)?,
                 "sriov" => setup.functions = Some(lanes::functions(scenario, profile)),
-                "harmonic" => setup.monitor = Some(monitor::MonitorSetup::of(spec)),
+                "harmonic" => {
+                    setup.monitor = Some(monitor::MonitorSetup::of(spec));
+                    setup.harmonic = Some(harmonic::HarmonicSetup::of(scenario, profile)?);
+                }
                 _ => {
                     return Err(SimError::UnknownPolicy {
                         name: part.name.to_owned(),
