@@ -29,8 +29,9 @@ pub const ALPHA: f64 = 0.25;
 /// Harmonic's T_basic unless a scenario names another, microseconds (harmonic 5.6.2).
 const T_BASIC_US: f64 = 500.0;
 
-/// Batches after which a tenant that began at eight times its part is near it: three that halve its rate, and as
-/// many again for each of the overshoots that follow, in tests of the simulator.
+/// Intervals of T_basic that a tenant gets to come near its part. One is the wait for the first batch; a batch of
+/// four cuts a rate to an eighth, so two more bring one connection of many from the line rate to what it had; the
+/// rest is for the swings that follow.
 const HARMONIC_BATCHES: f64 = 8.0;
 
 /// Tenants in one cell of the catalogue's audit: the victim and its attacker.

@@ -262,6 +262,30 @@ fn guarantees_that_do_not_fit_are_refused_with_the_sum() {
 }
 
 #[test]
+fn every_host_of_several_has_a_daemon() {
+    let into = |name: &str, from: &str, traffic: &str| {
+        tenant(
+            name,
+            "bandwidth",
+            &format!("{traffic}\nfrom = \"{from}\"\nto = \"c\""),
+        )
+    };
+    let tenants = [into("alpha", "a", BULK), into("beta", "b", GREEDY)];
+    let text = text("harmonic", &tenants).replace("warmup", "topology = \"switch\"\nwarmup");
+    let result = run(&text);
+    println!(
+        "two senders into one host: {:.2} and {:.2} Gb/s",
+        goodput(&result, "alpha"),
+        goodput(&result, "beta")
+    );
+    // Each sender has a NIC of its own; it is the receiver's daemon that sees both.
+    for tenant in [0, 1] {
+        assert!(result.policy_state.contains_key(&format!("host_c.tenant_{tenant}_batches")));
+    }
+    assert!(goodput(&result, "beta") < 1.1 * 12.5);
+}
+
+#[test]
 fn polling_takes_core_time_for_every_tenant() {
     let idle = tenant(
         "idle",
