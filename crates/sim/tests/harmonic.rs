@@ -280,7 +280,11 @@ fn every_host_of_several_has_a_daemon() {
     );
     // Each sender has a NIC of its own; it is the receiver's daemon that sees both.
     for tenant in [0, 1] {
-        assert!(result.policy_state.contains_key(&format!("host_c.tenant_{tenant}_batches")));
+        assert!(
+            result
+                .policy_state
+                .contains_key(&format!("host_c.tenant_{tenant}_batches"))
+        );
     }
     assert!(goodput(&result, "beta") < 1.1 * 12.5);
 }

@@ -16,7 +16,7 @@ use crate::monitor::Monitor;
 use isolane_core::policy::harmonic::statistics::BusDirection;
 use isolane_core::rng::Stream;
 use isolane_core::units::Instant;
-use isolane_scenario::model::{Arrival, Host, MemoryPlace, Topology};
+use isolane_scenario::model::{Arrival, MemoryPlace, Topology};
 use std::collections::VecDeque;
 
 /// Everything that can happen.
