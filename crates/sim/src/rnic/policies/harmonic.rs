@@ -60,7 +60,7 @@ impl HarmonicSetup {
             pcie_rate: BitRate::from_gbps_f64(profile.value("pcie", "rate_gbps")),
         };
         let profiles: Vec<PerformanceProfile> = scenario.tenants.iter().map(promised).collect();
-        let allocations = allocate(&capacity, &profiles)?;
+        let allocations = allocate(&capacity, &profiles).map_err(Box::new)?;
         let mmio = Duration::from_ns_f64(profile.value("pcie", "mmio_ns"));
         Ok(Self {
             options,
