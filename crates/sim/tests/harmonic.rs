@@ -247,16 +247,17 @@ fn connections_beyond_capacity_are_never_made() {
 
 #[test]
 fn guarantees_that_do_not_fit_are_refused_with_the_sum() {
+    // Rates are refused by the scenario's parser already.
     let tenants = [
-        promised("alice", "rate = \"10Gbps\"", BULK),
-        promised("bob", "rate = \"20Gbps\"", BULK),
+        promised("alice", "data_requests_per_s = 10000000", BULK),
+        promised("bob", "data_requests_per_s = 25000000", BULK),
     ];
     let scenario = scenario(&text("harmonic", &tenants));
     let error = isolane_sim::rnic::run(&scenario, &common::profile("cx6dx-25g-roce")).unwrap_err();
     assert!(
         error
             .to_string()
-            .contains("alice 10 + bob 20 = 30 Gb/s, the NIC has 25 Gb/s: lower them by 5 Gb/s"),
+            .contains("alice 10 + bob 25 = 35 M requests/s, the NIC has 30 M requests/s: lower them by 5 M requests/s"),
         "{error}"
     );
 }
