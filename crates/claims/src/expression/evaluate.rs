@@ -232,6 +232,11 @@ fn field(tenant: &TenantResult, measurement: &Measurement) -> Result<f64, String
             _ => return Err(super::unknown_field(name)),
         });
     }
+    let application = || {
+        let run = &measurement.label;
+        let none = || format!("tenant {:?} of run {run:?} is no application", tenant.name);
+        tenant.application.as_ref().ok_or_else(none)
+    };
     let [lowest, median, highest] = tenant.queue_pair_gbps;
     Ok(match name {
         "offered_gbps" => tenant.offered_gbps.ok_or_else(|| {
@@ -247,6 +252,13 @@ fn field(tenant: &TenantResult, measurement: &Measurement) -> Result<f64, String
         "share" => tenant.share,
         "policy_cores" => tenant.policy_cores,
         "errors" => tenant.errors as f64,
+        "operations_per_s" => application()?.operations_per_s,
+        "operation_us.p99" => {
+            let latency = application()?.operation_us.as_ref();
+            latency
+                .ok_or_else(|| format!("tenant {:?} completed no operation", tenant.name))?
+                .p99
+        }
         "queue_pair_gbps.min" => lowest,
         "queue_pair_gbps.median" => median,
         "queue_pair_gbps.max" => highest,

@@ -39,7 +39,7 @@ pub const DEPTH_MAX: usize = 64;
 pub const TEXT_MAX: usize = 2_000;
 
 /// What a reference may name of a tenant.
-pub const FIELDS: [&str; 19] = [
+pub const FIELDS: [&str; 21] = [
     "offered_gbps",
     "goodput_gbps",
     "wire_gbps",
@@ -59,6 +59,8 @@ pub const FIELDS: [&str; 19] = [
     "queue_pair_gbps.median",
     "queue_pair_gbps.max",
     "queue_pair_gbps.max_over_min",
+    "operations_per_s",
+    "operation_us.p99",
 ];
 
 /// A formula.
