@@ -52,6 +52,25 @@ pub(crate) fn profile_names() -> Names {
     Names(library().profile_names().map(str::to_owned).collect())
 }
 
+/// The catalogue's victims, for `isolane explain`.
+pub(crate) fn victim_names() -> Names {
+    Names(workload_names(true))
+}
+
+/// The catalogue's attackers.
+pub(crate) fn attacker_names() -> Names {
+    Names(workload_names(false))
+}
+
+fn workload_names(victims: bool) -> Vec<String> {
+    let library = library();
+    let name = |entry: &isolane_scenario::catalogue::CatalogueEntry| entry.name.clone();
+    match victims {
+        true => library.catalogue.victims().map(name).collect(),
+        false => library.catalogue.attackers().map(name).collect(),
+    }
+}
+
 impl TypedValueParser for Names {
     type Value = String;
 
@@ -278,6 +297,15 @@ pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
     }
     let file = path.to_str().context("a scenario's path must be UTF-8")?;
     Ok((read(path)?, file.to_owned()))
+}
+
+/// `word` so that a POSIX shell reads it back as it is.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 #[cfg(test)]

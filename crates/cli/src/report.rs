@@ -4,6 +4,7 @@ use crate::output;
 use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
 use isolane_recommend::result::Recommendation;
+use isolane_explain::Explanation;
 use isolane_scenario::measure::RunResult;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,16 @@ pub(crate) fn write_runs(directory: &Path, results: &[RunResult]) -> Result<Path
     output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::runs(results))?;
+    Ok(path)
+}
+
+/// Writes the page of `explanation`, and its JSON, into `directory`; returns the page's path.
+pub(crate) fn write_explanation(directory: &Path, explanation: &Explanation) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    let json = output::json(explanation)?;
+    output::write_file(&directory.join("explain.json"), &json)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::explanation(explanation))?;
     Ok(path)
 }
 

@@ -2,6 +2,7 @@
 
 use isolane_audit::AuditError;
 use isolane_recommend::RecommendError;
+use isolane_explain::ExplainError;
 use isolane_scenario::error::{CommandError, InputError};
 use isolane_testbed::TestbedError;
 use std::io;
@@ -46,6 +47,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.is::<CommandError>()
             || cause.downcast_ref().is_some_and(is_bad_audit)
             || cause.downcast_ref().is_some_and(is_bad_question)
+            || cause.is::<ExplainError>()
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
     match bad {

@@ -113,8 +113,15 @@
     const [policy, victim, attacker] = names.map(word);
     return `${data.rerun} --policies ${policy} --victims ${victim} --attackers ${attacker} --out ${folder(...names)}`;
   };
-  const rerun = (place) => {
-    const code = command(place);
+  const explain = (place) => {
+    const names = [data.policies[place.policy], data.victims[place.victim][0], data.attackers[place.attacker][0]];
+    const [policy, victim, attacker] = names.map(word);
+    const [own, options] = data.explain;
+    const pair = own ? `${options} --victim ${victim} --attacker ${attacker}` : `${victim} ${attacker} ${options}`;
+    return `isolane explain ${pair} --policy ${policy} --out ${folder("why", ...names)}`.replace(/ +/g, " ");
+  };
+  const rerun = (title, code) => {
+    const pre = make("pre", { className: "command" }, make("code", {}, code));
     const copy = make("button", { type: "button", className: "quiet", textContent: "Copy" });
     copy.addEventListener("click", async () => {
       try {
@@ -122,12 +129,11 @@
         copy.textContent = "Copied";
       } catch {
         // No clipboard for pages opened from a file in some browsers: select it, so that one key copies it.
-        getSelection().selectAllChildren(panel.querySelector("pre"));
+        getSelection().selectAllChildren(pre);
         copy.textContent = "Selected";
       }
     });
-    return make("div", {}, make("h3", {}, "Run this pair again "), make("pre", { className: "command" }, make("code", {}, code)),
-      make("p", {}, copy));
+    return make("div", {}, make("h3", {}, title), pre, make("p", {}, copy));
   };
 
   const policies = (place) => {
@@ -183,7 +189,7 @@
       if (it.series) nodes.push(...overTime(it));
       if (it.expected && it.runs.length) nodes.push(make("h3", {}, "Every seed"), seeds(it));
     }
-    nodes.push(rerun(place), steps(place));
+    nodes.push(rerun("Ask why ", explain(place)), rerun("Run this pair again ", command(place)), steps(place));
     panel.replaceChildren(...nodes);
     panel.scrollTop = 0;
     title.focus({ preventScroll: true });

@@ -7,10 +7,12 @@
 //! * [`audit`] - the verdict matrix with a drill-down per pair;
 //! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
+//! * [`explanation`] - why one attacker hurts one victim, with a timeline;
 //! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
 #![forbid(unsafe_code)]
 
 mod audit_page;
+mod explain_page;
 pub mod html;
 pub mod number;
 mod recommend_page;
@@ -22,6 +24,7 @@ mod synthetic;
 
 use isolane_audit::matrix::AuditResult;
 use isolane_recommend::result::Recommendation;
+use isolane_explain::Explanation;
 use isolane_scenario::measure::RunResult;
 
 /// The audit as one HTML file.
@@ -29,6 +32,11 @@ use isolane_scenario::measure::RunResult;
 /// A partial audit gives a readable page too: pairs not run yet are left blank, and the page says so.
 pub fn audit(result: &AuditResult) -> String {
     audit_page::page(result)
+}
+
+/// The story of one victim and one attacker as one HTML file.
+pub fn explanation(explanation: &Explanation) -> String {
+    explain_page::page(explanation)
 }
 
 /// One run as one HTML file.

@@ -284,6 +284,7 @@ fn line_plot(
         rules: Vec::new(),
         width: 400.0,
         height: 230.0,
+        ..LinePlot::default()
     };
     Some(plot.render())
 }

@@ -64,6 +64,17 @@ pub const ROOMS: &[Room] = &[
         ],
     },
     Room {
+        folder: "explain",
+        package: "isolane-explain",
+        pure: false,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-sim",
+            "isolane-audit",
+        ],
+    },
+    Room {
         folder: "claims",
         package: "isolane-claims",
         pure: false,
@@ -94,6 +105,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-scenario",
             "isolane-audit",
             "isolane-recommend",
+            "isolane-explain",
             "isolane-claims",
         ],
     },
@@ -108,6 +120,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-testbed",
             "isolane-audit",
             "isolane-recommend",
+            "isolane-explain",
             "isolane-claims",
             "isolane-calibrate",
             "isolane-report",

@@ -310,7 +310,8 @@ fn own_tenants(
 /// The command line that asks for the same audit, without what does not change its result.
 fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     let mut words = vec!["isolane audit".to_owned()];
-    let mut option = |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
+    let mut option =
+        |name: &str, value: &str| words.push(format!("--{name} {}", inputs::quoted(value)));
     match &arguments.scenario {
         Some(path) => option("scenario", &path.to_string_lossy()),
         None => option("profile", arguments.profile.as_deref().unwrap_or(profile)),
@@ -349,18 +350,9 @@ fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     // Last, where `place` finds it.
     words.push(format!(
         "--out {}",
-        quoted(&arguments.out.to_string_lossy())
+        inputs::quoted(&arguments.out.to_string_lossy())
     ));
     words.join(" ")
-}
-
-/// `word` so that a POSIX shell reads it back as it is.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 /// Writes every form of the result; returns the paths for people.
@@ -422,8 +414,8 @@ mod tests {
 
     #[test]
     fn globs_are_quoted_for_the_shell() {
-        assert_eq!(quoted("none,justitia"), "none,justitia");
-        assert_eq!(quoted("small_*"), "'small_*'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(inputs::quoted("none,justitia"), "none,justitia");
+        assert_eq!(inputs::quoted("small_*"), "'small_*'");
+        assert_eq!(inputs::quoted("it's"), r"'it'\''s'");
     }
 }

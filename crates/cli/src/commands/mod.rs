@@ -5,6 +5,7 @@ mod audit;
 mod calibrate;
 mod claims;
 mod completions;
+mod explain;
 mod man;
 mod policies;
 mod profiles;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Audit(audit::Arguments),
     /// Run your tenants under every policy: which one meets their SLOs, and what each cannot protect against
     Recommend(recommend::Arguments),
+    /// Say why one attacker hurts one victim: what filled up, who waited for whom, for how long
+    Explain(explain::Arguments),
     /// Measure the papers' quantitative claims: published value, ours, within tolerance or not
     Claims(claims::Arguments),
     /// Measure what Justitia needs to know of a device, or fit a profile to its calibration claims
@@ -51,6 +54,7 @@ impl Command {
             Self::Sim(arguments) => sim::run(&arguments),
             Self::Audit(arguments) => audit::run(&arguments),
             Self::Recommend(arguments) => recommend::run(&arguments),
+            Self::Explain(arguments) => explain::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),

@@ -117,17 +117,16 @@ fn question(arguments: &Arguments) -> Result<Question> {
 
 /// The command line that asks for the same answer.
 fn rerun(arguments: &Arguments) -> String {
-    let quoted = |text: &str| crate::commands::audit::quoted(text);
     let mut words = vec![
         "isolane recommend".to_owned(),
-        quoted(&arguments.scenario.to_string_lossy()),
+        inputs::quoted(&arguments.scenario.to_string_lossy()),
     ];
     let policies = arguments.policies.join(",");
     if policies != "all" {
-        words.push(format!("--policies {}", quoted(&policies)));
+        words.push(format!("--policies {}", inputs::quoted(&policies)));
     }
     if let Some(profile) = &arguments.profile {
-        words.push(format!("--profile {}", quoted(profile)));
+        words.push(format!("--profile {}", inputs::quoted(profile)));
     }
     if arguments.seeds != SEEDS {
         words.push(format!("--seeds {}", arguments.seeds));

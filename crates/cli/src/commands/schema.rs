@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use isolane_audit::matrix::AuditResult;
 use isolane_recommend::result::Recommendation;
+use isolane_explain::Explanation;
 use isolane_scenario::schema;
 
 /// Arguments of `isolane schema`.
@@ -27,12 +28,15 @@ enum Document {
     Audit,
     /// What `isolane recommend --json` prints
     Recommendation,
+    /// What `isolane explain --json` prints
+    Explanation,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let value = match arguments.document {
         Document::Scenario => schema::scenario(),
         Document::Result => schema::result(),
+        Document::Explanation => schemars::schema_for!(Explanation).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),
         Document::Recommendation => schemars::schema_for!(Recommendation).to_value(),
     };

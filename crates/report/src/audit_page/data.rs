@@ -85,6 +85,7 @@ pub(super) fn compact(view: &View<'_>) -> Value {
         "victims": victims,
         "attackers": attackers,
         "rerun": rerun_of_a_pair(&result.rerun),
+        "explain": explain_of_a_pair(&result.rerun),
         "solo": solo,
         "cells": cells,
         "texts": pool.texts,
@@ -234,7 +235,7 @@ fn number(value: f64) -> Value {
 /// second audit would overwrite; the script appends a pair's choice.
 fn rerun_of_a_pair(rerun: &str) -> String {
     let mut kept = Vec::new();
-    let mut words = rerun.split_whitespace();
+    let mut words = shell_words(rerun).into_iter();
     while let Some(word) = words.next() {
         let option = word.split('=').next().unwrap_or(word);
         if word == "--quick" || word == "--resume" {
@@ -251,6 +252,48 @@ fn rerun_of_a_pair(rerun: &str) -> String {
     kept.join(" ")
 }
 
+/// The options that `isolane explain` takes over from the audit's command line, and whether its names are tenants of
+/// a scenario: then they are options too.
+fn explain_of_a_pair(rerun: &str) -> Value {
+    let mut kept = Vec::new();
+    let words = shell_words(rerun);
+    for (index, word) in words.iter().enumerate() {
+        match *word {
+            "--scenario" | "--profile" => kept.extend(words.get(index..index + 2).unwrap_or(&[])),
+            joined if joined.starts_with("--scenario=") || joined.starts_with("--profile=") => {
+                kept.push(joined);
+            }
+            _ => {}
+        }
+    }
+    let own = kept.iter().any(|word| word.starts_with("--scenario"));
+    json!([own, kept.join(" ")])
+}
+
+/// The words of a command line as a POSIX shell separates them, each as it is written, quotes included.
+fn shell_words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let (mut start, mut quote, mut escaped) = (None, None, false);
+    for (at, character) in line.char_indices() {
+        if character.is_whitespace() && quote.is_none() && !escaped {
+            if let Some(from) = start.take() {
+                words.push(&line[from..at]);
+            }
+            continue;
+        }
+        start.get_or_insert(at);
+        match (character, quote) {
+            _ if escaped => escaped = false,
+            ('\\', None | Some('"')) => escaped = true,
+            ('\'' | '"', None) => quote = Some(character),
+            (end, Some(open)) if end == open => quote = None,
+            _ => {}
+        }
+    }
+    words.extend(start.map(|from| &line[from..]));
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,6 +305,15 @@ mod tests {
                      --attackers * --out out/audit --alpha 0.25 --seeds 1,2,3";
         expect!["isolane audit --profile cx5-100g-roce --alpha 0.25 --seeds 1,2,3"]
             .assert_eq(&rerun_of_a_pair(rerun));
+    }
+
+    #[test]
+    fn a_quoted_path_stays_one_word() {
+        let rerun = r"isolane audit --scenario 'my tenants/it'\''s.toml' --policies none --out 'a b' --seeds 2";
+        expect![[r"isolane audit --scenario 'my tenants/it'\''s.toml' --seeds 2"]]
+            .assert_eq(&rerun_of_a_pair(rerun));
+        expect![[r#"[true,"--scenario 'my tenants/it'\\''s.toml'"]"#]]
+            .assert_eq(&explain_of_a_pair(rerun).to_string());
     }
 
     #[test]

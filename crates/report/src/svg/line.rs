@@ -19,6 +19,10 @@ pub struct LinePlot {
     pub series: Vec<LineSeries>,
     /// Horizontal rules, such as a bound.
     pub rules: Vec<Rule>,
+    /// A moment at which something changes.
+    pub mark: Option<Mark>,
+    /// Areas on top of each other instead of lines; the first is at the bottom.
+    pub stacked: bool,
     /// Width, pixels.
     pub width: f64,
     /// Height, pixels.
@@ -45,12 +49,23 @@ pub struct Rule {
     pub value: f64,
 }
 
+/// A moment.
+#[derive(Clone, Debug, Default)]
+pub struct Mark {
+    /// What happens.
+    pub name: String,
+    /// When, in the horizontal axis' unit.
+    pub at: f64,
+}
+
 /// Ticks to aim for.
 const TICKS: usize = 5;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 34.0;
 /// Least distance between two labels at the right, pixels.
 const LABEL_DISTANCE: f64 = 12.5;
+/// Part of the axis that a layer must fill at the end to have a label.
+const LAYER_MIN: f64 = 0.02;
 /// Part of the width that labels at the right may take.
 const LABEL_PART: f64 = 0.36;
 
@@ -58,7 +73,8 @@ impl LinePlot {
     /// The SVG element.
     pub fn render(&self) -> String {
         let mut drawing = Drawing::new(self.width, self.height, &self.label);
-        let values = self.series.iter().flat_map(|series| &series.values);
+        let tops = self.tops();
+        let values = tops.iter().flatten();
         let rules = self.rules.iter().map(|rule| &rule.value);
         let high = values
             .chain(rules)
@@ -133,15 +149,35 @@ impl LinePlot {
                 rule.name.as_str(),
             ));
         }
-        for series in &self.series {
-            let points = series
-                .values
-                .iter()
-                .enumerate()
-                .map(|(index, &value)| (x.map((index + 1) as f64 * self.x_step), y.map(value)));
-            drawing.polyline(&format!("line s{}", series.ink % super::INKS), points);
-            let end = series.values.iter().rev().find(|value| value.is_finite());
-            if let Some(&end) = end {
+        for (number, series) in self.series.iter().enumerate() {
+            let at = |values: &[f64]| -> Vec<(f64, f64)> {
+                let points = values.iter().enumerate();
+                points
+                    .map(|(index, &value)| (x.map((index + 1) as f64 * self.x_step), y.map(value)))
+                    .collect()
+            };
+            let upper = at(&tops[number]);
+            let ink = series.ink % super::INKS;
+            let end = if self.stacked {
+                let floor = match number.checked_sub(1) {
+                    Some(below) => tops[below].clone(),
+                    None => vec![0.0; upper.len()],
+                };
+                drawing.area(&format!("area f{ink}"), &upper, &at(&floor));
+                // A label stands in the middle of its area; one that is not there at the end has none.
+                let middle = |(top, bottom): (&f64, &f64)| (top + bottom) / 2.0;
+                let ends = tops[number].last().zip(floor.last());
+                ends.filter(|(top, bottom)| *top - *bottom > LAYER_MIN * y_top)
+                    .map(middle)
+            } else {
+                drawing.polyline(&format!("line s{ink}"), upper);
+                tops[number]
+                    .iter()
+                    .rev()
+                    .find(|value| value.is_finite())
+                    .copied()
+            };
+            if let Some(end) = end {
                 let class = format!("label t{}", series.ink % super::INKS);
                 labels.push((y.map(end), class, series.name.as_str()));
             }
@@ -154,7 +190,34 @@ impl LinePlot {
                 &cut(name, label_width),
             );
         }
+        if let Some(mark) = &self.mark {
+            let at = x.map(mark.at);
+            drawing.segment("rule", (at, TOP), (at, bottom));
+            let half = text_width(&mark.name) / 2.0;
+            let centre = at.max(left + half).min(self.width - half);
+            drawing.text(
+                "rule-label",
+                (centre, TOP - 4.0),
+                Anchor::Middle,
+                &mark.name,
+            );
+        }
         drawing.finish()
+    }
+
+    /// The upper edge of each series: its values, on top of those below it where areas are stacked.
+    fn tops(&self) -> Vec<Vec<f64>> {
+        let mut tops: Vec<Vec<f64>> = Vec::with_capacity(self.series.len());
+        for series in &self.series {
+            let mut top = series.values.clone();
+            if let (true, Some(below)) = (self.stacked, tops.last()) {
+                for (value, floor) in top.iter_mut().zip(below) {
+                    *value += floor;
+                }
+            }
+            tops.push(top);
+        }
+        tops
     }
 }
 

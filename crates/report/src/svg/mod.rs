@@ -17,7 +17,7 @@ mod ticks;
 pub use bar::{Bar, BarPlot, BarRow};
 pub use dots::{Dot, DotPlot, DotRow};
 pub use heat_map::{HeatCell, HeatMap, Span};
-pub use line::{LinePlot, LineSeries, Rule};
+pub use line::{LinePlot, LineSeries, Mark, Rule};
 pub use scale::Scale;
 pub use ticks::{Ticks, linear, logarithmic};
 
@@ -100,6 +100,17 @@ impl Drawing {
                 .expect("writing to a String succeeds");
         }
         self.write(format_args!("<path class=\"{class}\" d=\"{path}\"/>"));
+    }
+
+    /// A filled area between two lines of equal length.
+    pub fn area(&mut self, class: &str, upper: &[(f64, f64)], lower: &[(f64, f64)]) {
+        let mut path = String::new();
+        for (index, (x, y)) in upper.iter().chain(lower.iter().rev()).enumerate() {
+            let command = if index == 0 { 'M' } else { 'L' };
+            write!(path, "{command}{} {}", tenth(*x), tenth(*y))
+                .expect("writing to a String succeeds");
+        }
+        self.write(format_args!("<path class=\"{class}\" d=\"{path}Z\"/>"));
     }
 
     /// A rectangle; negative sizes count as zero.

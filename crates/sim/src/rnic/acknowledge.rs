@@ -29,6 +29,9 @@ impl World {
         for free in &mut nic.wire_free {
             *free += time;
         }
+        if let Some(tracer) = &mut self.trace {
+            tracer.answer(host, time, &nic.wire_free);
+        }
         nic.ack_free.max(ready + time) + delay
     }
 
@@ -57,9 +60,11 @@ impl World {
         let Some(upto) = self.fresh(pair, upto) else {
             return;
         };
+        self.traced(|tracer| tracer.nobody_waits());
         let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
         self.look_up_context(now, host, u64::from(pair) * 2, own, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
+        self.trace_answered(host, pair, upto);
         let queue_pair = &mut self.pairs[pair as usize];
         let atomic = matches!(queue_pair.verb, Verb::FetchAdd | Verb::CompareSwap);
         if atomic {
@@ -96,6 +101,7 @@ impl World {
                 CQE_BYTES * entries,
             );
             let written = self.pcie_out(host, now, bytes, access).max(at);
+            self.trace_completes(host, pair, upto);
             self.nics[host].count.cqes += entries;
             let visible = written + self.device.pcie_write;
             if let Some(messages) = seen {
@@ -123,11 +129,13 @@ impl World {
         let queue_pair = &mut self.pairs[pair as usize];
         let back = (queue_pair.sent as u32).wrapping_sub(position);
         queue_pair.sent -= u64::from(back);
+        let sent_from = queue_pair.sent;
         queue_pair.offset = 0;
         queue_pair.resolved = false;
         queue_pair.epoch = queue_pair.epoch.wrapping_add(1);
         queue_pair.backing_off = true;
         let tenant = usize::from(queue_pair.tenant);
+        self.trace_not_ready(now, pair, sent_from);
         self.meter.error(tenant);
         self.schedule(now + wait, Event::Retry { pair });
     }

@@ -159,6 +159,8 @@ impl World {
             }
         }
         queue_pair.app_posted += count;
+        let every = u64::from(self.plans[process.plan as usize].completion_every);
+        self.trace_posted(now, pair, count, every);
         if self.hold_or_pass(at, pair, count) {
             self.release(at, pair, count);
         }
@@ -288,6 +290,7 @@ impl World {
             );
             message += every;
         }
+        self.trace_completed(pair, upto, at);
         let wait = if think.is_zero() {
             0
         } else {
@@ -311,6 +314,7 @@ impl World {
         let answerer = &mut self.processes[self.pairs[twin as usize].process as usize];
         let at = answerer.cpu_free.max(now + jitter) + self.device.poll;
         answerer.cpu_free = at;
+        self.trace_delivered(pair, at);
         if twin > pair {
             self.post(at, twin, 1, at);
             return;

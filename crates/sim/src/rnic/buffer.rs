@@ -65,6 +65,7 @@ impl World {
         state.in_switch += size;
         if state.in_switch > state.switch_at && nic.switch_pauses & bit(packet.buffer) == 0 {
             nic.switch_pauses |= bit(packet.buffer);
+            self.traced(|tracer| tracer.pauses(host, sender));
             self.send_pause(now + delay, sender, packet.buffer, true);
         }
     }
@@ -149,6 +150,7 @@ impl World {
         nic.count.pauses_sent += 1;
         // Behind a switch, the switch holds what comes next.
         if self.topology == Topology::BackToBack {
+            self.traced(|tracer| tracer.pauses(host, 1 - host));
             self.send_pause(now + delay, 1 - host, buffer, true);
         }
         self.watch_drain(now, host, buffer);

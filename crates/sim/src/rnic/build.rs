@@ -78,6 +78,7 @@ impl World {
             layout: Addresses::default(),
             #[cfg(test)]
             moved: Vec::new(),
+            trace: None,
         };
         world.monitors.resize_with(world.nics.len(), || None);
         #[cfg(test)]

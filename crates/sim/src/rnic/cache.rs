@@ -20,6 +20,8 @@ pub struct Cache {
     ways_of_last: usize,
     /// State of the replacement choice.
     choice: u64,
+    /// What the latest key brought in replaced.
+    replaced: u64,
     /// Lookups that found their key.
     pub hits: u64,
     /// Lookups that did not.
@@ -36,6 +38,7 @@ impl Cache {
             sets: vec![[VACANT; WAYS]; sets],
             ways_of_last: if remainder == 0 { WAYS } else { remainder },
             choice: 0x2545_f491_4f6c_dd1d,
+            replaced: VACANT,
             hits: 0,
             misses: 0,
         }
@@ -76,8 +79,13 @@ impl Cache {
             self.choice ^= self.choice << 17;
             ((u128::from(self.choice) * ways as u128) >> 64) as usize
         });
-        set[way] = key;
+        self.replaced = std::mem::replace(&mut set[way], key);
         false
+    }
+
+    /// The key that the latest one brought in replaced; none where there was room.
+    pub fn evicted(&self) -> Option<u64> {
+        (self.replaced != VACANT).then_some(self.replaced)
     }
 
     /// Forgets every key.
@@ -105,6 +113,8 @@ pub struct Miss {
     pub started: u64,
     /// When its data is there, ps.
     pub done: u64,
+    /// Which slot.
+    pub slot: usize,
 }
 
 impl MissSlots {
@@ -132,7 +142,11 @@ impl MissSlots {
         self.free_at[best] = done;
         self.waited += started - now;
         self.busy += self.latency;
-        Miss { started, done }
+        Miss {
+            started,
+            done,
+            slot: best,
+        }
     }
 
     /// No slot is free before `until`.

@@ -8,6 +8,7 @@
 //! A run is much shorter than one real loop over thousands of objects, so threads start spread evenly over the
 //! loop: at any moment the same share of threads creates and destroys as in a long run.
 
+use super::trace::CacheName;
 use super::transmit::PAGE;
 use super::world::{Event, World};
 use isolane_scenario::model::{ControlObject, ControlPhase, ControlTraffic};
@@ -109,6 +110,8 @@ impl World {
             .expect("the command queue has a slot");
         *slot = (*slot).max(now) + time;
         let at = *slot;
+        let host = usize::from(command.host);
+        self.traced(|tracer| tracer.command(host, at - time, at));
         self.schedule(at, Event::Control { index });
     }
 
@@ -126,7 +129,9 @@ impl World {
             (ControlObject::MemoryRegion, true) => self.registered(host, region, pages),
             (ControlObject::MemoryRegion, false) => self.deregistered(now, host),
             (ControlObject::QueuePair | ControlObject::CompletionQueue, true) => {
-                self.nics[host].contexts.insert(CONTROL_CONTEXT | region);
+                let key = CONTROL_CONTEXT | region;
+                let known = self.nics[host].contexts.insert(key);
+                self.trace_lookup(host, CacheName::Contexts, key, (known, false));
             }
             (ControlObject::QueuePair | ControlObject::CompletionQueue, false) => {}
         }
@@ -159,9 +164,12 @@ impl World {
     fn registered(&mut self, host: usize, region: u64, pages: u64) {
         let nic = &mut self.nics[host];
         nic.count.registrations += 1;
-        nic.protections.insert(region);
+        let known = nic.protections.insert(region);
+        self.trace_lookup(host, CacheName::Protections, region, (known, false));
         for page in 0..pages.min(PAGES_WRITTEN_MAX) {
-            nic.translations.insert(CONTROL_PAGE | region << 20 | page);
+            let key = CONTROL_PAGE | region << 20 | page;
+            let known = self.nics[host].translations.insert(key);
+            self.trace_lookup(host, CacheName::Translations, key, (known, false));
         }
     }
 
@@ -172,6 +180,7 @@ impl World {
         nic.translations.invalidate_all();
         nic.protections.invalidate_all();
         nic.translation_blocked = nic.translation_blocked.max(now) + stall;
+        self.traced(|tracer| tracer.flushed(host));
     }
 }
 

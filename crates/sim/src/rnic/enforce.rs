@@ -391,6 +391,7 @@ impl World {
             let extra = self.device.post * chunks + if posting { 0 } else { self.device.ring };
             process.cpu_free = process.cpu_free.max(at) + extra;
             let seen = process.cpu_free + self.device.mmio;
+            self.trace_released(pair, seen - self.device.mmio);
             self.schedule(
                 seen,
                 Event::Doorbell {

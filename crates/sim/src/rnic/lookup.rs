@@ -6,6 +6,8 @@
 
 use super::access::{Access, End, Object};
 use super::addresses::CONTEXT_BYTES;
+use super::trace::record::Timeline;
+use super::trace::{CacheName, Resource};
 use super::transmit::PAGE;
 use super::world::{Event, World};
 
@@ -60,7 +62,9 @@ impl World {
         access: Access,
         requester: bool,
     ) -> u64 {
-        if self.nics[host].contexts.touch(key) {
+        let hit = self.nics[host].contexts.touch(key);
+        self.trace_lookup(host, CacheName::Contexts, key, (hit, true));
+        if hit {
             return 0;
         }
         let nic = &mut self.nics[host];
@@ -70,11 +74,14 @@ impl World {
             nic.responder_free
         });
         let miss = nic.context_slots.take(at);
-        if requester {
-            nic.requester_free = nic.requester_free.max(miss.started);
+        let (unit, lane) = if requester {
+            (&mut nic.requester_free, Timeline::Requester)
         } else {
-            nic.responder_free = nic.responder_free.max(miss.started);
-        }
+            (&mut nic.responder_free, Timeline::Responder)
+        };
+        let before = *unit;
+        *unit = before.max(miss.started);
+        self.traced(|tracer| tracer.missed(host, CacheName::Contexts, lane, (before, at), &miss));
         self.pcie_in(host, at, CONTEXT_BYTES, access);
         // The one it takes the place of goes back; a model of the cache by keys does not know whose it was.
         self.pcie_out(host, at, CONTEXT_BYTES, access);
@@ -92,24 +99,35 @@ impl World {
     ) -> u64 {
         let (region, page) = self.next_address(pair, remote);
         let nic = &mut self.nics[host];
-        let unit = if requester {
-            &mut nic.requester_free
+        let (unit, lane) = if requester {
+            (&mut nic.requester_free, Timeline::Requester)
         } else {
-            &mut nic.responder_free
+            (&mut nic.responder_free, Timeline::Responder)
         };
         // Deregistration stalls the sender's translations only: receivers see next to nothing (husky 4.3.2).
-        if requester && nic.translation_blocked > now.max(*unit) {
-            nic.count.translation_stall += nic.translation_blocked - now.max(*unit);
-            *unit = nic.translation_blocked;
+        let free = now.max(*unit);
+        let blocked = nic.translation_blocked;
+        if requester && blocked > free {
+            nic.count.translation_stall += blocked - free;
+            *unit = blocked;
+            if let Some(tracer) = &mut self.trace {
+                tracer.stalled(host, lane, (free, blocked), Resource::DeregistrationStall);
+            }
         }
-        let at = now.max(*unit);
+        let before = *unit;
+        let at = now.max(before);
         let known = nic.protections.touch(region);
         let translated = nic.translations.touch(page);
         if known && translated {
+            self.trace_lookup(host, CacheName::Protections, region, (true, true));
+            self.trace_lookup(host, CacheName::Translations, page, (true, true));
             return 0;
         }
         let miss = nic.translation_slots.take(at);
-        *unit = (*unit).max(miss.started);
+        *unit = before.max(miss.started);
+        self.trace_lookup(host, CacheName::Protections, region, (known, true));
+        self.trace_lookup(host, CacheName::Translations, page, (translated, true));
+        self.traced(|t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
         let access = translation(pair, remote, 0, TRANSLATION_READ);
         self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
         miss.done
@@ -162,6 +180,7 @@ impl World {
         if !nic.translations.insert(page) {
             nic.count.translation_prefetches += 1;
             let at = nic.pcie_in_free;
+            self.trace_lookup(host, CacheName::Translations, page, (false, false));
             let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
             let access = translation(pair, remote, last * PAGE, bytes);
             self.pcie_in(host, at, bytes, access);

@@ -45,12 +45,14 @@ mod queue_pair;
 mod receive;
 mod results;
 mod tap;
+pub mod trace;
 mod transmit;
 mod window;
 pub mod wire;
 mod world;
 
 pub use policies::{POLICIES, SimError};
+pub use trace::run_traced;
 
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;

@@ -10,6 +10,9 @@
 use super::access::{Access, End, Object};
 use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
+use super::trace::record::Timeline;
+use super::trace::story::Phase;
+use super::trace::{CacheName, Resource};
 use super::transmit::ATOMIC_HEADER;
 use super::world::{Arrived, Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Arrival, Topology, Transport, Verb};
@@ -59,6 +62,7 @@ impl World {
         };
         self.count_arrival(host, pair, size + extended);
         self.nics[host].buffers[usize::from(packet.buffer)].buffered += size;
+        self.trace_accepted(host, pair, packet, size);
         self.enqueue(now, host, pair, Arrived::Packet(packet));
         self.watch_buffer(now, host, packet.buffer);
     }
@@ -101,6 +105,7 @@ impl World {
     }
 
     fn process(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
+        self.traced(|tracer| tracer.acts(pair));
         let packet = match arrived {
             Arrived::Packet(packet) => packet,
             Arrived::Ack { upto } => return self.process_ack(now, host, pair, upto),
@@ -125,14 +130,18 @@ impl World {
         let buffer = &mut self.nics[host].buffers[usize::from(packet.buffer)];
         let released = released.max(buffer.packets.back().map_or(0, |entry| entry.0));
         buffer.packets.push_back((released, size as u32));
+        self.traced(|tracer| tracer.leaves(host, released, size));
     }
 
     /// The processing unit of the receiving side spends `cost`; when it is done.
     pub(crate) fn responder_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
         let nic = &mut self.nics[host];
-        nic.responder_free = nic.responder_free.max(now) + cost;
+        let before = nic.responder_free;
+        let done = before.max(now) + cost;
+        nic.responder_free = done;
         nic.count.responder_busy += cost;
-        nic.responder_free
+        self.traced(|tracer| tracer.used(host, Timeline::Responder, now, before, done));
+        done
     }
 
     /// A WRITE or SEND packet; when its buffer space is free again.
@@ -174,6 +183,14 @@ impl World {
 
     /// The last packet of a WRITE or SEND is in: acknowledge it, complete the receive, tell the application.
     fn message_received(&mut self, now: u64, host: usize, pair: u32, at: u64, written: u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        let (position, answers) = (queue_pair.received, queue_pair.twin == NONE);
+        let next = if answers {
+            Phase::Answered
+        } else {
+            Phase::Delivering
+        };
+        self.trace_received(host, pair, position, next, !answers);
         let queue_pair = &mut self.pairs[pair as usize];
         let request = *queue_pair.work_request(queue_pair.received);
         queue_pair.received += 1;
@@ -186,6 +203,7 @@ impl World {
         }
         if transport == Transport::Rc && request.wants_ack {
             let arrives = self.send_ack(host, pair, at.max(ready), self.device.ack);
+            self.trace_answers(host, pair, position, arrives);
             self.schedule(arrives, Event::Acknowledged { pair, upto });
         }
         let plan =
@@ -252,9 +270,12 @@ impl World {
         let key = |line: u64| u64::from(pair) << 32 | line & 0xffff_ffff;
         let nic = &mut self.nics[host];
         let hit = nic.receive_wqes.touch(key(line));
+        self.trace_lookup(host, CacheName::Receives, key(line), (hit, true));
+        let nic = &mut self.nics[host];
         // The next line is read ahead of use while this one is consumed.
         if number.is_multiple_of(prefetch) {
-            nic.receive_wqes.insert(key(line + 1));
+            let known = nic.receive_wqes.insert(key(line + 1));
+            self.trace_lookup(host, CacheName::Receives, key(line + 1), (known, false));
             let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * prefetch);
             let access = Access::of(
                 pair,
@@ -269,8 +290,19 @@ impl World {
             return 0;
         }
         let nic = &mut self.nics[host];
-        let miss = nic.receive_slots.take(now.max(nic.responder_free));
-        nic.responder_free = nic.responder_free.max(miss.started);
+        let before = nic.responder_free;
+        let at = now.max(before);
+        let miss = nic.receive_slots.take(at);
+        nic.responder_free = before.max(miss.started);
+        self.traced(|tracer| {
+            tracer.missed(
+                host,
+                CacheName::Receives,
+                Timeline::Responder,
+                (before, at),
+                &miss,
+            );
+        });
         miss.done
     }
 
@@ -291,6 +323,14 @@ impl World {
         }
         let nic = &mut self.nics[host];
         nic.responder_free = at + stall;
+        let cause = if reliable {
+            Resource::NotReadyStall
+        } else {
+            Resource::DropStall
+        };
+        if let Some(tracer) = &mut self.trace {
+            tracer.stalled(host, Timeline::Responder, (at, at + stall), cause);
+        }
         if reliable {
             nic.count.rnr_naks += 1;
             nic.count.rnr_stall += stall;
@@ -319,6 +359,8 @@ impl World {
         let context = self.look_up_responder(now, host, pair);
         let memory = self.look_up_memory(now, host, pair, true, false);
         let at = self.responder_works(now, host, self.device.respond[verb_index(Verb::Read)]);
+        let position = self.pairs[pair as usize].received;
+        self.trace_received(host, pair, position, Phase::Answering, false);
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.reads_to_answer.push_back(queue_pair.received);
         queue_pair.received += 1;
@@ -346,10 +388,13 @@ impl World {
         self.meter
             .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
+        let position = self.pairs[pair as usize].received;
+        self.trace_received(host, pair, position, Phase::Answered, false);
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.received += 1;
         let upto = queue_pair.received as u32;
         let arrives = self.send_ack(host, pair, read, self.device.ack + ATOMIC_BYTES);
+        self.trace_answers(host, pair, position, arrives);
         self.schedule(arrives, Event::Acknowledged { pair, upto });
         at
     }
@@ -391,6 +436,8 @@ impl World {
         let at = self.responder_works(now, host, self.device.packet.max(self.device.ack_cost));
         let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
+            let position = self.pairs[pair as usize].acknowledged;
+            self.trace_received(host, pair, position, Phase::Answered, true);
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.reads_out -= 1;
             let upto = queue_pair.acknowledged + 1;

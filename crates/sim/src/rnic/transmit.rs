@@ -19,6 +19,7 @@ use super::access::{Access, End, Object};
 use super::device::verb_index;
 use super::lanes::Engine;
 use super::queue_pair::NONE;
+use super::trace::record::Timeline;
 use super::world::{Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Transport, Verb};
 
@@ -99,6 +100,7 @@ impl World {
             ..asking
         };
         let done = self.pcie_in(host, now, bytes, access) + self.read_latency();
+        self.traced(|tracer| tracer.fetches(host, pair, done));
         self.schedule(
             done,
             Event::Fetched {
@@ -164,6 +166,7 @@ impl World {
             queue_pair.queued_at = now;
             host = usize::from(queue_pair.host);
         }
+        self.trace_queued(host, pair, response);
         let lane = self.lane_of(host, pair);
         self.wait_in_lane(now, host, lane, pair * 2 + u32::from(response));
         let lanes = &self.nics[host].lanes;
@@ -174,7 +177,7 @@ impl World {
     }
 
     /// The lane in which a pair's contexts wait.
-    fn lane_of(&self, host: usize, pair: u32) -> usize {
+    pub(super) fn lane_of(&self, host: usize, pair: u32) -> usize {
         let queue_pair = &self.pairs[pair as usize];
         self.nics[host]
             .lanes
@@ -183,6 +186,7 @@ impl World {
 
     /// A lane's rate limiter lets it go on.
     pub(crate) fn replenished(&mut self, now: u64, host: usize, lane: u16) {
+        self.traced(|tracer| tracer.limits(host, usize::from(lane), false));
         self.nics[host].lanes.replenished(usize::from(lane));
         self.step_at(host, now);
     }
@@ -205,6 +209,7 @@ impl World {
             .max(nic.pcie_in_free.saturating_sub(ahead));
         if at < nic.step_due {
             nic.step_due = at;
+            self.trace_hold(host, now, at, rank);
             self.schedule(at, Event::Transmit { host: host as u8 });
         }
     }
@@ -225,6 +230,7 @@ impl World {
             None => self.choose_engine(now, host, lane),
         };
         let pair = context / 2;
+        self.trace_takes(host, pair, context % 2 == 1);
         let class = self.pairs[pair as usize].queue;
         let rank = self.nics[host].lanes.rank_on_wire(rank, class);
         let (served, bytes) = if context % 2 == 1 {
@@ -237,6 +243,7 @@ impl World {
             None => self.after_packet(now, (host, lane), (engine, context), served),
         };
         if let Some(due) = self.nics[host].lanes.served(now, lane, bytes, gone) {
+            self.traced(|tracer| tracer.limits(host, lane, true));
             let (host, lane) = (host as u8, lane as u16);
             self.schedule(due, Event::Replenished { host, lane });
         }
@@ -399,6 +406,9 @@ impl World {
         };
         let bytes = payload + self.device.frame + header;
         let departed = self.depart(host, pair, (ready, rank), bytes);
+        if last {
+            self.trace_left(host, pair, (at, ready, departed, rank), false);
+        }
         self.schedule(departed.1, Event::Packet { pair, packet });
         let finished = last.then_some(departed.0);
         let served = self.after_request(now, pair, finished, request.wants_ack, payload);
@@ -435,9 +445,12 @@ impl World {
     /// The processing unit of the requester side spends `cost`; when it is done.
     fn requester_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
         let nic = &mut self.nics[host];
-        nic.requester_free = nic.requester_free.max(now) + cost;
+        let before = nic.requester_free;
+        let done = before.max(now) + cost;
+        nic.requester_free = done;
         nic.count.requester_busy += cost;
-        nic.requester_free
+        self.traced(|tracer| tracer.used(host, Timeline::Requester, now, before, done));
+        done
     }
 
     /// Reads payload over PCIe; when its last byte is there.
@@ -476,9 +489,15 @@ impl World {
                 0
             };
             nic.count.loop_bytes += bytes;
-            nic.loop_free =
-                nic.loop_free.max(ready).max(nic.turn_ready).max(room) + self.device.pcie.of(bytes);
-            (nic.loop_free, nic.loop_free + self.device.propagation)
+            let before = nic.loop_free.max(ready).max(nic.turn_ready);
+            let start = before.max(room);
+            let done = start + self.device.pcie.of(bytes);
+            nic.loop_free = done;
+            self.traced(|tracer| {
+                tracer.waited_for_room(host, before, room);
+                tracer.used(host, Timeline::Loopback, ready, start, done);
+            });
+            (done, done + self.device.propagation)
         } else {
             let delay = self.one_way();
             let nic = &mut self.nics[host];
@@ -493,6 +512,9 @@ impl World {
             nic.wire_free[rank] = start + rest + time;
             for free in &mut nic.wire_free[rank + 1..] {
                 *free = (*free).max(start) + time;
+            }
+            if let Some(tracer) = &mut self.trace {
+                tracer.frame(host, rank, time, &nic.wire_free);
             }
             (nic.wire_free[rank], nic.wire_free[rank] + delay)
         }
@@ -541,6 +563,9 @@ impl World {
         };
         let bytes = payload + self.device.frame;
         let departed = self.depart(host, pair, (ready, rank), bytes);
+        if last {
+            self.trace_left(host, pair, (at, ready, departed, rank), true);
+        }
         self.schedule(departed.1, Event::Packet { pair, packet });
         let paced = self.pace(now, pair, true, payload);
         let served = if more && !paced {
@@ -568,6 +593,7 @@ impl World {
 
     /// The link partner stops classes of the port or lets them go on.
     pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
+        self.traced(|tracer| tracer.paused(host, classes, stop));
         let nic = &mut self.nics[host];
         let before = nic.lanes.paused;
         if stop {

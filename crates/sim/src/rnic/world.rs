@@ -11,6 +11,8 @@ use super::meter::Meter;
 use super::programs::Programs;
 use super::queue_pair::QueuePair;
 use super::results::Baseline;
+use super::trace::Tracer;
+use super::trace::record::Timeline;
 use crate::engine::EventQueue;
 use crate::monitor::Monitor;
 use isolane_core::policy::harmonic::statistics::BusDirection;
@@ -319,6 +321,8 @@ pub(crate) struct World {
     /// Per host and tenant: payload bytes that passed a monitor, by the model's own books.
     #[cfg(test)]
     pub(crate) moved: Vec<Vec<u64>>,
+    /// Records who waits for whom, when asked to.
+    pub(crate) trace: Option<Box<Tracer>>,
 }
 
 impl World {
@@ -338,6 +342,9 @@ impl World {
     }
 
     fn handle(&mut self, now: u64, event: Event) {
+        if self.trace.is_some() {
+            self.trace_event(now, &event);
+        }
         match event {
             Event::Transmit { host } => self.transmit(now, usize::from(host)),
             Event::Doorbell { pair, count } => self.doorbell(now, pair, count),
@@ -409,9 +416,11 @@ impl World {
     pub(crate) fn pcie_in(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
         let nic = &mut self.nics[host];
         nic.count.pcie_in_bytes += bytes;
-        nic.pcie_in_free = nic.pcie_in_free.max(at) + self.device.pcie.of(bytes);
-        let free = nic.pcie_in_free;
-        if nic.watched {
+        let before = nic.pcie_in_free;
+        let free = before.max(at) + self.device.pcie.of(bytes);
+        nic.pcie_in_free = free;
+        self.traced(|tracer| tracer.used(host, Timeline::ToNic, at, before, free));
+        if self.nics[host].watched {
             self.seen(host, free, BusDirection::ToNic, access);
         }
         free
@@ -422,9 +431,11 @@ impl World {
     pub(crate) fn pcie_out(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
         let nic = &mut self.nics[host];
         nic.count.pcie_out_bytes += bytes;
-        nic.pcie_out_free = nic.pcie_out_free.max(at) + self.device.pcie.of(bytes);
-        let free = nic.pcie_out_free;
-        if nic.watched {
+        let before = nic.pcie_out_free;
+        let free = before.max(at) + self.device.pcie.of(bytes);
+        nic.pcie_out_free = free;
+        self.traced(|tracer| tracer.used(host, Timeline::ToHost, at, before, free));
+        if self.nics[host].watched {
             self.seen(host, free, BusDirection::ToHost, access);
         }
         free

@@ -1,0 +1,208 @@
+//! Resources, workloads and numbers in words.
+
+use isolane_scenario::model::{ControlObject, Host, Tenant, Traffic, Verb};
+use isolane_sim::rnic::trace::Resource;
+
+/// A resource as the story names it.
+pub fn title(resource: Resource) -> &'static str {
+    match resource {
+        Resource::RequesterUnits => "requester processing units",
+        Resource::ResponderUnits => "receiving processing units",
+        Resource::PcieToNic => "PCIe towards the NIC",
+        Resource::PcieToHost => "PCIe towards the host",
+        Resource::Wire => "link",
+        Resource::Loopback => "loopback path",
+        Resource::ContextSlots => "slots for queue-pair context misses",
+        Resource::TranslationSlots => "slots for address translation misses",
+        Resource::ReceiveSlots => "slots for receive work request misses",
+        Resource::ContextRead => "reads of evicted queue-pair contexts",
+        Resource::TranslationRead => "reads of evicted address translations",
+        Resource::ReceiveRead => "reads of evicted receive work requests",
+        Resource::NotReadyStall => "receiving units, stalled by receiver-not-ready errors",
+        Resource::DropStall => "receiving units, stalled by unreliable messages without a receive",
+        Resource::DeregistrationStall => "address translation, stalled by deregistrations",
+        Resource::ReceiveBuffer => "receive buffer and its pauses",
+        Resource::Commands => "command queue",
+        Resource::Policy => "the policy's pacing",
+        Resource::RateLimiter => "rate limiter of its hardware queue",
+        Resource::Pacing => "congestion control",
+        Resource::ReadLimit => "own earlier READs or atomics",
+        Resource::RetryTimer => "receiver-not-ready timer",
+        Resource::Application => "its own application",
+        Resource::Refill => "data on its way after a stall",
+        Resource::Way => "fixed delays",
+    }
+}
+
+/// Whether occupancy has a meaning: the resource has a capacity that work fills.
+pub fn has_capacity(resource: Resource) -> bool {
+    matches!(
+        resource,
+        Resource::RequesterUnits
+            | Resource::ResponderUnits
+            | Resource::PcieToNic
+            | Resource::PcieToHost
+            | Resource::Wire
+            | Resource::Loopback
+            | Resource::ContextSlots
+            | Resource::TranslationSlots
+            | Resource::ReceiveSlots
+            | Resource::NotReadyStall
+            | Resource::DropStall
+            | Resource::DeregistrationStall
+            | Resource::ReceiveBuffer
+            | Resource::Commands
+    )
+}
+
+/// The resource whose occupancy shows why `resource` made the victim wait.
+pub fn occupied(resource: Resource) -> Resource {
+    match resource {
+        Resource::ContextRead => Resource::ContextSlots,
+        Resource::TranslationRead => Resource::TranslationSlots,
+        Resource::ReceiveRead => Resource::ReceiveSlots,
+        Resource::RetryTimer => Resource::NotReadyStall,
+        other => other,
+    }
+}
+
+/// The host's letter.
+pub fn letter(host: Host) -> char {
+    const LETTERS: [char; 8] = ['A', 'B', 'C', 'D', 'E', 'F', 'G', 'H'];
+    LETTERS[host as usize]
+}
+
+/// What a tenant does: `1536 queue pairs, WRITE of 64 B`.
+pub fn does(tenant: &Tenant) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for workload in &tenant.workloads {
+        let part = match &workload.traffic {
+            Traffic::Data(data) => {
+                let pairs = u64::from(workload.processes) * u64::from(data.queue_pairs);
+                let sizes: Vec<u64> = data.pattern.iter().map(|m| m.bytes().get()).collect();
+                let (least, most) = (sizes.iter().min(), sizes.iter().max());
+                let size = match (least, most) {
+                    (Some(least), Some(most)) if least == most => bytes(*least),
+                    (Some(least), Some(most)) => format!("{} to {}", bytes(*least), bytes(*most)),
+                    _ => "nothing".to_owned(),
+                };
+                let regions = match data.memory_regions {
+                    0 | 1 => String::new(),
+                    count => format!(" in {count} memory regions per process"),
+                };
+                let unposted = match (data.verb, data.receive_batch) {
+                    (Verb::Send, 0) => ", with no receives posted",
+                    _ => "",
+                };
+                let loopback = match workload.from == workload.to {
+                    true => ", within one host",
+                    false => "",
+                };
+                format!(
+                    "{} of {size} on {pairs} queue {}{regions}{unposted}{loopback}",
+                    verb(data.verb),
+                    plural(pairs, "pair"),
+                )
+            }
+            Traffic::Control(control) => {
+                let threads = u64::from(workload.processes) * u64::from(control.threads);
+                let object = match control.object {
+                    ControlObject::MemoryRegion => "memory regions",
+                    ControlObject::QueuePair => "queue pairs",
+                    ControlObject::CompletionQueue => "completion queues",
+                };
+                format!(
+                    "creation and destruction of {object} from {threads} {}",
+                    plural(threads, "thread")
+                )
+            }
+        };
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts.join("; ")
+}
+
+/// What several tenants do.
+pub fn all_do(tenants: &[Tenant]) -> String {
+    match tenants {
+        [one] => does(one),
+        several => {
+            let texts = several.iter().map(|t| format!("{}: {}", t.name, does(t)));
+            texts.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+fn verb(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Write => "WRITE",
+        Verb::Read => "READ",
+        Verb::Send => "SEND",
+        Verb::FetchAdd => "FETCH_AND_ADD",
+        Verb::CompareSwap => "CMP_AND_SWAP",
+    }
+}
+
+fn plural(count: u64, word: &str) -> String {
+    match count {
+        1 => word.to_owned(),
+        _ => format!("{word}s"),
+    }
+}
+
+/// Bytes in the binary unit that divides them.
+pub fn bytes(count: u64) -> String {
+    match count {
+        0 => "0 B".to_owned(),
+        c if c % (1 << 20) == 0 => format!("{} MiB", c >> 20),
+        c if c % (1 << 10) == 0 => format!("{} KiB", c >> 10),
+        c => format!("{c} B"),
+    }
+}
+
+/// Microseconds with about three significant digits.
+pub fn us(value: f64) -> String {
+    match value.abs() {
+        v if v >= 10_000.0 => format!("{:.1} ms", value / 1000.0),
+        v if v >= 100.0 => format!("{value:.0} us"),
+        v if v >= 10.0 => format!("{value:.1} us"),
+        v if v >= 0.1 => format!("{value:.2} us"),
+        v if v > 0.0 => format!("{:.0} ns", value * 1000.0),
+        _ => "0 us".to_owned(),
+    }
+}
+
+/// A share, 0 to 1, in percent.
+pub fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        p if p > 0.0 && p < 0.1 => "below 0.1 %".to_owned(),
+        p if p > 0.0 && p < 10.0 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_shares_keep_three_digits() {
+        let times = [12_345.0, 123.4, 12.34, 1.234, 0.012, 0.0].map(us);
+        assert_eq!(
+            times.join(", "),
+            "12.3 ms, 123 us, 12.3 us, 1.23 us, 12 ns, 0 us"
+        );
+        assert_eq!(percent(0.934), "93 %");
+        assert_eq!(bytes(65_536), "64 KiB");
+    }
+
+    #[test]
+    fn every_resource_has_words_of_its_own() {
+        let mut titles = Resource::ALL.map(title).to_vec();
+        titles.sort_unstable();
+        titles.dedup();
+        assert_eq!(titles.len(), Resource::ALL.len());
+    }
+}
