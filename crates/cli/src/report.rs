@@ -3,8 +3,8 @@
 use crate::output;
 use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
-use isolane_recommend::result::Recommendation;
 use isolane_explain::Explanation;
+use isolane_recommend::result::Recommendation;
 use isolane_scenario::measure::RunResult;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! Exit codes, so that scripts can tell a wrong question from a full disk.
 
 use isolane_audit::AuditError;
-use isolane_recommend::RecommendError;
 use isolane_explain::ExplainError;
+use isolane_recommend::RecommendError;
 use isolane_scenario::error::{CommandError, InputError};
 use isolane_testbed::TestbedError;
 use std::io;

@@ -363,7 +363,8 @@ impl<'a> Analysis<'a> {
                     host: host(index),
                     miss_ratio_alone: alone,
                     miss_ratio_attacked: attacked,
-                    evictions_per_s: by.values().sum::<f64>() / seconds,
+                    // The sum of nothing is -0.
+                    evictions_per_s: by.values().sum::<f64>() / seconds + 0.0,
                     evicted_by: self.parts(by),
                 });
             }

@@ -1,12 +1,14 @@
 //! The sentences of a story: verdict, chain, and one per cause. Every number in them stands in the data too.
 
 use crate::explanation::{CacheStory, Cause, Explanation, Link, Part};
-use crate::words::{letter, percent, us};
+use crate::words::{self, letter, percent, us};
 use isolane_audit::matrix::{Metrics, VictimKind};
 use isolane_sim::rnic::trace::Resource;
 
 /// A resource is called full from here on; as in the audit.
 const FULL: f64 = 0.8;
+/// A further cause of at least this part of the added latency stands in the chain too.
+const LARGE: f64 = 0.2;
 
 /// Writes the verdict and the chain of `explanation`; `starved` says that nothing completed under attack.
 pub(crate) fn tell(explanation: &mut Explanation, starved: bool) {
@@ -25,12 +27,9 @@ fn verdict(explanation: &Explanation, starved: bool) -> String {
         return format!("{attacker} starves {victim}: no message that was followed completed.");
     }
     if !loss.hurt {
-        let kept = match loss.retained {
-            more if more > 1.0 => "all".to_owned(),
-            less => percent(less),
-        };
         return format!(
-            "{attacker} does not hurt {victim}: it keeps {kept} of what it does alone."
+            "{attacker} does not hurt {victim}, which {}.",
+            kept(explanation)
         );
     }
     let top = explanation
@@ -39,18 +38,46 @@ fn verdict(explanation: &Explanation, starved: bool) -> String {
         .filter(|cause| cause.added_us > 0.0);
     let why = match top {
         Some(cause) => format!(
-            "{} of the added latency is waiting for {} of host {}",
+            "{} of the added latency is waiting for {}",
             percent(cause.share),
-            cause.title,
-            letter(cause.host)
+            place(cause)
         ),
         None => "its messages take no longer, so it posts less; the cause lies outside the NICs"
             .to_owned(),
     };
-    format!(
-        "{victim} keeps {} of what it does alone: {why}.",
-        percent(loss.retained)
-    )
+    format!("{victim} {}: {why}.", kept(explanation))
+}
+
+/// What the victim is left with.
+fn kept(explanation: &Explanation) -> String {
+    let loss = &explanation.loss;
+    let share = match loss.retained {
+        more if more >= 1.0 => "all".to_owned(),
+        less => percent(less),
+    };
+    match explanation.kind {
+        VictimKind::Rate if loss.alone.goodput_gbps > 0.0 => {
+            format!("keeps {share} of its goodput")
+        }
+        VictimKind::Rate => format!("keeps {share} of its rate"),
+        VictimKind::Latency if loss.retained > 0.0 => format!(
+            "has a p99 latency of {:.2} times what it has alone",
+            1.0 / loss.retained
+        ),
+        VictimKind::Latency => "has no p99 latency, for too few messages completed".to_owned(),
+    }
+}
+
+/// A cause's resource and host in a sentence.
+fn place(cause: &Cause) -> String {
+    words::of_host(resource(cause), cause.host)
+}
+
+/// What a cause waits for; its occupancy is that of [`words::occupied`].
+fn resource(cause: &Cause) -> Resource {
+    let mut all = Resource::ALL.into_iter();
+    all.find(|resource| resource.name() == cause.resource)
+        .expect("a cause names one of all resources")
 }
 
 fn chain(explanation: &Explanation, starved: bool) -> Vec<Link> {
@@ -74,7 +101,11 @@ fn chain(explanation: &Explanation, starved: bool) -> Vec<Link> {
             chain.push(link("resource", evictions(cache)));
         }
         chain.push(link("resource", filled(cause)));
-        chain.push(link("wait", cause.sentence.clone()));
+        let further = explanation.causes[1..].iter();
+        let large = further.filter(|cause| cause.share >= LARGE);
+        for cause in std::iter::once(cause).chain(large) {
+            chain.push(link("wait", cause.sentence.clone()));
+        }
     } else if !explanation.loss.hurt {
         chain.push(link(
             "resource",
@@ -125,7 +156,7 @@ fn evictions(cache: &CacheStory) -> String {
     let by = match cache.evicted_by.is_empty() {
         true => String::new(),
         false => format!(
-            "; {:.2} million of its entries per second were evicted, by {}",
+            "; {:.2} million of the victim's entries per second were evicted, by {}",
             cache.evictions_per_s / 1e6,
             named(&cache.evicted_by)
         ),
@@ -133,7 +164,7 @@ fn evictions(cache: &CacheStory) -> String {
     format!(
         "{} of the victim's lookups in the cache of {} of host {} missed (alone: {}){by}.",
         percent(cache.miss_ratio_attacked),
-        cache.cache,
+        words::entries(&cache.cache),
         letter(cache.host),
         percent(cache.miss_ratio_alone)
     )
@@ -141,27 +172,31 @@ fn evictions(cache: &CacheStory) -> String {
 
 fn filled(cause: &Cause) -> String {
     let host = letter(cause.host);
+    let full = words::occupied(resource(cause));
+    let named_full = words::capital(&words::of_host(full, cause.host));
     let occupants = match cause.occupants.is_empty() {
         true => String::new(),
         false => format!(": {}", named(&cause.occupants)),
     };
     match (cause.busy_attacked, cause.busy_alone) {
-        (Some(busy), _) if cause.resource == Resource::ReceiveBuffer.name() => format!(
+        (Some(busy), _) if full == Resource::ReceiveBuffer => format!(
             "Host {host}'s receive buffer was filled to {} of its pause threshold on average{occupants}.",
             percent(busy)
         ),
-        (Some(busy), Some(alone)) => format!(
-            "{}{} of host {host}: {} busy (alone: {}){occupants}.",
-            if busy >= FULL {
-                ""
-            } else {
-                "Nothing is saturated, but "
-            },
-            cause.title,
+        (Some(busy), Some(alone)) if words::is_stall(full) && busy > 0.0 => format!(
+            "{} lasted {} of the time (alone: {}){occupants}.",
+            named_full,
             percent(busy),
             percent(alone)
         ),
-        _ => format!("The wait is for {}.", cause.title),
+        (Some(busy), Some(alone)) if busy > 0.0 => format!(
+            "{}: {} busy{} (alone: {}){occupants}.",
+            named_full,
+            percent(busy),
+            if busy >= FULL { "" } else { ", not saturated" },
+            percent(alone)
+        ),
+        _ => format!("The wait is for {}.", place(cause)),
     }
 }
 
@@ -169,7 +204,7 @@ fn lost(explanation: &Explanation) -> String {
     let (alone, attacked) = (&explanation.loss.alone, &explanation.loss.attacked);
     match explanation.kind {
         VictimKind::Latency => {
-            let p99 = |metrics: &Metrics| metrics.p99_us.map_or("never".to_owned(), us);
+            let p99 = |metrics: &Metrics| metrics.p99_us.map_or("nothing completed".to_owned(), us);
             format!(
                 "p99 latency: {} alone, {} under attack.",
                 p99(alone),
@@ -213,10 +248,9 @@ pub(crate) fn sentence(cause: &Cause, resource: Resource, victim: &str) -> Strin
         false => format!(", {who} {}", named(&cause.blamed)),
     };
     format!(
-        "Each message of {victim} waited {} for {} of host {} (alone: {}){blamed}.",
+        "A message of {victim} waited {} on average for {} (alone: {}){blamed}.",
         us(cause.attacked_us),
-        cause.title,
-        letter(cause.host),
+        words::of_host(resource, cause.host),
         us(cause.alone_us)
     )
 }

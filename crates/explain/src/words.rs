@@ -18,19 +18,65 @@ pub fn title(resource: Resource) -> &'static str {
         Resource::ContextRead => "reads of evicted queue-pair contexts",
         Resource::TranslationRead => "reads of evicted address translations",
         Resource::ReceiveRead => "reads of evicted receive work requests",
-        Resource::NotReadyStall => "receiving units, stalled by receiver-not-ready errors",
-        Resource::DropStall => "receiving units, stalled by unreliable messages without a receive",
-        Resource::DeregistrationStall => "address translation, stalled by deregistrations",
+        Resource::NotReadyStall => "receiver-not-ready stalls of the receiving units",
+        Resource::DropStall => "no-receive stalls of the receiving units",
+        Resource::DeregistrationStall => "deregistration stalls of address translation",
         Resource::ReceiveBuffer => "receive buffer and its pauses",
         Resource::Commands => "command queue",
         Resource::Policy => "the policy's pacing",
         Resource::RateLimiter => "rate limiter of its hardware queue",
         Resource::Pacing => "congestion control",
-        Resource::ReadLimit => "own earlier READs or atomics",
+        Resource::ReadLimit => "its own earlier READs or atomics",
         Resource::RetryTimer => "receiver-not-ready timer",
         Resource::Application => "its own application",
         Resource::Refill => "data on its way after a stall",
         Resource::Way => "fixed delays",
+    }
+}
+
+/// A resource of `host` in a sentence: its title with an article where it takes one.
+pub fn of_host(resource: Resource, host: Host) -> String {
+    let article = match resource {
+        Resource::RequesterUnits
+        | Resource::ResponderUnits
+        | Resource::Wire
+        | Resource::Loopback
+        | Resource::ContextSlots
+        | Resource::TranslationSlots
+        | Resource::ReceiveSlots
+        | Resource::ReceiveBuffer
+        | Resource::Commands
+        | Resource::RateLimiter
+        | Resource::RetryTimer => "the ",
+        _ => "",
+    };
+    format!("{article}{} of host {}", title(resource), letter(host))
+}
+
+/// `text` with a capital first letter.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+/// Whether a resource is a time in which something stands still, not a thing that work fills.
+pub fn is_stall(resource: Resource) -> bool {
+    matches!(
+        resource,
+        Resource::NotReadyStall | Resource::DropStall | Resource::DeregistrationStall
+    )
+}
+
+/// What a cache holds; `name` as in the result.
+pub fn entries(name: &str) -> &str {
+    match name {
+        "contexts" => "queue-pair contexts",
+        "translations" => "address translations",
+        "protections" => "memory regions",
+        "receives" => "receive work requests",
+        other => other,
     }
 }
 
@@ -178,7 +224,7 @@ pub fn us(value: f64) -> String {
 pub fn percent(ratio: f64) -> String {
     match ratio * 100.0 {
         p if p > 0.0 && p < 0.1 => "below 0.1 %".to_owned(),
-        p if p > 0.0 && p < 10.0 => format!("{p:.1} %"),
+        p if p > 0.0 && p < 10.0 || p > 99.0 && p < 99.95 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),
     }
 }
@@ -194,7 +240,11 @@ mod tests {
             times.join(", "),
             "12.3 ms, 123 us, 12.3 us, 1.23 us, 12 ns, 0 us"
         );
-        assert_eq!(percent(0.934), "93 %");
+        let shares = [0.0, 0.0004, 0.0123, 0.934, 0.998, 1.0].map(percent);
+        assert_eq!(
+            shares.join(", "),
+            "0 %, below 0.1 %, 1.2 %, 93 %, 99.8 %, 100 %"
+        );
         assert_eq!(bytes(65_536), "64 KiB");
     }
 

@@ -23,8 +23,8 @@ pub mod svg;
 mod synthetic;
 
 use isolane_audit::matrix::AuditResult;
-use isolane_recommend::result::Recommendation;
 use isolane_explain::Explanation;
+use isolane_recommend::result::Recommendation;
 use isolane_scenario::measure::RunResult;
 
 /// The audit as one HTML file.

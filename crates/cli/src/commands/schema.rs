@@ -5,8 +5,8 @@ use crate::status::Status;
 use anyhow::Result;
 use clap::ValueEnum;
 use isolane_audit::matrix::AuditResult;
-use isolane_recommend::result::Recommendation;
 use isolane_explain::Explanation;
+use isolane_recommend::result::Recommendation;
 use isolane_scenario::schema;
 
 /// Arguments of `isolane schema`.

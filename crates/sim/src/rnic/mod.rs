@@ -6,7 +6,7 @@
 //! 1. post and doorbell (`application`, `transmit`);
 //! 2. work request fetch over PCIe, with bounded prefetch (`transmit`);
 //! 3. schedule queue and engines, packet by packet or greedy turns (`lanes`, `arbiter`, `limiter`,
-//!    `transmit`);
+//!    `turns`);
 //! 4. processing units at requester and responder (`transmit`, `receive`);
 //! 5. caches for contexts, translations, protection and receives, with miss slots (`cache`, `lookup`);
 //! 6. payload DMA over a PCIe bus shared by everything (`transmit`, `receive`, `world`);
@@ -47,6 +47,7 @@ mod results;
 mod tap;
 pub mod trace;
 mod transmit;
+mod turns;
 mod window;
 pub mod wire;
 mod world;

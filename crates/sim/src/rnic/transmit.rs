@@ -3,7 +3,7 @@
 //! Contexts that can send wait in the schedule queue of their lane. An engine takes the first and serves it for a
 //! turn of `quantum_packets`; engines share the link packet by packet. Each lane (`lanes`) has a schedule queue and
 //! engines of its own, and an arbiter chooses between lanes at every packet. Where a policy schedules chunks (`chunks`),
-//! they take the place of queue and engines. A turn is longer by what
+//! they take the place of queue and engines. A turn (`turns`) is longer by what
 //! was prefetched while the pair waited, up to `window_bytes`: a NIC keeps a window of PCIe reads outstanding
 //! for waiting pairs, so with many pairs each turn has more ready to send. That one parameter makes sixteen bulk
 //! pairs block a small message far longer than two do (justitia 3.1.1, B.1).
@@ -17,8 +17,6 @@
 
 use super::access::{Access, End, Object};
 use super::device::verb_index;
-use super::lanes::Engine;
-use super::queue_pair::NONE;
 use super::trace::record::Timeline;
 use super::world::{Event, Packet, PacketKind, World};
 use isolane_scenario::model::{Transport, Verb};
@@ -256,77 +254,6 @@ impl World {
             0
         };
         self.step_at(host, now.max(held_up));
-    }
-
-    /// A step of an engine is over; whether its context has left the lane.
-    fn after_packet(
-        &mut self,
-        now: u64,
-        (host, lane): (usize, usize),
-        (engine, context): (usize, u32),
-        served: Served,
-    ) -> bool {
-        let slot = &mut self.nics[host].lanes.lanes[lane].engines[engine];
-        slot.packets_left -= 1;
-        if served == Served::More && slot.packets_left > 0 {
-            return false;
-        }
-        slot.context = NONE;
-        let is_response = context % 2 == 1;
-        let queue_pair = &mut self.pairs[context as usize / 2];
-        if served == Served::More {
-            if is_response {
-                queue_pair.response_queued_at = now;
-            } else {
-                queue_pair.queued_at = now;
-            }
-            let next = self.lane_of(host, context / 2);
-            self.nics[host].lanes.push(next, context);
-        } else if is_response {
-            queue_pair.response_scheduled = false;
-        } else {
-            queue_pair.scheduled = false;
-        }
-        true
-    }
-
-    /// The next engine in turn of a lane with work that has, or can take, a context, and the context.
-    fn choose_engine(&mut self, now: u64, host: usize, lane: usize) -> (usize, u32) {
-        let engines = self.device.engines;
-        for step in 0..engines {
-            let state = &mut self.nics[host].lanes.lanes[lane];
-            let turn = (state.next_engine + step) % engines;
-            if state.engines[turn].context == NONE {
-                let Some(context) = state.ready.pop_front() else {
-                    continue;
-                };
-                let packets_left = self.turn_of(now, context);
-                self.nics[host].lanes.lanes[lane].engines[turn] = Engine {
-                    context,
-                    packets_left,
-                };
-            }
-            let state = &mut self.nics[host].lanes.lanes[lane];
-            state.next_engine = (turn + 1) % engines;
-            return (turn, state.engines[turn].context);
-        }
-        unreachable!("a lane in a ring has a context")
-    }
-
-    /// Packets of a context's turn: the quantum and what was prefetched while it waited.
-    fn turn_of(&self, now: u64, context: u32) -> u32 {
-        let window = self.device.window;
-        if window == 0 {
-            return self.device.quantum_packets;
-        }
-        let queue_pair = &self.pairs[context as usize / 2];
-        let queued_at = if context % 2 == 1 {
-            queue_pair.response_queued_at
-        } else {
-            queue_pair.queued_at
-        };
-        let prefetched = window.min((now - queued_at) / self.device.pcie.of(1).max(1));
-        self.device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32
     }
 
     /// Sends one packet of a requester, or sets it aside.
