@@ -368,6 +368,59 @@ fn a_terminated_audit_leaves_a_readable_part_and_resumes() {
 }
 
 #[test]
+fn explain_tells_a_story_and_repeats_it_to_the_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("explain");
+    let arguments = [
+        "explain",
+        "lat_ib_write_16",
+        "BW-1MB_ib_write_bw",
+        "--duration",
+        "600us",
+        "--json",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let (first, _) = check(&arguments, 0);
+    let story = json(&first);
+    assert_eq!(story["victim"], "lat_ib_write_16");
+    assert_eq!(story["loss"]["hurt"], true);
+    assert_eq!(story["chain"][0]["role"], "cause");
+    assert!(story["causes"][0]["added_us"].as_f64().unwrap() > 0.0);
+    let file = fs::read_to_string(out.join("explain.json")).unwrap();
+    assert_eq!(json(&file), story);
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("lat_ib_write_16"));
+    let (second, _) = check(&arguments, 0);
+    assert_eq!(first, second);
+
+    let words: Vec<&str> = arguments.into_iter().filter(|&w| w != "--json").collect();
+    let (text, _) = check(&words, 0);
+    assert!(text.contains("Chain of causes"), "{text}");
+}
+
+#[test]
+fn explain_takes_tenants_of_a_scenario() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path(), "");
+    let out = directory.path().join("explain");
+    let out = out.to_str().unwrap();
+    let start = ["explain", "--scenario", &file, "--out", out];
+    let told = [&start[..], &["--victim", "cache", "--duration", "600us"]].concat();
+    let (text, _) = check(&told, 0);
+    assert!(text.contains("backup runs WRITE of 1 MiB"), "{text}");
+    refuses(&[&start[..], &["--victim", "cach"]].concat(), &["cache"]);
+}
+
+#[test]
+fn explain_names_the_nearest_of_a_misspelt_name() {
+    let (_, stderr) = check(&["explain", "lat_ib_write_61", "BW-1MB_ib_write_bw"], 2);
+    assert!(stderr.contains("lat_ib_write_16"), "{stderr}");
+    let (_, stderr) = check(&["explain", "lat_ib_write_16", "BW-1MB_ib_writ_bw"], 2);
+    assert!(stderr.contains("BW-1MB_ib_write_bw"), "{stderr}");
+}
+
+#[test]
 fn profiles_and_workloads_list_and_show() {
     let (text, _) = check(&["profiles"], 0);
     assert!(text.contains("cx5-100g-roce"));

@@ -1,5 +1,6 @@
 //! Resources, workloads and numbers in words.
 
+use isolane_scenario::application::{Algorithm, ApplicationTraffic, Program};
 use isolane_scenario::model::{ControlObject, Host, Tenant, Traffic, Verb};
 use isolane_sim::rnic::trace::Resource;
 
@@ -150,6 +151,7 @@ pub fn does(tenant: &Tenant) -> String {
                     plural(pairs, "pair"),
                 )
             }
+            Traffic::Application(application) => program(application),
             Traffic::Control(control) => {
                 let threads = u64::from(workload.processes) * u64::from(control.threads);
                 let object = match control.object {
@@ -168,6 +170,39 @@ pub fn does(tenant: &Tenant) -> String {
         }
     }
     parts.join("; ")
+}
+
+/// What a distributed application does: `ring allreduce of 1 MiB among 4 hosts, 1 worker each`.
+fn program(application: &ApplicationTraffic) -> String {
+    let hosts = application.hosts.len();
+    match &application.program {
+        Program::Allreduce {
+            algorithm,
+            workers,
+            buffer,
+            ..
+        } => {
+            let shape = match algorithm {
+                Algorithm::Ring => "ring",
+                Algorithm::Tree => "tree",
+            };
+            format!(
+                "{shape} allreduce of {} among {hosts} hosts, {workers} {} each",
+                bytes(buffer.get()),
+                plural(u64::from(*workers), "worker")
+            )
+        }
+        Program::KeyValue {
+            threads, window, ..
+        } => {
+            let clients = hosts - 1;
+            format!(
+                "key-value requests from {clients} client {}, {threads} {} each, {window} on the way per thread",
+                plural(clients as u64, "host"),
+                plural(u64::from(*threads), "thread")
+            )
+        }
+    }
 }
 
 /// What several tenants do.

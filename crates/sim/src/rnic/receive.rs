@@ -10,6 +10,7 @@
 use super::access::{Access, End, Object};
 use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
+use super::queue_pair::NONE;
 use super::trace::record::Timeline;
 use super::trace::story::Phase;
 use super::trace::{CacheName, Resource};
