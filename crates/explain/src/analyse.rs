@@ -10,6 +10,7 @@ use crate::explanation::{
 };
 use crate::measure::{Measured, Recorded, Settings, measure};
 use crate::sentences;
+use crate::times::Times;
 use crate::words::{self, letter, title};
 use crate::{ExplainError, Subject};
 use isolane_audit::matrix::{Metrics, VictimKind};
@@ -31,7 +32,7 @@ const LAYERS: usize = 4;
 /// repeats it.
 ///
 /// # Errors
-/// When the simulator refuses the policy.
+/// When the simulator refuses the policy, and when no message completes even alone.
 pub fn explain(
     subject: &Subject,
     profile: &Profile,
@@ -39,11 +40,18 @@ pub fn explain(
     rerun: String,
 ) -> Result<Explanation, ExplainError> {
     let measured = measure(subject, profile, settings)?;
-    Ok(Analysis::of(&measured, subject).explanation(profile, settings, rerun))
+    let analysis = Analysis::of(&measured, subject);
+    if analysis.alone.messages == 0 {
+        let [from_us, to_us] = analysis.window_us();
+        let victim = subject.victim.name.clone();
+        return Err(ExplainError::NothingAlone {
+            victim,
+            from_us,
+            to_us,
+        });
+    }
+    Ok(analysis.explanation(profile, settings, rerun))
 }
-
-/// ps per message, by resource and host.
-type Waits = BTreeMap<(Resource, u8), f64>;
 
 struct Analysis<'a> {
     measured: &'a Measured,
@@ -53,53 +61,6 @@ struct Analysis<'a> {
     alone: Times,
     attacked: Times,
     starved: bool,
-}
-
-/// Mean times of one run, ps per message.
-#[derive(Clone, Debug, Default)]
-struct Times {
-    messages: u64,
-    latency: f64,
-    waits: Waits,
-    /// By resource, host and tenant.
-    blame: BTreeMap<(Resource, u8, u16), f64>,
-    stages: BTreeMap<(Stage, bool), f64>,
-}
-
-impl Times {
-    fn of(trace: &Trace, window: &Range<usize>, legs: f64) -> Self {
-        let messages: u64 = trace.messages[window.clone()].iter().sum();
-        let mut times = Self {
-            messages,
-            ..Self::default()
-        };
-        for (part, series) in &trace.waits {
-            let ps: u64 = series[window.clone()].iter().sum();
-            times.add(part, ps as f64 / messages.max(1) as f64 / legs);
-        }
-        times
-    }
-
-    fn of_messages(messages: &[FollowedMessage], legs: f64) -> Self {
-        let mut times = Self::default();
-        for message in messages {
-            for span in &message.spans {
-                times.add(&span.part, span.ps as f64 / messages.len() as f64 / legs);
-            }
-        }
-        times
-    }
-
-    fn add(&mut self, part: &isolane_sim::rnic::trace::Part, ps: f64) {
-        self.latency += ps;
-        *self.stages.entry((part.stage, part.service)).or_default() += ps;
-        if !part.service {
-            let key = (part.resource, part.host);
-            *self.waits.entry(key).or_default() += ps;
-            let key = (part.resource, part.host, part.tenant);
-            *self.blame.entry(key).or_default() += ps;
-        }
-    }
 }
 
 impl<'a> Analysis<'a> {
@@ -125,7 +86,6 @@ impl<'a> Analysis<'a> {
     }
 
     fn explanation(&self, profile: &Profile, settings: &Settings, rerun: String) -> Explanation {
-        let point_us = self.measured.alone.trace.bucket as f64 / 1e6;
         let loss = self.loss();
         let causes = self.causes();
         let caches = self.caches();
@@ -142,10 +102,7 @@ impl<'a> Analysis<'a> {
             warmup_us: settings.warmup.as_ps() as f64 / 1e6,
             measured_us: settings.duration.as_ps() as f64 / 1e6,
             attack_us: self.measured.attack.as_ps() as f64 / 1e6,
-            window_us: [
-                self.window.start as f64 * point_us,
-                self.window.end as f64 * point_us,
-            ],
+            window_us: self.window_us(),
             latency: MeanLatency {
                 alone_us: self.alone.latency / 1e6,
                 attacked_us: self.attacked.latency / 1e6,
@@ -166,6 +123,11 @@ impl<'a> Analysis<'a> {
         };
         sentences::tell(&mut explanation, self.starved);
         explanation
+    }
+
+    fn window_us(&self) -> [f64; 2] {
+        let point_us = self.measured.alone.trace.bucket as f64 / 1e6;
+        [self.window.start, self.window.end].map(|point| point as f64 * point_us)
     }
 
     fn loss(&self) -> Loss {
@@ -457,11 +419,8 @@ impl<'a> Analysis<'a> {
             .collect();
         let mut layers: Vec<Layer> = shown
             .iter()
-            .map(|cause| format!("{}, host {}", cause.title, letter(cause.host)))
-            .chain([
-                "other waits".to_owned(),
-                "service and fixed delays".to_owned(),
-            ])
+            .map(|cause| format!("{}, {}", label(cause), letter(cause.host)))
+            .chain(["other waits".to_owned(), "service".to_owned()])
             .map(|name| Layer {
                 name,
                 values: vec![0.0; trace.points],
@@ -556,6 +515,13 @@ fn miss_ratio(trace: &Trace, cache: CacheName, host: u8, window: &Range<usize>) 
     let hits: u64 = mine.hits[window.clone()].iter().sum();
     let misses: u64 = mine.misses[window.clone()].iter().sum();
     (hits + misses > 0).then(|| misses as f64 / (hits + misses) as f64)
+}
+
+/// A cause beside a plot.
+fn label(cause: &Cause) -> &'static str {
+    let mut all = Resource::ALL.into_iter();
+    let resource = all.find(|one| one.name() == cause.resource);
+    resource.map_or("other", words::short)
 }
 
 fn capacity(trace: &Trace, key: (Resource, u8)) -> f64 {

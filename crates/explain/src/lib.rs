@@ -19,6 +19,7 @@ pub mod measure;
 mod sentences;
 pub mod subject;
 pub mod text;
+mod times;
 pub mod words;
 
 use isolane_audit::AuditError;
@@ -53,6 +54,29 @@ pub enum ExplainError {
         profile: String,
         /// Why.
         reason: String,
+    },
+    /// The victim sends no messages that can be followed one by one.
+    #[error(
+        "victim {victim} {reason}, so its messages are not followed one by one; name a tenant with data traffic, or \
+         compare two runs of `isolane sim`"
+    )]
+    NotFollowed {
+        /// The tenant.
+        victim: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Nothing to compare with.
+    #[error(
+        "no message of {victim} completed alone between {from_us} us and {to_us} us of measured time; raise --duration"
+    )]
+    NothingAlone {
+        /// The tenant.
+        victim: String,
+        /// Begin of the window, microseconds.
+        from_us: f64,
+        /// Its end.
+        to_us: f64,
     },
     /// The simulator refused the policy.
     #[error(transparent)]

@@ -6,7 +6,7 @@ use isolane_audit::plan::{AttackerPlan, TOPOLOGY, VictimPlan};
 use isolane_audit::select::Selection;
 use isolane_audit::tenants;
 use isolane_scenario::catalogue::Catalogue;
-use isolane_scenario::model::{Scenario, Tenant, Topology};
+use isolane_scenario::model::{Scenario, Tenant, Topology, Traffic};
 use isolane_scenario::profile::Profile;
 
 /// One victim and what it meets.
@@ -89,6 +89,10 @@ impl Subject {
         };
         let mut tenant = victim.tenant.map_err(refused)?;
         tenant.name.clone_from(&victim.info.name);
+        if let Some(reason) = not_followed(&tenant) {
+            let victim = tenant.name;
+            return Err(ExplainError::NotFollowed { victim, reason });
+        }
         let mut attackers = attacker.tenants.map_err(refused)?;
         attackers.retain(|other| other.name != tenant.name);
         Ok(Self {
@@ -99,6 +103,16 @@ impl Subject {
             topology,
         })
     }
+}
+
+/// Why messages of `tenant` cannot be followed one by one, if they cannot.
+fn not_followed(tenant: &Tenant) -> Option<&'static str> {
+    let any = |of: fn(&Traffic) -> bool| tenant.workloads.iter().any(|load| of(&load.traffic));
+    if any(|traffic| matches!(traffic, Traffic::Application(_))) {
+        // An operation is many messages of several hosts that wait for each other.
+        return Some("runs a distributed application");
+    }
+    (!any(|traffic| matches!(traffic, Traffic::Data(_)))).then_some("sends no data")
 }
 
 /// The only one of `found`.
@@ -141,6 +155,24 @@ mod tests {
     fn a_pattern_must_stand_for_one() {
         let error = subject("small_tput*", "Cache-QPC_ib_write_bw").unwrap_err();
         assert!(error.contains("name one, such as small_tput"), "{error}");
+    }
+
+    #[test]
+    fn a_distributed_application_is_no_victim_whose_messages_are_followed() {
+        let text = "profile = \"cx5-100g-roce\"\ntopology = \"switch\"\n\
+            [[tenant]]\nname = \"store\"\n[[tenant.application]]\nkind = \"key-value\"\nhosts = \"a,b\"\nrequest = [\"64B\"]\nresponse = [\"64B\"]\n\
+            [[tenant]]\nname = \"bulk\"\n[[tenant.traffic]]\nverb = \"write\"\nsize = 65536\n";
+        let library = Library::embedded();
+        let scenario = isolane_scenario::parse(text, "test.toml", &library)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let profile = library.profile("cx5-100g-roce").expect("a shipped profile");
+        let error = Subject::of_scenario(&scenario, profile, "store", None).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.contains("victim store runs a distributed application"),
+            "{message}"
+        );
+        assert!(Subject::of_scenario(&scenario, profile, "bulk", None).is_ok());
     }
 
     #[test]

@@ -35,6 +35,33 @@ pub fn title(resource: Resource) -> &'static str {
     }
 }
 
+/// A resource beside a plot, where there is room for about twenty letters.
+pub fn short(resource: Resource) -> &'static str {
+    match resource {
+        Resource::RequesterUnits => "requester units",
+        Resource::ResponderUnits => "receiving units",
+        Resource::PcieToNic => "PCIe to NIC",
+        Resource::PcieToHost => "PCIe to host",
+        Resource::ContextSlots => "context miss slots",
+        Resource::TranslationSlots => "address miss slots",
+        Resource::ReceiveSlots => "receive miss slots",
+        Resource::ContextRead => "context reads",
+        Resource::TranslationRead => "address reads",
+        Resource::ReceiveRead => "receive reads",
+        Resource::NotReadyStall => "not-ready stalls",
+        Resource::DropStall => "no-receive stalls",
+        Resource::DeregistrationStall => "deregistrations",
+        Resource::ReceiveBuffer => "receive buffer",
+        Resource::Policy => "policy",
+        Resource::RateLimiter => "rate limiter",
+        Resource::ReadLimit => "own READs",
+        Resource::RetryTimer => "not-ready timer",
+        Resource::Application => "application",
+        Resource::Refill => "refill after stall",
+        other => title(other),
+    }
+}
+
 /// A resource of `host` in a sentence: its title with an article where it takes one.
 pub fn of_host(resource: Resource, host: Host) -> String {
     let article = match resource {
@@ -289,5 +316,10 @@ mod tests {
         titles.sort_unstable();
         titles.dedup();
         assert_eq!(titles.len(), Resource::ALL.len());
+        let mut labels = Resource::ALL.map(short).to_vec();
+        assert!(labels.iter().all(|label| label.len() <= 20), "{labels:?}");
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), Resource::ALL.len());
     }
 }

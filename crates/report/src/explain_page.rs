@@ -278,7 +278,7 @@ fn layers(of: &[Layer]) -> Vec<LineSeries> {
         .map(|(index, layer)| LineSeries {
             name: layer.name.clone(),
             ink: match layer.name.as_str() {
-                "service and fixed delays" => 0,
+                "service" => 0,
                 _ => ATTACKER_INK + index,
             },
             values: layer.values.clone(),
