@@ -5,6 +5,8 @@
 
 #[path = "support/devtools.rs"]
 mod devtools;
+#[path = "support/story.rs"]
+mod story;
 #[path = "support/synthetic.rs"]
 mod synthetic;
 
@@ -449,5 +451,40 @@ fn hostile_names_stay_text() {
     );
     page.browser.open(&address).expect("the report opens");
     assert!(page.text("#drill-title").starts_with(hostile));
+    page.is_clean();
+}
+
+#[test]
+fn an_explanation_shows_its_chain_and_plots_on_desk_and_phone() {
+    let text = isolane_report::explanation(&story::explanation("web"));
+    for (device, window, dark) in [("desk", DESK, false), ("phone", PHONE, true)] {
+        let Some(mut page) = open(&text, "", window, dark) else {
+            return;
+        };
+        let words = page.text("body");
+        for expected in [
+            "web keeps 20 % of its goodput.",
+            "crowd runs WRITE of 512 B on 1536 queue pairs.",
+            "context miss slots, A",
+            "contexts, host A",
+            "isolane explain web crowd",
+        ] {
+            assert!(words.contains(expected), "{expected:?} is not in {words}");
+        }
+        assert_eq!(page.value(NO_SIDEWAYS_SCROLL), json!(true), "{device}");
+        page.screenshot(&format!("explanation-{device}"), true);
+        page.is_clean();
+    }
+}
+
+#[test]
+fn an_explanation_s_hostile_name_is_only_text() {
+    let hostile = "</script><img src=x onerror=alert(1)>";
+    let text = isolane_report::explanation(&story::explanation(hostile));
+    let Some(mut page) = open(&text, "", DESK, false) else {
+        return;
+    };
+    assert!(page.text("h1").contains(hostile));
+    assert_eq!(page.value("document.images.length"), json!(0));
     page.is_clean();
 }
