@@ -1,13 +1,15 @@
 //! From a scenario and a profile to a [`World`] ready to run.
 
 use super::addresses::Addresses;
+use super::apart::{Apart, WINDOW};
+use super::arbiter::Sharing;
 use super::cache::{Cache, MissSlots};
 use super::chunks::Chunks;
 use super::congestion::Limiter;
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
-use super::gates::Membership;
+use super::gates::{Cost, Membership};
 use super::lanes::{ALL_CLASSES, Lanes};
 use super::meter::Meter;
 use super::peers::{Reports, Talks};
@@ -230,7 +232,7 @@ impl World {
     fn add_daemons(&mut self, scenario: &Scenario, setup: &Setup) {
         self.enforcer.daemons.resize_with(self.nics.len(), || None);
         let Some(pacing) = &setup.pacing else { return };
-        self.enforcer.gates = setup.gates;
+        self.set_costs(scenario, setup);
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
         let talks = Talks::of(self);
@@ -277,6 +279,15 @@ fn hosts_in_use(scenario: &Scenario) -> Vec<bool> {
 
 fn nic(device: &Device, setup: &Setup) -> Nic {
     let sharing = &setup.lanes.sharing;
+    let weights = setup.apart.as_ref().map(|apart| &apart.weights);
+    let cache = |entries| match weights {
+        Some(weights) => Cache::with_quotas(entries, weights),
+        None => Cache::new(entries),
+    };
+    let slots = |slots| match weights {
+        Some(weights) => MissSlots::with_reserves(slots, device.miss, weights),
+        None => MissSlots::new(slots, device.miss),
+    };
     let mut lanes = Lanes::new(
         sharing,
         setup.functions(),
@@ -302,13 +313,13 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         pcie_out_free: 0,
         watched: false,
         translation_blocked: 0,
-        contexts: Cache::new(device.contexts),
-        translations: Cache::new(device.translations),
-        protections: Cache::new(device.protections),
-        receive_wqes: Cache::new(device.receive_wqes / device.receive_wqe_prefetch.max(1) as usize),
-        context_slots: MissSlots::new(device.context_slots, device.miss),
-        translation_slots: MissSlots::new(device.translation_slots, device.miss),
-        receive_slots: MissSlots::new(device.context_slots, device.miss),
+        contexts: cache(device.contexts),
+        translations: cache(device.translations),
+        protections: cache(device.protections),
+        receive_wqes: cache(device.receive_wqes / device.receive_wqe_prefetch.max(1) as usize),
+        context_slots: slots(device.context_slots),
+        translation_slots: slots(device.translation_slots),
+        receive_slots: slots(device.context_slots),
         functions: if setup.functions.is_some() {
             vec![0; setup.functions()]
         } else {
@@ -323,6 +334,19 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         port_free: 0,
         switch_pauses: 0,
         commands: vec![0; device.commands.max(1) as usize],
+        apart: setup.apart.as_ref().map(|apart| {
+            let first = match sharing {
+                Sharing::Weighted { first, .. } => *first,
+                _ => 0,
+            };
+            let window = WINDOW / device.pcie.of(1).max(1);
+            Box::new(Apart::new(
+                first,
+                apart.turns.clone(),
+                apart.weights.len(),
+                window,
+            ))
+        }),
         count: Counts::default(),
     }
 }
@@ -405,6 +429,7 @@ fn queue_pair(
         window: 0,
         chunks_out: 0,
         in_backlog: false,
+        cost: Cost::default(),
         membership: Membership::Out,
         member_since: 0,
         receives_known: if data.receive_batch == 0 {

@@ -125,12 +125,13 @@ impl World {
             command.pages,
             command.region_base + command.alive,
         );
+        let owner = tenant as u16;
         match (object, creating) {
-            (ControlObject::MemoryRegion, true) => self.registered(host, region, pages),
-            (ControlObject::MemoryRegion, false) => self.deregistered(now, host),
+            (ControlObject::MemoryRegion, true) => self.registered(host, region, pages, owner),
+            (ControlObject::MemoryRegion, false) => self.deregistered(now, host, owner),
             (ControlObject::QueuePair | ControlObject::CompletionQueue, true) => {
                 let key = CONTROL_CONTEXT | region;
-                let known = self.nics[host].contexts.insert(key);
+                let known = self.nics[host].contexts.insert(key, owner);
                 self.trace_lookup(host, CacheName::Contexts, key, (known, false));
             }
             (ControlObject::QueuePair | ControlObject::CompletionQueue, false) => {}
@@ -161,25 +162,29 @@ impl World {
         }
     }
 
-    fn registered(&mut self, host: usize, region: u64, pages: u64) {
+    fn registered(&mut self, host: usize, region: u64, pages: u64, owner: u16) {
         let nic = &mut self.nics[host];
         nic.count.registrations += 1;
-        let known = nic.protections.insert(region);
+        let known = nic.protections.insert(region, owner);
         self.trace_lookup(host, CacheName::Protections, region, (known, false));
         for page in 0..pages.min(PAGES_WRITTEN_MAX) {
             let key = CONTROL_PAGE | region << 20 | page;
-            let known = self.nics[host].translations.insert(key);
+            let known = self.nics[host].translations.insert(key, owner);
             self.trace_lookup(host, CacheName::Translations, key, (known, false));
         }
     }
 
-    fn deregistered(&mut self, now: u64, host: usize) {
+    fn deregistered(&mut self, now: u64, host: usize, owner: u16) {
         let stall = self.device.deregistration_stall;
         let nic = &mut self.nics[host];
         nic.count.deregistrations += 1;
-        nic.translations.invalidate_all();
-        nic.protections.invalidate_all();
-        nic.translation_blocked = nic.translation_blocked.max(now) + stall;
+        nic.translations.invalidate(owner);
+        nic.protections.invalidate(owner);
+        let blocked = match &mut nic.apart {
+            Some(apart) => &mut apart.translation_blocked[usize::from(owner)],
+            None => &mut nic.translation_blocked,
+        };
+        *blocked = (*blocked).max(now) + stall;
         self.traced(|tracer| tracer.flushed(host));
     }
 }

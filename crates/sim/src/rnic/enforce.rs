@@ -12,6 +12,7 @@ use super::peers::Reports;
 use super::queue_pair::NONE;
 use super::world::{Event, World};
 use isolane_core::policy::granularity::{FlowMap, Opened, Owner};
+use isolane_core::policy::harmonic::ControlLimiter;
 use isolane_core::policy::{
     Action, Completion, Direction, FlowClass, FlowId, FlowSpec, Policy, RemoteState, Signal,
 };
@@ -30,6 +31,8 @@ pub(crate) struct Enforcer {
     /// Weight and declared class of each tenant.
     pub(crate) tenants: Vec<(u32, Class)>,
     pub(crate) gates: Gates,
+    /// Per host and tenant, where deregistrations are limited.
+    pub(crate) deregistrations: Vec<Vec<ControlLimiter>>,
 }
 
 /// One host's daemon.
@@ -247,7 +250,7 @@ impl World {
         let now = self.queue.now();
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-        let cost = self.enforcer.gates.cost(queue_pair.verb);
+        let cost = queue_pair.cost;
         let (mut bytes, mut splits) = (0, false);
         for message in queue_pair.app_posted - count..queue_pair.app_posted {
             let size = plan.pattern[message as usize % plan.pattern.len()].bytes;
@@ -267,8 +270,8 @@ impl World {
             self.act(now.as_ps(), host, daemon);
             return true;
         }
-        state.bytes += bytes;
-        state.operations += count * cost;
+        state.bytes += bytes * cost.bytes;
+        state.operations += count * cost.operations;
         if !state.held && self.pairs[pair as usize].window > 0 {
             self.fill_window(at, daemon, (flow, pair), true);
             self.act(now.as_ps(), host, daemon);
@@ -334,7 +337,7 @@ impl World {
         pair: u32,
     ) -> (u64, bool) {
         let queue_pair = &self.pairs[pair as usize];
-        let cost = self.enforcer.gates.cost(queue_pair.verb);
+        let cost = queue_pair.cost;
         let splits = queue_pair.transport != Transport::Ud
             && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
         let process = queue_pair.process as usize;
@@ -361,8 +364,9 @@ impl World {
                 left
             };
             let ends = u64::from(take == left);
-            let operations = ends * cost;
-            if state.held && (state.credit_bytes < take || state.credit_operations < operations) {
+            let operations = ends * cost.operations;
+            let bytes = take * cost.bytes;
+            if state.held && (state.credit_bytes < bytes || state.credit_operations < operations) {
                 starved = true;
                 break;
             }
@@ -374,10 +378,10 @@ impl World {
             }
             self.write_chunk(pair, take);
             if state.held {
-                state.credit_bytes -= take;
+                state.credit_bytes -= bytes;
                 state.credit_operations -= operations;
             }
-            state.bytes -= take;
+            state.bytes -= bytes;
             state.operations -= operations;
             written += 1;
             chunks += 1 - ends;
@@ -452,7 +456,7 @@ impl World {
     /// Reports the completions of `messages`, seen at `at`, to the policy.
     pub(crate) fn completions_seen(&mut self, pair: u32, messages: Range<u64>, at: u64) {
         let queue_pair = &self.pairs[pair as usize];
-        let cost = self.enforcer.gates.cost(queue_pair.verb);
+        let cost = queue_pair.cost;
         let Some(daemon) = &mut self.enforcer.daemons[usize::from(queue_pair.host)] else {
             return;
         };
@@ -469,7 +473,7 @@ impl World {
                 &Completion {
                     flow: FlowId(flow),
                     bytes: Bytes::new(pattern[message as usize % pattern.len()].bytes),
-                    operations: cost,
+                    operations: cost.operations,
                     latency: Duration::from_ps(at - queue_pair.post_time(message)),
                 },
             );

@@ -10,13 +10,20 @@
 //! transports promise their sender that it never waits for a receiver, so a pair without a receive may still send
 //! one message every [`TRICKLE`].
 //!
-//! **Costs.** What one request of each verb counts for in operations, as the policy's rates count them.
+//! **Deregistrations** stop every tenant's translations for a while, so the driver delays those that come too fast, as
+//! Harmonic's does (harmonic 5.5.2): each tenant has its part of a rate, by weight.
+//!
+//! **Costs.** What a request counts for in operations, as the policy's rates count them, by its verb. Bytes that loop
+//! back count twice: they pass the bus in both directions.
 
 use super::device::verb_index;
 use super::enforce::{Flow, TELL_DELAY};
+use super::policies::Setup;
 use super::queue_pair::QueuePair;
 use super::world::{Event, World};
-use isolane_scenario::model::{Transport, Verb};
+use isolane_core::policy::harmonic::{ControlLimiter, ControlProfile, Objects};
+use isolane_core::units::Instant;
+use isolane_scenario::model::{ControlObject, Scenario, Transport, Verb};
 use std::collections::VecDeque;
 
 /// Time between two messages of an unreliable pair without a receive, ps: at the microseconds that dropping one
@@ -24,30 +31,35 @@ use std::collections::VecDeque;
 const TRICKLE: u64 = 1_000_000_000;
 
 /// What the shim checks, the same for all flows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gates {
     /// Hold SENDs until a receive is known of.
     pub(crate) receives: bool,
-    /// Operations that one request counts for, by [`verb_index`].
-    pub(crate) costs: [u64; 5],
+    /// Operations that one request counts for, by [`verb_index`]; everything counts once without.
+    pub(crate) costs: Option<[u64; 5]>,
+    /// Deregistrations per second that all tenants of a host may ask for together.
+    pub(crate) deregistrations_per_s: Option<u64>,
 }
 
-impl Default for Gates {
+/// What one message of a pair counts for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Operations.
+    pub(crate) operations: u64,
+    /// Factor on its bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Default for Cost {
     fn default() -> Self {
         Self {
-            receives: false,
-            costs: [1; 5],
+            operations: 1,
+            bytes: 1,
         }
     }
 }
 
 impl Gates {
-    /// What a request of `verb` counts for.
-    #[inline]
-    pub(crate) fn cost(&self, verb: Verb) -> u64 {
-        self.costs[verb_index(verb)]
-    }
-
     /// Messages for which `queue_pair` knows a receive.
     #[inline]
     pub(crate) fn receives_for(&self, queue_pair: &QueuePair) -> u64 {
@@ -115,6 +127,53 @@ impl WorkingSet {
 }
 
 impl World {
+    /// Works out what the shim checks and counts, when all queue pairs are there.
+    pub(crate) fn set_costs(&mut self, scenario: &Scenario, setup: &Setup) {
+        self.enforcer.gates = setup.gates;
+        if let Some(all) = setup.gates.deregistrations_per_s {
+            let weights = scenario
+                .tenants
+                .iter()
+                .map(|tenant| u64::from(tenant.weight));
+            let sum: u64 = weights.clone().sum();
+            let limiter = |weight: u64| {
+                ControlLimiter::new(ControlProfile {
+                    control_requests_per_s: Some(u64::max(all * weight / sum, 1)),
+                    ..ControlProfile::default()
+                })
+            };
+            let limiters: Vec<ControlLimiter> = weights.map(limiter).collect();
+            self.enforcer.deregistrations = vec![limiters; self.nics.len()];
+        }
+        let Some(costs) = setup.gates.costs else {
+            return;
+        };
+        for pair in &mut self.pairs {
+            pair.cost = Cost {
+                operations: costs[verb_index(pair.verb)],
+                bytes: 1 + u64::from(pair.host == pair.peer),
+            };
+        }
+    }
+
+    /// How long a loop's next verb has to wait because it is one deregistration too many, ps.
+    pub(crate) fn deregistration_waits(&mut self, now: u64, index: u32) -> u64 {
+        let command = &self.loops[index as usize];
+        if command.creating || command.object != ControlObject::MemoryRegion {
+            return 0;
+        }
+        let limiters = self
+            .enforcer
+            .deregistrations
+            .get_mut(usize::from(command.host));
+        let limiter = limiters.and_then(|all| all.get_mut(usize::from(command.tenant)));
+        limiter.map_or(0, |limiter| {
+            limiter
+                .destroy(Instant::from_ps(now), &Objects::default())
+                .as_ps()
+        })
+    }
+
     /// Whether `pair`, which has work waiting, has a place in its flow's working set; otherwise it waits for one,
     /// and no longer among those that may send.
     pub(crate) fn admit(&mut self, at: u64, state: &mut Flow, pair: u32) -> bool {

@@ -265,7 +265,17 @@ impl World {
     /// Lets a loop's next verb through to the command queue, or holds it back.
     pub(crate) fn issue_command(&mut self, now: u64, index: u32) {
         let Some(all) = &mut self.harmonic else {
-            return self.run_command(now, index);
+            let wait = self.deregistration_waits(now, index);
+            return match wait {
+                0 => self.run_command(now, index),
+                wait => self.schedule(
+                    now + wait,
+                    Event::Command {
+                        index,
+                        judged: true,
+                    },
+                ),
+            };
         };
         let command = &self.loops[index as usize];
         let limiter =

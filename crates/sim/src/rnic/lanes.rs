@@ -208,6 +208,11 @@ impl Lanes {
         limited.then_some(due)
     }
 
+    /// A class has used up so much of its share otherwise than by sending.
+    pub(crate) fn charge(&mut self, class: u8, bytes: u64) {
+        self.arbiter.charge(class, bytes);
+    }
+
     /// A lane's limiter lets it go on.
     pub(crate) fn replenished(&mut self, lane: usize) {
         self.lanes[lane].limited = false;

@@ -4,7 +4,7 @@
 //! that misses is set aside by the caller; when every slot is taken the processing unit waits for one. Only a
 //! message's first page can stall it: the later ones are read ahead.
 
-use super::access::{Access, End, Object};
+use super::access::{Access, End, Object, Owner};
 use super::addresses::CONTEXT_BYTES;
 use super::trace::record::Timeline;
 use super::trace::{CacheName, Resource};
@@ -53,6 +53,15 @@ impl World {
         done > 0
     }
 
+    /// The tenant for whom the NIC fetches what `access` touches.
+    fn owner_of(&self, access: Access) -> u16 {
+        match access.owner {
+            Owner::Pair(pair) => self.pairs[pair as usize].tenant,
+            Owner::Loop(index) => self.loops[index as usize].tenant,
+            Owner::Host => self.running.len() as u16 - 1,
+        }
+    }
+
     /// Looks a context up; when it is there, ps, or zero for a hit.
     pub(crate) fn look_up_context(
         &mut self,
@@ -62,7 +71,8 @@ impl World {
         access: Access,
         requester: bool,
     ) -> u64 {
-        let hit = self.nics[host].contexts.touch(key);
+        let owner = self.owner_of(access);
+        let hit = self.nics[host].contexts.touch(key, owner);
         self.trace_lookup(host, CacheName::Contexts, key, (hit, true));
         if hit {
             return 0;
@@ -73,14 +83,18 @@ impl World {
         } else {
             nic.responder_free
         });
-        let miss = nic.context_slots.take(at);
+        let miss = nic.context_slots.take(at, owner);
+        // A NIC that keeps its tenants apart lets a miss wait by itself.
+        let waits_alone = nic.apart.is_some();
         let (unit, lane) = if requester {
             (&mut nic.requester_free, Timeline::Requester)
         } else {
             (&mut nic.responder_free, Timeline::Responder)
         };
         let before = *unit;
-        *unit = before.max(miss.started);
+        if !waits_alone {
+            *unit = before.max(miss.started);
+        }
         self.traced(|tracer| tracer.missed(host, CacheName::Contexts, lane, (before, at), &miss));
         self.pcie_in(host, at, CONTEXT_BYTES, access);
         // The one it takes the place of goes back; a model of the cache by keys does not know whose it was.
@@ -98,6 +112,7 @@ impl World {
         requester: bool,
     ) -> u64 {
         let (region, page) = self.next_address(pair, remote);
+        let owner = self.pairs[pair as usize].tenant;
         let nic = &mut self.nics[host];
         let (unit, lane) = if requester {
             (&mut nic.requester_free, Timeline::Requester)
@@ -116,15 +131,21 @@ impl World {
         }
         let before = *unit;
         let at = now.max(before);
-        let known = nic.protections.touch(region);
-        let translated = nic.translations.touch(page);
+        let known = nic.protections.touch(region, owner);
+        let translated = nic.translations.touch(page, owner);
+        let blocked = match &nic.apart {
+            Some(apart) if requester => apart.translation_blocked[usize::from(owner)],
+            _ => 0,
+        };
         if known && translated {
             self.trace_lookup(host, CacheName::Protections, region, (true, true));
             self.trace_lookup(host, CacheName::Translations, page, (true, true));
-            return 0;
+            return if blocked > at { blocked } else { 0 };
         }
-        let miss = nic.translation_slots.take(at);
-        *unit = before.max(miss.started);
+        let miss = nic.translation_slots.take(at.max(blocked), owner);
+        if nic.apart.is_none() {
+            *unit = before.max(miss.started);
+        }
         self.trace_lookup(host, CacheName::Protections, region, (known, true));
         self.trace_lookup(host, CacheName::Translations, page, (translated, true));
         self.traced(|t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
@@ -176,8 +197,9 @@ impl World {
             queue_pair.local_page
         };
         let page = first + last;
+        let owner = queue_pair.tenant;
         let nic = &mut self.nics[host];
-        if !nic.translations.insert(page) {
+        if !nic.translations.insert(page, owner) {
             nic.count.translation_prefetches += 1;
             let at = nic.pcie_in_free;
             self.trace_lookup(host, CacheName::Translations, page, (false, false));

@@ -21,6 +21,7 @@
 mod access;
 mod acknowledge;
 mod addresses;
+mod apart;
 mod application;
 pub mod arbiter;
 mod buffer;

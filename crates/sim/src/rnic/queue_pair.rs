@@ -75,6 +75,8 @@ pub(crate) struct QueuePair {
     pub(crate) chunks_out: u32,
     /// Waits in its flow's backlog.
     pub(crate) in_backlog: bool,
+    /// What its messages count for where work is held back.
+    pub(crate) cost: super::gates::Cost,
     /// Its place in its flow's working set.
     pub(crate) membership: super::gates::Membership,
     /// Since when it has that place, ps.

@@ -80,6 +80,10 @@ impl World {
     /// Processes an arrival now, or in its turn when the processing units are well behind.
     pub(crate) fn enqueue(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
         let nic = &mut self.nics[host];
+        if nic.apart.is_some() {
+            self.enqueue_apart(now, host, pair, arrived);
+            return;
+        }
         if nic.waiting.is_empty() && nic.responder_free <= now + RUN_AHEAD {
             self.process(now, host, pair, arrived);
             return;
@@ -93,6 +97,10 @@ impl World {
 
     /// The processing units are free for the arrival that waits longest.
     pub(crate) fn serve(&mut self, now: u64, host: usize) {
+        if self.nics[host].apart.is_some() {
+            self.serve_apart(now, host);
+            return;
+        }
         while self.nics[host].responder_free <= now + RUN_AHEAD {
             let Some((pair, arrived)) = self.nics[host].waiting.pop_front() else {
                 return;
@@ -105,7 +113,7 @@ impl World {
         }
     }
 
-    fn process(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
+    pub(crate) fn process(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
         self.traced(|tracer| tracer.acts(pair));
         let packet = match arrived {
             Arrived::Packet(packet) => packet,
@@ -267,15 +275,16 @@ impl World {
         let number = queue_pair.receives_used;
         queue_pair.receives_used += 1;
         queue_pair.receives -= 1;
+        let owner = queue_pair.tenant;
         let line = number / prefetch;
         let key = |line: u64| u64::from(pair) << 32 | line & 0xffff_ffff;
         let nic = &mut self.nics[host];
-        let hit = nic.receive_wqes.touch(key(line));
+        let hit = nic.receive_wqes.touch(key(line), owner);
         self.trace_lookup(host, CacheName::Receives, key(line), (hit, true));
         let nic = &mut self.nics[host];
         // The next line is read ahead of use while this one is consumed.
         if number.is_multiple_of(prefetch) {
-            let known = nic.receive_wqes.insert(key(line + 1));
+            let known = nic.receive_wqes.insert(key(line + 1), owner);
             self.trace_lookup(host, CacheName::Receives, key(line + 1), (known, false));
             let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * prefetch);
             let access = Access::of(
@@ -293,8 +302,10 @@ impl World {
         let nic = &mut self.nics[host];
         let before = nic.responder_free;
         let at = now.max(before);
-        let miss = nic.receive_slots.take(at);
-        nic.responder_free = before.max(miss.started);
+        let miss = nic.receive_slots.take(at, owner);
+        if nic.apart.is_none() {
+            nic.responder_free = before.max(miss.started);
+        }
         self.traced(|tracer| {
             tracer.missed(
                 host,
@@ -322,23 +333,31 @@ impl World {
             self.refuse(host, pair, done);
             return at;
         }
-        let nic = &mut self.nics[host];
-        nic.responder_free = at + stall;
+        // What firmware does beside the units stalls nobody else.
+        let stalled = if self.handled_apart(host, pair, at + stall) {
+            0
+        } else {
+            self.nics[host].responder_free = at + stall;
+            stall
+        };
         let cause = if reliable {
             Resource::NotReadyStall
         } else {
             Resource::DropStall
         };
-        if let Some(tracer) = &mut self.trace {
+        if stalled > 0
+            && let Some(tracer) = &mut self.trace
+        {
             tracer.stalled(host, Timeline::Responder, (at, at + stall), cause);
         }
+        let nic = &mut self.nics[host];
         if reliable {
             nic.count.rnr_naks += 1;
-            nic.count.rnr_stall += stall;
+            nic.count.rnr_stall += stalled;
             self.refuse(host, pair, at + stall);
         } else {
             nic.count.drops += 1;
-            nic.count.drop_stall += stall;
+            nic.count.drop_stall += stalled;
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.dropping = !packet.last;
             queue_pair.received += u64::from(packet.last);

@@ -65,6 +65,7 @@ impl World {
             self.device.doorbell,
         );
         self.pcie_in(host, now, bytes, access);
+        self.charge_bus(host, pair, bytes);
         if rides_along {
             self.activate(now, pair, false);
         } else {
@@ -99,6 +100,7 @@ impl World {
         };
         let done = self.pcie_in(host, now, bytes, access) + self.read_latency();
         self.traced(|tracer| tracer.fetches(host, pair, done));
+        self.charge_bus(host, pair, bytes);
         self.schedule(
             done,
             Event::Fetched {
@@ -231,7 +233,8 @@ impl World {
         self.trace_takes(host, pair, context % 2 == 1);
         let class = self.pairs[pair as usize].queue;
         let rank = self.nics[host].lanes.rank_on_wire(rank, class);
-        let (served, bytes) = if context % 2 == 1 {
+        let (first, response) = (self.pairs[pair as usize].offset == 0, context % 2 == 1);
+        let (served, bytes) = if response {
             self.send_response(now, host, pair, rank)
         } else {
             self.send_request(now, host, pair, rank)
@@ -240,7 +243,11 @@ impl World {
             Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
             None => self.after_packet(now, (host, lane), (engine, context), served),
         };
-        if let Some(due) = self.nics[host].lanes.served(now, lane, bytes, gone) {
+        let charged = match self.nics[host].apart {
+            Some(_) => self.dominant_bytes(pair, bytes, first, response),
+            None => bytes,
+        };
+        if let Some(due) = self.nics[host].lanes.served(now, lane, charged, gone) {
             self.traced(|tracer| tracer.limits(host, lane, true));
             let (host, lane) = (host as u8, lane as u16);
             self.schedule(due, Event::Replenished { host, lane });

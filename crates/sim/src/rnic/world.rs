@@ -2,6 +2,7 @@
 
 use super::access::Access;
 use super::addresses::Addresses;
+use super::apart::Apart;
 use super::cache::{Cache, MissSlots};
 use super::control::ControlLoop;
 use super::device::Device;
@@ -216,6 +217,8 @@ pub(crate) struct Nic {
     /// Buffers for which the switch has asked this host to stop, a bit each.
     pub(crate) switch_pauses: u8,
     pub(crate) commands: Vec<u64>,
+    /// What a NIC that keeps its tenants apart has for each of them.
+    pub(crate) apart: Option<Box<Apart>>,
     pub(crate) count: Counts,
 }
 

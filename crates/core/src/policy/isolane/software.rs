@@ -6,7 +6,7 @@
 //! Method: everything that follows is decided where Justitia decides, before a request is posted.
 //!
 //! * **Normalised requests.** The caller counts operations in [`Signal::Backlog`] and [`Completion`] by what they
-//!   cost on the device (`isolane calibrate --request-costs`), not one by one. Token arithmetic is unchanged.
+//!   cost on the device, not one by one. Token arithmetic is unchanged.
 //! * **Headroom.** Tokens come at less than what the device can do, so that no queue builds inside it: latency flows
 //!   need no reference flow and no target. They go first inside the NIC (a hardware queue of strict priority, which
 //!   the caller sets up), and while one is there hungry flows' chunks are small and their requests fewer: processing
@@ -15,15 +15,17 @@
 //!   request rate by weight. Bytes they share as in Justitia, for the link is full duplex.
 //! * **Working sets.** While tenants share the NIC, a flow keeps at most its part of the context cache's entries in
 //!   use at a time, by weight, both hosts' flows counted, since a responder's contexts fill the same cache. The
-//!   caller lets the flow's other queue pairs wait and changes the set every [`SLICE`]. A flow that is alone uses
+//!   caller lets the flow's other queue pairs wait and changes the set every [`SLICE`] or, beside latency flows,
+//!   every [`SLICE_BESIDE_LATENCY`]. A flow that is alone uses
 //!   as many as it likes.
 //! * **Receives.** A SEND waits in the shim until the other end has said that a receive is posted, so no
 //!   receiver-not-ready happens. That is the caller's, which knows both ends.
 //!
 //! Units: picoseconds, bytes, normalised requests. Source: ours; the parts are those of justitia 4, harmonic 5.5
 //! and husky 4.6, put together after the audit's table.
-//! Limits: tenants must run under the shim, as with Justitia. Translation entries are not counted: a request's
-//! addresses are known only when it is posted.
+//! Limits: tenants must run under the shim, as with Justitia. Translation misses are not counted: with one rate for
+//! all requests, a tenant whose misses hide behind each other would pay for others'. Work that nobody posts, such as registering memory, is
+//! limited elsewhere.
 
 use crate::policy::justitia::{Justitia, JustitiaOptions};
 use crate::policy::{
@@ -34,7 +36,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// How long a queue pair stays in its flow's working set at least: long against a round trip, so that fetching its
 /// context again is spread over many messages, short against what an application calls a stall.
-pub const SLICE: Duration = Duration::from_us(20);
+pub const SLICE: Duration = Duration::from_us(100);
+/// The same while a latency flow is there. Every change of the set throws out a context at random; at this pace
+/// fewer than one latency message in a hundred finds its own missing.
+pub const SLICE_BESIDE_LATENCY: Duration = Duration::from_us(500);
 /// Part of the context cache that working sets fill: completion queues live there too, and the cache replaces at
 /// random, so the last entries cannot be relied on.
 const CACHE_PART: Ratio = Ratio::new(3, 4);
@@ -73,12 +78,12 @@ pub struct Software {
     context_entries: u32,
     requests_per_s: u64,
     request_headroom: Ratio,
-    /// Request rate of the tokens now.
-    requests_now: u64,
+    /// Request rate of the tokens now, for flows that send and for those that READ.
+    requests_now: [u64; 2],
     /// Weight of each flow, zero once it has left.
     weights: Vec<u32>,
-    /// The limit last announced for each flow.
-    limits: Vec<u32>,
+    /// The limit and the slice last announced for each flow.
+    limits: Vec<(u32, Duration)>,
     remote: RemoteState,
     actions: VecDeque<Action>,
 }
@@ -106,7 +111,7 @@ impl Software {
         pacing.token_dictionary = pacing.token_dictionary.iter().map(scaled).collect();
         Ok(Self {
             requests_per_s: pacing.message_rate_max_per_s,
-            requests_now: pacing.message_rate_max_per_s,
+            requests_now: [pacing.message_rate_max_per_s; 2],
             request_headroom: options.request_headroom,
             pacing: Justitia::new(pacing)?,
             context_entries: options.context_entries,
@@ -125,6 +130,10 @@ impl Software {
             + remote.sending_latency_weight
             + remote.reading_hungry_weight
             + remote.reading_latency_weight;
+        let slice = match self.pacing.has_latency() {
+            true => SLICE_BESIDE_LATENCY,
+            false => SLICE,
+        };
         let entries = CACHE_PART.of(u64::from(self.context_entries));
         for (flow, &weight) in self.weights.iter().enumerate() {
             let weight = u64::from(weight);
@@ -133,12 +142,12 @@ impl Software {
             } else {
                 (entries * weight / (here + there)).clamp(1, u64::from(u32::MAX)) as u32
             };
-            if weight > 0 && self.limits[flow] != limit {
-                self.limits[flow] = limit;
+            if weight > 0 && self.limits[flow] != (limit, slice) {
+                self.limits[flow] = (limit, slice);
                 self.actions.push_back(Action::WorkingSet {
                     flow: FlowId(flow as u32),
                     queue_pairs: limit,
-                    slice: SLICE,
+                    slice,
                 });
             }
         }
@@ -148,20 +157,21 @@ impl Software {
 impl Software {
     /// Brings the request rate in line with who is active: this host's part of it, and all of it or less.
     fn share_requests(&mut self, now: Instant) {
-        let here = self.pacing.hungry_weight();
+        let here = self.pacing.hungry_weights();
         let there = self.remote.sending_hungry_weight + self.remote.reading_hungry_weight;
-        if here == 0 {
+        let all = here[0] + here[1] + there;
+        if here == [0, 0] {
             return;
         }
         let whole = match self.pacing.has_latency() {
             true => self.request_headroom.of(self.requests_per_s),
             false => self.requests_per_s,
         };
-        let part = Ratio::new(here, here + there).of(whole).max(1);
-        if part != self.requests_now {
-            self.requests_now = part;
-            self.pacing.set_messages_per_s(now, part);
-        }
+        self.requests_now = here.map(|weight| match weight {
+            0 => 0,
+            weight => Ratio::new(weight, all).of(whole).max(1),
+        });
+        self.pacing.set_messages_per_s(now, self.requests_now);
     }
 }
 
@@ -182,7 +192,7 @@ impl Policy for Software {
         match signal {
             Signal::Joined(spec) => {
                 self.weights.push(spec.weight);
-                self.limits.push(u32::MAX);
+                self.limits.push((u32::MAX, SLICE));
             }
             Signal::Left(flow) => self.weights[flow.0 as usize] = 0,
             Signal::Remote(state) => self.remote = *state,
@@ -220,7 +230,8 @@ impl Policy for Software {
 
     fn snapshot(&self) -> BTreeMap<&'static str, f64> {
         let mut figures = self.pacing.snapshot();
-        let smallest = self.limits.iter().min().copied().unwrap_or(u32::MAX);
+        let limits = self.limits.iter().map(|&(limit, _)| limit);
+        let smallest = limits.min().unwrap_or(u32::MAX);
         if smallest < u32::MAX {
             figures.insert("working_set_queue_pairs", f64::from(smallest));
         }
@@ -290,7 +301,11 @@ mod tests {
             ..RemoteState::default()
         };
         policy.on_signal(Instant::ZERO, &Signal::Remote(remote));
-        assert_eq!(working_sets(&mut policy), [set(0, 75)]);
+        let mut expected = set(0, 75);
+        if let Action::WorkingSet { slice, .. } = &mut expected {
+            *slice = SLICE_BESIDE_LATENCY;
+        }
+        assert_eq!(working_sets(&mut policy), [expected]);
     }
 
     #[test]
@@ -330,16 +345,16 @@ mod tests {
             operations: 1,
         };
         policy.on_signal(Instant::ZERO, &backlog);
-        assert_eq!(policy.requests_now, 85_500_000);
+        assert_eq!(policy.requests_now, [85_500_000, 0]);
         let mut remote = RemoteState {
             reading_hungry_weight: 2,
             ..RemoteState::default()
         };
         policy.on_signal(Instant::ZERO, &Signal::Remote(remote));
-        assert_eq!(policy.requests_now, 28_500_000);
+        assert_eq!(policy.requests_now, [28_500_000, 0]);
         remote.sending_latency_weight = 1;
         policy.on_signal(Instant::ZERO, &Signal::Remote(remote));
-        assert_eq!(policy.requests_now, 19_950_000);
+        assert_eq!(policy.requests_now, [19_950_000, 0]);
     }
 
     #[test]

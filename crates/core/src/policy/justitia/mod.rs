@@ -168,9 +168,9 @@ impl Justitia {
         self.window.target_quantile().map(Duration::from_ps)
     }
 
-    /// Summed weight of this host's hungry flows that are active, READs included.
-    pub(crate) fn hungry_weight(&self) -> u64 {
-        self.local.sending_hungry + self.local.reading_hungry
+    /// Summed weights of this host's hungry flows that are active: those that send, and those that READ.
+    pub(crate) fn hungry_weights(&self) -> [u64; 2] {
+        [self.local.sending_hungry, self.local.reading_hungry]
     }
 
     /// Whether a latency flow is known here or at the other host.
@@ -178,10 +178,22 @@ impl Justitia {
         self.shares().has_latency()
     }
 
-    /// Lets tokens carry this many messages per second at the device's full rate.
-    pub(crate) fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
-        self.sending.set_messages_per_s(now, messages_per_s);
-        self.reading.set_messages_per_s(now, messages_per_s);
+    /// Lets the tokens of flows that send and of those that READ carry so many messages per second, whatever rate
+    /// in bytes they come at. A stream without a rate keeps what it has.
+    pub(crate) fn set_messages_per_s(&mut self, now: Instant, messages_per_s: [u64; 2]) {
+        for (pacer, wanted) in [&mut self.sending, &mut self.reading]
+            .into_iter()
+            .zip(messages_per_s)
+        {
+            let rate = pacer.rate().as_bps();
+            if rate == 0 || wanted == 0 {
+                continue;
+            }
+            // A token of so many bytes carries messages at the ratio of the two full rates.
+            let at_full_rate = u128::from(wanted) * u128::from(self.options.rate_max.as_bps());
+            let at_full_rate = u64::try_from(at_full_rate / u128::from(rate)).unwrap_or(u64::MAX);
+            pacer.set_messages_per_s(now, at_full_rate.max(1));
+        }
         self.arm();
     }
 

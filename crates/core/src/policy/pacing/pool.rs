@@ -110,6 +110,9 @@ impl Pool {
     /// When `messages_per_s` is zero.
     pub fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
         assert!(messages_per_s > 0, "a pool has messages to give");
+        if messages_per_s == self.capacity.messages_per_s {
+            return;
+        }
         self.fill(now);
         self.capacity.messages_per_s = messages_per_s;
         self.work_out_operations();

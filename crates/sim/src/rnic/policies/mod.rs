@@ -39,6 +39,7 @@ pub const POLICIES: &[&str] = &[
     "sriov",
     "isolane-sw",
     "harmonic",
+    "isolane",
 ];
 
 /// Why a scenario cannot be simulated.
@@ -75,6 +76,8 @@ pub(crate) struct Setup {
     pub(crate) granularity: Granularity,
     /// What the shim checks beside tokens.
     pub(crate) gates: Gates,
+    /// A NIC that keeps its tenants apart, which no one sells.
+    pub(crate) apart: Option<ApartSetup>,
     /// How a lane serves the contexts that wait in it.
     pub(crate) scheduler: Scheduler,
     /// The hardware queues of a port.
@@ -109,6 +112,15 @@ pub(crate) struct LaneSetup {
     pub(crate) buffer_parts: Vec<u64>,
 }
 
+/// What a NIC keeps apart.
+#[derive(Clone, Debug)]
+pub(crate) struct ApartSetup {
+    /// What each class may use of the receiving units in its turn, ps.
+    pub(crate) turns: Vec<u64>,
+    /// Weight of each tenant.
+    pub(crate) weights: Vec<u32>,
+}
+
 /// Virtual functions.
 #[derive(Clone, Debug)]
 pub(crate) struct FunctionSetup {
@@ -128,6 +140,7 @@ impl Setup {
             pacing: None,
             granularity: pacing::granularity(spec),
             gates: Gates::default(),
+            apart: None,
             scheduler: Scheduler::PacketTurns,
             lanes: LaneSetup {
                 sharing: Sharing::Priority(1),
@@ -170,6 +183,7 @@ impl Setup {
                 }
                 "hw-tc" => setup.lanes = lanes::traffic_classes(scenario, profile),
                 "vl-qos" => setup.lanes = lanes::virtual_lanes(scenario),
+                "isolane" => ours::hardware(scenario, profile, &mut setup).map_err(refused)?,
                 "isolane-sw" => ours::software(scenario, profile, &mut setup).map_err(refused)?,
                 "sriov" => setup.functions = Some(lanes::functions(scenario, profile)),
                 "harmonic" => {
