@@ -28,6 +28,7 @@ pub mod model;
 mod parameters;
 mod parse;
 mod policy;
+mod policy_parts;
 pub mod profile;
 mod profile_text;
 mod promise;
@@ -42,4 +43,4 @@ mod traffic;
 mod tests;
 
 pub use parse::{Overrides, parse, parse_with};
-pub use spec::{POLICIES, PolicyParameter};
+pub use policy_parts::{POLICIES, PolicyParameter};

@@ -8,8 +8,8 @@
 //! A stack's name lists its parts in the order of [`POLICIES`], however it was written. A parameter reaches every
 //! part of the stack that has it.
 
+use crate::policy_parts::{POLICIES, PolicyParameter};
 use crate::profile::{LinkLayer, Profile};
-use crate::spec::{POLICIES, PolicyParameter};
 
 /// What a part of a policy controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
