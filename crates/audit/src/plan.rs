@@ -7,6 +7,7 @@
 use crate::hash::Fnv;
 use crate::matrix::{AUDIT_VERSION, Attacker, LeftOut, Victim};
 use crate::predicate::Predicate;
+use isolane_core::policy::isolane::software::SLICE_BESIDE_LATENCY;
 use isolane_core::units::Duration;
 use isolane_scenario::model::{PolicySpec, Scenario, Tenant, Topology};
 use isolane_scenario::profile::Profile;
@@ -175,13 +176,23 @@ impl Plan {
             description: String::new(),
             profile: self.profile.name.clone(),
             topology: self.topology,
-            warmup: self.warmup.max(settling(policy, &self.profile)),
+            warmup: self.settled(),
             duration: self.duration,
             seed: self.seeds[run.seed],
             sample_interval: self.duration / crate::matrix::SERIES_POINTS as u64,
             policy: policy.clone(),
             tenants,
         }
+    }
+
+    /// Warm-up of every run: as long as the slowest of the policies needs, for all of them. What a tenant does when
+    /// it starts, such as filling its queues, is over for each policy or for none.
+    fn settled(&self) -> Duration {
+        let slowest = self
+            .policies
+            .iter()
+            .map(|policy| settling(policy, &self.profile));
+        slowest.fold(self.warmup, Duration::max)
     }
 
     /// What all runs share, as a hash: the device, the program and the meaning of a result.
@@ -217,7 +228,7 @@ pub fn settling(policy: &PolicySpec, profile: &Profile) -> Duration {
 
 /// The same of one part. A hardware queue's mapping takes milliseconds to change. Harmonic is told of an excess
 /// after T_basic at most and needs several batches, each of which the NIC's limiters digest in the ticks of
-/// fast recovery, before a tenant is where it is to be.
+/// fast recovery, before a tenant is where it is to be. Working sets of queue pairs change twice.
 fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
     let named = |name: &str| policy.parameters.get(name).copied();
     let us = match part {
@@ -232,6 +243,7 @@ fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
             let recovery = tick * profile.value("congestion", "fast_steps");
             HARMONIC_BATCHES * slowest.max(recovery)
         }
+        "isolane-sw" => 2.0 * SLICE_BESIDE_LATENCY.as_us_f64(),
         _ => 0.0,
     };
     Duration::from_ns_f64(us * 1e3)

@@ -36,7 +36,8 @@ pub struct Choice {
 pub enum Sharing {
     /// So many classes, the first one first.
     Priority(usize),
-    /// Bytes each class may send in its turn; the classes in `first` (bit by class) before all others.
+    /// Bytes each class may send in its turn; the classes in `first` (bit by class) before all others
+    /// while they stay within their share.
     Weighted {
         /// Classes before all others, bit by class.
         first: u16,
@@ -152,19 +153,16 @@ impl Arbiter {
                 let class = ready.trailing_zeros() as u8;
                 Choice { class, rank: class }
             }
-            Kind::Weighted(weighted) => {
-                let rank = weighted.rank(ready);
-                let first = weighted.first;
-                let ready = if first & ready == 0 {
-                    ready
-                } else {
-                    first & ready
-                };
-                Choice {
+            Kind::Weighted(weighted) => match weighted.favoured(ready) {
+                0 => Choice {
                     class: weighted.choose(ready),
-                    rank,
-                }
-            }
+                    rank: weighted.last_rank(),
+                },
+                favoured => Choice {
+                    class: weighted.richest(favoured),
+                    rank: 0,
+                },
+            },
             Kind::Tables(tables) => tables.choose(ready),
         })
     }
@@ -217,10 +215,37 @@ impl Weighted {
         weighted
     }
 
-    /// 0 for the classes that go first, and for all where none does.
+    /// Those of the classes that go first which are within their share: one that has overdrawn its credit by a turn has
+    /// used up its precedence, and takes its turns like the others until it has earned it back.
+    #[inline]
+    fn favoured(&self, ready: u16) -> u16 {
+        let mut left = self.first & ready;
+        let mut favoured = 0;
+        while left != 0 {
+            let class = left.trailing_zeros() as usize;
+            left &= left - 1;
+            favoured |= u16::from(self.credit[class] > -self.quanta[class]) << class;
+        }
+        favoured
+    }
+
+    /// The class with most credit among those in `classes`, the lowest number of several.
+    fn richest(&self, classes: u16) -> u8 {
+        let members = (0..self.classes).filter(|class| classes >> class & 1 == 1);
+        let best = members.min_by_key(|&class| (-self.credit[class], class));
+        best.expect("the mask is not empty") as u8
+    }
+
+    /// The rank of a class without precedence.
+    #[inline]
+    fn last_rank(&self) -> u8 {
+        u8::from(self.first != 0)
+    }
+
+    /// 0 where a class with precedence has something to send, and for all where no class has any.
     #[inline]
     fn rank(&self, ready: u16) -> u8 {
-        u8::from(self.first != 0 && ready & self.first == 0)
+        u8::from(self.first != 0 && self.favoured(ready) == 0)
     }
 
     #[inline]
@@ -241,6 +266,10 @@ impl Weighted {
             };
             if ready & (1 << self.current) != 0 {
                 self.credit[self.current] += self.quanta[self.current];
+            } else if self.first & (1 << self.current) != 0 {
+                // Its share of this round pays for what it has sent out of turn.
+                let earned = self.credit[self.current] + self.quanta[self.current];
+                self.credit[self.current] = earned.min(0);
             }
         }
     }
@@ -363,6 +392,32 @@ mod tests {
             sent[usize::from(choice.class)] += bytes;
         }
         sent
+    }
+
+    #[test]
+    fn precedence_ends_where_the_share_does() {
+        let sharing = Sharing::Weighted {
+            first: 0b001,
+            quanta: vec![4_096; 3],
+        };
+        // Now and then a small packet: it always goes first.
+        let mut arbiter = Arbiter::new(&sharing);
+        for step in 0..3_000_u64 {
+            let ready = if step % 10 == 0 { 0b111 } else { 0b110 };
+            let choice = arbiter.choose(ready).expect("two classes always have work");
+            assert_eq!(
+                (choice.class == 0, choice.rank),
+                (step % 10 == 0, u8::from(step % 10 != 0))
+            );
+            arbiter.charge(choice.class, if choice.class == 0 { 100 } else { 4_096 });
+        }
+        // Bulk under a false label gets a third of the bytes and no more.
+        let bytes = sent(&sharing, 30_000, |_| 0b111, |_, _| 1_000);
+        let most = bytes.iter().max().expect("three classes");
+        assert!(
+            most * 100 <= bytes[0] * 101 && bytes[0] * 100 <= most * 101,
+            "{bytes:?}"
+        );
     }
 
     #[test]

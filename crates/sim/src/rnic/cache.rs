@@ -9,15 +9,13 @@
 //!
 //! Both can be shared out among owners, as no NIC on sale does it. An owner has a quota of ways in every set by
 //! weight, and borrows those that others leave free; who brings a key in takes a way from an owner above its quota,
-//! at worst its own. Slots are reserved by weight, rounded down; what is left over is for everybody. An owner that has
-//! missed nothing for a while lends all its slots but one.
+//! at worst its own. Slots are reserved by weight, rounded down; what is left over is for everybody. An owner lends what
+//! it does not use as long as one of its slots stays free.
 
 /// Ways of one set.
 const WAYS: usize = 8;
 /// A way that holds nothing.
 const VACANT: u64 = u64::MAX;
-/// Misses' time after which an owner without one lends its slots.
-const LENT_AFTER: u64 = 8;
 /// A slot that nobody has reserved.
 const EVERYBODY: u16 = u16::MAX;
 
@@ -162,8 +160,6 @@ pub struct MissSlots {
     free_at: Vec<u64>,
     /// Whom each slot is reserved for, or [`EVERYBODY`]; empty where nothing is reserved.
     reserved: Vec<u16>,
-    /// Each owner's latest miss, ps, and the first of its slots, which it never lends.
-    owners: Vec<(u64, usize)>,
     latency: u64,
     /// Summed time for which every slot was taken when a miss came, ps.
     pub waited: u64,
@@ -188,7 +184,6 @@ impl MissSlots {
         Self {
             free_at: vec![0; slots.max(1)],
             reserved: Vec::new(),
-            owners: Vec::new(),
             latency,
             waited: 0,
             busy: 0,
@@ -202,7 +197,6 @@ impl MissSlots {
         let all: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
         for (owner, &weight) in weights.iter().enumerate() {
             let part = slots * u64::from(weight) / all.max(1);
-            shared.owners.push((0, shared.reserved.len()));
             shared.reserved.extend(vec![owner as u16; part as usize]);
         }
         shared.reserved.resize(slots as usize, EVERYBODY);
@@ -218,12 +212,11 @@ impl MissSlots {
         let mut best = usize::MAX;
         let mut soonest = u64::MAX;
         for (index, &free) in self.free_at.iter().enumerate() {
-            if free < soonest && self.may_use(now, owner, index) {
+            let reserved = self.reserved.get(index).copied().unwrap_or(EVERYBODY);
+            let mine = reserved == EVERYBODY || reserved == owner;
+            if free < soonest && (mine || (free <= now && self.lends(now, reserved))) {
                 (best, soonest) = (index, free);
             }
-        }
-        if let Some((latest, _)) = self.owners.get_mut(usize::from(owner)) {
-            *latest = now;
         }
         // An owner without a reserve, where all are reserved, takes its chance with the first that is free.
         if best == usize::MAX {
@@ -246,15 +239,11 @@ impl MissSlots {
         }
     }
 
-    /// Whether `owner` may use a slot: its own, one of nobody's, or one that is lent.
-    #[inline]
-    fn may_use(&self, now: u64, owner: u16, slot: usize) -> bool {
-        let reserved = self.reserved.get(slot).copied().unwrap_or(EVERYBODY);
-        if reserved == EVERYBODY || reserved == owner {
-            return true;
-        }
-        let (latest, first) = self.owners[usize::from(reserved)];
-        slot != first && latest + LENT_AFTER * self.latency <= now
+    /// Whether `owner` has two free slots, so that it can lend one.
+    fn lends(&self, now: u64, owner: u16) -> bool {
+        let slots = self.free_at.iter().zip(&self.reserved);
+        let free = slots.filter(|(free, reserved)| **free <= now && **reserved == owner);
+        free.take(2).count() == 2
     }
 
     /// No slot is free before `until`.
@@ -376,22 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_misses_nothing_lends_all_slots_but_one() {
+    fn an_owner_lends_slots_as_long_as_one_of_its_own_stays_free() {
+        // Two for each and one for everybody.
         let mut slots = MissSlots::with_reserves(5, 100, &[1, 1]);
-        slots.take(0, 0);
-        let later = 1_000;
-        let started: Vec<u64> = (0..5).map(|_| slots.take(later, 1).started).collect();
-        assert_eq!(started, [later, later, later, later, later + 100]);
-        assert_eq!(slots.take(later, 0).started, later);
-    }
-
-    #[test]
-    fn reserved_slots_are_free_however_many_misses_another_has() {
-        let mut slots = MissSlots::with_reserves(5, 100, &[1, 1]);
-        slots.take(0, 0);
-        let others: Vec<u64> = (0..4).map(|_| slots.take(10, 1).started).collect();
-        assert_eq!(others, [10, 10, 10, 110]);
-        assert_eq!(slots.take(20, 0).started, 20);
+        let started: Vec<u64> = (0..5).map(|_| slots.take(0, 1).started).collect();
+        assert_eq!(started, [0, 0, 0, 0, 100]);
+        assert_eq!(slots.take(10, 0).started, 10);
+        // The other one is back when its miss is done, and is not lent again while the first is in use.
         assert_eq!(slots.take(20, 0).started, 100);
     }
 }
