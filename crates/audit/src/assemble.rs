@@ -6,11 +6,13 @@ use crate::exhaustion::{Pressure, exhausted};
 use crate::figures::{CellFigures, columns, jain, policy_figures};
 use crate::matrix::{
     AUDIT_VERSION, AuditResult, CategorySummary, Cell, Exhausted, Expected, Metrics, PolicySummary,
-    Progress, SeedRun, Series, Solo, Spread, Verdict, VictimKind, WorstVictim,
+    Progress, SeedRun, Series, Solo, Spread, Verdict, Victim, VictimKind, WorstVictim,
 };
 use crate::outcome::{Detail, Outcome, round};
 use crate::plan::{Plan, Run, TENANTS};
-use crate::predicate::{Capacity, Judged, Judgement, Part, judge, value, with_unit};
+use crate::predicate::{
+    Capacity, Judged, Judgement, OPERATIONS_MIN, Part, judge, value, with_unit,
+};
 use isolane_core::stats::summary::median;
 use isolane_scenario::model::{Tenant, Traffic};
 use isolane_scenario::stack::honours_weights;
@@ -51,13 +53,24 @@ pub(crate) fn assemble(
         measured_us: plan.duration.as_us_f64(),
         policies,
         policies_left_out: plan.left_out.clone(),
-        victims: plan.victims.iter().map(|v| v.info.clone()).collect(),
+        victims: (0..plan.victims.len())
+            .map(|index| victim(plan, index))
+            .collect(),
         attackers: plan.attackers.iter().map(|a| a.info.clone()).collect(),
         solo,
         cells,
         summaries,
         progress,
         rerun: plan.rerun.clone(),
+    }
+}
+
+/// A victim as the result names it.
+fn victim(plan: &Plan, index: usize) -> Victim {
+    let measured = plan.measured(index);
+    Victim {
+        measured_us: (measured > plan.duration).then(|| measured.as_us_f64()),
+        ..plan.victims[index].info.clone()
     }
 }
 
@@ -136,6 +149,9 @@ impl Judge<'_> {
         cell.runs = seed_runs(&plan.seeds, &attacked);
         let judged = match v.over_solo {
             Some(over_solo) => Judged::Latency { over_solo },
+            None if v.info.kind == VictimKind::Application => Judged::Operations {
+                capacity: one_link(tenant).then(|| Capacity::of(&plan.profile, tenant)),
+            },
             None => Judged::Rate(Capacity::of(&plan.profile, tenant)),
         };
         let weights = honours_weights(&cell.policy);
@@ -172,6 +188,12 @@ impl Judge<'_> {
         let keep = attacked.iter().filter(kept).count();
         cell.borderline = keep > 0 && keep < attacked.len();
         cell.why = why(&expected, &judgement, cell.exhausted.as_ref());
+        if let Some(few) = got.operations.filter(|&count| count < OPERATIONS_MIN) {
+            let _ = write!(
+                cell.why,
+                "; a coarse rate: {few} operations ended under attack"
+            );
+        }
         if cell.borderline {
             let _ = write!(
                 cell.why,
@@ -186,6 +208,13 @@ impl Judge<'_> {
         });
         Some(cell)
     }
+}
+
+/// Whether all that `tenant` does passes one link, so that its share of it is known; hosts of a distributed
+/// application have several.
+fn one_link(tenant: &Tenant) -> bool {
+    let mut workloads = tenant.workloads.iter();
+    workloads.all(|workload| !matches!(workload.traffic, Traffic::Application(_)))
 }
 
 /// The part of the NIC that `one` has while `victim` meets `others`: by weight where `weights` count.
@@ -268,6 +297,11 @@ fn medians<'a>(all: impl Iterator<Item = &'a Metrics>) -> Metrics {
         control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
         p50_us: optional(|metrics| metrics.p50_us),
         p99_us: optional(|metrics| metrics.p99_us),
+        operations_per_s: optional(|metrics| metrics.operations_per_s),
+        operations: optional(|metrics| metrics.operations.map(|count| count as f64))
+            .map(|count| count as u64),
+        operation_p50_us: optional(|metrics| metrics.operation_p50_us),
+        operation_p99_us: optional(|metrics| metrics.operation_p99_us),
     }
 }
 

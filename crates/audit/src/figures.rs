@@ -252,6 +252,7 @@ mod tests {
             name: "victim".to_owned(),
             kind: VictimKind::Latency,
             category: String::new(),
+            measured_us: None,
         }];
         let cells = [
             cell("none", "a", Verdict::Violation, &[0.2, 0.6]),

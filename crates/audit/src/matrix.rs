@@ -85,6 +85,8 @@ pub enum VictimKind {
     Rate,
     /// The 99th percentile of its latency.
     Latency,
+    /// The operations of its application.
+    Application,
 }
 
 /// A workload whose performance is judged.
@@ -96,6 +98,9 @@ pub struct Victim {
     pub kind: VictimKind,
     /// Group of similar victims (`large bandwidth`, `small throughput`, ...).
     pub category: String,
+    /// Measured time of its runs, microseconds, where it needs more than the audit's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_us: Option<f64>,
 }
 
 /// A workload that tries to take more than its share.
@@ -125,6 +130,18 @@ pub struct Metrics {
     pub p50_us: Option<f64>,
     /// 99th percentile latency, microseconds; absent where no message completed.
     pub p99_us: Option<f64>,
+    /// Operations of an application per second, by the time between their ends; absent for other tenants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations_per_s: Option<f64>,
+    /// Whole operations in the measured time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+    /// Median time of an operation, microseconds; absent where none ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_p50_us: Option<f64>,
+    /// Its 99th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_p99_us: Option<f64>,
 }
 
 impl From<&TenantResult> for Metrics {
@@ -135,6 +152,33 @@ impl From<&TenantResult> for Metrics {
             control_rate_per_s: tenant.control_rate_per_s,
             p50_us: tenant.latency_us.as_ref().map(|latency| latency.p50),
             p99_us: tenant.latency_us.as_ref().map(|latency| latency.p99),
+            ..Self::default()
+        }
+    }
+}
+
+impl Metrics {
+    /// The same for a tenant whose operations count, measured for `measured_s` seconds. One that is no distributed
+    /// application has messages for operations.
+    pub(crate) fn with_operations(tenant: &TenantResult, measured_s: f64) -> Self {
+        let (count_per_s, pace_per_s, latency) = match &tenant.application {
+            Some(application) => (
+                application.operations_per_s,
+                application.pace_per_s,
+                &application.operation_us,
+            ),
+            None => (
+                tenant.message_rate_per_s,
+                tenant.message_rate_per_s,
+                &tenant.latency_us,
+            ),
+        };
+        Self {
+            operations_per_s: Some(pace_per_s),
+            operations: Some((count_per_s * measured_s).round() as u64),
+            operation_p50_us: latency.as_ref().map(|latency| latency.p50),
+            operation_p99_us: latency.as_ref().map(|latency| latency.p99),
+            ..Self::from(tenant)
         }
     }
 }
@@ -214,6 +258,8 @@ pub enum JudgedMetric {
     MessageRatePerS,
     /// 99th percentile latency, microseconds; less is better.
     P99Us,
+    /// Operations of an application per second; more is better.
+    OperationsPerS,
 }
 
 /// What a victim was owed.

@@ -44,14 +44,19 @@ pub(crate) struct Detail {
 
 impl Outcome {
     /// Condenses `result` of `scenario` on the device of `profile`; the first tenant is the victim, the others, if
-    /// any, attack together.
+    /// any, attack together. `of_operations` says that the victim's operations count.
     pub(crate) fn of(
         result: &RunResult,
         scenario: &Scenario,
         profile: &Profile,
+        of_operations: bool,
         with_detail: bool,
     ) -> Option<Self> {
         let (victim, attackers) = result.tenants.split_first()?;
+        let metrics = match of_operations {
+            true => Metrics::with_operations(victim, result.measured_s),
+            false => Metrics::from(victim),
+        };
         let tenants = scenario.tenants.iter().zip(&result.tenants);
         let shares = tenants.map(|(tenant, got)| {
             round(Capacity::of(profile, tenant).dominant_share(&Metrics::from(got)))
@@ -65,7 +70,7 @@ impl Outcome {
                     .map(|tenant| tenant.policy_cores)
                     .sum(),
             ),
-            victim: rounded(Metrics::from(victim)),
+            victim: rounded(metrics),
             attacker: together(attackers).map(rounded),
             detail: with_detail.then(|| Detail::of(result, victim, attackers)),
         })
@@ -114,6 +119,7 @@ fn together(attackers: &[TenantResult]) -> Option<Metrics> {
             control_rate_per_s: sum.control_rate_per_s + one.control_rate_per_s,
             p50_us: larger(sum.p50_us, one.p50_us),
             p99_us: larger(sum.p99_us, one.p99_us),
+            ..Metrics::default()
         })
 }
 
@@ -141,6 +147,10 @@ fn rounded(exact: Metrics) -> Metrics {
         control_rate_per_s: round(exact.control_rate_per_s),
         p50_us: exact.p50_us.map(round),
         p99_us: exact.p99_us.map(round),
+        operations_per_s: exact.operations_per_s.map(round),
+        operations: exact.operations,
+        operation_p50_us: exact.operation_p50_us.map(round),
+        operation_p99_us: exact.operation_p99_us.map(round),
     }
 }
 

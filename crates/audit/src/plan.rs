@@ -50,6 +50,8 @@ pub struct VictimPlan {
     pub tenant: Result<Tenant, String>,
     /// For latency victims: accepted p99 under attack over p99 alone.
     pub over_solo: Option<f64>,
+    /// Measured time that a verdict needs, at least: applications complete few operations.
+    pub duration: Option<Duration>,
 }
 
 /// A workload that attacks.
@@ -81,7 +83,7 @@ pub struct Plan {
     pub predicate: Predicate,
     /// Time before measuring starts, at least; longer where a policy takes longer to act.
     pub warmup: Duration,
-    /// Measured time.
+    /// Measured time, at least; longer for victims that need more.
     pub duration: Duration,
     /// How the hosts are joined.
     pub topology: Topology,
@@ -171,18 +173,25 @@ impl Plan {
             tenants.extend(others.into_iter().cloned());
         }
         let under = attacker.map_or("alone", |attacker| attacker.info.name.as_str());
+        let duration = self.measured(run.victim);
         Scenario {
             name: format!("audit/{}/{}/{under}", policy.name, victim.info.name),
             description: String::new(),
             profile: self.profile.name.clone(),
             topology: self.topology,
             warmup: self.settled(),
-            duration: self.duration,
+            duration,
             seed: self.seeds[run.seed],
-            sample_interval: self.duration / crate::matrix::SERIES_POINTS as u64,
+            sample_interval: duration / crate::matrix::SERIES_POINTS as u64,
             policy: policy.clone(),
             tenants,
         }
+    }
+
+    /// Measured time of `victim`'s runs.
+    pub(crate) fn measured(&self, victim: usize) -> Duration {
+        let needed = self.victims[victim].duration.unwrap_or(Duration::ZERO);
+        self.duration.max(needed)
     }
 
     /// Warm-up of every run: as long as the slowest of the policies needs, for all of them. What a tenant does when

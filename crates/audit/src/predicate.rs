@@ -18,6 +18,12 @@
 //! **Latency victims**, which Husky lacks: the 99th percentile under attack is at most a factor, given by the
 //! catalogue, over the 99th percentile alone.
 //!
+//! **Applications** are owed `(1 - alpha)` times the operations per second that they do alone (husky 4.5.2), under both
+//! rules: each of their hosts takes a small part of its link, and all of them wait for the slowest. One that sends from
+//! one host to one other, and alone takes more than its part of the NIC, is owed under the share rule only what that
+//! part carries. Operations are counted by the time between their ends, and fewer than [`OPERATIONS_MIN`] alone give no
+//! verdict.
+//!
 //! A victim that completes nothing under attack breaks every rule. One that completes nothing alone is owed
 //! nothing that could be judged: the cell does not apply.
 
@@ -75,6 +81,10 @@ pub struct Capacity {
     pub messages_per_s: f64,
 }
 
+/// Operations that an application must end alone for a verdict: with them one operation more or less is a fifth of the
+/// tolerance of a quarter.
+pub const OPERATIONS_MIN: u64 = 20;
+
 /// What of the victim counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judged {
@@ -84,6 +94,11 @@ pub enum Judged {
     Latency {
         /// Accepted latency under attack over latency alone, at least 1.
         over_solo: f64,
+    },
+    /// Its operations.
+    Operations {
+        /// What the NIC has, where its part of it bounds what the victim is owed.
+        capacity: Option<Capacity>,
     },
 }
 
@@ -173,6 +188,7 @@ impl Predicate {
     ) -> Result<Expected, String> {
         let capacity = match judged {
             Judged::Latency { over_solo } => return latency_bound(solo, over_solo),
+            Judged::Operations { capacity } => return self.operations_bound(capacity, solo),
             Judged::Rate(capacity) => capacity,
         };
         if solo.goodput_gbps <= 0.0 || solo.message_rate_per_s <= 0.0 {
@@ -181,6 +197,50 @@ impl Predicate {
         Ok(match self {
             Self::Share { alpha, part } => share_bound(solo, capacity, alpha, part),
             Self::Ratio { alpha } => ratio_bound(solo, attacked, alpha),
+        })
+    }
+}
+
+impl Predicate {
+    fn operations_bound(
+        self,
+        capacity: Option<Capacity>,
+        solo: &Metrics,
+    ) -> Result<Expected, String> {
+        let ended = solo.operations.unwrap_or(0);
+        let alone = solo.operations_per_s.unwrap_or(0.0);
+        if ended < OPERATIONS_MIN || alone <= 0.0 {
+            return Err(format!(
+                "the victim ends {ended} operations alone, and a verdict needs {OPERATIONS_MIN}: raise --duration"
+            ));
+        }
+        let metric = JudgedMetric::OperationsPerS;
+        let guarantee = match (self, capacity) {
+            (Self::Share { part, .. }, Some(capacity)) => {
+                let share = capacity.dominant_share(solo);
+                (share > part.of(1.0)).then(|| alone * part.of(1.0) / share)
+            }
+            _ => None,
+        };
+        let alpha = self.alpha();
+        let bound = (1.0 - alpha) * guarantee.unwrap_or(alone);
+        let least = match guarantee {
+            Some(guarantee) => format!(
+                "min({} alone, {} in its part of the NIC)",
+                with_unit(metric, alone),
+                with_unit(metric, guarantee)
+            ),
+            None => format!("{} alone", with_unit(metric, alone)),
+        };
+        Ok(Expected {
+            metric,
+            bound,
+            solo: alone,
+            guarantee,
+            rule: format!(
+                "at least (1 - {alpha}) x {least} = {}",
+                with_unit(metric, bound)
+            ),
         })
     }
 }
@@ -213,6 +273,7 @@ pub fn value(metric: JudgedMetric, metrics: &Metrics) -> Option<f64> {
         JudgedMetric::GoodputGbps => Some(metrics.goodput_gbps),
         JudgedMetric::MessageRatePerS => Some(metrics.message_rate_per_s),
         JudgedMetric::P99Us => metrics.p99_us.filter(|&p99| p99 > 0.0),
+        JudgedMetric::OperationsPerS => metrics.operations_per_s,
     }
 }
 
@@ -223,6 +284,13 @@ pub fn with_unit(metric: JudgedMetric, value: f64) -> String {
         JudgedMetric::GoodputGbps => format!("{} Gb/s", digits(value)),
         JudgedMetric::MessageRatePerS => format!("{} M/s", digits(value / 1e6)),
         JudgedMetric::P99Us => format!("{} us", digits(value)),
+        JudgedMetric::OperationsPerS if value >= 1e6 => {
+            format!("{} M operations/s", digits(value / 1e6))
+        }
+        JudgedMetric::OperationsPerS if value >= 1e4 => {
+            format!("{} k operations/s", digits(value / 1e3))
+        }
+        JudgedMetric::OperationsPerS => format!("{} operations/s", digits(value)),
     }
 }
 
@@ -402,6 +470,45 @@ mod tests {
         assert!(!judge(&expected, &at(Some(6.1))).kept);
         assert!(!judge(&expected, &at(None)).kept, "silence is no answer");
         assert!(SHARE.expected(judged, &at(None), &at(None)).is_err());
+    }
+
+    fn operations(goodput_gbps: f64, operations: u64) -> Metrics {
+        Metrics {
+            operations: Some(operations),
+            operations_per_s: Some(operations as f64),
+            ..rates(goodput_gbps, 0.0)
+        }
+    }
+
+    #[test]
+    fn an_application_is_owed_its_operations_alone() {
+        let judged = Judged::Operations { capacity: None };
+        for predicate in [SHARE, Predicate::Ratio { alpha: 0.25 }] {
+            let solo = operations(200.0, 100);
+            let expected = predicate.expected(judged, &solo, &solo).unwrap();
+            assert_eq!((expected.bound, expected.guarantee), (75.0, None));
+            assert!(judge(&expected, &operations(0.0, 75)).kept);
+            assert!(!judge(&expected, &operations(0.0, 74)).kept);
+        }
+        let few = operations(1.0, OPERATIONS_MIN - 1);
+        let refused = SHARE.expected(judged, &few, &few).unwrap_err();
+        assert!(refused.contains("19 operations alone"), "{refused}");
+    }
+
+    #[test]
+    fn an_application_on_one_link_is_owed_no_more_than_its_part_carries() {
+        let Judged::Rate(capacity) = NIC else {
+            unreachable!()
+        };
+        let capacity = Some(capacity);
+        let bound = |predicate: Predicate, gbps| {
+            let solo = operations(gbps, 100);
+            let judged = Judged::Operations { capacity };
+            predicate.expected(judged, &solo, &solo).unwrap().bound
+        };
+        assert_eq!(bound(SHARE, 80.0), 0.75 * 100.0 * 50.0 / 80.0);
+        assert_eq!(bound(SHARE, 40.0), 75.0);
+        assert_eq!(bound(Predicate::Ratio { alpha: 0.25 }, 80.0), 75.0);
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //! Workers take the next undone run from a shared counter, so the order of work is the plan's whatever their
 //! number, and hand a condensed `Outcome` to the calling thread, which writes the journal and reports progress.
 //! Results are looked up by run, never by order of arrival: the number of workers cannot show. The cancel flag
-//! is checked between runs; one run lasts well below a second.
+//! is checked between runs; one run lasts well below a second,
+//! an application's a few seconds.
 
 use crate::AuditError;
 use crate::assemble::assemble;
 use crate::journal::Journal;
-use crate::matrix::{AuditResult, Progress};
+use crate::matrix::{AuditResult, Progress, VictimKind};
 use crate::outcome::Outcome;
 use crate::place::settings;
 use crate::plan::{Plan, Run};
@@ -199,7 +200,13 @@ impl Work<'_> {
     fn one(&self, run: &Run) -> Result<Outcome, AuditError> {
         let scenario = self.plan.scenario(run);
         let result = self.testbed.run(&scenario, &self.plan.profile)?;
-        let outcome = Outcome::of(&result, &scenario, &self.plan.profile, run.seed == 0);
+        let outcome = Outcome::of(
+            &result,
+            &scenario,
+            &self.plan.profile,
+            self.plan.victims[run.victim].info.kind == VictimKind::Application,
+            run.seed == 0,
+        );
         outcome.ok_or(AuditError::NoTenant {
             scenario: scenario.name,
         })

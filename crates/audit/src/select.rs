@@ -40,7 +40,7 @@ const SIMILARITY_MIN: f64 = 0.7;
 /// What to take of the catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Globs of victims; all, or the quick ones, if absent.
+    /// Globs of victims; all but applications, or the quick ones, if absent.
     pub victims: Option<String>,
     /// Globs of attackers; all, or the quick ones, if absent.
     pub attackers: Option<String>,
@@ -64,11 +64,15 @@ impl Selection {
         };
         let victims: Vec<&CatalogueEntry> = catalogue.victims().collect();
         let attackers: Vec<&CatalogueEntry> = catalogue.attackers().collect();
-        let chosen_victims = choose(
+        let mut chosen_victims = choose(
             "victim",
             &names(&victims),
             &globs(&self.victims, &QUICK_VICTIMS),
         )?;
+        if self.victims.is_none() {
+            // Their runs are long: they take part when asked for.
+            chosen_victims.retain(|&index| victims[index].category != Category::Application);
+        }
         let chosen_attackers = choose(
             "attacker",
             &names(&attackers),
@@ -91,6 +95,7 @@ fn victim(entry: &CatalogueEntry, limits: &DeviceLimits) -> VictimPlan {
     let over_solo = entry.latency_bound.map(|bound| bound.over_solo);
     let kind = match over_solo {
         Some(_) => VictimKind::Latency,
+        None if entry.category == Category::Application => VictimKind::Application,
         None => VictimKind::Rate,
     };
     VictimPlan {
@@ -98,9 +103,11 @@ fn victim(entry: &CatalogueEntry, limits: &DeviceLimits) -> VictimPlan {
             name: entry.name.clone(),
             kind,
             category: category(entry.category).to_owned(),
+            measured_us: None,
         },
         tenant: tenant(entry, limits),
         over_solo,
+        duration: entry.duration,
     }
 }
 
@@ -140,6 +147,7 @@ fn category(category: Category) -> &'static str {
         Category::ProcessingUnits => "PU",
         Category::Cache => "Cache",
         Category::Latency => "Latency",
+        Category::Application => "Application",
     }
 }
 

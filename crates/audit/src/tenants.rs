@@ -4,14 +4,14 @@
 //! attacker, [`ALL_OTHERS`] (with two that would be the same pair again). Rows and columns keep the file's order.
 //! A tenant runs as the file says, with its start, stop and weight, also when it runs alone.
 //!
-//! A tenant of class latency is judged by its 99th percentile, at most [`OVER_SOLO`] times what it is alone; the
-//! others by the audit's predicate with n the number of tenants present.
+//! A tenant of class latency is judged by its 99th percentile, at most [`OVER_SOLO`] times what it is alone; a
+//! distributed application by its operations; the others by the audit's predicate with n the number of tenants present.
 
 use crate::AuditError;
 use crate::matrix::{Attacker, Victim, VictimKind};
 use crate::plan::{AttackerPlan, VictimPlan};
 use crate::select::choose;
-use isolane_scenario::model::{Class, Scenario, Tenant};
+use isolane_scenario::model::{Class, Scenario, Tenant, Traffic};
 
 /// Name of the attacker that is all other tenants at once.
 pub const ALL_OTHERS: &str = "all-others";
@@ -77,13 +77,21 @@ fn victim(tenant: &Tenant) -> VictimPlan {
             name: tenant.name.clone(),
             kind: match over_solo {
                 Some(_) => VictimKind::Latency,
+                None if runs_application(tenant) => VictimKind::Application,
                 None => VictimKind::Rate,
             },
             category: class(tenant.class).to_owned(),
+            measured_us: None,
         },
         tenant: Ok(tenant.clone()),
         over_solo,
+        duration: None,
     }
+}
+
+fn runs_application(tenant: &Tenant) -> bool {
+    let mut workloads = tenant.workloads.iter();
+    workloads.any(|workload| matches!(workload.traffic, Traffic::Application(_)))
 }
 
 fn attacker(tenant: &Tenant) -> AttackerPlan {

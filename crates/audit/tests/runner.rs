@@ -3,7 +3,7 @@
 
 use isolane_audit::AuditError;
 use isolane_audit::journal::JOURNAL_NAME;
-use isolane_audit::matrix::{AuditResult, Verdict};
+use isolane_audit::matrix::{AuditResult, JudgedMetric, Verdict, VictimKind};
 use isolane_audit::plan::{DURATION, Plan, TOPOLOGY, WARMUP};
 use isolane_audit::predicate::{Part, Predicate};
 use isolane_audit::run::{Reused, RunOptions, run};
@@ -387,6 +387,76 @@ fn one_tenant_is_no_audit_and_two_have_no_others() {
     assert!(error.to_string().contains("at least two"), "{error}");
     let taken = parse(&OWN.replace("\"storm\"", "\"all-others\""));
     assert!(tenants::select(&taken, None, None).is_err());
+}
+
+#[test]
+fn applications_take_part_only_when_they_are_named() {
+    let of = |victims: Option<&str>, quick| {
+        let selection = Selection {
+            victims: victims.map(str::to_owned),
+            attackers: None,
+            quick,
+        };
+        let (victims, _) = selection.of(&Catalogue::embedded(), &profile()).unwrap();
+        let applications = victims
+            .iter()
+            .filter(|plan| plan.info.kind == VictimKind::Application);
+        (victims.len(), applications.count())
+    };
+    assert_eq!(of(None, false), (25, 0));
+    assert_eq!(of(None, true).1, 0);
+    assert_eq!(of(Some("app_*"), false), (6, 6));
+    assert_eq!(of(Some("app_*"), true), (6, 6));
+}
+
+#[test]
+fn an_application_is_judged_by_its_operations_over_a_longer_run() {
+    let plan = plan(
+        profile(),
+        "app_allreduce_ring,app_redis,large_bw_ib_write_bw",
+        "BW-1MB_ib_write_bw,PU-RNR_UC-RNR",
+    );
+    let result = audit(&plan, 2, None, false, u64::MAX).unwrap();
+    assert_eq!(
+        json(&result),
+        json(&audit(&plan, 1, None, false, u64::MAX).unwrap())
+    );
+    let measured: Vec<_> = result.victims.iter().map(|v| v.measured_us).collect();
+    assert_eq!(measured, [None, Some(8000.0), Some(8000.0)]);
+    let cell = result
+        .cell("none", "app_allreduce_ring", "PU-RNR_UC-RNR")
+        .unwrap();
+    assert_eq!(cell.verdict, Verdict::Violation);
+    let expected = cell.expected.as_ref().unwrap();
+    assert_eq!(expected.metric, JudgedMetric::OperationsPerS);
+    // The seeds' median alone is 10,020 operations per second.
+    assert!((expected.bound - 0.75 * 10_020.0).abs() < 1e-6);
+    let got = cell.victim_median.unwrap();
+    assert_eq!(
+        (got.operations, got.operations_per_s),
+        (Some(8), Some(1002.0))
+    );
+    assert!(
+        cell.why.contains("a coarse rate: 8 operations"),
+        "{}",
+        cell.why
+    );
+    let text = serde_json::to_value(cell).unwrap();
+    assert_eq!(text["victim_median"]["operations_per_s"], 1002.0);
+}
+
+#[test]
+fn an_application_with_too_few_operations_gets_no_verdict() {
+    let mut plan = plan(profile(), "app_allreduce_ring", "BW-1MB_ib_write_bw");
+    plan.victims[0].duration = None;
+    let result = audit(&plan, 1, None, false, u64::MAX).unwrap();
+    let cell = &result.cells[0];
+    assert_eq!(cell.verdict, Verdict::NotApplicable);
+    assert!(
+        cell.why.contains("10 operations alone") && cell.why.contains("--duration"),
+        "{}",
+        cell.why
+    );
 }
 
 #[test]

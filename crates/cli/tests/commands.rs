@@ -268,6 +268,44 @@ fn audit_can_fail_on_violation() {
     check(&small(out, &["--fail-on-violation"]), 1);
 }
 
+/// Goal: applications are audited when named, the same way twice, and `explain` says why it does not follow them.
+#[test]
+fn applications_are_audited_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let audit = [
+        "audit",
+        "--victims",
+        "app_redis",
+        "--attackers",
+        "PU-RNR_UC-RNR",
+        "--policies",
+        "none",
+        "--seeds",
+        "1",
+        "--out",
+        out,
+        "--json",
+    ];
+    let (first, _) = check(&audit, 0);
+    assert_eq!(first, check(&audit, 0).0);
+    let result = json(&first);
+    assert_eq!(result["victims"][0]["kind"], "application");
+    let operations = &result["solo"][0]["median"];
+    assert!(operations["operations_per_s"].as_f64().unwrap() > 0.0);
+    assert!(operations["operation_p99_us"].as_f64().unwrap() > 0.0);
+    let violated = result["cells"][0]["verdict"] == "violation";
+    let mut failing = audit.to_vec();
+    failing.push("--fail-on-violation");
+    check(&failing, i32::from(violated));
+    for victim in ["app_redis", "app_dare"] {
+        refuses(
+            &["explain", victim, "PU-RNR_UC-RNR"],
+            &[victim, "application"],
+        );
+    }
+}
+
 #[test]
 fn audit_refuses_bad_selections() {
     let directory = tempfile::tempdir().unwrap();

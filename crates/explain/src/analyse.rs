@@ -138,7 +138,9 @@ impl<'a> Analysis<'a> {
             VictimKind::Rate if alone.goodput_gbps > 0.0 => {
                 ratio(attacked.goodput_gbps, alone.goodput_gbps)
             }
-            VictimKind::Rate => ratio(attacked.message_rate_per_s, alone.message_rate_per_s),
+            VictimKind::Rate | VictimKind::Application => {
+                ratio(attacked.message_rate_per_s, alone.message_rate_per_s)
+            }
             VictimKind::Latency => ratio(
                 alone.p99_us.unwrap_or(0.0),
                 attacked.p99_us.unwrap_or(f64::INFINITY),
@@ -186,6 +188,7 @@ impl<'a> Analysis<'a> {
             control_rate_per_s: tenant.control_rate_per_s,
             p50_us: quantile(50),
             p99_us: (!p99.is_empty()).then(|| median(p99)),
+            ..Metrics::default()
         }
     }
 

@@ -59,7 +59,7 @@ fn kept(explanation: &Explanation) -> String {
         VictimKind::Rate if loss.alone.goodput_gbps > 0.0 => {
             format!("keeps {share} of its goodput")
         }
-        VictimKind::Rate => format!("keeps {share} of its rate"),
+        VictimKind::Rate | VictimKind::Application => format!("keeps {share} of its rate"),
         VictimKind::Latency if loss.retained > 0.0 => format!(
             "has a p99 latency of {:.2} times what it has alone",
             1.0 / loss.retained
@@ -211,7 +211,7 @@ fn lost(explanation: &Explanation) -> String {
                 p99(attacked)
             )
         }
-        VictimKind::Rate => format!(
+        VictimKind::Rate | VictimKind::Application => format!(
             "Goodput: {:.2} Gb/s alone, {:.2} Gb/s under attack; messages: {:.3} M/s and {:.3} M/s.",
             alone.goodput_gbps,
             attacked.goodput_gbps,

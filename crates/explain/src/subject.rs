@@ -89,7 +89,9 @@ impl Subject {
         };
         let mut tenant = victim.tenant.map_err(refused)?;
         tenant.name.clone_from(&victim.info.name);
-        if let Some(reason) = not_followed(&tenant) {
+        let application = victim.info.kind == VictimKind::Application;
+        let reason = application.then_some("is judged as an application, by its operations");
+        if let Some(reason) = not_followed(&tenant).or(reason) {
             let victim = tenant.name;
             return Err(ExplainError::NotFollowed { victim, reason });
         }

@@ -430,5 +430,6 @@ fn medians(seeds: &[Metrics]) -> Metrics {
         control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
         p50_us: latency(|metrics| metrics.p50_us),
         p99_us: latency(|metrics| metrics.p99_us),
+        ..Metrics::default()
     }
 }

@@ -8,7 +8,8 @@
 
   const index = new Map();
   const key = (policy, victim, attacker) => (policy * victims.length + victim) * attackers.length + attacker;
-  const metrics = (list) => list && { goodput: list[0], messages: list[1], controls: list[2], p50: list[3], p99: list[4] };
+  const metrics = (list) => list && { goodput: list[0], messages: list[1], controls: list[2], p50: list[3], p99: list[4],
+    operations: list[5], operationP50: list[6], operationP99: list[7] };
   const pair = (raw) => ({
     policy: raw[0], victim: raw[1], attacker: raw[2], verdict: raw[3], achieved: raw[4], why: text(raw[5]),
     expected: raw[6] && { metric: raw[6][0], bound: raw[6][1], solo: raw[6][2], guarantee: raw[6][3], rule: text(raw[6][4]) },
@@ -26,7 +27,7 @@
     return raw && pair(raw);
   };
   const judged = (value, metric) => value === null ? "nothing completed"
-    : metric === 0 ? bitRate(value) : metric === 1 ? rate(value, "msg") : time(value);
+    : metric === 0 ? bitRate(value) : metric === 1 ? rate(value, "msg") : metric === 3 ? rate(value, "op") : time(value);
   const verdictWords = ["keeps isolation", "breaks isolation", "does not apply"];
 
   const tables = [...document.querySelectorAll(".grid-table")];
@@ -249,7 +250,7 @@
     return typeof value === "number" ? field : `"${(/^[=+\-@\t\r]/.test(field) ? `'${field}` : field).replace(/"/g, '""')}"`;
   };
   const csv = () => {
-    const units = ["gbps", "messages_per_s", "p99_us"];
+    const units = ["gbps", "messages_per_s", "p99_us", "operations_per_s"];
     const lines = [["policy", "victim", "victim_category", "attacker", "attacker_category", "verdict", "metric", "bound",
       "alone", "measured", "measured_min", "measured_max", "achieved_over_owed", "retained", "victim_goodput_gbps",
       "victim_messages_per_s", "victim_p99_us", "attacker_goodput_gbps", "attacker_messages_per_s",

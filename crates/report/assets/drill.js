@@ -28,6 +28,7 @@
   const axis = (metric, high) => {
     if (metric === 0) return [1, "goodput, Gb/s"];
     if (metric === 1) return high >= 1e6 ? [1e6, "messages, M msg/s"] : high >= 1e3 ? [1e3, "messages, k msg/s"] : [1, "messages, msg/s"];
+    if (metric === 3) return high >= 1e6 ? [1e6, "operations, M op/s"] : high >= 1e3 ? [1e3, "operations, k op/s"] : [1, "operations, op/s"];
     return high >= 1e3 ? [1e3, "99th percentile latency, ms"] : [1, "99th percentile latency, µs"];
   };
 
@@ -59,18 +60,24 @@
 
   const rates = (it, place) => {
     const alone = data.solo[place.policy * data.victims.length + place.victim][0];
-    const columns = [alone && { goodput: alone[0], messages: alone[1], controls: alone[2], p50: alone[3], p99: alone[4] },
+    const columns = [alone && { goodput: alone[0], messages: alone[1], controls: alone[2], p50: alone[3], p99: alone[4],
+      operations: alone[5], operationP50: alone[6], operationP99: alone[7] },
       it.victimMetrics, it.attackerMetrics];
     const row = (name, show) => [name, ...columns.map((column) => column ? show(column) : "–")];
     const rows = [row("goodput", (m) => bitRate(m.goodput)), row("messages", (m) => rate(m.messages, "msg")),
       row("latency p50", (m) => time(m.p50)), row("latency p99", (m) => time(m.p99))];
     if (columns.some((column) => column && column.controls > 0)) rows.push(row("control verbs", (m) => rate(m.controls, "verbs")));
+    if (columns.some((column) => column && column.operations !== undefined)) {
+      const known = (value, show) => value === undefined ? "–" : show(value);
+      rows.push(row("operations", (m) => known(m.operations, (value) => rate(value, "op"))),
+        row("operation p50", (m) => known(m.operationP50, time)), row("operation p99", (m) => known(m.operationP99, time)));
+    }
     return table(["medians", "victim alone", "attacked", "attacker"], rows);
   };
 
   const seeds = (it) => {
     const metric = it.expected.metric;
-    const value = (m) => metric === 0 ? m.goodput : metric === 1 ? m.messages : m.p99;
+    const value = (m) => metric === 0 ? m.goodput : metric === 1 ? m.messages : metric === 3 ? m.operations : m.p99;
     return table(["seed", "victim", "attacker"], it.runs.map((run) => [String(run.seed), judged(value(run.victim), metric),
       run.attacker.controls > 0 && run.attacker.goodput === 0 ? rate(run.attacker.controls, "verbs") : bitRate(run.attacker.goodput)]));
   };

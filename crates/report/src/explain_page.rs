@@ -79,7 +79,7 @@ fn header(explanation: &Explanation) -> String {
                 "{} of its {}",
                 percent(loss.retained),
                 match explanation.kind {
-                    VictimKind::Rate => "rate",
+                    VictimKind::Rate | VictimKind::Application => "rate",
                     VictimKind::Latency => "p99 latency",
                 }
             ),

@@ -33,6 +33,21 @@ pub struct ApplicationTraffic {
     pub mtu: u32,
 }
 
+impl ApplicationTraffic {
+    /// The largest of its datagrams, bytes, if that is more than the MTU.
+    pub(crate) fn datagram_too_large(&self) -> Option<u64> {
+        let Program::KeyValue {
+            request, response, ..
+        } = &self.program
+        else {
+            return None;
+        };
+        let sizes = request.iter().chain(response);
+        let largest = sizes.map(|message| message.bytes().get()).max()?;
+        (self.transport == Transport::Ud && largest > u64::from(self.mtu)).then_some(largest)
+    }
+}
+
 /// What an application's processes do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]

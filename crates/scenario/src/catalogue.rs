@@ -1,14 +1,18 @@
 //! Named victims and attackers, as data: husky's catalogue and the latency victims it lacks.
 //!
 //! An entry holds client command lines; they become workloads for a given device, since a device decides the
-//! default MTU and the inline limit. Source: husky's public test suite and its table 4.3.
+//! default MTU and the inline limit. Applications are written in full, as in a scenario, and fitted to the device in
+//! the same way. Sources: husky's public test suite and its table 4.3; applications name theirs.
 
-use crate::check::DeviceLimits;
+use crate::application;
+use crate::check::{DeviceLimits, traffic_allowed};
 use crate::command::{self, Command};
 use crate::error::{CommandError, InputError, Problem};
-use crate::model::{Class, Host, Traffic, Workload};
-use crate::spec::{ENTRY, Key, Kind};
+use crate::model::{Class, Host, Traffic, Transport, Workload};
+use crate::spec::{APPLICATION, ENTRY, Key, Kind, TRAFFIC};
 use crate::table::{Source, Table, number};
+use crate::traffic;
+use isolane_core::units::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Which side of an audit a workload is on.
@@ -43,6 +47,9 @@ pub enum Category {
     /// Latency (not husky's).
     #[serde(rename = "Latency")]
     Latency,
+    /// Applications, judged by their own operations.
+    #[serde(rename = "Application")]
+    Application,
 }
 
 /// A column of husky table 4.3, and bandwidth.
@@ -118,6 +125,12 @@ pub struct CatalogueEntry {
     pub class: Class,
     /// The client command lines; all run at once.
     pub commands: Vec<String>,
+    /// What it runs where it has no command line, for a device without limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub in_full: Vec<Workload>,
+    /// Measured time that a verdict needs, at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Duration>,
     /// Copies of each.
     pub processes: u32,
     /// Where it runs.
@@ -138,8 +151,12 @@ impl CatalogueEntry {
     /// The workloads on a device of `limits`.
     ///
     /// # Errors
-    /// When the device cannot run a command line: atomics on a device without them.
+    /// When the device cannot run it: atomics on a device without them, datagrams larger than its MTU.
     pub fn workloads(&self, limits: &DeviceLimits) -> Result<Vec<Workload>, CommandError> {
+        if !self.in_full.is_empty() {
+            let in_full = self.in_full.iter();
+            return in_full.map(|workload| fitted(workload, limits)).collect();
+        }
         let (from, to) = self.direction.hosts();
         let commands = self.commands.iter();
         commands
@@ -155,6 +172,37 @@ impl CatalogueEntry {
             })
             .collect()
     }
+}
+
+/// `workload`, which allows everything, as a device of `limits` runs it.
+fn fitted(workload: &Workload, limits: &DeviceLimits) -> Result<Workload, CommandError> {
+    let mut workload = workload.clone();
+    let mtu = |transport| match transport {
+        Transport::Ud => limits.mtu_max,
+        _ => limits.mtu_default,
+    };
+    match &mut workload.traffic {
+        Traffic::Application(application) => {
+            application.mtu = mtu(application.transport);
+            application.inline_bytes = application.inline_bytes.min(limits.inline_max);
+            if let Some(bytes) = application.datagram_too_large() {
+                let reason = format!(
+                    "sends datagrams of {bytes} bytes, and the profile's MTU is {}",
+                    application.mtu
+                );
+                return Err(CommandError::new(workload.name, reason));
+            }
+        }
+        Traffic::Data(data) => {
+            data.mtu = mtu(data.transport);
+            data.inline_bytes = data.inline_bytes.min(limits.inline_max);
+            traffic_allowed(data, limits).map_err(|fault| {
+                CommandError::new(format!("{} = {}", fault.key, fault.value), fault.expected)
+            })?;
+        }
+        Traffic::Control(_) => {}
+    }
+    Ok(workload)
 }
 
 fn command_of(line: &str, limits: &DeviceLimits) -> Result<Command, CommandError> {
@@ -206,6 +254,10 @@ const EMBEDDED: &[(&str, &str)] = &[
     (
         "workloads/latency/victims.toml",
         include_str!("../../../workloads/latency/victims.toml"),
+    ),
+    (
+        "workloads/applications/victims.toml",
+        include_str!("../../../workloads/applications/victims.toml"),
     ),
 ];
 
@@ -287,6 +339,7 @@ fn entry(table: Table<'_>, role: Role) -> Result<CatalogueEntry, InputError> {
         class = class.or(Some(command.class));
         commands.push(line.to_owned());
     }
+    let in_full = in_full(&table)?;
     if role == Role::Attacker && !table.has("column") {
         return Err(table.missing("column", "an attacker needs its column of husky table 4.3"));
     }
@@ -303,10 +356,44 @@ fn entry(table: Table<'_>, role: Role) -> Result<CatalogueEntry, InputError> {
             .to_owned(),
         class: table.choice("class")?.or(class).unwrap_or(Class::Auto),
         commands,
+        in_full,
+        duration: table.duration("duration")?,
         processes: table.count32("processes")?.unwrap_or(1),
         direction: table.choice("direction")?.unwrap_or(Direction::Forward),
         latency_bound: bound(&table)?,
     })
+}
+
+/// What an entry without a command line runs.
+fn in_full(table: &Table<'_>) -> Result<Vec<Workload>, InputError> {
+    let ways = ["command", "traffic", "application"];
+    let choice = "must be one of command, [[victim.traffic]] and [[victim.application]]";
+    let given: Vec<&str> = ways.into_iter().filter(|key| table.has(key)).collect();
+    match given[..] {
+        [] => return Err(table.missing("command", choice)),
+        [_] => {}
+        [_, second, ..] => return Err(table.wrong(second, choice)),
+    }
+    if given != ["command"]
+        && let Some(key) = ["processes", "direction"].iter().find(|key| table.has(key))
+    {
+        return Err(table.wrong(key, "belongs to a command line: drop it"));
+    }
+    let place = || table.place().map(str::to_owned);
+    let limits = &DeviceLimits::PERMISSIVE;
+    let mut workloads = Vec::new();
+    for (index, (start, map)) in table.tables("traffic")?.into_iter().enumerate() {
+        let part = Table::open(table.source(), map, start, TRAFFIC, place())?;
+        if part.has("mtu") {
+            return Err(part.wrong("mtu", "is the device's in a catalogue: drop it"));
+        }
+        workloads.push(traffic::read(&part, index, limits)?);
+    }
+    for (index, (start, map)) in table.tables("application")?.into_iter().enumerate() {
+        let part = Table::open(table.source(), map, start, APPLICATION, place())?;
+        workloads.push(application::read(&part, index, limits)?);
+    }
+    Ok(workloads)
 }
 
 fn bound(table: &Table<'_>) -> Result<Option<LatencyBound>, InputError> {

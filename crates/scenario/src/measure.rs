@@ -82,6 +82,11 @@ pub struct TenantResult {
 pub struct ApplicationResult {
     /// Whole operations per second: an allreduce of all workers, an answered request.
     pub operations_per_s: f64,
+    /// Operations per second by the time between their ends, from the last one before the measured time; a last
+    /// operation that takes longer than those before it slows it. Unlike a count it is not off by up to one
+    /// operation. 0 where none or only one ended.
+    #[serde(default)]
+    pub pace_per_s: f64,
     /// From an operation's start to its end at its last process, microseconds; absent where none ended.
     pub operation_us: Option<LatencyResult>,
 }

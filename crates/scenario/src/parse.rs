@@ -350,6 +350,14 @@ impl Reader<'_> {
         }
         let from: Option<Host> = table.choice("from")?;
         let to: Option<Host> = table.choice("to")?;
+        if matches!(workload.traffic, Traffic::Application(_))
+            && let Some(key) = ["processes", "from", "to"]
+                .iter()
+                .find(|key| table.has(key))
+        {
+            let expected = "an application says itself where it runs: drop it, or write [[tenant.application]]";
+            return Err(table.wrong(key, expected));
+        }
         if matches!(workload.traffic, Traffic::Control(_)) {
             if to.is_some() {
                 return Err(table.wrong("to", "control verbs stay on one host: give from only"));

@@ -457,7 +457,7 @@ pub(crate) const ENTRY: &[Key] = &[
     required("name", Kind::Text, "unique name within its role"),
     required(
         "category",
-        Kind::Choice(&["BW", "PCIe", "PU", "Cache", "Latency"]),
+        Kind::Choice(&["BW", "PCIe", "PU", "Cache", "Latency", "Application"]),
         "husky's group of the workload",
     ),
     key(
@@ -483,10 +483,17 @@ pub(crate) const ENTRY: &[Key] = &[
         Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]),
         "class, unless the command line tells",
     ),
-    required(
+    key(
         "command",
         Kind::Commands,
         "client command line, or a list of them",
+    ),
+    key("traffic", Kind::Tables, "traffic, in full"),
+    key("application", Kind::Tables, "distributed applications"),
+    key(
+        "duration",
+        SOME_TIME,
+        "measured time that a verdict needs, at least",
     ),
     key("processes", PROCESSES, "copies of each (1)"),
     key(

@@ -1,17 +1,21 @@
 //! A testbed made of formulas, for tests of what stands above the trait: instant, and with a known answer.
 //!
-//! Every tenant alone gets the link rate for large messages and 10 million messages per second for small ones.
+//! Every tenant alone gets the link rate for large messages and 10 million messages per second for small ones; a
+//! distributed application, 10,000 operations per second.
 //! A neighbour whose name contains `storm` takes nine tenths of everybody's rate and shows as a stalled receive
 //! unit on host B; any other neighbour halves the link. Seeds move rates by a few parts in a thousand.
 
 use crate::{Testbed, TestbedError, check};
 use isolane_scenario::measure::{
-    HostCounters, LatencyResult, RESULT_VERSION, RunResult, TenantResult,
+    ApplicationResult, HostCounters, LatencyResult, RESULT_VERSION, RunResult, TenantResult,
 };
 use isolane_scenario::model::{Host, Scenario, Tenant, Traffic};
 use isolane_scenario::profile::Profile;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Operations of an application that is alone.
+const OPERATIONS_PER_S: f64 = 1e4;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,8 +107,18 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         max: 3.0 / factor,
         steady: true,
     });
+    let operations_per_s = OPERATIONS_PER_S * factor;
+    let application = tenant
+        .workloads
+        .iter()
+        .any(|workload| matches!(workload.traffic, Traffic::Application(_)))
+        .then(|| ApplicationResult {
+            operations_per_s,
+            pace_per_s: operations_per_s,
+            operation_us: None,
+        });
     TenantResult {
-        application: None,
+        application,
         name: tenant.name.clone(),
         class: tenant.class,
         declared_class: tenant.class,

@@ -6,7 +6,9 @@ use crate::status::Status;
 use crate::text::Table;
 use anyhow::Result;
 use clap::Subcommand;
+use isolane_scenario::application::Program;
 use isolane_scenario::catalogue::{Catalogue, CatalogueEntry};
+use isolane_scenario::model::{Message, Traffic, Workload};
 use serde::Serialize;
 
 /// Arguments of `isolane workloads`.
@@ -74,8 +76,16 @@ fn show(entry: &CatalogueEntry) -> String {
     line("category", word(&entry.category));
     line("resource", entry.resource.clone());
     line("class", word(&entry.class));
-    line("direction", word(&entry.direction));
-    line("processes", entry.processes.to_string());
+    if entry.in_full.is_empty() {
+        line("direction", word(&entry.direction));
+        line("processes", entry.processes.to_string());
+    }
+    if let Some(duration) = entry.duration {
+        line("duration", format!("{duration}, at least"));
+    }
+    for workload in &entry.in_full {
+        line("runs", in_words(workload));
+    }
     if let Some(bound) = entry.latency_bound {
         line(
             "bound",
@@ -86,6 +96,42 @@ fn show(entry: &CatalogueEntry) -> String {
         line("command", command.clone());
     }
     text
+}
+
+/// What a workload without a command line does.
+fn in_words(workload: &Workload) -> String {
+    match &workload.traffic {
+        Traffic::Application(application) => {
+            let hosts = application
+                .hosts
+                .iter()
+                .map(|host| host.letter().to_ascii_lowercase());
+            let hosts: Vec<String> = hosts.map(String::from).collect();
+            let kind = match &application.program {
+                Program::Allreduce { algorithm, .. } => format!("allreduce, {}", word(algorithm)),
+                Program::KeyValue { .. } => "key-value store".to_owned(),
+            };
+            format!("{kind} on hosts {}", hosts.join(", "))
+        }
+        Traffic::Data(data) => format!(
+            "{} of {} from host {} to host {}, {} processes",
+            word(&data.verb),
+            sizes(&data.pattern),
+            workload.from.letter().to_ascii_lowercase(),
+            workload.to.letter().to_ascii_lowercase(),
+            workload.processes
+        ),
+        Traffic::Control(_) => "control verbs".to_owned(),
+    }
+}
+
+/// One size, or the smallest and the largest.
+fn sizes(pattern: &[Message]) -> String {
+    let sizes = || pattern.iter().map(Message::bytes);
+    match (sizes().min(), sizes().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (_, most) => most.unwrap_or_default().to_string(),
+    }
 }
 
 /// The name of a unit variant as data files write it.

@@ -4,12 +4,13 @@
 //! The layout, which `assets/audit.js` and `assets/drill.js` read (`t` is an index into `texts`, `n` into `numbers`):
 //!
 //! ```text
-//! metrics  [goodput Gb/s, messages/s, control verbs/s, p50 us or null, p99 us or null]
+//! metrics  [goodput Gb/s, messages/s, control verbs/s, p50 us or null, p99 us or null], and of applications
+//!          operations/s, p50 us or null, p99 us or null of an operation
 //! solo     [metrics or null, t of the reason or -1] per policy and victim
 //! cell     [policy, victim, attacker, verdict 0 pass 1 violation 2 not applicable, achieved/owed or null, t why,
 //!           expected or 0, measured or null, retained or null, [min, max] or 0, victim metrics or 0,
 //!           attacker metrics or 0, [[seed, victim metrics, attacker metrics], ...], exhausted or 0, series or 0]
-//! expected [metric 0 Gb/s 1 messages/s 2 p99 us, bound, solo, guarantee or null, t rule]
+//! expected [metric 0 Gb/s 1 messages/s 2 p99 us 3 operations/s, bound, solo, guarantee or null, t rule]
 //! exhausted [t resource, host A 0 B 1, t counter, solo, contended, t evidence]
 //! series   [seed, sample us, n solo goodput, n victim goodput, n attacker goodput, n solo p99, n victim p99]
 //! ```
@@ -170,6 +171,7 @@ impl Pool {
             JudgedMetric::GoodputGbps => 0,
             JudgedMetric::MessageRatePerS => 1,
             JudgedMetric::P99Us => 2,
+            JudgedMetric::OperationsPerS => 3,
         };
         json!([
             metric,
@@ -205,13 +207,19 @@ impl Pool {
 }
 
 fn metrics(metrics: &Metrics) -> Value {
-    json!([
+    let mut list = vec![
         number(metrics.goodput_gbps),
         number(metrics.message_rate_per_s),
         number(metrics.control_rate_per_s),
         optional(metrics.p50_us),
-        optional(metrics.p99_us)
-    ])
+        optional(metrics.p99_us),
+    ];
+    if let Some(operations) = metrics.operations_per_s {
+        list.push(number(operations));
+        list.push(optional(metrics.operation_p50_us));
+        list.push(optional(metrics.operation_p99_us));
+    }
+    Value::Array(list)
 }
 
 fn optional(value: Option<f64>) -> Value {

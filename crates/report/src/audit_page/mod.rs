@@ -166,7 +166,9 @@ pub(crate) fn achieved(cell: &Cell) -> Option<f64> {
     };
     let (part, whole) = match expected.metric {
         JudgedMetric::P99Us => (expected.bound, measured),
-        JudgedMetric::GoodputGbps | JudgedMetric::MessageRatePerS => (measured, expected.bound),
+        JudgedMetric::GoodputGbps
+        | JudgedMetric::MessageRatePerS
+        | JudgedMetric::OperationsPerS => (measured, expected.bound),
     };
     Some(if whole > 0.0 { part / whole } else { 1.0 })
 }

@@ -34,6 +34,7 @@ fn victims() -> Vec<Victim> {
             name,
             kind,
             category: category.to_owned(),
+            measured_us: None,
         });
     };
     for (prefix, category) in [
@@ -254,7 +255,7 @@ fn alone(victim: &Victim, index: usize) -> Metrics {
     let goodput_gbps = match victim.kind {
         VictimKind::Latency => 0.05,
         VictimKind::Rate if small => 2.1 + index as f64 * 0.05,
-        VictimKind::Rate => 92.0 - index as f64 * 1.3,
+        VictimKind::Rate | VictimKind::Application => 92.0 - index as f64 * 1.3,
     };
     Metrics {
         goodput_gbps,
@@ -266,6 +267,7 @@ fn alone(victim: &Victim, index: usize) -> Metrics {
         control_rate_per_s: 0.0,
         p50_us: Some(2.0 + index as f64 * 0.07),
         p99_us: Some(2.6 + index as f64 * 0.09),
+        ..Metrics::default()
     }
 }
 
@@ -284,6 +286,7 @@ fn cell(
         control_rate_per_s: 0.0,
         p50_us: alone.p50_us.map(|value| value / (left * factor).max(0.01)),
         p99_us: alone.p99_us.map(|value| value / (left * factor).max(0.005)),
+        ..Metrics::default()
     };
     let attack = |factor: f64| Metrics {
         goodput_gbps: if control {
@@ -295,23 +298,26 @@ fn cell(
         control_rate_per_s: if control { 21_000.0 * factor } else { 0.0 },
         p50_us: Some(11.0),
         p99_us: Some(40.0),
+        ..Metrics::default()
     };
     let small = victim.category.contains("small");
     let metric = match victim.kind {
         VictimKind::Latency => JudgedMetric::P99Us,
         VictimKind::Rate if small => JudgedMetric::MessageRatePerS,
-        VictimKind::Rate => JudgedMetric::GoodputGbps,
+        VictimKind::Rate | VictimKind::Application => JudgedMetric::GoodputGbps,
     };
     let value = |metrics: &Metrics| match metric {
         JudgedMetric::GoodputGbps => metrics.goodput_gbps,
         JudgedMetric::MessageRatePerS => metrics.message_rate_per_s,
         JudgedMetric::P99Us => metrics.p99_us.expect("made-up victims have latencies"),
+        JudgedMetric::OperationsPerS => unreachable!("no made-up victim is an application"),
     };
     let solo = value(&alone);
     let (bound, guarantee) = match metric {
         JudgedMetric::P99Us => (solo * 3.0, None),
         JudgedMetric::GoodputGbps => (0.75 * solo.min(50.0), Some(50.0)),
         JudgedMetric::MessageRatePerS => (0.75 * solo.min(2.0e7), Some(2.0e7)),
+        JudgedMetric::OperationsPerS => unreachable!("no made-up victim is an application"),
     };
     let measured = value(&scaled(1.0));
     let fails = if metric == JudgedMetric::P99Us {

@@ -19,6 +19,7 @@ pub(crate) struct TenantMeter {
     pub(crate) messages: u64,
     pub(crate) controls: u64,
     pub(crate) operations: u64,
+    pub(crate) pace: Pace,
     pub(crate) errors: u64,
     pub(crate) latencies: Option<Histogram>,
     point_bytes: u64,
@@ -26,6 +27,43 @@ pub(crate) struct TenantMeter {
     point_next: usize,
     pub(crate) goodput_series: Vec<u64>,
     pub(crate) p99_series: Vec<Option<u64>>,
+}
+
+/// When the operations of an application ended, ps. The time between ends gives their rate without the error of a
+/// count, which in a short run is off by up to one operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// The last end before the measured time, or the first one in it.
+    since: Option<u64>,
+    last: u64,
+    /// Ends after `since`.
+    ended: u64,
+}
+
+impl Pace {
+    fn ended(&mut self, now: u64, measuring: bool) {
+        match self.since {
+            Some(since) if measuring => {
+                self.ended += 1;
+                self.last = self.last.max(now).max(since);
+            }
+            since => self.since = since.max(Some(now)),
+        }
+    }
+
+    /// Operations per second until `end`: one that is under way for longer than those before took counts as if it
+    /// ended then.
+    pub(crate) fn per_s(self, end: u64) -> f64 {
+        let (Some(since), 1..) = (self.since, self.ended) else {
+            return 0.0;
+        };
+        let rate = |count: u64, until: u64| match until.saturating_sub(since) {
+            0 => f64::INFINITY,
+            time => count as f64 * 1e12 / time as f64,
+        };
+        let rate = rate(self.ended, self.last).min(rate(self.ended + 1, end));
+        if rate.is_finite() { rate } else { 0.0 }
+    }
 }
 
 /// All tenants' sums.
@@ -45,6 +83,7 @@ impl Meter {
             messages: 0,
             controls: 0,
             operations: 0,
+            pace: Pace::default(),
             errors: 0,
             latencies: keeps.then(Histogram::new),
             point_bytes: 0,
@@ -115,7 +154,10 @@ impl Meter {
 
     /// An operation of an application ended after this long, ps.
     pub(crate) fn operation(&mut self, now: u64, tenant: usize, latency: u64) {
-        self.tenants[tenant].operations += u64::from(self.measuring);
+        let measuring = self.measuring;
+        let of = &mut self.tenants[tenant];
+        of.operations += u64::from(measuring);
+        of.pace.ended(now, measuring);
         self.latency(now, tenant, latency);
     }
 
@@ -149,5 +191,36 @@ impl Meter {
                 tenant.point_next = 0;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends at these times, ps; measuring starts at 1000.
+    fn pace(ends: &[u64], until: u64) -> f64 {
+        let mut pace = Pace::default();
+        for &end in ends {
+            pace.ended(end, end >= 1000);
+        }
+        pace.per_s(until) / 1e12
+    }
+
+    #[test]
+    fn a_pace_is_that_of_regular_ends_wherever_the_measured_time_begins() {
+        for offset in [0, 1, 250, 299] {
+            let ends: Vec<u64> = (0..20).map(|n| offset + 300 * n).collect();
+            assert!((pace(&ends, 6000) * 300.0 - 1.0).abs() < 1e-9, "{offset}");
+        }
+    }
+
+    #[test]
+    fn an_operation_that_does_not_end_slows_the_pace() {
+        let steady = pace(&[900, 1200, 1500], 1700);
+        assert!((steady - 1.0 / 300.0).abs() < 1e-12);
+        assert!((pace(&[900, 1200, 1500], 3900) - 0.001).abs() < 1e-12);
+        assert_eq!(pace(&[900], 3900), 0.0);
+        assert_eq!(pace(&[], 3900), 0.0);
     }
 }

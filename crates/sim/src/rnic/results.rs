@@ -163,6 +163,9 @@ impl World {
                 .belong_to(index as u16)
                 .then(|| ApplicationResult {
                     operations_per_s: meter.operations as f64 / seconds,
+                    pace_per_s: meter
+                        .pace
+                        .per_s((scenario.warmup + scenario.duration).as_ps()),
                     operation_us: meter
                         .latencies
                         .as_ref()
