@@ -112,7 +112,7 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         .workloads
         .iter()
         .any(|workload| matches!(workload.traffic, Traffic::Application(_)))
-        .then(|| ApplicationResult {
+        .then_some(ApplicationResult {
             operations_per_s,
             pace_per_s: operations_per_s,
             operation_us: None,
