@@ -264,7 +264,6 @@ fn alone(victim: &Victim, index: usize) -> Metrics {
         } else {
             goodput_gbps * 1e9 / 32_768.0
         },
-        control_rate_per_s: 0.0,
         p50_us: Some(2.0 + index as f64 * 0.07),
         p99_us: Some(2.6 + index as f64 * 0.09),
         ..Metrics::default()
@@ -283,7 +282,6 @@ fn cell(
     let scaled = |factor: f64| Metrics {
         goodput_gbps: alone.goodput_gbps * left * factor,
         message_rate_per_s: alone.message_rate_per_s * left * factor,
-        control_rate_per_s: 0.0,
         p50_us: alone.p50_us.map(|value| value / (left * factor).max(0.01)),
         p99_us: alone.p99_us.map(|value| value / (left * factor).max(0.005)),
         ..Metrics::default()
@@ -308,16 +306,16 @@ fn cell(
     };
     let value = |metrics: &Metrics| match metric {
         JudgedMetric::GoodputGbps => metrics.goodput_gbps,
-        JudgedMetric::MessageRatePerS => metrics.message_rate_per_s,
+        JudgedMetric::MessageRatePerS | JudgedMetric::OperationsPerS => metrics.message_rate_per_s,
         JudgedMetric::P99Us => metrics.p99_us.expect("made-up victims have latencies"),
-        JudgedMetric::OperationsPerS => unreachable!("no made-up victim is an application"),
     };
     let solo = value(&alone);
     let (bound, guarantee) = match metric {
         JudgedMetric::P99Us => (solo * 3.0, None),
         JudgedMetric::GoodputGbps => (0.75 * solo.min(50.0), Some(50.0)),
-        JudgedMetric::MessageRatePerS => (0.75 * solo.min(2.0e7), Some(2.0e7)),
-        JudgedMetric::OperationsPerS => unreachable!("no made-up victim is an application"),
+        JudgedMetric::MessageRatePerS | JudgedMetric::OperationsPerS => {
+            (0.75 * solo.min(2.0e7), Some(2.0e7))
+        }
     };
     let measured = value(&scaled(1.0));
     let fails = if metric == JudgedMetric::P99Us {
@@ -523,7 +521,6 @@ pub(crate) fn run(policy: &str) -> RunResult {
             } else {
                 65_536.0
             },
-        control_rate_per_s: 0.0,
         share: goodput / 97.0,
         latency_us: Some(LatencyResult {
             samples: 50_000,
