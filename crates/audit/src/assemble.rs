@@ -49,7 +49,7 @@ pub(crate) fn assemble(
         alpha: plan.predicate.alpha(),
         tenants: TENANTS,
         seeds: plan.seeds.clone(),
-        warmup_us: plan.warmup.as_us_f64(),
+        warmup_us: plan.settled().as_us_f64(),
         measured_us: plan.duration.as_us_f64(),
         policies,
         policies_left_out: plan.left_out.clone(),

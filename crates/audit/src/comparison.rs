@@ -9,6 +9,7 @@
 use crate::figures::{COLUMNS, ColumnSummary, heading};
 use crate::matrix::{AuditResult, Cell, PolicySummary, Verdict};
 use crate::table::{BOLD, GREEN, GREY, RED, Style, cause};
+use isolane_scenario::stack::unbuilt;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -78,6 +79,14 @@ pub(crate) fn render(result: &AuditResult, style: Style) -> String {
                        fair: Jain's index of got over owed\n  cores: CPU of the policy, mean over the pairs; idle: \
                        latency added to a latency victim that is alone, us\n";
     text.push_str(&style.paint(GREY, explanation.trim_end()));
+    let unbuilt = unbuilt(ranked.iter().map(|summary| summary.policy.as_str()));
+    if !unbuilt.is_empty() {
+        let line = format!(
+            "\n  need hardware that is not on sale: {}",
+            unbuilt.join(", ")
+        );
+        text.push_str(&style.paint(GREY, &line));
+    }
     text.push_str("\n\nWhat each one leaves open\n");
     let label = ranked.iter().map(|s| s.policy.chars().count()).max();
     for summary in &ranked {

@@ -196,7 +196,7 @@ impl Plan {
 
     /// Warm-up of every run: as long as the slowest of the policies needs, for all of them. What a tenant does when
     /// it starts, such as filling its queues, is over for each policy or for none.
-    fn settled(&self) -> Duration {
+    pub(crate) fn settled(&self) -> Duration {
         let slowest = self
             .policies
             .iter()

@@ -156,12 +156,14 @@ pub(crate) struct Chosen {
 }
 
 /// The policies called `names` for so many tenants on the device of `profile`. `all` stands for every policy in
-/// [`stack::ALL`] and leaves out what the device cannot run; named by itself, such a policy is an error.
+/// [`stack::ALL`] and leaves out what the device cannot run; named by itself, such a policy is an error. What `all`
+/// brings and somebody names besides is there once, where it is first.
 pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> Result<Chosen> {
     let mut chosen = Chosen {
         policies: Vec::new(),
         left_out: Vec::new(),
     };
+    let mut named: Vec<String> = Vec::new();
     for name in names {
         let known = |chosen: &Chosen, policy: &PolicySpec| {
             chosen
@@ -178,8 +180,12 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
                     Ok(()) if known(&chosen, &policy) => {}
                     Ok(()) => chosen.policies.push(policy),
                     Err(reason) => chosen.left_out.push(LeftOut {
+                        // The reason names the part, which may be the whole policy.
+                        reason: match reason.strip_prefix(&format!("{name}: ")) {
+                            Some(rest) => rest.to_owned(),
+                            None => reason,
+                        },
                         policy: policy.name,
-                        reason,
                     }),
                 }
             }
@@ -188,10 +194,13 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
         let policy = policy(name)?;
         stack::check_device(&policy.name, profile, tenants)
             .map_err(|error| bad(format!("policy {error}")))?;
-        if known(&chosen, &policy) {
+        if named.contains(&policy.name) {
             bail!(bad(format!("--policies names {name} twice")));
         }
-        chosen.policies.push(policy);
+        named.push(policy.name.clone());
+        if !known(&chosen, &policy) {
+            chosen.policies.push(policy);
+        }
     }
     Ok(chosen)
 }
@@ -341,6 +350,26 @@ mod tests {
                 .to_string()
                 .contains("did you mean justitia?")
         );
+    }
+
+    #[test]
+    fn all_and_names_merge_in_any_order() {
+        let library = library();
+        let profile = library.profile(DEFAULT_PROFILE).unwrap();
+        let names = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let chosen = policies(&words, profile, 2)?;
+            anyhow::Ok(chosen.policies.into_iter().map(|p| p.name).collect())
+        };
+        let all: Vec<String> = names(&["all"]).unwrap();
+        assert_eq!(names(&["all", "none"]).unwrap(), all);
+        assert_eq!(names(&["none", "all"]).unwrap(), all);
+        let mut palos_first = names(&["palos", "all"]).unwrap();
+        assert_eq!(palos_first.remove(0), "palos");
+        assert_eq!(palos_first.len() + 1, all.len());
+        let twice = names(&["all", "none", "none"]).unwrap_err();
+        assert!(twice.to_string().contains("names none twice"));
+        assert!(names(&["sriov+hw-tc", "hw-tc+sriov"]).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use isolane_audit::matrix::{LeftOut, Metrics};
 use isolane_audit::plan::settling;
 use isolane_audit::predicate::Capacity;
 use isolane_core::stats::summary::median;
+use isolane_core::units::Duration;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::{PolicySpec, Scenario};
 use isolane_scenario::profile::Profile;
@@ -202,9 +203,7 @@ impl Work<'_> {
     fn scenario(&self, task: &Task) -> Scenario {
         let policy = &self.question.policies[task.policy];
         let mut scenario = self.question.scenario.clone();
-        scenario.warmup = scenario
-            .warmup
-            .max(settling(policy, &self.question.profile));
+        scenario.warmup = self.settled();
         scenario.policy = policy.clone();
         scenario.seed = self.question.seeds[task.seed];
         let mut index = 0;
@@ -218,6 +217,16 @@ impl Work<'_> {
             stays
         });
         scenario
+    }
+
+    /// Warm-up of every run: the scenario's, or as long as the slowest of the policies needs, for all of them, so that
+    /// none is measured in a later part of its tenants' lives than another.
+    fn settled(&self) -> Duration {
+        let question = self.question;
+        let policies = question.policies.iter();
+        policies
+            .map(|policy| settling(policy, &question.profile))
+            .fold(question.scenario.warmup, Duration::max)
     }
 
     fn outcome(&self, policy: usize, runs: &[RunResult]) -> PolicyOutcome {
@@ -409,6 +418,17 @@ fn advice(policies: &[PolicyOutcome]) -> String {
     };
     if !equal.is_empty() {
         text.push_str(&format!("; as many are met by {}", equal.join(", ")));
+    }
+    let lacking =
+        |other: &PolicyOutcome| !stack::unbuilt([other.policy.as_str()].into_iter()).is_empty();
+    if lacking(best) {
+        text.push_str(&format!("; {name} needs hardware that is not on sale"));
+        if let Some(real) = policies.iter().find(|other| !lacking(other)) {
+            let (name, met) = (&real.policy, real.met);
+            text.push_str(&format!(
+                ": of what is, {name} is best, with {met} of {count}"
+            ));
+        }
     }
     text
 }

@@ -37,12 +37,13 @@ pub fn render(answer: &Recommendation, style: Style) -> String {
     );
     table(&mut text, answer, style);
     text.push_str("\nWhat each one cannot protect against\n");
-    for policy in &answer.policies {
-        let _ = writeln!(text, "  {}", style.paint(BOLD, &policy.policy));
-        if policy.misses.is_empty() {
+    for alike in reasons(answer) {
+        let names: Vec<&str> = alike.iter().map(|one| one.policy.as_str()).collect();
+        let _ = writeln!(text, "  {}", style.paint(BOLD, &names.join(", ")));
+        if alike[0].misses.is_empty() {
             text.push_str("    nothing that these tenants do to each other\n");
         }
-        for miss in &policy.misses {
+        for miss in &alike[0].misses {
             let _ = writeln!(text, "    {}", miss.words);
         }
     }
@@ -53,6 +54,24 @@ pub fn render(answer: &Recommendation, style: Style) -> String {
         let _ = writeln!(text, "  {}: {}", left.policy, left.reason);
     }
     text
+}
+
+/// The policies in groups of those that fail in the same words, in the order of the first of each.
+pub fn reasons(answer: &Recommendation) -> Vec<Vec<&PolicyOutcome>> {
+    let mut groups: Vec<Vec<&PolicyOutcome>> = Vec::new();
+    for policy in &answer.policies {
+        let words = |one: &PolicyOutcome| -> Vec<String> {
+            one.misses.iter().map(|miss| miss.words.clone()).collect()
+        };
+        match groups
+            .iter_mut()
+            .find(|group| words(group[0]) == words(policy))
+        {
+            Some(group) => group.push(policy),
+            None => groups.push(vec![policy]),
+        }
+    }
+    groups
 }
 
 /// The advice as a sentence.

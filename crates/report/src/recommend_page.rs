@@ -103,20 +103,20 @@ fn mark(one: &ObjectiveOutcome) -> String {
 fn reasons(answer: &Recommendation) -> String {
     let mut out =
         "<section id=\"reasons\"><h2>What each one cannot protect against</h2>\n".to_owned();
-    for policy in &answer.policies {
-        push(
-            &mut out,
-            format_args!(
-                "<h3>{}</h3>\n<p>{}</p>\n",
-                escape(&policy.policy),
-                escape(&policy.about)
-            ),
-        );
-        if policy.misses.is_empty() {
+    for alike in isolane_recommend::text::reasons(answer) {
+        let names: Vec<String> = alike
+            .iter()
+            .map(|one| escape(&one.policy).to_string())
+            .collect();
+        push(&mut out, format_args!("<h3>{}</h3>\n", names.join(", ")));
+        if let [policy] = &alike[..] {
+            push(&mut out, format_args!("<p>{}</p>\n", escape(&policy.about)));
+        }
+        if alike[0].misses.is_empty() {
             out.push_str("<p>Nothing that these tenants do to each other.</p>\n");
             continue;
         }
-        let items: String = policy
+        let items: String = alike[0]
             .misses
             .iter()
             .map(|miss| format!("<li>{}</li>", escape(&miss.words)))

@@ -103,6 +103,9 @@ const WEIGHTED: &[&str] = &[
     "isolane",
 ];
 
+/// Parts that need hardware which no vendor sells: they are known from papers and prototypes, or from this project.
+const UNBUILT: &[&str] = &["palos", "harmonic", "isolane"];
+
 /// Why a name is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StackError {
@@ -210,6 +213,15 @@ pub fn parameters(name: &str) -> Vec<&'static PolicyParameter> {
 pub fn honours_weights(name: &str) -> bool {
     let parts = parts(name).unwrap_or_default();
     parts.iter().any(|part| WEIGHTED.contains(&part.name))
+}
+
+/// Those of the policies called `names` that need hardware which no vendor sells, in the same order.
+pub fn unbuilt<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let needs = |name: &&str| {
+        let parts = parts(name).unwrap_or_default();
+        parts.iter().any(|part| UNBUILT.contains(&part.name))
+    };
+    names.filter(needs).collect()
 }
 
 /// Whether the device of `profile` can run the policy called `name` for so many tenants.
@@ -349,6 +361,13 @@ mod tests {
         assert!(WEIGHTED.iter().all(|name| part(name).is_some()));
         assert!(honours_weights("justitia+hw-tc") && honours_weights("hw-tc+lite"));
         assert!(!honours_weights("none") && !honours_weights("nonsense"));
+    }
+
+    #[test]
+    fn a_stack_needs_new_hardware_when_a_part_does() {
+        assert!(UNBUILT.iter().all(|name| part(name).is_some()));
+        let names = ["isolane-sw", "isolane", "palos+hw-tc", "none", "nonsense"];
+        assert_eq!(unbuilt(names.into_iter()), ["isolane", "palos+hw-tc"]);
     }
 
     #[test]

@@ -6,11 +6,12 @@
 
 use super::View;
 use crate::html::escape;
-use crate::number::{fixed, percent, significant};
+use crate::number::{fixed, percent};
 use isolane_audit::comparison::{QUESTION, causes, ranked};
 use isolane_audit::figures::{COLUMNS, ColumnSummary, heading};
 use isolane_audit::matrix::PolicySummary;
 use isolane_scenario::catalogue::Column;
+use isolane_scenario::stack;
 use std::fmt::Write;
 
 /// Policies from which on the comparison replaces what shows each policy at length.
@@ -59,6 +60,14 @@ pub(super) fn section(view: &View<'_>) -> String {
             )
         })
         .collect();
+    let unbuilt = stack::unbuilt(ranked.iter().map(|summary| summary.policy.as_str()));
+    let unbuilt = match unbuilt.is_empty() {
+        true => String::new(),
+        false => format!(
+            " <b>Hardware that is not on sale</b> is needed by {}.",
+            escape(&unbuilt.join(", "))
+        ),
+    };
     format!(
         "<section id=\"comparison\"><h2>{QUESTION}</h2>\n<p>Best first: the policy that breaks fewest pairs. \
          A tick means that no attacker of that kind breaks any victim.</p>\n<div class=\"scroller\">\
@@ -70,7 +79,7 @@ pub(super) fn section(view: &View<'_>) -> String {
          <p class=\"legend-text\">NIC used: the sum of the dominant shares of victim and attacker, mean over the pairs, \
          and the same over that under <code>none</code>. Fairness: Jain's index over what each got of what it was owed. \
          Cores: CPU that the policy spends on a pair, mean. Idle: latency that the policy adds to a latency victim \
-         that is alone, the most over the victims.</p>\n<h3>What each one leaves open</h3>\n\
+         that is alone, the most over the victims.{unbuilt}</p>\n<h3>What each one leaves open</h3>\n\
          <dl class=\"open\">{leaves}{left_out}</dl></section>\n",
     )
 }
@@ -99,7 +108,7 @@ fn row(summary: &PolicySummary, columns: &[Column]) -> String {
                 .map(|part| format!("× {}", fixed(part, 2))),
         ),
         dash(figures.fairness.map(|index| fixed(index, 2))),
-        significant(figures.policy_cores_mean, 2),
+        fixed(figures.policy_cores_mean, 2),
         dash(figures.idle_p50_added_us.map(added)),
         dash(figures.idle_p99_added_us.map(added)),
     ];
