@@ -372,7 +372,7 @@ impl Work<'_> {
 /// The policy's own reason, without the scenario's name, which is the same for all.
 fn reason(error: &TestbedError) -> String {
     match error {
-        TestbedError::Refused { source, .. } => source.to_string(),
+        TestbedError::Refused { reason, .. } => reason.to_string(),
         TestbedError::Unsupported { reason, .. } => reason.clone(),
         other => other.to_string(),
     }

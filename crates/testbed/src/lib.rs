@@ -57,12 +57,12 @@ pub enum TestbedError {
         reason: String,
     },
     /// The testbed does not know the scenario's policy or a parameter of it.
-    #[error("scenario {scenario}: {source}")]
+    #[error("scenario {scenario}: {reason}")]
     Refused {
         /// The scenario.
         scenario: String,
         /// Why.
-        source: isolane_sim::rnic::SimError,
+        reason: isolane_sim::rnic::SimError,
     },
     /// The testbed broke: a defect of ours.
     #[error(

@@ -35,9 +35,9 @@ impl Testbed for SimTestbed {
             profile: profile.name.clone(),
             reason: panic_message(panic.as_ref()),
         })?;
-        result.map_err(|source| TestbedError::Refused {
+        result.map_err(|reason| TestbedError::Refused {
             scenario: scenario.name.clone(),
-            source,
+            reason,
         })
     }
 }

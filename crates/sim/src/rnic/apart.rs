@@ -81,6 +81,11 @@ impl Apart {
         }
     }
 
+    /// When the units look at what waits, ps, if anything does.
+    pub(crate) fn looks_at(&self) -> Option<u64> {
+        (self.busy != 0 && self.due != u64::MAX).then_some(self.due)
+    }
+
     /// Notes that a class has used the bus towards the NIC.
     fn note_bus(&mut self, now: u64, class: usize, bytes: u64) {
         if now >= self.window_ends {

@@ -171,6 +171,10 @@ impl World {
         }
         if left > state.resume_at {
             at = at.max(nic.responder_free);
+            // What waits for its tenant's turn leaves no earlier than the units look at it.
+            if let Some(apart) = &nic.apart {
+                at = at.max(apart.looks_at().unwrap_or(0));
+            }
         }
         let host = host as u8;
         self.schedule(at, Event::Drained { host, buffer });
@@ -202,7 +206,7 @@ impl World {
 
 /// The bit of a buffer in a mask.
 #[inline]
-fn bit(buffer: u8) -> u8 {
+fn bit(buffer: u8) -> u16 {
     1 << buffer
 }
 
@@ -255,6 +259,48 @@ mod tests {
         for policy in ["none", "sriov"] {
             assert_eq!(stopped_by(&mut world(policy), 0), u16::MAX, "{policy}");
         }
+    }
+
+    #[test]
+    fn each_of_sixteen_buffers_has_a_pause_of_its_own() {
+        let library = Library::embedded();
+        let tenants: String = (0..16)
+            .map(|number| {
+                format!("[[tenant]]\nname = \"{number}\"\n[[tenant.traffic]]\nverb = \"write\"\nsize = 64\n")
+            })
+            .collect();
+        let text = format!("profile = \"cx5-100g-roce\"\ntopology = \"back-to-back\"\n{tenants}");
+        let mut scenario = isolane_scenario::parse(&text, "test.toml", &library).expect("valid");
+        scenario.policy.name = "hw-tc".to_owned();
+        let mut profile = library.profile("cx5-100g-roce").expect("shipped").clone();
+        profile.traffic_classes = 16;
+        for buffer in [0, 4, 12, 15] {
+            let mut world = World::build(&scenario, &profile).expect("enough classes");
+            assert_eq!(stopped_by(&mut world, buffer), 1 << buffer);
+            assert_eq!(world.nics[1].pausing, 1 << buffer);
+        }
+    }
+
+    /// Under `isolane` a full buffer whose packets wait for firmware is looked at when that is done, not all the time.
+    #[test]
+    fn a_buffer_that_waits_for_firmware_costs_few_events() {
+        let library = Library::embedded();
+        let text = "profile = \"cx4lx-10g-roce\"\ntopology = \"switch\"\nwarmup = \"0us\"\nduration = \"200us\"\n\
+            [policy]\nname = \"isolane\"\n\
+            [[tenant]]\nname = \"reads\"\n[[tenant.traffic]]\nverb = \"read\"\nsize = 257\ndepth = 128\n\
+            from = \"a\"\nto = \"a\"\nbidirectional = true\n\
+            [[tenant]]\nname = \"drops\"\n[[tenant.traffic]]\nverb = \"send\"\ntransport = \"uc\"\nsize = 4097\n\
+            queue_pairs = 8\ndepth = 16\nreceive_depth = 1\nreceive_batch = 0\nfrom = \"a\"\nto = \"a\"\n";
+        let scenario = isolane_scenario::parse(text, "test.toml", &library).expect("valid");
+        let profile = library.profile("cx4lx-10g-roce").expect("shipped");
+        let mut world = World::build(&scenario, profile).expect("the policy exists");
+        let mut events: u64 = 0;
+        while world.step() {
+            events += 1;
+        }
+        assert!(world.nics[0].count.pauses_sent > 0, "the buffer fills up");
+        // Two hundred million picoseconds: one event for each would be too many.
+        assert!(events < 400_000, "{events} events");
     }
 
     #[test]

@@ -205,7 +205,7 @@ pub(crate) struct Nic {
     pub(crate) waiting: VecDeque<(u32, Arrived)>,
     pub(crate) buffers: Vec<Buffer>,
     /// Buffers for which this host has asked its link partner to stop, a bit each.
-    pub(crate) pausing: u8,
+    pub(crate) pausing: u16,
     /// Since when there is any, ps.
     pub(crate) pausing_since: u64,
     /// The switch port towards this host sends what it holds.
@@ -215,7 +215,7 @@ pub(crate) struct Nic {
     /// When that port has sent everything it let through, ps.
     pub(crate) port_free: u64,
     /// Buffers for which the switch has asked this host to stop, a bit each.
-    pub(crate) switch_pauses: u8,
+    pub(crate) switch_pauses: u16,
     pub(crate) commands: Vec<u64>,
     /// What a NIC that keeps its tenants apart has for each of them.
     pub(crate) apart: Option<Box<Apart>>,
@@ -331,11 +331,18 @@ pub(crate) struct World {
 impl World {
     /// Takes events until the end of the run.
     pub(crate) fn run(&mut self) {
-        while let Some((now, event)) = self.queue.pop() {
-            if now.as_ps() > self.end {
-                break;
+        while self.step() {}
+    }
+
+    /// Takes one event; false at the end of the run.
+    #[inline]
+    pub(crate) fn step(&mut self) -> bool {
+        match self.queue.pop() {
+            Some((now, event)) if now.as_ps() <= self.end => {
+                self.handle(now.as_ps(), event);
+                true
             }
-            self.handle(now.as_ps(), event);
+            _ => false,
         }
     }
 

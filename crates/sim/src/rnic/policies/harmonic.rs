@@ -60,7 +60,8 @@ impl HarmonicSetup {
             pcie_rate: BitRate::from_gbps_f64(profile.value("pcie", "rate_gbps")),
         };
         let profiles: Vec<PerformanceProfile> = scenario.tenants.iter().map(promised).collect();
-        let allocations = allocate(&capacity, &profiles).map_err(Box::new)?;
+        let allocations = allocate(&capacity, &profiles)
+            .map_err(|error| SimError::Guarantees(Box::new(error)))?;
         let mmio = Duration::from_ns_f64(profile.value("pcie", "mmio_ns"));
         Ok(Self {
             options,

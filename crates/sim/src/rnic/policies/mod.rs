@@ -56,7 +56,7 @@ pub enum SimError {
     Stack(#[from] StackError),
     /// Guarantees that the device cannot keep together.
     #[error("policy harmonic: {0}")]
-    Guarantees(#[from] Box<AllocationError>),
+    Guarantees(Box<AllocationError>),
     /// The policy refuses its parameters.
     #[error("policy {name}: {problem}")]
     Parameters {
