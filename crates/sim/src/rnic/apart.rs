@@ -171,14 +171,25 @@ impl World {
         }
     }
 
+    /// The time of a look has come; one that an earlier look has replaced does nothing.
+    pub(crate) fn look_apart(&mut self, now: u64, host: usize) {
+        let Some(apart) = &mut self.nics[host].apart else {
+            return;
+        };
+        if apart.due == now {
+            apart.due = u64::MAX;
+            self.serve_apart(now, host);
+        }
+    }
+
     fn look_at_arrivals(&mut self, host: usize, at: u64) {
         let now = self.queue.now().as_ps();
         let Some(apart) = &mut self.nics[host].apart else {
             return;
         };
-        if at < apart.due || apart.due <= now {
-            apart.due = at.max(now + 1);
-            let due = apart.due;
+        let due = at.max(now + 1);
+        if due < apart.due {
+            apart.due = due;
             self.schedule(due, Event::Serve { host: host as u8 });
         }
     }

@@ -98,7 +98,7 @@ impl World {
     /// The processing units are free for the arrival that waits longest.
     pub(crate) fn serve(&mut self, now: u64, host: usize) {
         if self.nics[host].apart.is_some() {
-            self.serve_apart(now, host);
+            self.look_apart(now, host);
             return;
         }
         while self.nics[host].responder_free <= now + RUN_AHEAD {
