@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 
 /// How far the receiving units, and the bus behind them, may be booked ahead of the clock before arrivals wait in
 /// their tenants' queues, ps: what a tenant's packet waits for whatever its turn.
-const RUN_AHEAD: u64 = 100_000;
+pub(crate) const RUN_AHEAD: u64 = 100_000;
 /// Time over which use of the bus towards the NIC is compared, ps.
 pub(crate) const WINDOW: u64 = 5_000_000;
 /// Time that the tenant of the smallest weight may use in its turn, ps: a few small packets, so that turns are short.

@@ -12,6 +12,7 @@
 //! Classes may have a receive buffer to themselves, with pauses and room in the switch of its own; buffers share the
 //! switch port packet by packet, in turn. Without such classes there is one buffer for all.
 
+use super::apart::RUN_AHEAD;
 use super::world::{Event, Packet, PacketKind, World};
 use isolane_scenario::model::Topology;
 
@@ -170,10 +171,12 @@ impl World {
             at = at.max(released);
         }
         if left > state.resume_at {
+            // Those that still wait for the units leave no earlier than these are free.
             at = at.max(nic.responder_free);
-            // What waits for its tenant's turn leaves no earlier than the units look at it.
             if let Some(apart) = &nic.apart {
-                at = at.max(apart.looks_at().unwrap_or(0));
+                // What waits for its tenant's turn leaves no earlier than the units look at it, and is not asked after
+                // every picosecond meanwhile.
+                at = at.max(apart.looks_at().unwrap_or(0)).max(now + RUN_AHEAD);
             }
         }
         let host = host as u8;
