@@ -26,7 +26,6 @@ pub(crate) const FULL: Size = Size {
 };
 
 const VERBS: [&str; 3] = ["read", "send", "write"];
-
 fn victims() -> Vec<Victim> {
     let mut all = Vec::new();
     let mut push = |name: String, kind, category: &str| {
