@@ -16,7 +16,6 @@ pub(crate) struct Size {
     /// Seeds.
     pub(crate) seeds: u64,
 }
-
 /// The whole catalogue.
 #[allow(dead_code)]
 pub(crate) const FULL: Size = Size {
@@ -520,6 +519,7 @@ pub(crate) fn run(policy: &str) -> RunResult {
             } else {
                 65_536.0
             },
+        control_rate_per_s: 0.0,
         share: goodput / 97.0,
         latency_us: Some(LatencyResult {
             samples: 50_000,
