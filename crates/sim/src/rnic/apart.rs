@@ -5,13 +5,13 @@
 //!
 //! - **What is sent.** Each tenant has a class of its own. The arbiter's unit is not the byte but the time of the
 //!   dearest resource a packet needs: the wire, the requester's units, the bus, or, for a request's first packet,
-//!   the units that will answer it; doorbells and work requests count when they pass the bus. So an atomic of 8 B counts as much as the 2.5 KB that could have been sent meanwhile
-//!   (dominant resources; harmonic 5.5.1 does it every 100 us in software). Tenants that declare latency go first as
-//!   long as they stay within their share.
+//!   the units that will answer it; doorbells and work requests count when they pass the bus. So an atomic of 8 B
+//!   counts as much as the 2.5 KB that could have been sent meanwhile (dominant resources; harmonic 5.5.1 does it
+//!   every 100 us in software). Tenants that declare latency go first as long as they stay within their share.
 //! - **What arrives** waits per tenant, and the receiving units take turns among tenants by the time they spend, the
 //!   bus to the host included, not in order of arrival. What arrives also reads from the host: receives and the
-//!   doorbells that post them. While that bus is short, a tenant that has used more than its part of it waits. Each tenant has its part of the receive buffer, and
-//!   only its own class is paused when that is full.
+//!   doorbells that post them. While that bus is short, a tenant that has used more than its part of it waits. Each
+//!   tenant has its part of the receive buffer, and only its own class is paused when that is full.
 //! - **Errors.** A tenant whose messages find no receive waits for firmware alone, on reliable and unreliable
 //!   transports alike.
 //! - **Caches** have quotas of ways, and slots for misses are reserved (see `cache`). A miss sets its own message
@@ -144,7 +144,7 @@ impl World {
                 if let Some(at) = waiting.map(free_at).min() {
                     // A class that waits for the bus goes on when that is free, or in the next window.
                     let at = if short {
-                        at.max(now + self.device.pipeline / 4)
+                        at.max(now + (self.device.pipeline / 4).max(RUN_AHEAD))
                     } else {
                         at
                     };

@@ -2,5 +2,7 @@
 //!
 //! * [`software`] - `isolane-sw`: what a shim and a daemon can do on NICs that exist.
 //!
+//! `isolane`, the NIC that does not exist, decides nothing outside the device and is a model: `rnic/apart.rs` of the
+//! simulator.
 
 pub mod software;
