@@ -34,7 +34,7 @@ rules! {
     LocalVersion "local-version" "versions live in the root Cargo.toml, so that two crates never use two versions";
     WorkspaceLints "workspace-lints" "one set of lints holds for all crates, missing documentation among them";
     PureAttribute "pure-attribute" "the bans of clippy.toml only hold where the crate turns them on";
-    ForbidUnsafe "forbid-unsafe" "unsafe code lives in crates made for it, and none of those exists yet";
+    ForbidUnsafe "forbid-unsafe" "unsafe code lives in crates made for it, which the table of layers marks, and nowhere else";
     PureBan "pure-ban" "the same scenario and seed give the same bytes only if nothing reads the world";
     FileLength "file-length" "a file holds one idea that a reader can hold too; split it by idea";
     StaleException "stale-exception" "an exception that nothing needs any more hides the next breach";

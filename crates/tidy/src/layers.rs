@@ -16,6 +16,8 @@ pub struct Room {
     pub package: &'static str,
     /// Takes time, randomness and input as arguments.
     pub pure: bool,
+    /// May hold `unsafe` code, because it speaks to the kernel, to a foreign ABI or through shared memory.
+    pub may_unsafe: bool,
     /// Workspace packages it may depend on, each one listed above it.
     pub may_use: &'static [&'static str],
 }
@@ -26,36 +28,122 @@ pub const ROOMS: &[Room] = &[
         folder: "core",
         package: "isolane-core",
         pure: true,
+        may_unsafe: false,
+        may_use: &[],
+    },
+    Room {
+        folder: "proto",
+        package: "isolane-proto",
+        pure: false,
+        may_unsafe: true,
+        may_use: &[],
+    },
+    Room {
+        folder: "verbs-sys",
+        package: "isolane-verbs-sys",
+        pure: false,
+        may_unsafe: true,
         may_use: &[],
     },
     Room {
         folder: "scenario",
         package: "isolane-scenario",
         pure: true,
+        may_unsafe: false,
         may_use: &["isolane-core"],
+    },
+    Room {
+        folder: "host",
+        package: "isolane-host",
+        pure: false,
+        may_unsafe: false,
+        may_use: &["isolane-core", "isolane-scenario"],
+    },
+    Room {
+        folder: "verbs",
+        package: "isolane-verbs",
+        pure: false,
+        may_unsafe: true,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-verbs-sys",
+            "isolane-host",
+        ],
+    },
+    Room {
+        folder: "shim",
+        package: "isolane-shim",
+        pure: false,
+        may_unsafe: true,
+        may_use: &["isolane-core", "isolane-proto", "isolane-verbs-sys"],
+    },
+    Room {
+        folder: "daemon",
+        package: "isolaned",
+        pure: false,
+        may_unsafe: false,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-proto",
+            "isolane-verbs-sys",
+            "isolane-host",
+        ],
+    },
+    Room {
+        folder: "enforce",
+        package: "isolane-enforce",
+        pure: false,
+        may_unsafe: true,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-proto",
+            "isolane-verbs-sys",
+            "isolane-host",
+        ],
     },
     Room {
         folder: "sim",
         package: "isolane-sim",
         pure: true,
+        may_unsafe: false,
         may_use: &["isolane-core", "isolane-scenario"],
     },
     Room {
         folder: "testbed",
         package: "isolane-testbed",
         pure: false,
+        may_unsafe: false,
         may_use: &["isolane-core", "isolane-scenario", "isolane-sim"],
+    },
+    Room {
+        folder: "verbs-testbed",
+        package: "isolane-verbs-testbed",
+        pure: false,
+        may_unsafe: false,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-testbed",
+            "isolane-proto",
+            "isolane-host",
+            "isolane-verbs",
+        ],
     },
     Room {
         folder: "audit",
         package: "isolane-audit",
         pure: false,
+        may_unsafe: false,
         may_use: &["isolane-core", "isolane-scenario", "isolane-testbed"],
     },
     Room {
         folder: "recommend",
         package: "isolane-recommend",
         pure: false,
+        may_unsafe: false,
         may_use: &[
             "isolane-core",
             "isolane-scenario",
@@ -67,6 +155,7 @@ pub const ROOMS: &[Room] = &[
         folder: "explain",
         package: "isolane-explain",
         pure: false,
+        may_unsafe: false,
         may_use: &[
             "isolane-core",
             "isolane-scenario",
@@ -78,6 +167,7 @@ pub const ROOMS: &[Room] = &[
         folder: "claims",
         package: "isolane-claims",
         pure: false,
+        may_unsafe: false,
         may_use: &[
             "isolane-core",
             "isolane-scenario",
@@ -90,6 +180,7 @@ pub const ROOMS: &[Room] = &[
         folder: "calibrate",
         package: "isolane-calibrate",
         pure: false,
+        may_unsafe: false,
         may_use: &[
             "isolane-core",
             "isolane-scenario",
@@ -101,6 +192,7 @@ pub const ROOMS: &[Room] = &[
         folder: "report",
         package: "isolane-report",
         pure: false,
+        may_unsafe: false,
         may_use: &[
             "isolane-scenario",
             "isolane-audit",
@@ -113,6 +205,7 @@ pub const ROOMS: &[Room] = &[
         folder: "cli",
         package: "isolane",
         pure: false,
+        may_unsafe: false,
         may_use: &[
             "isolane-core",
             "isolane-scenario",
@@ -124,12 +217,20 @@ pub const ROOMS: &[Room] = &[
             "isolane-claims",
             "isolane-calibrate",
             "isolane-report",
+            "isolane-proto",
+            "isolane-verbs-sys",
+            "isolane-host",
+            "isolane-verbs",
+            "isolane-verbs-testbed",
+            "isolaned",
+            "isolane-enforce",
         ],
     },
     Room {
         folder: "tidy",
         package: "isolane-tidy",
         pure: false,
+        may_unsafe: false,
         may_use: &[],
     },
 ];
@@ -152,6 +253,9 @@ const PURE_ATTRIBUTE: &str =
     "#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]";
 
 const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
+
+/// What a crate with `unsafe` code says instead; clippy wants a SAFETY comment at each block.
+const DENY_BARE_UNSAFE: &str = "#![deny(unsafe_op_in_unsafe_fn)]";
 
 /// The layering rules over every crate, and the workspace's own lints.
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -244,8 +348,12 @@ fn check_root(tree: &Tree, room: &Room, findings: &mut Vec<Finding>) {
             let message = format!("pure crate without `{PURE_ATTRIBUTE}`");
             findings.push(Finding::new(Rule::PureAttribute, &path, 1, message));
         }
-        if !says(FORBID_UNSAFE) {
-            let message = format!("crate root without `{FORBID_UNSAFE}`");
+        let guard = match room.may_unsafe {
+            true => DENY_BARE_UNSAFE,
+            false => FORBID_UNSAFE,
+        };
+        if !says(guard) {
+            let message = format!("crate root without `{guard}`");
             findings.push(Finding::new(Rule::ForbidUnsafe, &path, 1, message));
         }
     }

@@ -1,0 +1,496 @@
+//! Messages on the socket between shim and daemon.
+//!
+//! Problem: a process says who it is and which devices it opens; the daemon answers with file descriptors and with
+//! the numbers of meters. Both ends may be hostile or of another version.
+//! Method: one packet per message: kind (u16), length of the whole (u16), version (u32), then fixed fields in little
+//! endian order and texts as a length byte and UTF-8. Decoding checks everything, allocates only texts of at most
+//! [`TEXT_MAX`] bytes, and never panics. File descriptors travel beside [`ToShim::Welcome`] as ancillary data:
+//! the region's memory file first, then the event counter by which the shim wakes the daemon.
+//! Order: `Hello` first, answered by `Welcome` or `Refused`; then any number of `Open`, each answered by `Opened`.
+//! The socket stays open for the life of the process; its end is the end of the session.
+
+use crate::VERSION;
+
+/// Longest text in a message, in bytes; device names have at most 64, tenants likewise.
+pub const TEXT_MAX: usize = 192;
+/// Longest message, in bytes.
+pub const MESSAGE_MAX: usize = 512;
+/// Largest weight, that of the pacing policies.
+pub const WEIGHT_MAX: u32 = 1 << 20;
+/// How long a shim waits for an answer before the application goes on without, in milliseconds.
+pub const ANSWER_TIMEOUT_MS: u64 = 500;
+
+const HEADER: usize = 8;
+
+/// What a process needs of the NIC (justitia 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Class {
+    /// The daemon finds out; until then as bandwidth.
+    Auto = 0,
+    /// Few small messages: never paced, data path untouched.
+    Latency = 1,
+    /// Many small messages: paced in operations.
+    Throughput = 2,
+    /// Large messages: split and paced in bytes.
+    Bandwidth = 3,
+}
+
+impl Class {
+    /// The class of a number from elsewhere.
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Self::Auto, Self::Latency, Self::Throughput, Self::Bandwidth]
+            .into_iter()
+            .find(|class| *class as u32 == number)
+    }
+
+    /// The class of a word, as environment and command line have it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Auto, Self::Latency, Self::Throughput, Self::Bandwidth]
+            .into_iter()
+            .find(|class| class.name() == name)
+    }
+
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+            Self::Bandwidth => "bandwidth",
+        }
+    }
+}
+
+/// What a shim says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToDaemon {
+    /// A process wants to be served. Its process id, user and cgroup are the kernel's word, not its own.
+    Hello {
+        /// What it says that it needs.
+        class: Class,
+        /// From 1 to [`WEIGHT_MAX`].
+        weight: u32,
+        /// Its tenant by its own word; empty where it does not say.
+        tenant: String,
+        /// Its program's name, for people.
+        program: String,
+    },
+    /// It opened a device.
+    Open {
+        /// The device's name, like `mlx5_0`.
+        device: String,
+    },
+}
+
+/// What the daemon says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToShim {
+    /// The session begins; two file descriptors come along.
+    Welcome {
+        /// Its number, unique while the daemon lives.
+        session: u64,
+        /// Size of the region in bytes.
+        region_bytes: u64,
+        /// The class that the operator's rules give the process, over its own word.
+        class: Class,
+    },
+    /// No session; the application runs without.
+    Refused {
+        /// Why, in one line for people.
+        reason: String,
+    },
+    /// Answer to [`ToDaemon::Open`].
+    Opened {
+        /// Meter of what the host sends by the device; [`NO_METER`] where the daemon does not serve the device.
+        outgoing: u16,
+        /// Meter of what the host READs by it.
+        remote_read: u16,
+    },
+    /// Something in the region changed that the shim should look at soon (a class, a release).
+    Look,
+}
+
+/// The device is not served: leave it alone.
+pub const NO_METER: u16 = u16::MAX;
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Too short, too long, or a text runs over the end.
+    #[error(
+        "a message of {bytes} bytes is cut short or too long; both ends must be of the same release"
+    )]
+    Length {
+        /// What came.
+        bytes: usize,
+    },
+    /// The other end speaks another version.
+    #[error(
+        "the other end speaks version {theirs} of the protocol, this one {VERSION}; install the same release of shim and daemon"
+    )]
+    Version {
+        /// What it speaks.
+        theirs: u32,
+    },
+    /// Not one of ours.
+    #[error("message kind {kind} is not known")]
+    Kind {
+        /// The number.
+        kind: u16,
+    },
+    /// A field is out of range.
+    #[error("{field} of a message is {value}, which is out of range")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        value: u64,
+    },
+    /// A text is not UTF-8 or has control characters.
+    #[error("{field} of a message is not plain text")]
+    Text {
+        /// Which.
+        field: &'static str,
+    },
+}
+
+const HELLO: u16 = 1;
+const OPEN: u16 = 2;
+const WELCOME: u16 = 101;
+const REFUSED: u16 = 102;
+const OPENED: u16 = 103;
+const LOOK: u16 = 104;
+
+impl ToDaemon {
+    /// The packet. Texts that are too long are cut at a character.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello {
+                class,
+                weight,
+                tenant,
+                program,
+            } => Writer::new(HELLO)
+                .u32(*class as u32)
+                .u32(*weight)
+                .text(tenant)
+                .text(program)
+                .end(),
+            Self::Open { device } => Writer::new(OPEN).text(device).end(),
+        }
+    }
+
+    /// The message of a packet.
+    ///
+    /// # Errors
+    /// See [`MessageError`]; any bytes may come.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let (kind, mut reader) = Reader::open(bytes)?;
+        let message = match kind {
+            HELLO => Self::Hello {
+                class: reader.class()?,
+                weight: reader.weight()?,
+                tenant: reader.text("tenant")?,
+                program: reader.text("program")?,
+            },
+            OPEN => Self::Open {
+                device: reader.text("device")?,
+            },
+            kind => return Err(MessageError::Kind { kind }),
+        };
+        reader.end(message)
+    }
+}
+
+impl ToShim {
+    /// The packet. Texts that are too long are cut at a character.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome {
+                session,
+                region_bytes,
+                class,
+            } => Writer::new(WELCOME)
+                .u64(*session)
+                .u64(*region_bytes)
+                .u32(*class as u32)
+                .end(),
+            Self::Refused { reason } => Writer::new(REFUSED).text(reason).end(),
+            Self::Opened {
+                outgoing,
+                remote_read,
+            } => Writer::new(OPENED)
+                .u32(u32::from(*outgoing))
+                .u32(u32::from(*remote_read))
+                .end(),
+            Self::Look => Writer::new(LOOK).end(),
+        }
+    }
+
+    /// The message of a packet.
+    ///
+    /// # Errors
+    /// See [`MessageError`]; any bytes may come.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let (kind, mut reader) = Reader::open(bytes)?;
+        let message = match kind {
+            WELCOME => Self::Welcome {
+                session: reader.u64()?,
+                region_bytes: reader.u64()?,
+                class: reader.class()?,
+            },
+            REFUSED => Self::Refused {
+                reason: reader.text("reason")?,
+            },
+            OPENED => Self::Opened {
+                outgoing: reader.u16("outgoing")?,
+                remote_read: reader.u16("remote_read")?,
+            },
+            LOOK => Self::Look,
+            kind => return Err(MessageError::Kind { kind }),
+        };
+        reader.end(message)
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: u16) -> Self {
+        let mut bytes = Vec::with_capacity(MESSAGE_MAX);
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(VERSION.to_le_bytes());
+        Self(bytes)
+    }
+
+    fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    fn text(mut self, text: &str) -> Self {
+        let end = (0..=text.len().min(TEXT_MAX))
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
+        self.0.push(end as u8);
+        self.0.extend(&text.as_bytes()[..end]);
+        self
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        assert!(self.0.len() <= MESSAGE_MAX, "two texts and a few numbers");
+        let length = self.0.len() as u16;
+        self.0[2..4].copy_from_slice(&length.to_le_bytes());
+        self.0
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+    whole: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn open(bytes: &'a [u8]) -> Result<(u16, Self), MessageError> {
+        let whole = bytes.len();
+        let mut reader = Self { rest: bytes, whole };
+        if !(HEADER..=MESSAGE_MAX).contains(&whole) {
+            return Err(MessageError::Length { bytes: whole });
+        }
+        let kind = u16::from_le_bytes(reader.take()?);
+        let length = u16::from_le_bytes(reader.take()?);
+        let theirs = reader.u32()?;
+        if theirs != VERSION {
+            return Err(MessageError::Version { theirs });
+        }
+        if usize::from(length) != whole {
+            return Err(MessageError::Length { bytes: whole });
+        }
+        Ok((kind, reader))
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(MessageError::Length { bytes: self.whole })?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, MessageError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, MessageError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn u16(&mut self, field: &'static str) -> Result<u16, MessageError> {
+        let value = self.u32()?;
+        u16::try_from(value).map_err(|_| MessageError::Field {
+            field,
+            value: u64::from(value),
+        })
+    }
+
+    fn class(&mut self) -> Result<Class, MessageError> {
+        let value = self.u32()?;
+        Class::from_number(value).ok_or(MessageError::Field {
+            field: "class",
+            value: u64::from(value),
+        })
+    }
+
+    fn weight(&mut self) -> Result<u32, MessageError> {
+        let value = self.u32()?;
+        if !(1..=WEIGHT_MAX).contains(&value) {
+            return Err(MessageError::Field {
+                field: "weight",
+                value: u64::from(value),
+            });
+        }
+        Ok(value)
+    }
+
+    fn text(&mut self, field: &'static str) -> Result<String, MessageError> {
+        let [length] = self.take()?;
+        let length = usize::from(length);
+        if length > TEXT_MAX || length > self.rest.len() {
+            return Err(MessageError::Length { bytes: self.whole });
+        }
+        let (text, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        let text = std::str::from_utf8(text).map_err(|_| MessageError::Text { field })?;
+        if text.chars().any(char::is_control) {
+            return Err(MessageError::Text { field });
+        }
+        Ok(text.to_owned())
+    }
+
+    fn end<T>(self, message: T) -> Result<T, MessageError> {
+        match self.rest.is_empty() {
+            true => Ok(message),
+            false => Err(MessageError::Length { bytes: self.whole }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn class() -> impl Strategy<Value = Class> {
+        (0u32..4).prop_map(|number| Class::from_number(number).expect("four classes"))
+    }
+
+    fn to_daemon() -> impl Strategy<Value = ToDaemon> {
+        let text = "[a-zäöß0-9_.:/-]{0,60}";
+        prop_oneof![
+            (class(), 1..=WEIGHT_MAX, text, text).prop_map(|(class, weight, tenant, program)| {
+                ToDaemon::Hello {
+                    class,
+                    weight,
+                    tenant,
+                    program,
+                }
+            }),
+            text.prop_map(|device| ToDaemon::Open { device }),
+        ]
+    }
+
+    fn to_shim() -> impl Strategy<Value = ToShim> {
+        prop_oneof![
+            (any::<u64>(), any::<u64>(), class()).prop_map(|(session, region_bytes, class)| {
+                ToShim::Welcome {
+                    session,
+                    region_bytes,
+                    class,
+                }
+            }),
+            "[ -~]{0,150}".prop_map(|reason| ToShim::Refused { reason }),
+            (any::<u16>(), any::<u16>()).prop_map(|(outgoing, remote_read)| ToShim::Opened {
+                outgoing,
+                remote_read
+            }),
+            Just(ToShim::Look),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(message in to_daemon(), answer in to_shim()) {
+            prop_assert_eq!(ToDaemon::decode(&message.encode()), Ok(message));
+            prop_assert_eq!(ToShim::decode(&answer.encode()), Ok(answer));
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            let _ = ToDaemon::decode(&bytes);
+            let _ = ToShim::decode(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_message_never_panics(
+            message in to_daemon(),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = message.encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = ToDaemon::decode(&bytes);
+            let cut = cut.index(bytes.len());
+            prop_assert!(ToDaemon::decode(&bytes[..cut]).is_err(), "a cut message is an error");
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_rubbish() {
+        let mut bytes = ToDaemon::Open {
+            device: "rxe0".to_owned(),
+        }
+        .encode();
+        bytes[4] = 99;
+        assert_eq!(
+            ToDaemon::decode(&bytes),
+            Err(MessageError::Version { theirs: 99 })
+        );
+        assert_eq!(
+            ToDaemon::decode(&[1, 2]),
+            Err(MessageError::Length { bytes: 2 })
+        );
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        let reason = "ä".repeat(200);
+        let packet = ToShim::Refused { reason }.encode();
+        let Ok(ToShim::Refused { reason }) = ToShim::decode(&packet) else {
+            panic!("it was well formed");
+        };
+        assert_eq!(reason.len(), TEXT_MAX);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        let packet = ToDaemon::Open {
+            device: "rxe0\x1b[2J".to_owned(),
+        }
+        .encode();
+        assert_eq!(
+            ToDaemon::decode(&packet),
+            Err(MessageError::Text { field: "device" })
+        );
+    }
+}

@@ -1,0 +1,442 @@
+//! The private shared memory of one session.
+//!
+//! Layout, in cache lines of 64 bytes, so that the two sides never write the same line:
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0 | [`Header`]: identity line | daemon, once |
+//! | 64 | daemon's line: state | daemon |
+//! | 128 | shim's line: pump state, slots in use | shim |
+//! | 256 | [`METERS`] x [`Meter`]: a lease (daemon) and counters (shim) | both, own lines |
+//! | 4,352 | [`SLOTS`] x [`Slot`]: a queue pair's class (daemon) and counters (shim) | both, own lines |
+//!
+//! A lease is a set of independent words. A reader that sees half of an update sees a rate of one lease and the end
+//! of another, both of which the daemon meant; nothing else may depend on their agreement. A lease holds until
+//! `valid_until_ns`; a shim that finds it run out by more than [`GRACE_NS`] stops pacing, for its daemon is dead
+//! or stopped.
+//! Counters only rise; whoever reads them takes differences modulo 2^64 and clamps.
+//!
+//! SAFETY of the whole module: the memory file is sealed against shrinking before anybody else sees it, so a mapped
+//! region stays mapped; every field is an atomic, so whatever the other process writes at any time is a value and
+//! not undefined behaviour; a mapping lives as long as the [`Region`] that hands out references to it.
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Says that the memory is a region of ours.
+pub const MAGIC: u64 = 0x6973_6f6c_616e_6531;
+/// Meters of a session: two for each device.
+pub const METERS: usize = 32;
+/// Queue pairs that are shown one by one; the last slot stands for all further ones together.
+pub const SLOTS: usize = 1024;
+/// How long after its end a lease still paces, in nanoseconds: longer than a busy machine keeps a daemon waiting.
+pub const GRACE_NS: u64 = 200_000_000;
+/// Size of the region in bytes.
+pub const REGION_BYTES: usize = size_of::<Layout>();
+
+/// [`Meter::flags`]: the daemon counts the meter among those that send; its lease is that of a sender.
+pub const METER_ACTIVE: u32 = 1;
+/// [`Meter::flags`]: not paced; let everything pass and count it.
+pub const METER_RELEASED: u32 = 2;
+
+/// [`Header::state`]: the session is served.
+pub const STATE_SERVED: u32 = 0;
+/// [`Header::state`]: the daemon has let the session go; everything passes from now on.
+pub const STATE_RELEASED: u32 = 1;
+
+/// [`Slot::state`]: free.
+pub const SLOT_FREE: u32 = 0;
+/// [`Slot::state`]: a queue pair.
+pub const SLOT_USED: u32 = 1;
+/// [`Slot::state`]: all the queue pairs that found no slot of their own.
+pub const SLOT_SHARED: u32 = 2;
+
+/// The whole region.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Layout {
+    /// Who and which version.
+    pub header: Header,
+    /// One for each device and direction.
+    pub meters: [Meter; METERS],
+    /// One for each queue pair.
+    pub slots: [Slot; SLOTS],
+}
+
+/// The first 256 bytes.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`crate::VERSION`].
+    pub version: AtomicU32,
+    /// [`REGION_BYTES`].
+    pub bytes: AtomicU32,
+    /// The session's number.
+    pub session: AtomicU64,
+    identity_rest: [AtomicU64; 5],
+    /// [`STATE_SERVED`] or [`STATE_RELEASED`]; written by the daemon.
+    pub state: AtomicU32,
+    /// The class of new queue pairs, a number of [`crate::message::Class`]; written by the daemon.
+    pub class: AtomicU32,
+    /// How many classes and releases the daemon has changed: the shim looks at its slots when it moves.
+    pub changes: AtomicU64,
+    daemon_rest: [AtomicU64; 6],
+    /// One past the highest slot ever used; written by the shim.
+    pub slots_high: AtomicU32,
+    /// Whether the shim's pump sleeps, for the metrics; written by the shim.
+    pub pump_asleep: AtomicU32,
+    /// Work requests that wait in the shim now; written by the shim.
+    pub waiting: AtomicU64,
+    shim_rest: [AtomicU64; 14],
+}
+
+/// What one device and direction of a session may send, and what it has.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Meter {
+    /// [`METER_ACTIVE`], [`METER_RELEASED`]; daemon.
+    pub flags: AtomicU32,
+    /// Messages above this size are split into chunks of it, in bytes; zero: never split; daemon.
+    pub chunk_bytes: AtomicU32,
+    /// Payload rate; daemon.
+    pub rate_bytes_per_s: AtomicU64,
+    /// Message rate; daemon.
+    pub rate_operations_per_s: AtomicU64,
+    /// Most credit in bytes; daemon.
+    pub burst_bytes: AtomicU64,
+    /// Most credit in operations; daemon.
+    pub burst_operations: AtomicU64,
+    /// End of the lease, CLOCK_MONOTONIC; daemon.
+    pub valid_until_ns: AtomicU64,
+    daemon_rest: [AtomicU64; 2],
+    /// Payload bytes that paced queue pairs posted, whether or not they wait; shim.
+    pub posted_bytes: AtomicU64,
+    /// The same in messages; shim.
+    pub posted_operations: AtomicU64,
+    /// Payload bytes that took credit and went to the provider; shim. May run ahead by what was taken for a batch.
+    pub passed_bytes: AtomicU64,
+    /// The same in messages; shim.
+    pub passed_operations: AtomicU64,
+    /// When work began to wait without a break, CLOCK_MONOTONIC; zero: nothing waits; shim.
+    pub waiting_since_ns: AtomicU64,
+    shim_rest: [AtomicU64; 3],
+}
+
+/// One queue pair.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Slot {
+    /// The class that the daemon gives it, a number of [`crate::message::Class`].
+    pub class: AtomicU32,
+    daemon_u32: AtomicU32,
+    daemon_rest: [AtomicU64; 7],
+    /// [`SLOT_FREE`], [`SLOT_USED`], [`SLOT_SHARED`]; written last when a queue pair is made, first when it goes.
+    pub state: AtomicU32,
+    /// Its number in the device; shim.
+    pub queue_pair: AtomicU32,
+    /// Meter of its sends and WRITEs (low half) and of its READs (high half); shim.
+    pub meters: AtomicU32,
+    /// Its transport, a number of `enum ibv_qp_type`; shim.
+    pub transport: AtomicU32,
+    /// Messages that the application posted; shim.
+    pub posted_messages: AtomicU64,
+    /// Their payload; shim.
+    pub posted_bytes: AtomicU64,
+    /// Messages of the application that completed, as far as it polled; shim.
+    pub completed_messages: AtomicU64,
+    /// Their payload; shim.
+    pub completed_bytes: AtomicU64,
+    /// Work requests made by splitting; shim.
+    pub chunks: AtomicU64,
+    /// How long its messages waited for credit, summed, in nanoseconds; shim.
+    pub waited_ns: AtomicU64,
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 256);
+    assert!(size_of::<Meter>() == 128);
+    assert!(size_of::<Slot>() == 128);
+    assert!(size_of::<Layout>() == 256 + METERS * 128 + SLOTS * 128);
+    assert!(std::mem::offset_of!(Header, state) == 64);
+    assert!(std::mem::offset_of!(Header, slots_high) == 128);
+    assert!(std::mem::offset_of!(Meter, posted_bytes) == 64);
+    assert!(std::mem::offset_of!(Slot, state) == 64);
+    assert!(size_of::<usize>() == 8 && cfg!(target_endian = "little"));
+};
+
+/// Why a region cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// The kernel refused.
+    #[error(
+        "cannot {what} the session's shared memory of {REGION_BYTES} bytes: {error}; is memory or the number of open files used up?"
+    )]
+    Kernel {
+        /// Which step.
+        what: &'static str,
+        /// Its error.
+        error: rustix::io::Errno,
+    },
+    /// It is not what a daemon of this version makes.
+    #[error(
+        "the session's shared memory has {what} {found}, expected {expected}; install the same release of shim and daemon"
+    )]
+    Other {
+        /// Which property.
+        what: &'static str,
+        /// What it is.
+        found: u64,
+        /// What it should be.
+        expected: u64,
+    },
+}
+
+/// A mapped region. The daemon makes it, the shim maps what it was sent.
+#[derive(Debug)]
+pub struct Region {
+    address: NonNull<Layout>,
+}
+
+// SAFETY: everything behind the address is atomic, and the mapping does not depend on a thread.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A new region for `session`, all counters zero, no lease, and the sealed memory file to send to the shim.
+    ///
+    /// # Errors
+    /// When the kernel has no memory or no file descriptors left.
+    pub fn create(session: u64) -> Result<(Self, OwnedFd), RegionError> {
+        let kernel = |what| move |error| RegionError::Kernel { what, error };
+        let file = memfd_create(
+            "isolane-session",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )
+        .map_err(kernel("create"))?;
+        ftruncate(&file, REGION_BYTES as u64).map_err(kernel("size"))?;
+        fcntl_add_seals(&file, seals()).map_err(kernel("seal"))?;
+        let region = Self::map_unchecked(&file)?;
+        let header = &region.header;
+        header.version.store(crate::VERSION, Ordering::Relaxed);
+        header.bytes.store(REGION_BYTES as u32, Ordering::Relaxed);
+        header.session.store(session, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok((region, file))
+    }
+
+    /// Maps the region behind `file`, as the shim received it.
+    ///
+    /// # Errors
+    /// When it is not sealed, not of the right size or of another version, or when the kernel refuses.
+    pub fn map(file: impl AsFd) -> Result<Self, RegionError> {
+        let kernel = |what| move |error| RegionError::Kernel { what, error };
+        let bytes = fstat(&file).map_err(kernel("inspect"))?.st_size as u64;
+        check("size", bytes, REGION_BYTES as u64)?;
+        let held = fcntl_get_seals(&file).map_err(kernel("inspect"))?;
+        check(
+            "seals",
+            u64::from((held & seals()).bits()),
+            u64::from(seals().bits()),
+        )?;
+        let region = Self::map_unchecked(&file)?;
+        let header = &region.header;
+        check("magic", header.magic.load(Ordering::Acquire), MAGIC)?;
+        check(
+            "version",
+            u64::from(header.version.load(Ordering::Relaxed)),
+            u64::from(crate::VERSION),
+        )?;
+        Ok(region)
+    }
+
+    fn map_unchecked(file: impl AsFd) -> Result<Self, RegionError> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the file has at least these bytes and is
+        // sealed against shrinking, so no access can fault. Zero bytes are valid atomics.
+        let address = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                REGION_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        let address = address.map_err(|error| RegionError::Kernel { what: "map", error })?;
+        let address =
+            NonNull::new(address.cast()).expect("mmap without a hint never maps address zero");
+        Ok(Self { address })
+    }
+}
+
+impl std::ops::Deref for Region {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        // SAFETY: mapped for the life of `self`, page aligned, all fields atomic.
+        unsafe { self.address.as_ref() }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map_unchecked`, and no reference outlives `self`. A failure would only
+        // leave the mapping in place.
+        let _ = unsafe { munmap(self.address.as_ptr().cast::<c_void>(), REGION_BYTES) };
+    }
+}
+
+fn seals() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+fn check(what: &'static str, found: u64, expected: u64) -> Result<(), RegionError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(RegionError::Other {
+            what,
+            found,
+            expected,
+        }),
+    }
+}
+
+/// A lease as one value, for whoever writes or reads all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// Payload rate.
+    pub rate_bytes_per_s: u64,
+    /// Message rate.
+    pub rate_operations_per_s: u64,
+    /// Most credit in bytes.
+    pub burst_bytes: u64,
+    /// Most credit in operations.
+    pub burst_operations: u64,
+    /// Split above this; zero: never.
+    pub chunk_bytes: u32,
+    /// End, CLOCK_MONOTONIC.
+    pub valid_until_ns: u64,
+    /// [`METER_ACTIVE`] and [`METER_RELEASED`].
+    pub flags: u32,
+}
+
+/// The shim's counters of a meter as one value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// See [`Meter::posted_bytes`].
+    pub posted_bytes: u64,
+    /// See [`Meter::posted_operations`].
+    pub posted_operations: u64,
+    /// See [`Meter::passed_bytes`].
+    pub passed_bytes: u64,
+    /// See [`Meter::passed_operations`].
+    pub passed_operations: u64,
+    /// See [`Meter::waiting_since_ns`].
+    pub waiting_since_ns: u64,
+}
+
+impl Meter {
+    /// Writes a lease: its end last, so that a new rate is there when an old lease is prolonged.
+    pub fn grant(&self, lease: &Lease) {
+        self.chunk_bytes.store(lease.chunk_bytes, Ordering::Relaxed);
+        self.rate_bytes_per_s
+            .store(lease.rate_bytes_per_s, Ordering::Relaxed);
+        self.rate_operations_per_s
+            .store(lease.rate_operations_per_s, Ordering::Relaxed);
+        self.burst_bytes.store(lease.burst_bytes, Ordering::Relaxed);
+        self.burst_operations
+            .store(lease.burst_operations, Ordering::Relaxed);
+        self.flags.store(lease.flags, Ordering::Relaxed);
+        self.valid_until_ns
+            .store(lease.valid_until_ns, Ordering::Release);
+    }
+
+    /// The lease as it stands.
+    pub fn lease(&self) -> Lease {
+        let valid_until_ns = self.valid_until_ns.load(Ordering::Acquire);
+        Lease {
+            rate_bytes_per_s: self.rate_bytes_per_s.load(Ordering::Relaxed),
+            rate_operations_per_s: self.rate_operations_per_s.load(Ordering::Relaxed),
+            burst_bytes: self.burst_bytes.load(Ordering::Relaxed),
+            burst_operations: self.burst_operations.load(Ordering::Relaxed),
+            chunk_bytes: self.chunk_bytes.load(Ordering::Relaxed),
+            valid_until_ns,
+            flags: self.flags.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The counters as they stand; whatever the other process wrote.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            posted_bytes: self.posted_bytes.load(Ordering::Relaxed),
+            posted_operations: self.posted_operations.load(Ordering::Relaxed),
+            passed_bytes: self.passed_bytes.load(Ordering::Relaxed),
+            passed_operations: self.passed_operations.load(Ordering::Relaxed),
+            waiting_since_ns: self.waiting_since_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_one_memory() {
+        let (daemon, file) = Region::create(7).expect("memory");
+        let shim = Region::map(&file).expect("what the daemon made");
+        assert_eq!(shim.header.session.load(Ordering::Relaxed), 7);
+        let lease = Lease {
+            rate_bytes_per_s: 5_000_000,
+            chunk_bytes: 5_000,
+            valid_until_ns: 12,
+            flags: METER_ACTIVE,
+            ..Lease::default()
+        };
+        daemon.meters[3].grant(&lease);
+        assert_eq!(shim.meters[3].lease(), lease);
+        shim.meters[3].passed_bytes.store(99, Ordering::Relaxed);
+        assert_eq!(daemon.meters[3].counters().passed_bytes, 99);
+    }
+
+    #[test]
+    fn a_region_outlives_its_file_descriptor() {
+        let (daemon, file) = Region::create(1).expect("memory");
+        drop(file);
+        daemon.slots[SLOTS - 1].chunks.store(3, Ordering::Relaxed);
+        assert_eq!(daemon.slots[SLOTS - 1].chunks.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn memory_that_can_shrink_is_refused() {
+        let file = memfd_create("other", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .expect("a memory file");
+        ftruncate(&file, REGION_BYTES as u64).expect("its size");
+        let error = Region::map(&file).expect_err("it has no seals");
+        assert!(error.to_string().contains("seals"), "{error}");
+    }
+
+    #[test]
+    fn memory_of_another_size_is_refused() {
+        let file = memfd_create("other", MemfdFlags::CLOEXEC).expect("a memory file");
+        ftruncate(&file, 4096).expect("its size");
+        let error = Region::map(&file).expect_err("it is too small");
+        assert!(error.to_string().contains("size 4096"), "{error}");
+    }
+
+    #[test]
+    fn a_sealed_region_cannot_be_cut_by_the_other_side() {
+        let (_daemon, file) = Region::create(1).expect("memory");
+        assert!(ftruncate(&file, 0).is_err());
+        assert!(fcntl_add_seals(&file, SealFlags::WRITE).is_err());
+    }
+}
