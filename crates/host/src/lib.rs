@@ -1,0 +1,27 @@
+//! What a Linux host says of its RDMA devices, their users and their limits.
+//!
+//! The kernel is the witness here, never a tenant's word: the inventory of queue pairs, completion queues and memory
+//! regions comes from the kernel's resource tracking, processes are tied to tenants by user and cgroup, and counters
+//! are the device's own. Everything that is a file is read below a [`Root`], so that a test can make one up; everything
+//! that is a socket has a parser that takes bytes.
+//!
+//! * [`root`] - files below a root directory;
+//! * [`netlink`] - messages and attributes as bytes, and the socket;
+//! * [`rdma`] - devices, links, resources and statistics over NETLINK_RDMA;
+//! * [`process`] - what `/proc` says of a process that holds resources;
+//! * [`cgroup`] - cgroup membership, container names, the rdma controller;
+//! * [`inventory`] - resources per process, per cgroup and per tenant.
+//!
+//! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
+#![forbid(unsafe_code)]
+
+pub mod cgroup;
+pub mod error;
+pub mod inventory;
+pub mod netlink;
+pub mod process;
+pub mod rdma;
+pub mod root;
+
+pub use error::HostError;
+pub use root::Root;

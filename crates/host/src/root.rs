@@ -1,0 +1,171 @@
+//! Files below a root directory: `/` on a machine, a made-up tree in a test.
+//!
+//! The kernel's files are small texts that may vanish between listing and reading, or answer EINVAL where there is
+//! nothing to say (an unused GID entry). [`Root::text`] treats all of that as absent; [`Root::read`] says why.
+
+use crate::error::HostError;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The most that is read of one file: larger than any file of sysfs (one page) and than `/proc/PID/status`; a process
+/// table or mount table beyond it is cut.
+const READ_LIMIT_BYTES: u64 = 4 << 20;
+
+/// A directory that stands for `/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// This machine.
+    pub fn machine() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// The tree below `directory`.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self(directory.into())
+    }
+
+    /// True for this machine, false for a made-up tree.
+    pub fn is_machine(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
+    /// Where `path` lies. A leading `/` of `path` means this root.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
+    }
+
+    /// The text of a file without the white space around it; none where there is no such file or it has nothing to say.
+    pub fn text(&self, path: &str) -> Option<String> {
+        self.read(path).ok()
+    }
+
+    /// The text of a file without the white space around it.
+    ///
+    /// # Errors
+    /// [`HostError::Read`].
+    pub fn read(&self, path: &str) -> Result<String, HostError> {
+        let path = self.path(path);
+        let read = || -> io::Result<String> {
+            let mut bytes = Vec::new();
+            fs::File::open(&path)?
+                .take(READ_LIMIT_BYTES)
+                .read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+        };
+        read().map_err(|source| HostError::Read {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    /// The first number of a file, decimal or `0x` hexadecimal; none where there is none.
+    pub fn number(&self, path: &str) -> Option<u64> {
+        let text = self.text(path)?;
+        let word = text.split_whitespace().next()?;
+        match word.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => word.parse().ok(),
+        }
+    }
+
+    /// The names in a directory, in order of names, numbers within them by value; empty where there is none.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(path)).into_iter().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort_by(|a, b| natural(a).cmp(&natural(b)).then_with(|| a.cmp(b)));
+        names
+    }
+
+    /// The last part of what a link points to.
+    pub fn link_name(&self, path: &str) -> Option<String> {
+        let target = fs::read_link(self.path(path)).ok()?;
+        Some(target.file_name()?.to_str()?.to_owned())
+    }
+
+    /// True when there is something at `path`.
+    pub fn exists(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// Writes `value` to a file that exists, in one write, as the kernel's control files want it.
+    ///
+    /// # Errors
+    /// [`HostError::NotPermitted`] and [`HostError::Write`].
+    pub fn write(&self, path: &str, value: &str) -> Result<(), HostError> {
+        let path = self.path(path);
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(&path)
+            .and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()));
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => HostError::NotPermitted {
+                action: format!("write `{value}` to {}", path.display()),
+            },
+            _ => HostError::Write {
+                path,
+                value: value.to_owned(),
+                source,
+            },
+        })
+    }
+}
+
+/// A name as texts and numbers, so that `mlx5_2` comes before `mlx5_10`.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let (before, after) = rest.split_at(text);
+        let digits = after
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        parts.push((before.to_owned(), number.parse().unwrap_or(u64::MAX)));
+        rest = after;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_by_number() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["mlx5_10", "mlx5_2", "mlx5_1", "a"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let names = Root::at(directory.path()).list("/");
+        assert_eq!(names, ["a", "mlx5_1", "mlx5_2", "mlx5_10"]);
+    }
+
+    #[test]
+    fn absent_files_are_absent_and_say_why_when_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert_eq!(root.text("/sys/none"), None);
+        assert_eq!(root.list("/sys/none"), Vec::<String>::new());
+        let error = root.read("/sys/none").unwrap_err().to_string();
+        assert!(error.contains("sys/none"), "{error}");
+    }
+
+    #[test]
+    fn numbers_are_decimal_or_hexadecimal() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        fs::write(directory.path().join("rate"), "100 Gb/sec (4X EDR)\n").unwrap();
+        fs::write(directory.path().join("vendor"), "0x15b3\n").unwrap();
+        assert_eq!(root.number("rate"), Some(100));
+        assert_eq!(root.number("vendor"), Some(0x15b3));
+    }
+}
