@@ -1,3 +1,5 @@
+//! Paths of every common runtime, the controller over a made-up hierarchy, and any text at all.
+
 use super::*;
 use crate::root::Root;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Two processes of two tenants on two devices, counted per process, cgroup and tenant.
+
 use super::*;
 use crate::rdma::QueuePairKind;
 use std::fs;
