@@ -12,6 +12,7 @@
 //! * [`schema`] - JSON schemas of what goes in and comes out;
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
 //! * [`profile`] - a device profile: every number with its source;
+//! * [`table`] - a TOML table read key by key, for other formats of this project;
 //! * [`measure`] - what a run reports, whatever testbed it ran on.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
@@ -36,7 +37,7 @@ mod quantity;
 pub mod schema;
 mod spec;
 pub mod stack;
-mod table;
+pub mod table;
 mod traffic;
 
 #[cfg(test)]

@@ -24,17 +24,32 @@ pub(crate) const REGION_MAX: u64 = 1 << 40;
 
 /// What a key holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Text.
     Text,
     /// A whole number.
-    Count { min: u64, max: u64 },
+    Count {
+        /// Least.
+        min: u64,
+        /// Most.
+        max: u64,
+    },
     /// `true` or `false`.
     Flag,
     /// A duration, picoseconds.
-    Duration { min: u64, max: u64 },
+    Duration {
+        /// Least.
+        min: u64,
+        /// Most.
+        max: u64,
+    },
     /// A size, bytes.
-    Size { min: u64, max: u64 },
+    Size {
+        /// Least.
+        min: u64,
+        /// Most.
+        max: u64,
+    },
     /// A rate above zero.
     Rate,
     /// One of a list.
@@ -51,18 +66,19 @@ pub(crate) enum Kind {
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
+pub struct Key {
     /// As written.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What it holds.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// Whether it must be there.
-    pub(crate) required: bool,
+    pub required: bool,
     /// What it means.
-    pub(crate) about: &'static str,
+    pub about: &'static str,
 }
 
-const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
+/// A key that may be left out.
+pub const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key {
         name,
         kind,
@@ -71,7 +87,8 @@ const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     }
 }
 
-const fn required(name: &'static str, kind: Kind, about: &'static str) -> Key {
+/// A key that must be there.
+pub const fn required(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key {
         name,
         kind,

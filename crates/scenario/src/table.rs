@@ -1,12 +1,12 @@
 //! A TOML table read key by key, every mistake with its line.
 //!
 //! Method: the text is parsed into a tree with byte positions; a [`Table`] checks its keys against a list
-//! ([`crate::spec`]) when it is opened, and each reader checks kind and range, so that callers see checked values.
+//! when it is opened, and each reader checks kind and range, so that callers see checked values.
 
 use crate::error::{InputError, Problem, nearest};
 use crate::model::{MESSAGE_MAX, Message};
 use crate::quantity;
-use crate::spec::{ELEMENTS_MAX, Key, Kind, PATTERN_MAX};
+use crate::spec::{ELEMENTS_MAX, PATTERN_MAX};
 use isolane_core::units::{BitRate, Bytes, Duration};
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -14,21 +14,23 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use crate::spec::{Key, Kind, key, required};
+
 /// Values longer than this are cut in messages, characters.
 const SHOWN_MAX: usize = 60;
 
 /// A named text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     /// Its name, for messages.
-    pub(crate) file: &'a str,
+    pub file: &'a str,
     /// The text.
-    pub(crate) text: &'a str,
+    pub text: &'a str,
 }
 
 impl<'a> Source<'a> {
     /// The tree behind the text.
-    pub(crate) fn tree(&self) -> Result<Spanned<DeTable<'a>>, InputError> {
+    pub fn tree(&self) -> Result<Spanned<DeTable<'a>>, InputError> {
         DeTable::parse(self.text).map_err(|error| {
             let message = error.message().trim().replace('\n', "; ");
             InputError {
@@ -41,7 +43,7 @@ impl<'a> Source<'a> {
     }
 
     /// The line of a byte position, from 1.
-    pub(crate) fn line(&self, offset: usize) -> usize {
+    pub fn line(&self, offset: usize) -> usize {
         let end = offset.min(self.text.len());
         1 + self.text.as_bytes()[..end]
             .iter()
@@ -50,7 +52,7 @@ impl<'a> Source<'a> {
     }
 
     /// What is written at `span`, on one line, cut to a readable length.
-    pub(crate) fn shown(&self, span: Range<usize>) -> String {
+    pub fn shown(&self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or("");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if text.chars().count() <= SHOWN_MAX {
@@ -62,8 +64,8 @@ impl<'a> Source<'a> {
 }
 
 /// One table of a text.
-#[derive(Clone)]
-pub(crate) struct Table<'a> {
+#[derive(Clone, Debug)]
+pub struct Table<'a> {
     source: Source<'a>,
     map: &'a DeTable<'a>,
     start: usize,
@@ -73,7 +75,7 @@ pub(crate) struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// Opens `map`, whose text begins at byte `start`; refuses keys that `keys` does not list.
-    pub(crate) fn open(
+    pub fn open(
         source: Source<'a>,
         map: &'a DeTable<'a>,
         start: usize,
@@ -110,18 +112,24 @@ impl<'a> Table<'a> {
     }
 
     /// The same table, with another name in messages.
-    pub(crate) fn placed(mut self, place: String) -> Self {
+    pub fn placed(mut self, place: String) -> Self {
         self.place = Some(place);
         self
     }
 
+    /// The same table, whose readers follow another list: for a key that takes values of two kinds.
+    pub fn with_keys(mut self, keys: &'static [Key]) -> Self {
+        self.keys = keys;
+        self
+    }
+
     /// The name in messages.
-    pub(crate) fn place(&self) -> Option<&str> {
+    pub fn place(&self) -> Option<&str> {
         self.place.as_deref()
     }
 
     /// The value of `key` with its position.
-    pub(crate) fn raw(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+    pub fn raw(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.map
             .iter()
             .find(|(name, _)| name.get_ref().as_ref() == key)
@@ -129,12 +137,12 @@ impl<'a> Table<'a> {
     }
 
     /// Whether `key` is there.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.raw(key).is_some()
     }
 
     /// An error at byte `offset`.
-    pub(crate) fn error(&self, offset: usize, problem: Problem) -> InputError {
+    pub fn error(&self, offset: usize, problem: Problem) -> InputError {
         InputError {
             file: self.source.file.to_owned(),
             line: Some(self.source.line(offset)),
@@ -144,13 +152,13 @@ impl<'a> Table<'a> {
     }
 
     /// An error at `key`, or at the table where the key is absent.
-    pub(crate) fn error_at(&self, key: &str, problem: Problem) -> InputError {
+    pub fn error_at(&self, key: &str, problem: Problem) -> InputError {
         let offset = self.raw(key).map_or(self.start, |value| value.span().start);
         self.error(offset, problem)
     }
 
     /// `key` has a value that is wrong for the reason `expected`.
-    pub(crate) fn wrong(&self, key: &str, expected: impl Into<String>) -> InputError {
+    pub fn wrong(&self, key: &str, expected: impl Into<String>) -> InputError {
         let value = self
             .raw(key)
             .map_or_else(String::new, |value| self.source.shown(value.span()));
@@ -158,7 +166,7 @@ impl<'a> Table<'a> {
     }
 
     /// `key` is absent.
-    pub(crate) fn missing(&self, key: &str, expected: &str) -> InputError {
+    pub fn missing(&self, key: &str, expected: &str) -> InputError {
         self.error(
             self.start,
             Problem::Missing {
@@ -177,7 +185,7 @@ impl<'a> Table<'a> {
     }
 
     /// Text: not empty, one line.
-    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, InputError> {
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, InputError> {
         let Some(value) = self.raw(key) else {
             return Ok(None);
         };
@@ -188,7 +196,7 @@ impl<'a> Table<'a> {
     }
 
     /// A whole number within the key's range.
-    pub(crate) fn count(&self, key: &str) -> Result<Option<u64>, InputError> {
+    pub fn count(&self, key: &str) -> Result<Option<u64>, InputError> {
         let Kind::Count { min, max } = self.kind(key) else {
             unreachable!("{key} is not a count");
         };
@@ -210,14 +218,14 @@ impl<'a> Table<'a> {
     }
 
     /// A whole number that fits 32 bits, within the key's range.
-    pub(crate) fn count32(&self, key: &str) -> Result<Option<u32>, InputError> {
+    pub fn count32(&self, key: &str) -> Result<Option<u32>, InputError> {
         Ok(self
             .count(key)?
             .map(|count| u32::try_from(count).expect("the key's range fits 32 bits")))
     }
 
     /// `true` or `false`.
-    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, InputError> {
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, InputError> {
         match self.raw(key).map(|value| value.get_ref().as_bool()) {
             None => Ok(None),
             Some(Some(flag)) => Ok(Some(flag)),
@@ -226,7 +234,7 @@ impl<'a> Table<'a> {
     }
 
     /// A duration within the key's range.
-    pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>, InputError> {
+    pub fn duration(&self, key: &str) -> Result<Option<Duration>, InputError> {
         let Kind::Duration { min, max } = self.kind(key) else {
             unreachable!("{key} is not a duration");
         };
@@ -258,7 +266,7 @@ impl<'a> Table<'a> {
     }
 
     /// A size within the key's range.
-    pub(crate) fn size(&self, key: &str) -> Result<Option<Bytes>, InputError> {
+    pub fn size(&self, key: &str) -> Result<Option<Bytes>, InputError> {
         let Kind::Size { min, max } = self.kind(key) else {
             unreachable!("{key} is not a size");
         };
@@ -296,7 +304,7 @@ impl<'a> Table<'a> {
     }
 
     /// A rate above zero.
-    pub(crate) fn rate(&self, key: &str) -> Result<Option<BitRate>, InputError> {
+    pub fn rate(&self, key: &str) -> Result<Option<BitRate>, InputError> {
         let Some(value) = self.raw(key) else {
             return Ok(None);
         };
@@ -311,7 +319,7 @@ impl<'a> Table<'a> {
     }
 
     /// One of the key's list, as the type that serde reads from it.
-    pub(crate) fn choice<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, InputError> {
+    pub fn choice<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, InputError> {
         let Kind::Choice(names) = self.kind(key) else {
             unreachable!("{key} is not a choice");
         };
@@ -327,7 +335,7 @@ impl<'a> Table<'a> {
     }
 
     /// A command line, or a list of them; each with its position.
-    pub(crate) fn commands(&self, key: &str) -> Result<Vec<(usize, &'a str)>, InputError> {
+    pub fn commands(&self, key: &str) -> Result<Vec<(usize, &'a str)>, InputError> {
         let Some(value) = self.raw(key) else {
             return Ok(Vec::new());
         };
@@ -345,7 +353,7 @@ impl<'a> Table<'a> {
     }
 
     /// A list of messages, each a size or a list of sizes.
-    pub(crate) fn pattern(&self, key: &str) -> Result<Option<Vec<Message>>, InputError> {
+    pub fn pattern(&self, key: &str) -> Result<Option<Vec<Message>>, InputError> {
         let Some(value) = self.raw(key) else {
             return Ok(None);
         };
@@ -392,7 +400,7 @@ impl<'a> Table<'a> {
     }
 
     /// A table below this one.
-    pub(crate) fn table(
+    pub fn table(
         &self,
         key: &str,
         keys: &'static [Key],
@@ -414,7 +422,7 @@ impl<'a> Table<'a> {
     }
 
     /// The raw tables of an array of tables, with their positions.
-    pub(crate) fn tables(&self, key: &str) -> Result<Vec<(usize, &'a DeTable<'a>)>, InputError> {
+    pub fn tables(&self, key: &str) -> Result<Vec<(usize, &'a DeTable<'a>)>, InputError> {
         let form = || self.wrong(key, format!("must be written as [[{key}]]"));
         match self.raw(key).map(Spanned::get_ref) {
             None => Ok(Vec::new()),
@@ -430,7 +438,7 @@ impl<'a> Table<'a> {
     }
 
     /// The named text this table is part of.
-    pub(crate) fn source(&self) -> Source<'a> {
+    pub fn source(&self) -> Source<'a> {
         self.source
     }
 }
