@@ -5,6 +5,7 @@
 //!
 //! * [`units`] - instants, durations, bytes and rates as integer types;
 //! * [`policy`] - the contract and the policies;
+//! * [`queueing`] - delay bounds of weighted fair queueing;
 //! * [`rng`] - named random streams derived from one run seed;
 //! * [`sched`] - packet schedulers and token buckets;
 //! * [`stats`] - quantiles, histograms, fairness.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod policy;
+pub mod queueing;
 pub mod rng;
 pub mod sched;
 pub mod stats;
