@@ -5,6 +5,7 @@ use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
 use isolane_recommend::result::Recommendation;
+use isolane_report::WfqDelays;
 use isolane_scenario::measure::RunResult;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,15 @@ pub(crate) fn write_runs(directory: &Path, results: &[RunResult]) -> Result<Path
     output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::runs(results))?;
+    Ok(path)
+}
+
+/// Writes the page of `delays`, and its JSON, into `directory`; returns the page's path.
+pub(crate) fn write_wfq(directory: &Path, delays: &WfqDelays) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    output::write_file(&directory.join("wfq.json"), &output::json(delays)?)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::wfq(delays))?;
     Ok(path)
 }
 

@@ -1,6 +1,7 @@
 //! Exit codes, so that scripts can tell a wrong question from a full disk.
 
 use isolane_audit::AuditError;
+use isolane_core::queueing::QueueingError;
 use isolane_explain::ExplainError;
 use isolane_recommend::RecommendError;
 use isolane_scenario::error::{CommandError, InputError};
@@ -48,6 +49,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.downcast_ref().is_some_and(is_bad_audit)
             || cause.downcast_ref().is_some_and(is_bad_question)
             || cause.is::<ExplainError>()
+            || cause.is::<QueueingError>()
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
     match bad {

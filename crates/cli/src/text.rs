@@ -5,14 +5,17 @@
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     /// Per column `l` (text, on the left) or `r` (numbers, on the right).
-    columns: &'static str,
+    columns: String,
 }
 
 impl Table {
     /// A table with these headings; `columns` has an `l` (left) or `r` (right) for each.
-    pub(crate) fn new(columns: &'static str, headings: &[&str]) -> Self {
+    pub(crate) fn new(columns: impl Into<String>, headings: &[&str]) -> Self {
         let rows = vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
-        Self { rows, columns }
+        Self {
+            rows,
+            columns: columns.into(),
+        }
     }
 
     /// Adds a row.

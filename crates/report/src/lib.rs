@@ -8,6 +8,7 @@
 //! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
+//! * [`wfq`] - worst delays of a port under weighted fair queueing;
 //! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
 #![forbid(unsafe_code)]
 
@@ -21,11 +22,14 @@ pub mod svg;
 #[cfg(test)]
 #[path = "../tests/support/synthetic.rs"]
 mod synthetic;
+mod wfq_page;
 
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
 use isolane_recommend::result::Recommendation;
 use isolane_scenario::measure::RunResult;
+
+pub use wfq_page::{WfqDelays, WfqPoint, intervals};
 
 /// The audit as one HTML file.
 ///
@@ -53,4 +57,9 @@ pub fn runs(results: &[RunResult]) -> String {
 /// A recommendation as one HTML file.
 pub fn recommendation(answer: &Recommendation) -> String {
     recommend_page::page(answer)
+}
+
+/// Worst delays of a port under weighted fair queueing as one HTML file.
+pub fn wfq(delays: &WfqDelays) -> String {
+    wfq_page::page(delays)
 }

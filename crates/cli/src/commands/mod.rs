@@ -12,6 +12,7 @@ mod profiles;
 mod recommend;
 mod schema;
 mod sim;
+mod wfq;
 mod workloads;
 
 use crate::status::Status;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Claims(claims::Arguments),
     /// Measure what Justitia needs to know of a device, or fit a profile to its calibration claims
     Calibrate(calibrate::Arguments),
+    /// Compute delay bounds and admissible traffic of a switch port under weighted fair queueing
+    Wfq(wfq::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
     /// List the policies: what each does, controls, needs and can be set to
@@ -57,6 +60,7 @@ impl Command {
             Self::Explain(arguments) => explain::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
+            Self::Wfq(arguments) => wfq::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Policies(arguments) => policies::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),

@@ -35,7 +35,8 @@ impl Line {
         if rest.len() != classes || varied >= classes || classes > CLASSES_MAX {
             return Err(QueueingError::Classes(rest.len()));
         }
-        if let Some(class) = (0..classes).find(|class| !(rest[*class] >= 0.0)) {
+        if let Some(class) = (0..classes).find(|class| rest[*class].is_nan() || rest[*class] < 0.0)
+        {
             return Err(QueueingError::Share {
                 class,
                 share: rest[class],
