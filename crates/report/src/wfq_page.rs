@@ -74,7 +74,7 @@ pub(crate) fn page(delays: &WfqDelays) -> String {
     .render()
 }
 
-/// Intervals in words: `0 to 0.8`.
+/// Intervals in words: `0 to 0.800`.
 pub fn intervals(intervals: &[[f64; 2]]) -> String {
     let words: Vec<String> = intervals
         .iter()
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(intervals(&[]), "no share");
         assert_eq!(
             intervals(&[[0.0, 0.8], [0.95, 1.0]]),
-            "0 to 0.8 or 0.95 to 1"
+            "0 to 0.800 or 0.950 to 1.00"
         );
     }
 }

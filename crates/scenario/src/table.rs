@@ -400,11 +400,7 @@ impl<'a> Table<'a> {
     }
 
     /// A table below this one.
-    pub fn table(
-        &self,
-        key: &str,
-        keys: &'static [Key],
-    ) -> Result<Option<Table<'a>>, InputError> {
+    pub fn table(&self, key: &str, keys: &'static [Key]) -> Result<Option<Table<'a>>, InputError> {
         match self.raw(key) {
             None => Ok(None),
             Some(value) => match value.get_ref() {

@@ -49,10 +49,10 @@ struct Delay {
     #[arg(long, value_name = "P:P:...")]
     rest: Option<String>,
     /// Rate while a burst arrives, in line rates
-    #[arg(long, default_value_t = 1.4)]
+    #[arg(long, default_value_t = 1.4, allow_negative_numbers = true)]
     rho: f64,
     /// Load on average, in line rates
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     mu: f64,
     /// Only this share of the first class, from 0 to 1
     #[arg(long, value_name = "SHARE")]
