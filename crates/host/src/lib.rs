@@ -10,12 +10,16 @@
 //! * [`rdma`] - devices, links, resources and statistics over NETLINK_RDMA;
 //! * [`process`] - what `/proc` says of a process that holds resources;
 //! * [`cgroup`] - cgroup membership, container names, the rdma controller;
-//! * [`inventory`] - resources per process, per cgroup and per tenant.
+//! * [`inventory`] - resources per process, per cgroup and per tenant;
+//! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
+//! * [`dcb`] - priority flow control and traffic classes.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
 #![forbid(unsafe_code)]
 
 pub mod cgroup;
+pub mod counters;
+pub mod dcb;
 pub mod error;
 pub mod inventory;
 pub mod netlink;

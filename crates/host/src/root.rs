@@ -71,6 +71,12 @@ impl Root {
         }
     }
 
+    /// The number before the colon of a file such as `4: ACTIVE`.
+    pub fn number_before_colon(&self, path: &str) -> Option<u64> {
+        let text = self.text(path)?;
+        text.split(':').next()?.trim().parse().ok()
+    }
+
     /// The names in a directory, in order of names, numbers within them by value; empty where there is none.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten();
