@@ -109,6 +109,17 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// The middle of every bucket that is not empty, and its count, upwards: what another histogram needs to answer
+    /// the same quantiles within the error above.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.used()
+            .filter(|&bucket| self.buckets[bucket] > 0)
+            .map(|bucket| {
+                let middle = middle_of(bucket).clamp(self.min, self.max);
+                (middle, self.buckets[bucket])
+            })
+    }
+
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
         let used = self.used();
@@ -209,6 +220,20 @@ mod tests {
     fn values_below_2048_are_exact() {
         for value in 0..2_048 {
             assert_eq!(middle_of(bucket_of(value)), value);
+        }
+    }
+
+    #[test]
+    fn counts_rebuild_a_histogram_with_the_same_quantiles() {
+        let mut histogram = Histogram::new();
+        (0..5_000_u64).for_each(|value| histogram.record_n(value * value, value % 3));
+        let mut rebuilt = Histogram::new();
+        for (value, count) in histogram.counts() {
+            rebuilt.record_n(value, count);
+        }
+        assert_eq!(rebuilt.count(), histogram.count());
+        for q in [0.01, 0.5, 0.9, 0.99, 0.999] {
+            assert_eq!(rebuilt.quantile(q), histogram.quantile(q), "{q}");
         }
     }
 

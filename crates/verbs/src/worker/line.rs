@@ -1,0 +1,159 @@
+//! One JSON document per line, read without trusting the writer.
+//!
+//! A peer can send a line that never ends, bytes that are no text, or text that is no message: the first is cut off
+//! at [`LINE_MAX`] bytes, the others are errors that quote at most a hundred characters.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, BufRead, Write};
+
+/// Longest line, bytes: 4,096 queue pairs and their regions fit three times.
+pub const LINE_MAX: usize = 2 << 20;
+
+/// Why no message came.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// Reading failed.
+    #[error("cannot read from the other side: {0}")]
+    Read(#[from] io::Error),
+    /// The line does not end.
+    #[error("a line of more than {LINE_MAX} bytes: not a traffic worker on the other side?")]
+    Long,
+    /// The line is no message.
+    #[error("not a message of this version: {reason}; the line begins `{start}`")]
+    Message {
+        /// What the parser says.
+        reason: String,
+        /// The first characters of the line.
+        start: String,
+    },
+}
+
+/// Messages from a reader.
+#[derive(Debug)]
+pub struct Lines<R> {
+    reader: R,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Messages from `reader`.
+    pub fn new(reader: R) -> Self {
+        Self {
+            reader,
+            line: Vec::new(),
+        }
+    }
+
+    /// The next message; `None` when the other side has closed. Empty lines are skipped.
+    ///
+    /// # Errors
+    /// [`LineError`]. After one the reader stands somewhere inside the stream; close it.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
+        loop {
+            self.line.clear();
+            if !self.fill()? {
+                return Ok(None);
+            }
+            if !self.line.iter().all(u8::is_ascii_whitespace) {
+                return parse(&self.line).map(Some);
+            }
+        }
+    }
+
+    /// Reads up to and including a newline; false at the end of the stream.
+    fn fill(&mut self) -> Result<bool, LineError> {
+        loop {
+            let available = match self.reader.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if available.is_empty() {
+                // A last line without its newline was cut by a dying writer: it is not a message.
+                return Ok(false);
+            }
+            let newline = available.iter().position(|&byte| byte == b'\n');
+            let taken = newline.unwrap_or(available.len());
+            if self.line.len() + taken > LINE_MAX {
+                return Err(LineError::Long);
+            }
+            self.line.extend_from_slice(&available[..taken]);
+            self.reader.consume(taken + usize::from(newline.is_some()));
+            if newline.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineError> {
+    serde_json::from_slice(line).map_err(|error| LineError::Message {
+        reason: error.to_string(),
+        start: String::from_utf8_lossy(line)
+            .chars()
+            .filter(|character| !character.is_control())
+            .take(100)
+            .collect(),
+    })
+}
+
+/// Writes `message` as one line and flushes.
+///
+/// # Errors
+/// Those of the writer: the other side has gone.
+pub fn write_line(writer: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    writer.write_all(&line)?;
+    writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::{FromWorker, ToWorker};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_that_never_ends_is_cut_off() {
+        let endless = vec![b'x'; LINE_MAX + 2];
+        let error = Lines::new(&endless[..]).next_message::<ToWorker>();
+        assert!(matches!(error, Err(LineError::Long)), "{error:?}");
+    }
+
+    #[test]
+    fn a_line_cut_by_death_is_the_end() {
+        let message = Lines::new(&b"{\"type\":\"stop\""[..]).next_message::<ToWorker>();
+        assert!(matches!(message, Ok(None)), "{message:?}");
+    }
+
+    #[test]
+    fn empty_lines_do_not_count() {
+        let mut lines = Lines::new(&b"\n \r\n{\"type\":\"connected\"}\n"[..]);
+        let message = lines.next_message::<FromWorker>().expect("a message");
+        assert_eq!(message, Some(FromWorker::Connected));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read_and_never_panic(bytes: Vec<u8>) {
+            let mut lines = Lines::new(&bytes[..]);
+            while let Ok(Some(message)) = lines.next_message::<ToWorker>() {
+                if let ToWorker::Job(job) = message {
+                    let _ = job.check();
+                }
+            }
+        }
+
+        #[test]
+        fn json_with_wild_values_is_refused_or_read_and_never_panics(
+            kind in "(job|connect|start|stop|x)",
+            key in "(version|ends|after_ns|device|peers|window)",
+            number: i64,
+        ) {
+            let text = format!("{{\"type\":\"{kind}\",\"{key}\":{number}}}\n");
+            let _ = Lines::new(text.as_bytes()).next_message::<ToWorker>();
+        }
+    }
+}
