@@ -4,6 +4,7 @@
 //! to the first line of its group. Ratios within one run are what to compare between machines. Without
 //! `--bench` (as under `cargo test`) every case runs a few operations, only to show that it works.
 
+use isolane_core::policy::aequitas::{AdmitState, AequitasOptions};
 use isolane_core::rng::Stream;
 use isolane_core::sched::{
     DeficitRoundRobin, FairQueueing, FlowId, RoundRobin, Scheduler, StrictPriority, TokenBucket,
@@ -20,6 +21,7 @@ fn main() {
     histograms(&mut bench);
     schedulers(&mut bench);
     token_buckets(&mut bench);
+    admission(&mut bench);
 }
 
 /// A push and a p99 query on windows full of microsecond latencies, some of them in a long tail.
@@ -55,6 +57,31 @@ fn quantiles(bench: &mut Bench) {
         sorted.remove(slot.min(9_999));
         sorted.insert(sorted.partition_point(|&value| value < coming), coming);
     });
+}
+
+/// A decision and the completion of the call, over as many destinations as a busy host has.
+fn admission(bench: &mut Bench) {
+    bench.group("admission of calls (Aequitas)");
+    let options = AequitasOptions::new(Duration::from_us(15), 99.9);
+    for destinations in [1, 1_000, 100_000] {
+        let mut states = vec![AdmitState::new(Instant::ZERO); destinations];
+        let mut now = Instant::ZERO;
+        let mut random = 1u32;
+        let mut at = 0;
+        bench.case(&format!("{destinations} destinations, decision"), || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            now += Duration::from_us(1);
+            at = (at + 7_919) % destinations;
+            states[at].decide(&options, now, random)
+        });
+        bench.case(&format!("{destinations} destinations, completion"), || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            now += Duration::from_us(1);
+            at = (at + 7_919) % destinations;
+            let latency = Duration::from_ns(u64::from(random % 32_768));
+            states[at].on_completion(&options, now, latency, 1);
+        });
+    }
 }
 
 fn histograms(bench: &mut Bench) {

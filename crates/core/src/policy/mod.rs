@@ -11,6 +11,7 @@
 //! One policy instance serves one host. A *flow* is whatever the operator isolates: a queue pair, an
 //! application or a tenant (justitia 4, "granularity of control"); the caller maps queue pairs to flows.
 
+pub mod aequitas;
 pub mod chunking;
 pub mod classify;
 pub mod granularity;
