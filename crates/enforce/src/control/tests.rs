@@ -1,0 +1,195 @@
+//! The supervisor against real callers: children of this process that call the verbs ioctl on `/dev/null`.
+//!
+//! The kernel traps a call before it looks at the descriptor, so no RDMA is needed: a resumed call fails with ENOTTY,
+//! which the child takes as "went on", and anything else as an error of ours. Where a sandbox refuses seccomp, the tests
+//! say so and pass.
+
+use super::pace::Limits;
+use super::supervisor::{Calls, Mode, Supervisor, Tenant};
+use crate::guardian::table::Table;
+use crate::seccomp::call::Verb;
+use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
+use crate::seccomp::notify::{Listener, install};
+use crate::testing::{Caller, Ending, wait_until};
+use std::time::{Duration, Instant};
+
+fn tenant(name: &str, rate: Option<u64>) -> Tenant {
+    Tenant {
+        name: name.to_owned(),
+        limits: Limits {
+            all: rate,
+            ..Limits::default()
+        },
+    }
+}
+
+fn supervisor(tenants: &[(&str, Option<u64>)], mode: Mode) -> Supervisor {
+    let tenants = tenants
+        .iter()
+        .map(|(name, rate)| tenant(name, *rate))
+        .collect();
+    Supervisor::start(tenants, mode, None).unwrap()
+}
+
+/// Checked at the end, when nothing moves any more.
+fn settled(supervisor: &Supervisor, place: usize) -> Calls {
+    wait_until("the listener is forgotten", || {
+        supervisor.calls()[place].listeners == 0
+    });
+    supervisor.calls().swap_remove(place)
+}
+
+#[test]
+fn every_call_goes_on_and_is_counted_by_verb() {
+    let Some((caller, listener)) =
+        Caller::start(&[Verb::RegisterMemory, Verb::DeregisterMemory], 20)
+    else {
+        return;
+    };
+    let supervisor = supervisor(&[("a", None)], Mode::Enforce);
+    supervisor.watch(listener, 0, None);
+    assert_eq!(caller.join(), Ending::Calls(20));
+    let calls = settled(&supervisor, 0);
+    assert_eq!(
+        (calls.trapped, calls.resumed, calls.delayed, calls.gone),
+        (20, 20, 0, 0)
+    );
+    assert_eq!(calls.verbs[&Verb::RegisterMemory], 10);
+    assert_eq!(calls.verbs[&Verb::DeregisterMemory], 10);
+}
+
+/// 40 calls at 200 per second, one in hand: the last one no earlier than after 195 ms.
+#[test]
+fn calls_above_the_rate_wait_and_never_fail() {
+    let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 40) else {
+        return;
+    };
+    let supervisor = supervisor(&[("a", Some(200))], Mode::Enforce);
+    let begun = Instant::now();
+    supervisor.watch(listener, 0, None);
+    assert_eq!(caller.join(), Ending::Calls(40));
+    assert!(begun.elapsed() >= Duration::from_millis(195));
+    let calls = settled(&supervisor, 0);
+    assert_eq!((calls.trapped, calls.resumed, calls.delayed), (40, 40, 39));
+}
+
+/// The slow one would need 1,000 seconds.
+#[test]
+fn a_delayed_tenant_delays_nobody_else() {
+    let (Some((slow, first)), Some((fast, second))) = (
+        Caller::start(&[Verb::RegisterMemory], 1_000),
+        Caller::start(&[Verb::RegisterMemory], 1_000),
+    ) else {
+        return;
+    };
+    let supervisor = supervisor(&[("slow", Some(1)), ("fast", None)], Mode::Enforce);
+    supervisor.watch(first, 0, None);
+    supervisor.watch(second, 1, None);
+    assert_eq!(fast.join(), Ending::Calls(1_000));
+    assert!(supervisor.calls()[0].resumed < 1_000);
+    // A killed attacker leaves nothing behind.
+    assert_eq!(slow.kill(), Ending::Killed);
+    let calls = settled(&supervisor, 0);
+    assert_eq!(calls.waiting, 0);
+    assert_eq!(calls.trapped, calls.resumed + calls.gone);
+}
+
+#[test]
+fn a_shadow_counts_and_holds_nothing() {
+    let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 500) else {
+        return;
+    };
+    let supervisor = supervisor(&[("a", Some(1))], Mode::Shadow);
+    supervisor.watch(listener, 0, None);
+    assert_eq!(caller.join(), Ending::Calls(500));
+    let calls = settled(&supervisor, 0);
+    assert_eq!((calls.trapped, calls.resumed), (500, 500));
+    assert!(calls.delayed > 400, "{calls:?}");
+}
+
+#[test]
+fn processes_of_a_tenant_share_its_rate() {
+    let (Some((one, first)), Some((other, second))) = (
+        Caller::start(&[Verb::RegisterMemory], 20),
+        Caller::start(&[Verb::RegisterMemory], 20),
+    ) else {
+        return;
+    };
+    let supervisor = supervisor(&[("a", Some(200))], Mode::Enforce);
+    let begun = Instant::now();
+    supervisor.watch(first, 0, None);
+    supervisor.watch(second, 0, None);
+    assert_eq!(
+        (one.join(), other.join()),
+        (Ending::Calls(20), Ending::Calls(20))
+    );
+    assert!(begun.elapsed() >= Duration::from_millis(195));
+}
+
+#[test]
+fn calls_that_a_dead_supervisor_had_taken_go_on() {
+    let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 3) else {
+        return;
+    };
+    let table = Table::create().unwrap();
+    // Taken by hand and noted, as by a supervisor that dies next.
+    let taken = loop {
+        if let Some(notification) = listener.receive().unwrap() {
+            break notification;
+        }
+    };
+    table.set(4, Some(taken.id), Some(taken.id));
+    let supervisor =
+        Supervisor::start(vec![tenant("a", None)], Mode::Enforce, Some(table)).unwrap();
+    supervisor.watch(listener, 0, Some(4));
+    assert_eq!(caller.join(), Ending::Calls(3));
+    assert_eq!(settled(&supervisor, 0).resumed, 3);
+}
+
+#[test]
+fn waiting_calls_go_on_when_the_supervisor_stops() {
+    let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 2) else {
+        return;
+    };
+    let kept = listener.try_clone().unwrap();
+    let supervisor = supervisor(&[("a", Some(1))], Mode::Enforce);
+    supervisor.watch(listener, 0, None);
+    wait_until("the second call waits", || {
+        supervisor.calls()[0].waiting == 1
+    });
+    drop(supervisor);
+    assert_eq!(caller.join(), Ending::Calls(2));
+    drop(kept);
+}
+
+#[test]
+fn only_listeners_are_taken_for_listeners() {
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(Listener::adopt(file.into()).is_err());
+    let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 1) else {
+        return;
+    };
+    let listener = Listener::adopt(listener.into()).unwrap();
+    let supervisor = supervisor(&[("a", None)], Mode::Enforce);
+    supervisor.watch(listener, 0, None);
+    assert_eq!(caller.join(), Ending::Calls(1));
+}
+
+#[test]
+fn a_second_listener_above_a_process_is_refused_as_busy() {
+    let Some(conventions) = conventions() else {
+        return;
+    };
+    let program = program(conventions, RDMA_VERBS_IOCTL);
+    // In a thread, since filters stay: it ends with its filter.
+    let outcome = std::thread::spawn(move || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        let first = install(&program).ok()?;
+        let second = install(&program).map(drop);
+        drop(first);
+        Some(second.map_err(|error| error.raw_os_error()))
+    });
+    if let Some(outcome) = outcome.join().unwrap() {
+        assert_eq!(outcome, Err(Some(libc::EBUSY)));
+    }
+}

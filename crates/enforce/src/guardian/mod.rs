@@ -1,0 +1,3 @@
+//! Whoever keeps the listeners while no enforcer runs.
+
+pub mod table;

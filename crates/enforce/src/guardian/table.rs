@@ -1,0 +1,177 @@
+//! Which trapped calls an enforcer has taken and not answered, where whoever comes after it can read it.
+//!
+//! Problem: a call that was received can be answered only by its number. An enforcer that is killed takes the numbers
+//! with it, and the callers would wait for ever. Method: a row of two words per listener in memory that the guardian
+//! keeps: the oldest number taken and the latest one ever. The kernel numbers the calls of a listener upwards, so every
+//! open call lies between the two, or right after the latest if the enforcer died between the kernel's answer and its
+//! note. The reader asks the kernel which numbers in that range are alive.
+//!
+//! Units: call numbers. Limits: [`SLOTS`] listeners have a row. An enforcer killed within the instructions between
+//! receiving the very first call of a listener and noting it leaves that one call waiting, until it is killed.
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Listeners with a row: process trees and containers under supervision at one time.
+pub const SLOTS: usize = 8_192;
+/// Numbers behind the latest that are looked at.
+const AHEAD: u64 = 64;
+/// Numbers before the latest that are looked at most: far more than one tenant's waiting calls.
+const SPAN_MAX: u64 = 1 << 16;
+const BYTES: usize = SLOTS * size_of::<Row>();
+
+#[repr(C)]
+#[derive(Debug)]
+struct Row {
+    /// Oldest number taken, plus one; 0 for none.
+    oldest: AtomicU64,
+    /// Latest number ever, plus one; 0 for none.
+    latest: AtomicU64,
+}
+
+/// The rows, shared by guardian and enforcer.
+#[derive(Debug)]
+pub struct Table {
+    memory: OwnedFd,
+    rows: NonNull<Row>,
+}
+
+// SAFETY: the mapping stays where it is until the table is dropped, and rows are atomics.
+unsafe impl Send for Table {}
+
+impl Table {
+    /// A table of empty rows.
+    ///
+    /// # Errors
+    /// The kernel's, when there is no memory.
+    pub fn create() -> io::Result<Self> {
+        let memory = memfd_create("isolane-calls", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, BYTES as u64)?;
+        Self::open(memory)
+    }
+
+    /// The table behind a descriptor that the guardian sent.
+    ///
+    /// # Errors
+    /// The kernel's; `InvalidData` when it is too short.
+    pub fn open(memory: OwnedFd) -> io::Result<Self> {
+        let length = rustix::fs::fstat(&memory)?.st_size;
+        if u64::try_from(length).unwrap_or(0) < BYTES as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the table of taken calls has {length} of {BYTES} bytes"),
+            ));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice; it overlaps nothing of ours. The file is long
+        // enough, and only the two of us, both of this program, have it.
+        let rows = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memory,
+                0,
+            )?
+        };
+        let rows = NonNull::new(rows.cast()).expect("the kernel maps nothing at zero unasked");
+        Ok(Self { memory, rows })
+    }
+
+    /// Notes which numbers of a listener are taken; without them the latest ever stays.
+    pub fn set(&self, slot: usize, oldest: Option<u64>, latest: Option<u64>) {
+        let Some(row) = self.row(slot) else { return };
+        let stored = |number: u64| number.wrapping_add(1);
+        row.oldest
+            .store(oldest.map_or(0, stored), Ordering::Release);
+        if let Some(latest) = latest {
+            row.latest.fetch_max(stored(latest), Ordering::Release);
+        }
+    }
+
+    /// Empties a row for another listener.
+    pub fn clear(&self, slot: usize) {
+        let Some(row) = self.row(slot) else { return };
+        row.oldest.store(0, Ordering::Release);
+        row.latest.store(0, Ordering::Release);
+    }
+
+    /// Numbers that may be taken and not answered.
+    pub fn perhaps_taken(&self, slot: usize) -> std::ops::Range<u64> {
+        let Some(row) = self.row(slot) else {
+            return 0..0;
+        };
+        let latest = row.latest.load(Ordering::Acquire);
+        if latest == 0 {
+            return 0..0;
+        }
+        let oldest = match row.oldest.load(Ordering::Acquire) {
+            0 => latest,
+            oldest => oldest - 1,
+        };
+        oldest.max(latest.saturating_sub(SPAN_MAX)).min(latest)..latest.saturating_add(AHEAD)
+    }
+
+    fn row(&self, slot: usize) -> Option<&Row> {
+        if slot >= SLOTS {
+            return None;
+        }
+        // SAFETY: the mapping holds `SLOTS` rows, zeros are valid rows, and the borrow ends before it is unmapped.
+        Some(unsafe { self.rows.add(slot).as_ref() })
+    }
+}
+
+impl AsFd for Table {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `open`, of which no borrow is left.
+        let _ = unsafe { munmap(self.rows.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_open_call_lies_in_the_range() {
+        let table = Table::create().unwrap();
+        assert!(table.perhaps_taken(3).is_empty());
+        table.set(3, Some(100), Some(120));
+        let range = table.perhaps_taken(3);
+        assert!(range.contains(&100) && range.contains(&120) && range.contains(&121));
+        // All answered: only calls received since the last note can be open.
+        table.set(3, None, None);
+        assert_eq!(table.perhaps_taken(3).start, 121);
+        table.clear(3);
+        assert!(table.perhaps_taken(3).is_empty());
+    }
+
+    #[test]
+    fn two_maps_of_one_table_agree() {
+        let table = Table::create().unwrap();
+        let other = Table::open(table.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        table.set(SLOTS - 1, Some(5), Some(9));
+        assert_eq!(other.perhaps_taken(SLOTS - 1), 5..10 + AHEAD);
+        // Rows that do not exist are ignored.
+        table.set(SLOTS, Some(1), Some(1));
+        assert!(other.perhaps_taken(SLOTS).is_empty());
+    }
+
+    #[test]
+    fn a_range_is_never_longer_than_the_span() {
+        let table = Table::create().unwrap();
+        table.set(0, Some(0), Some(u64::MAX - 2));
+        let range = table.perhaps_taken(0);
+        assert!(range.end - range.start <= SPAN_MAX + AHEAD);
+    }
+}

@@ -1,0 +1,20 @@
+//! Harmonic for tenants that are not trusted, without its PCIe switch: what a host can enforce with Linux alone.
+//!
+//! A tenant of the shim cooperates; one of this crate need not. Its control verbs pass a seccomp filter that it cannot
+//! remove, its objects are known from the kernel's own books, and its data is slowed by the NIC's congestion control.
+//!
+//! * [`seccomp`] - trapping control verbs, naming them, letting them go on;
+//! * [`control`] - the rate of control verbs: a delay, never an error;
+//! * [`guardian`] - whoever keeps the listeners when the enforcer dies.
+//! * [`handoff`] - bytes and descriptors over a Unix socket.
+//!
+//! Units end the names of numbers at borders. Source: harmonic (chapter 5), sections 5.3 to 5.5.
+#![allow(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod control;
+pub mod guardian;
+pub mod handoff;
+pub mod seccomp;
+#[cfg(test)]
+mod testing;

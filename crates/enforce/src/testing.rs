@@ -1,0 +1,161 @@
+//! Callers for tests: this program again, with the filter on it, running [`caller_process`] alone.
+//!
+//! The kernel traps a call before it looks at the descriptor, so `/dev/null` is as good as a device: a call that goes on
+//! fails there with ENOTTY.
+
+use crate::handoff;
+use crate::seccomp::call::{ATTRIBUTE, HEADER, Verb};
+use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
+use crate::seccomp::notify::{Listener, install};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Names the calls to a caller process: `9 0.7.1 ...`, see [`bytes_of`].
+const CALLS: &str = "ISOLANE_TEST_CALLS";
+
+/// A process that calls verbs.
+pub(crate) struct Caller(Option<Child>);
+
+/// How it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Every one of so many calls went on.
+    Calls(usize),
+    /// By a signal.
+    Killed,
+    /// A call saw something else.
+    Failed(String),
+}
+
+impl Caller {
+    /// A process that calls `verbs` in turn, `count` calls in all, and its listener. None where seccomp is refused.
+    pub(crate) fn start(verbs: &[Verb], count: usize) -> Option<(Self, Listener)> {
+        let program = program(conventions()?, RDMA_VERBS_IOCTL);
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let names: Vec<&str> = verbs.iter().map(|verb| verb.name()).collect();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "testing::caller_process",
+                "--ignored",
+                "--nocapture",
+            ])
+            .args(["--test-threads", "1"])
+            .env(CALLS, format!("{count} {}", names.join(" ")))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        // SAFETY: between fork and exec the closure makes system calls only; the program and the socket were made
+        // before, and nothing is allocated.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::thread::set_no_new_privs(true)?;
+                let listener = install(&program)?;
+                handoff::send(&theirs, b"x", &[&listener])
+            });
+        }
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("skipped: no seccomp listener here ({error})");
+                return None;
+            }
+        };
+        drop(command);
+        let (_, mut descriptors) = handoff::receive(&ours, &mut [0; 8]).unwrap();
+        let listener = Listener::adopt(descriptors.remove(0)).unwrap();
+        Some((Self(Some(child)), listener))
+    }
+
+    /// Waits for its end.
+    pub(crate) fn join(mut self) -> Ending {
+        let child = self.0.take().expect("not joined yet");
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.signal().is_some() {
+            return Ending::Killed;
+        }
+        let went_on = text.split("went on: ").nth(1).and_then(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        });
+        match went_on {
+            Some(calls) if output.status.success() => Ending::Calls(calls),
+            _ => Ending::Failed(text),
+        }
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(mut self) -> Ending {
+        self.0.as_mut().expect("not joined yet").kill().unwrap();
+        self.join()
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Not a test: what a caller process runs.
+#[test]
+#[ignore = "runs inside a process that Caller::start makes"]
+fn caller_process() {
+    let Ok(order) = std::env::var(CALLS) else {
+        return;
+    };
+    let mut words = order.split(' ');
+    let count: usize = words.next().unwrap().parse().unwrap();
+    let calls: Vec<Vec<u8>> = words.map(bytes_of).collect();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for index in 0..count {
+        let bytes = &calls[index % calls.len()];
+        // SAFETY: `/dev/null` knows no ioctl and reads nothing; the supervisor reads the bytes, which outlive the call.
+        let done = unsafe {
+            libc::ioctl(
+                file.as_raw_fd(),
+                libc::Ioctl::from(RDMA_VERBS_IOCTL),
+                bytes.as_ptr(),
+            )
+        };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((done, error), (-1, Some(libc::ENOTTY)), "call {index}");
+    }
+    println!("went on: {count}");
+}
+
+/// A call as libibverbs would make it.
+fn bytes_of(name: &str) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER + 3 * ATTRIBUTE];
+    bytes[6] = 3;
+    match name {
+        "reg_mr" => {
+            bytes[HEADER + 2 * ATTRIBUTE] = 2;
+            bytes[HEADER + 2 * ATTRIBUTE + 8] = 9;
+        }
+        "dereg_mr" => (bytes[2], bytes[4]) = (7, 1),
+        other => panic!("no bytes for {other}"),
+    }
+    bytes
+}
+
+/// Waits for something that comes by itself; ten seconds mean that it does not.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{what}: not in ten seconds"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
