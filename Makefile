@@ -10,7 +10,7 @@ CARGO ?= cargo
 ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 
-.PHONY: help demo build test check smoke lint claims bench docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab claims bench docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,10 @@ smoke: build ## run the commands that the documents show with the release binary
 
 lint: need-cargo ## format, clippy, documentation, scripts
 	@.ci/lint
+
+lab: build ## boot a virtual machine with RDMA and run the proofs there; QUICK=1 for a few minutes' worth
+	@lab/fetch $(if $(QUICK),,--siw)
+	@lab/run $(if $(QUICK),--quick)
 
 claims: build ## run the papers' claims and write CLAIMS.md
 	@"$(ISOLANE)" claims --markdown > CLAIMS.md.new

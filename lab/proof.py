@@ -1,0 +1,250 @@
+"""What the proofs share: devices, tenants, measured lines. Runs inside the virtual machine; standard library only.
+
+A proof prints one line per measured quantity, seven words apart by single blanks:
+
+    proof NAME QUANTITY VALUE UNIT EXPECTATION VERDICT
+
+EXPECTATION is `-`, a bound such as `>=0.97`, or `aim>=0.97`. VERDICT is
+  held    the bound was kept
+  broken  a bound that must be kept was not: the proof fails
+  missed  an aim was not reached: the table says so, and the proof does not fail
+  told    there is no expectation
+Everything else that a proof prints is for whoever looks into it. Exit: 0, 1 when a line is broken or the proof could not
+be carried out, 77 when it does not apply here, after a line `skip REASON`.
+"""
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+QUICK = os.environ.get("LAB_MODE", "full") == "quick"
+LAB = Path(__file__).resolve().parent
+
+# The address of each device that lab/devices makes.
+ADDRESS = {"r0": "10.7.0.1", "r1": "10.7.0.2", "s0": "10.8.0.1", "s1": "10.8.0.2"}
+
+_ports = itertools.count(20000)
+
+
+class Proof:
+    """Collects the lines of one proof and its exit status."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.broken = False
+
+    def must(self, quantity: str, value: float, unit: str, relation: str, bound: float) -> bool:
+        """A bound that has to be kept."""
+        held = compare(value, relation, bound)
+        self.broken |= not held
+        self._line(quantity, value, unit, f"{relation}{figure(bound)}", "held" if held else "broken")
+        return held
+
+    def aim(self, quantity: str, value: float, unit: str, relation: str, bound: float) -> bool:
+        """A bound that the emulated and noisy machine may make us miss; the table records it."""
+        held = compare(value, relation, bound)
+        self._line(quantity, value, unit, f"aim{relation}{figure(bound)}", "held" if held else "missed")
+        return held
+
+    def tell(self, quantity: str, value: float | str, unit: str = "-") -> None:
+        """A figure without an expectation."""
+        self._line(quantity, value, unit, "-", "told")
+
+    def skip(self, reason: str) -> NoReturn:
+        """Ends the proof: it does not apply here."""
+        print(f"skip {reason}", flush=True)
+        sys.exit(77)
+
+    def end(self) -> NoReturn:
+        """Ends the proof."""
+        sys.exit(1 if self.broken else 0)
+
+    def _line(self, quantity: str, value: float | str, unit: str, expectation: str, verdict: str) -> None:
+        shown = figure(value) if isinstance(value, (int, float)) else value.replace(" ", "_")
+        print(f"proof {self.name} {quantity} {shown} {unit} {expectation} {verdict}", flush=True)
+
+
+def compare(value: float, relation: str, bound: float) -> bool:
+    """Whether the relation holds."""
+    return {">=": value >= bound, "<=": value <= bound, "=": value == bound}[relation]
+
+
+def figure(value: float) -> str:
+    """Four significant digits, and no exponent."""
+    if isinstance(value, int) or value == int(value):
+        return str(int(value))
+    digits = max(0, 3 - int(f"{abs(value):e}".split("e")[1]))
+    return f"{value:.{min(digits, 6)}f}"
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value; of an even number, the mean of the two in the middle."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Jain's index: 1 for equal shares, 1/n when one has all."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
+
+
+def devices(*options: str) -> None:
+    """Makes r0 and r1 (see lab/devices), or shapes those that are there."""
+    subprocess.run([LAB / "devices", *options], check=True)
+
+
+def gid_index(device: str) -> int:
+    """The index of the device's RoCEv2 GID for its IPv4 address, or 0 (iWARP)."""
+    port = Path("/sys/class/infiniband") / device / "ports/1"
+    for entry in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
+        kind = port / "gid_attrs/types" / entry.name
+        try:
+            if ":ffff:" in entry.read_text() and "v2" in kind.read_text():
+                return int(entry.name)
+        except OSError:
+            continue
+    return 0
+
+
+def wait_until(condition, seconds: float, what: str) -> None:
+    """Polls the condition every 20 ms."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.02)
+
+
+def listens(port: int) -> bool:
+    """Whether a TCP socket listens on the port."""
+    wanted = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[1].endswith(wanted) and words[3] == "0A":
+                return True
+    return False
+
+
+@dataclass
+class Tenant:
+    """Two perftest processes: the server on one device, the client on the other.
+
+    `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane run --`.
+    """
+
+    program: str
+    options: Sequence[str]
+    prefix: Sequence[str] = ()
+    client: str = "r0"
+    server: str = "r1"
+    environment: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=lambda: next(_ports))
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def listen(self) -> None:
+        """Starts the server."""
+        self._start(self.server, [])
+
+    def connect(self) -> None:
+        """Waits for the server and starts the client."""
+        server = self.processes[0]
+        wait_until(lambda: listens(self.port) or server.poll() is not None, 30, f"server of {self.program}")
+        self._start(self.client, [ADDRESS[self.server]])
+
+    def result(self, timeout_s: float) -> Result:
+        """Waits for the client and then the server, and reads what the client printed."""
+        outputs: list[str] = []
+        for process in reversed(self.processes):
+            try:
+                outputs.append(process.communicate(timeout=timeout_s)[0])
+            except subprocess.TimeoutExpired:
+                self.stop()
+                raise TimeoutError(f"{self.command(self.client)}: no end within {timeout_s} s") from None
+        if any(process.returncode for process in self.processes):
+            codes = [process.returncode for process in reversed(self.processes)]
+            raise RuntimeError(f"{self.program} ended with {codes} (client, server):\n" + "\n".join(outputs))
+        return Result.read(self.program, outputs[0])
+
+    def stop(self) -> None:
+        """Kills both ends."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def command(self, device: str) -> list[str]:
+        """The command line of the end on `device`."""
+        program = [self.program, "-d", device, "-x", str(gid_index(device)), "-F", "-p", str(self.port)]
+        if device.startswith("s"):
+            program.append("-R")
+        return [*self.prefix, *program, *self.options]
+
+    def _start(self, device: str, more: Sequence[str]) -> None:
+        self.processes.append(
+            subprocess.Popen(
+                [*self.command(device), *more],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, **self.environment},
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What perftest's client printed. Absent figures are NaN."""
+
+    bandwidth_mb_s: float = float("nan")
+    rate_mpps: float = float("nan")
+    typical_us: float = float("nan")
+    p99_us: float = float("nan")
+
+    @staticmethod
+    def read(program: str, output: str) -> Result:
+        """Reads the row below the `#bytes` heading."""
+        lines = output.splitlines()
+        heading = next((n for n, line in enumerate(lines) if line.lstrip().startswith("#bytes")), None)
+        if heading is None:
+            raise RuntimeError(f"{program} printed no table:\n{output}")
+        for line in lines[heading + 1 :]:
+            words = line.split()
+            if words and re.fullmatch(r"\d+", words[0]):
+                numbers = [float(word) for word in words]
+                if program.endswith("_lat"):
+                    return Result(typical_us=numbers[4], p99_us=numbers[7])
+                return Result(bandwidth_mb_s=numbers[3], rate_mpps=numbers[4])
+        raise RuntimeError(f"{program} printed no row:\n{output}")
+
+
+def together(tenants: Sequence[Tenant], timeout_s: float) -> list[Result]:
+    """Runs the tenants side by side: all servers first, then all clients."""
+    try:
+        for tenant in tenants:
+            tenant.listen()
+        for tenant in tenants:
+            tenant.connect()
+        return [tenant.result(timeout_s) for tenant in tenants]
+    finally:
+        for tenant in tenants:
+            tenant.stop()
+
+
+def alone(tenant: Tenant, timeout_s: float = 60) -> Result:
+    """Runs one tenant."""
+    return together([tenant], timeout_s)[0]
+
+
+def output(*words: str) -> str:
+    """The standard output of a program that must succeed."""
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
