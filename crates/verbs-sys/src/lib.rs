@@ -17,6 +17,7 @@
 )]
 
 pub mod layout;
+pub mod safe;
 
 mod address;
 mod completion;

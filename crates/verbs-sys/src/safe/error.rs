@@ -1,0 +1,94 @@
+//! Why a verb did not do what was asked.
+
+use crate::LibraryError;
+use std::io;
+
+/// Why a verb failed.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbsError {
+    /// libibverbs is missing.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// There is no RDMA device at all.
+    #[error(
+        "this machine has no RDMA device ({reason}); for a software device: `modprobe rdma_rxe` and \
+         `rdma link add rxe0 type rxe netdev eth0`"
+    )]
+    NoDevices {
+        /// What libibverbs found.
+        reason: String,
+    },
+    /// There is none of this name.
+    #[error("there is no RDMA device {name:?}; this machine has {available}")]
+    UnknownDevice {
+        /// The name.
+        name: String,
+        /// Those there are.
+        available: String,
+    },
+    /// A call failed.
+    #[error("{verb} on {device}: {error}{remedy}")]
+    Call {
+        /// The verb.
+        verb: &'static str,
+        /// The device.
+        device: String,
+        /// Why.
+        error: io::Error,
+        /// What usually helps; empty or beginning with a semicolon.
+        remedy: &'static str,
+    },
+    /// An element reaches beyond its region.
+    #[error(
+        "an element of {length} bytes at {offset} does not fit region {region} of {region_bytes} bytes"
+    )]
+    OutOfRegion {
+        /// Index of the region in the list.
+        region: usize,
+        /// Its length; 0 when there is no such region.
+        region_bytes: u64,
+        /// The element's place.
+        offset: u64,
+        /// The element's length.
+        length: u32,
+    },
+}
+
+impl VerbsError {
+    /// The error that `errno` tells of right after a call.
+    pub(crate) fn last(verb: &'static str, device: &str) -> Self {
+        Self::of(verb, device, io::Error::last_os_error())
+    }
+
+    /// The error of a call that answers an `errno` value.
+    pub(crate) fn code(verb: &'static str, device: &str, code: i32) -> Self {
+        // Some providers answer -1 and set errno, others the value, some its negative.
+        match code {
+            -1 => Self::last(verb, device),
+            code => Self::of(verb, device, io::Error::from_raw_os_error(code.abs())),
+        }
+    }
+
+    fn of(verb: &'static str, device: &str, error: io::Error) -> Self {
+        let remedy = match (verb, error.raw_os_error()) {
+            ("ibv_reg_mr", Some(libc::ENOMEM)) => {
+                "; raise the limit of locked memory (`ulimit -l unlimited`) or use smaller regions"
+            }
+            (_, Some(libc::EPERM | libc::EACCES)) => {
+                "; run with access to /dev/infiniband (group rdma, or root)"
+            }
+            ("ibv_create_qp", Some(libc::EINVAL)) => {
+                "; the device may not have such deep queues, so many elements or so much inline data"
+            }
+            (_, Some(libc::ENOMEM)) => "; use fewer or smaller objects",
+            (_, Some(libc::ENODEV)) => "; the device has gone",
+            _ => "",
+        };
+        Self::Call {
+            verb,
+            device: device.to_owned(),
+            error,
+            remedy,
+        }
+    }
+}
