@@ -108,6 +108,19 @@ struct Pane {
     depths: u64,
 }
 
+/// What a flow did in a stretch of time, as counters show it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// How long it was.
+    pub length: Duration,
+    /// Messages posted.
+    pub messages: u64,
+    /// Their payload in bytes.
+    pub bytes: u64,
+    /// Mean depth that they found, themselves included; one where nothing else is known.
+    pub depth: u64,
+}
+
 /// What is known of one flow.
 ///
 /// ```
@@ -185,14 +198,46 @@ impl FlowClassifier {
         pane.messages += 1;
         pane.bytes += bytes.get();
         pane.depths += self.outstanding;
+        self.close_pane_if_full(options, now)
+    }
+
+    #[inline]
+    fn close_pane_if_full(
+        &mut self,
+        options: &ClassifierOptions,
+        now: Instant,
+    ) -> Option<FlowClass> {
+        let pane = &self.panes[self.current];
         let quarter = PANES as u64;
-        let full = pane.messages * quarter >= options.messages_min
+        let full = pane.messages.saturating_mul(quarter) >= options.messages_min
             || pane.bytes >= options.large_min.get() * options.messages_min;
         let ended = now.saturating_since(pane.start).as_ps() * quarter >= options.interval.as_ps();
         if full && ended {
             return self.close_pane(options, now);
         }
         None
+    }
+
+    /// What happened since the last window, for callers that see counters instead of single messages; `now` is the
+    /// window's end. Returns the new class when that changes.
+    pub fn on_window(
+        &mut self,
+        options: &ClassifierOptions,
+        now: Instant,
+        window: Window,
+    ) -> Option<FlowClass> {
+        if self.is_settled(options) || window.messages == 0 {
+            return None;
+        }
+        let pane = &mut self.panes[self.current];
+        if pane.messages == 0 {
+            pane.start = Instant::from_ps(now.as_ps().saturating_sub(window.length.as_ps()));
+        }
+        pane.messages = pane.messages.saturating_add(window.messages);
+        pane.bytes = pane.bytes.saturating_add(window.bytes);
+        let depths = window.messages.saturating_mul(window.depth);
+        pane.depths = pane.depths.saturating_add(depths);
+        self.close_pane_if_full(options, now)
     }
 
     /// One of its messages completed.
@@ -246,24 +291,24 @@ impl FlowClassifier {
         };
         for pane in self.panes.iter().filter(|pane| pane.messages > 0) {
             sum.start = sum.start.min(pane.start);
-            sum.messages += pane.messages;
-            sum.bytes += pane.bytes;
-            sum.depths += pane.depths;
+            sum.messages = sum.messages.saturating_add(pane.messages);
+            sum.bytes = sum.bytes.saturating_add(pane.bytes);
+            sum.depths = sum.depths.saturating_add(pane.depths);
         }
-        if sum.bytes >= options.large_min.get() * sum.messages {
+        if sum.bytes >= options.large_min.get().saturating_mul(sum.messages) {
             return FlowClass::Bandwidth;
         }
-        let small = sum.bytes <= options.small_max.get() * sum.messages;
+        let small = sum.bytes <= options.small_max.get().saturating_mul(sum.messages);
         if !small && self.class == FlowClass::Bandwidth || sum.messages < options.messages_min {
             return self.class;
         }
         let elapsed_ps = u128::from(now.saturating_since(sum.start).as_ps());
         let fast = u128::from(sum.messages) * 1_000_000_000_000
             >= u128::from(options.fast_min_per_s) * elapsed_ps;
-        if fast || sum.depths >= options.deep_min * sum.messages {
+        if fast || sum.depths >= options.deep_min.saturating_mul(sum.messages) {
             return FlowClass::Throughput;
         }
-        if sum.depths <= options.shallow_max * sum.messages {
+        if sum.depths <= options.shallow_max.saturating_mul(sum.messages) {
             return FlowClass::Latency;
         }
         self.class

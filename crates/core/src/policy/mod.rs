@@ -19,6 +19,7 @@ pub mod hardware_priority;
 pub mod harmonic;
 pub mod isolane;
 pub mod justitia;
+pub mod leases;
 pub mod lite;
 pub mod none;
 pub mod pacing;

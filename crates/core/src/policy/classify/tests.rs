@@ -232,3 +232,66 @@ fn one_large_message_among_many_small_ones_changes_nothing() {
     PING.run(&mut flow, &options, &mut now, Duration::from_ms(5));
     assert_eq!((flow.class(), flow.changes()), (Latency, 0));
 }
+
+/// What counters show of `mode` in one window of `length`.
+fn window(mode: Mode, length: Duration, depth: u64) -> Window {
+    let messages = length.as_ps() / mode.pause.as_ps() * mode.batch;
+    Window {
+        length,
+        messages,
+        bytes: messages * mode.bytes,
+        depth,
+    }
+}
+
+/// Goal: windows of counters give the classes that single messages give.
+#[test]
+fn windows_of_counters_tell_the_classes_apart() {
+    let options = options(true);
+    let length = Duration::from_ms(10);
+    for (mode, depth, class, after) in [
+        (PING, 1, Latency, options.panes_to_release),
+        (BATCHES, 32, Throughput, options.panes_to_hold),
+        (BULK, 4, Bandwidth, 0),
+    ] {
+        let mut flow = flow(None);
+        let mut now = Instant::ZERO;
+        let mut changed_at = 0;
+        for count in 1..=20 {
+            now += length;
+            if flow
+                .on_window(&options, now, window(mode, length, depth))
+                .is_some()
+            {
+                changed_at = count;
+            }
+        }
+        assert_eq!((flow.class(), changed_at), (class, after));
+    }
+}
+
+#[test]
+fn absurd_counters_are_survived() {
+    let options = options(false);
+    let mut flow = flow(Some(Latency));
+    for ms in 0..100 {
+        let window = Window {
+            length: Duration::MAX,
+            messages: u64::MAX,
+            bytes: u64::MAX,
+            depth: u64::MAX,
+        };
+        flow.on_window(&options, Instant::ZERO + Duration::from_ms(ms), window);
+    }
+    assert_ne!(flow.class(), Latency);
+}
+
+#[test]
+fn an_empty_window_says_nothing() {
+    let options = options(true);
+    let mut flow = flow(None);
+    for ms in 0..1_000 {
+        let now = Instant::ZERO + Duration::from_ms(ms);
+        assert_eq!(flow.on_window(&options, now, Window::default()), None);
+    }
+}

@@ -24,10 +24,12 @@
 //! Limits: one reference flow and one peer per instance (several peers: see [`RemoteState`]); a flow is one
 //! class at a time; memory grows only when a flow joins.
 
+mod divided;
 mod options;
 mod share;
 
 pub use options::JustitiaOptions;
+pub use share::Weights;
 
 use super::classify::FlowClassifier;
 use super::pacing::Pacer;
@@ -37,7 +39,7 @@ use super::{
 };
 use crate::stats::SlidingQuantile;
 use crate::units::{BitRate, Bytes, Duration, Instant, Ratio};
-use share::{Shares, Weights};
+use share::Shares;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The policy of one host.
@@ -174,7 +176,7 @@ impl Justitia {
     }
 
     /// Whether a latency flow is known here or at the other host.
-    pub(crate) fn has_latency(&self) -> bool {
+    pub fn has_latency(&self) -> bool {
         self.shares().has_latency()
     }
 
@@ -563,6 +565,8 @@ impl Policy for Justitia {
     }
 }
 
+#[cfg(test)]
+mod by_leases;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -9,11 +9,15 @@ use crate::units::{BitRate, Ratio};
 
 /// Summed weights of this host's flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weights {
-    pub(crate) sending_hungry: u64,
-    pub(crate) sending_latency: u64,
-    pub(crate) reading_hungry: u64,
-    pub(crate) reading_latency: u64,
+pub struct Weights {
+    /// Hungry flows that send and are active.
+    pub sending_hungry: u64,
+    /// Latency flows that send.
+    pub sending_latency: u64,
+    /// Hungry flows that READ and are active.
+    pub reading_hungry: u64,
+    /// Latency flows that READ.
+    pub reading_latency: u64,
 }
 
 impl Weights {
