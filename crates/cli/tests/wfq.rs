@@ -4,9 +4,13 @@
 use serde_json::Value;
 use std::process::Command;
 
+fn delay(arguments: &[&str], code: i32) -> (String, String) {
+    check(&[&["delay"], arguments].concat(), code)
+}
+
 fn check(arguments: &[&str], code: i32) -> (String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_isolane"))
-        .args(["wfq", "delay"])
+        .arg("wfq")
         .args(arguments)
         .output()
         .unwrap();
@@ -18,7 +22,7 @@ fn check(arguments: &[&str], code: i32) -> (String, String) {
 
 #[test]
 fn the_appendix_example_comes_out_as_json() {
-    let (stdout, _) = check(&["--phi", "4", "--rho", "2", "--mu", "0.8", "--json"], 0);
+    let (stdout, _) = delay(&["--phi", "4", "--rho", "2", "--mu", "0.8", "--json"], 0);
     let delays: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(delays["points"].as_array().unwrap().len(), 101);
     for point in delays["points"].as_array().unwrap() {
@@ -35,7 +39,7 @@ fn the_appendix_example_comes_out_as_json() {
 
 #[test]
 fn three_classes_in_microseconds_end_in_sentences() {
-    let (stdout, _) = check(
+    let (stdout, _) = delay(
         &["--weights", "8:4:1", "--rest", "2:1", "--period-us", "100"],
         0,
     );
@@ -59,8 +63,79 @@ fn what_cannot_be_computed_is_refused_with_the_arithmetic() {
         (&["--weights", "8:4:1", "--rest", "0:0"], "no traffic"),
         (&["--weights", "4"], "one class"),
     ] {
-        let (stdout, stderr) = check(arguments, 2);
+        let (stdout, stderr) = delay(arguments, 2);
         assert_eq!(stdout, "");
         assert!(stderr.contains(part), "{part:?} is not in {stderr}");
+    }
+}
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/slo.toml");
+
+#[test]
+fn the_example_is_planned_and_what_does_not_fit_is_said() {
+    let (stdout, _) = check(&["plan", EXAMPLE, "--json"], 0);
+    let plan: Value = serde_json::from_str(&stdout).unwrap();
+    let classes = plan["classes"].as_array().unwrap();
+    let sum: f64 = classes
+        .iter()
+        .map(|class| class["admitted_share"].as_f64().unwrap())
+        .sum();
+    assert!(
+        (sum - 1.0).abs() < 1e-6,
+        "all traffic goes somewhere: {sum}"
+    );
+    for class in &classes[..2] {
+        let worst = class["latency_us_max"].as_f64().unwrap();
+        assert!(worst <= class["slo_us"].as_f64().unwrap() + 0.01, "{class}");
+    }
+    let (text, _) = check(&["plan", EXAMPLE], 0);
+    let short = classes
+        .iter()
+        .any(|class| class["admitted_part"].as_f64().unwrap() < 0.999);
+    assert_eq!(
+        text.contains("Aequitas downgrades the rest"),
+        short,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_device_name_cannot_smuggle_commands() {
+    let (_, stderr) = check(&["plan", EXAMPLE, "--device", "eth0; reboot"], 2);
+    assert!(stderr.contains("a network device has a name"), "{stderr}");
+}
+
+/// The kernel takes the htb configuration as printed, in a network namespace of its own.
+#[test]
+fn the_kernel_takes_the_configuration() {
+    let (commands, _) = check(&["plan", EXAMPLE, "--emit", "tc-htb", "--device", "v0"], 0);
+    let script = format!(
+        "set -e\nip link add v0 type veth peer name v1\nip link set v0 up\n{commands}tc class show dev v0\ntc filter show dev v0\n"
+    );
+    let run = Command::new("unshare")
+        .args(["-n", "sh", "-c", &script])
+        .output();
+    let output = match run {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: no unshare here ({error})"),
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let missing = [
+        "Operation not permitted",
+        "not found",
+        "Unknown device type",
+        "qdisc kind is unknown",
+    ];
+    if !output.status.success() && missing.iter().any(|reason| stderr.contains(reason)) {
+        return println!("skipped: needs root, iproute2 and a kernel with veth and htb ({stderr})");
+    }
+    assert!(output.status.success(), "{stderr}\n{script}");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    for part in [
+        "class htb 1:1 ",
+        "class htb 1:3 ",
+        "match 00b80000/00fc0000",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in {shown}");
     }
 }

@@ -30,6 +30,7 @@ mod parameters;
 mod parse;
 mod policy;
 mod policy_parts;
+pub mod port_plan;
 pub mod profile;
 mod profile_text;
 mod promise;

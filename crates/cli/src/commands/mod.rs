@@ -13,6 +13,7 @@ mod recommend;
 mod schema;
 mod sim;
 mod wfq;
+mod wfq_plan;
 mod workloads;
 
 use crate::status::Status;

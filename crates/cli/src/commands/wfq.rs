@@ -30,6 +30,8 @@ pub(crate) struct Arguments {
 enum Question {
     /// Worst delay of each class over the share of the first class, the admissible region, the guaranteed shares
     Delay(Delay),
+    /// Weights, admission targets and switch configuration that meet latency objectives
+    Plan(super::wfq_plan::Arguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -74,6 +76,7 @@ struct Delay {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match &arguments.question {
         Question::Delay(delay) => run_delay(delay),
+        Question::Plan(plan) => super::wfq_plan::run(plan),
     }
 }
 

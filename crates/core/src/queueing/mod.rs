@@ -7,11 +7,12 @@
 //! A class has a share of the arriving traffic and a weight. The server is fluid (generalised processor sharing).
 //! Units: rates are fractions of the line rate, delays fractions of the period, shares fractions of the traffic.
 //! Method: [`two_class`] has the closed forms, [`fluid`] the exact solution for any number of classes, [`region`]
-//! what follows for admission. The closed forms and the solution agree to rounding; the tests hold them to that.
+//! what follows for admission, [`plan`] chooses weights. The closed forms and the solution agree to rounding; the tests hold them to that.
 //! Limits: fluid traffic. Packets add at most the time of one largest packet of each class.
 //! Source: Aequitas 3.4, 3.5.2 and appendix B.2 (in the thesis "cloud QoS"); Parekh and Gallager 1993.
 
 pub mod fluid;
+pub mod plan;
 pub mod region;
 pub mod two_class;
 
