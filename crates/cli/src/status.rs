@@ -18,6 +18,10 @@ pub(crate) enum Status {
     No,
     /// Stopped by the user; what was done is written.
     Interrupted,
+    /// The machine cannot; why is said already.
+    Machine,
+    /// Another program's status, or what shells use in its place.
+    Exit(u8),
 }
 
 /// Wrong usage that no parser below knows of.
@@ -36,6 +40,8 @@ impl From<Status> for ExitCode {
             Status::Done => Self::SUCCESS,
             Status::No => Self::from(1),
             Status::Interrupted => Self::from(INTERRUPTED),
+            Status::Machine => Self::from(MACHINE),
+            Status::Exit(code) => Self::from(code),
         }
     }
 }

@@ -10,6 +10,7 @@ mod man;
 mod policies;
 mod profiles;
 mod recommend;
+mod run;
 mod schema;
 mod sim;
 mod wfq;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Arguments),
     /// Compute delay bounds and admissible traffic of a switch port under weighted fair queueing
     Wfq(wfq::Arguments),
+    /// Run any RDMA program under the shim, so that the daemon can pace it
+    Run(run::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
     /// List the policies: what each does, controls, needs and can be set to
@@ -62,6 +65,7 @@ impl Command {
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),
+            Self::Run(arguments) => run::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Policies(arguments) => policies::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),
