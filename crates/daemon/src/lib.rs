@@ -1,6 +1,10 @@
 //! The daemon: it tells every process on this machine how fast it may post to the RDMA NIC.
 //!
-//! * [`config`] - the operator's file.
+//! * [`config`] - what an operator sets;
+//! * [`settings`] - the operator's file;
+//! * [`snapshot`] - what the daemon knows, for metrics and people.
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod settings;
+pub mod snapshot;

@@ -9,17 +9,27 @@ const TARGET: (u64, u64) = (10_000, 1_000_000_000_000);
 /// 20 us is the paper's; a second still notices a change.
 const PERIOD: (u64, u64) = (20_000_000, 1_000_000_000_000);
 /// Times the idle latency; beyond a thousand nothing would be protected.
-pub(super) const FACTOR_MAX: u64 = 1_000;
-/// Longest name of a device or a tenant.
+const FACTOR_MAX: u64 = 1_000;
+/// Longest name of a device or a tenant, bytes.
 pub(super) const NAME_MAX: usize = 64;
-/// Devices, peers and rules of one machine.
+/// Devices, peers, rules or tenants of one machine.
 pub(super) const TABLES_MAX: usize = 4_096;
 
 const CLASSES: Kind = Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]);
-const WEIGHT: Kind = Kind::Count {
-    min: 1,
-    max: WEIGHT_MAX as u64,
+const WEIGHT: Kind = count(1, WEIGHT_MAX as u64);
+/// From a packet to what a NIC cannot take back for milliseconds.
+const CHUNK: Kind = Kind::Size {
+    min: 256,
+    max: 64 << 20,
 };
+const TIME: Kind = Kind::Duration {
+    min: 1_000_000,
+    max: 1_000_000_000_000,
+};
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
 
 /// The top level.
 pub(super) const TOP: &[Key] = &[
@@ -39,24 +49,26 @@ pub(super) const TOP: &[Key] = &[
         "where isolane top finds the daemon (/run/isolane/control.sock)",
     ),
     key(
-        "policy",
-        Kind::Choice(&["justitia", "none"]),
-        "what decides the rates (justitia)",
-    ),
-    key(
         "granularity",
         Kind::Choice(&["application", "tenant"]),
-        "what one flow is (application)",
+        "what shares one part of a device (tenant)",
     ),
     key(
-        "trust_declared",
+        "trust_names",
         Kind::Flag,
-        "believe a process that says it needs low latency (true)",
+        "a process that no rule names may name its tenant and weight (true)",
     ),
+    key("period", TIME, "time between two sets of leases (1ms)"),
     key(
-        "declared_weight_max",
-        WEIGHT,
-        "largest weight a process may claim by its own word (16)",
+        "idle_after",
+        TIME,
+        "who shows no sign of life for this long gives its share back (20ms)",
+    ),
+    key("sessions_max", count(1, 65_536), "most sessions (4096)"),
+    key(
+        "sessions_per_user_max",
+        count(1, 65_536),
+        "most sessions of one user (2048)",
     ),
     required(
         "device",
@@ -69,17 +81,31 @@ pub(super) const TOP: &[Key] = &[
         Kind::Table,
         "how daemons of other machines reach this one",
     ),
-    key("tenant", Kind::Tables, "who is who, each as [[tenant]]"),
+    key(
+        "rule",
+        Kind::Tables,
+        "who is who, each as [[rule]]; the first that fits counts",
+    ),
+    key(
+        "tenant",
+        Kind::Tables,
+        "the weights of tenants, each as [[tenant]]",
+    ),
     key("metrics", Kind::Table, "where metrics are read"),
 ];
 
 /// `[[device]]`.
 pub(super) const DEVICE: &[Key] = &[
     required("name", Kind::Text, "its name, as ibv_devices shows it"),
-    key("port", Kind::Count { min: 1, max: 254 }, "its port (1)"),
+    key(
+        "policy",
+        Kind::Choice(&["justitia", "none"]),
+        "what decides the rates (justitia)",
+    ),
+    key("port", count(1, 254), "its port (1)"),
     key(
         "gid_index",
-        Kind::Count { min: 0, max: 255 },
+        count(0, 255),
         "entry of the GID table (the first that suits)",
     ),
     key(
@@ -89,11 +115,8 @@ pub(super) const DEVICE: &[Key] = &[
     ),
     key(
         "messages_per_s",
-        Kind::Count {
-            min: 1,
-            max: 10_000_000_000,
-        },
-        "message rate of the idle device",
+        count(1, 10_000_000_000),
+        "message rate of the idle device (from the rate)",
     ),
     key(
         "target",
@@ -102,10 +125,7 @@ pub(super) const DEVICE: &[Key] = &[
     ),
     key(
         "target_factor",
-        Kind::Count {
-            min: 1,
-            max: FACTOR_MAX,
-        },
+        count(1, FACTOR_MAX),
         "with target \"auto\": times the idle 99th percentile (2)",
     ),
     key(
@@ -118,24 +138,41 @@ pub(super) const DEVICE: &[Key] = &[
     ),
     key(
         "reference_count",
-        Kind::Count {
-            min: 1,
-            max: SlidingQuantile::MAX_CAPACITY as u64,
-        },
+        count(1, SlidingQuantile::MAX_CAPACITY as u64),
         "latencies the percentile is taken over (10000)",
     ),
+    key(
+        "chunk",
+        CHUNK,
+        "messages are split into this while a latency flow exists",
+    ),
+    key(
+        "chunk_without_latency",
+        CHUNK,
+        "messages are split into this while none does",
+    ),
+    key(
+        "additive_step",
+        Kind::Rate,
+        "what SafeUtil gains per reference period while the target is met",
+    ),
+    key(
+        "burst",
+        TIME,
+        "how much of its rate a sender may save up while a latency flow exists",
+    ),
+    key("burst_without_latency", TIME, "how much while none does"),
 ];
 
 /// The same key as `target` of a device where it holds a duration.
-pub(super) const TARGET_KEY: &[Key] = &[Key {
-    name: "target",
-    kind: Kind::Duration {
+pub(super) const TARGET_KEY: &[Key] = &[key(
+    "target",
+    Kind::Duration {
         min: TARGET.0,
         max: TARGET.1,
     },
-    required: false,
-    about: "",
-}];
+    "",
+)];
 
 /// `[[peer]]`.
 pub(super) const PEER: &[Key] = &[
@@ -162,38 +199,45 @@ pub(super) const PEERING: &[Key] = &[
     ),
 ];
 
-/// `[[tenant]]`.
-pub(super) const TENANT: &[Key] = &[
-    required("name", Kind::Text, "its name"),
+/// `[[rule]]`.
+pub(super) const RULE: &[Key] = &[
     key(
         "cgroup",
         Kind::Text,
-        "patterns of control group paths, comma separated, * for any text",
+        "pattern of the control group's path, * for any text",
     ),
-    key(
-        "user",
-        Kind::Count {
-            min: 0,
-            max: u32::MAX as u64,
-        },
-        "numeric user id",
-    ),
+    key("user", count(0, u32::MAX as u64), "numeric user id"),
     key(
         "program",
         Kind::Text,
-        "patterns of program names; the process's own word",
+        "pattern of the program's name, by the process's own word",
     ),
     key(
-        "declared",
+        "claim",
         Kind::Text,
-        "patterns of the tenant's name by the process's own word",
+        "pattern of the tenant's name, by the process's own word",
+    ),
+    key(
+        "tenant",
+        Kind::Text,
+        "the tenant it belongs to; {user}, {claim} and {cgroup} stand for its own",
     ),
     key(
         "class",
         CLASSES,
-        "what its processes need, over their own word (their own word)",
+        "what the process needs, over its own word",
     ),
-    key("weight", WEIGHT, "its weight, over its own word"),
+    key(
+        "weight",
+        WEIGHT,
+        "its weight among its tenant's processes, over its own word",
+    ),
+];
+
+/// `[[tenant]]`.
+pub(super) const TENANT: &[Key] = &[
+    required("name", Kind::Text, "its name"),
+    required("weight", WEIGHT, "its weight among tenants"),
 ];
 
 /// `[metrics]`.

@@ -1,4 +1,7 @@
 use super::*;
+use crate::config::PolicyName;
+use isolane_core::policy::granularity::Granularity;
+use isolane_core::units::{BitRate, Duration};
 use isolane_proto::message::Class;
 use proptest::prelude::*;
 
@@ -6,10 +9,8 @@ const WHOLE: &str = r#"
 socket = "/run/isolane/isolaned.sock"
 socket_mode = "0660"
 control_socket = "/run/isolane/control.sock"
-policy = "justitia"
 granularity = "tenant"
-trust_declared = false
-declared_weight_max = 4
+trust_names = false
 
 [[device]]
 name = "mlx5_0"
@@ -23,6 +24,7 @@ reference_count = 10000
 
 [[device]]
 name = "mlx5_1"
+policy = "none"
 target = "auto"
 target_factor = 3
 
@@ -39,16 +41,20 @@ remote_device = "mlx5_1"
 listen = "10.0.0.1:7471"
 key_file = "/etc/isolane/peers.key"
 
-[[tenant]]
-name = "cache"
+[[rule]]
 cgroup = "/kubepods*/pod1234*"
+tenant = "cache"
 class = "latency"
 weight = 2
 
-[[tenant]]
-name = "training"
+[[rule]]
 user = 1000
+tenant = "training-{claim}"
 class = "bandwidth"
+
+[[tenant]]
+name = "cache"
+weight = 4
 
 [metrics]
 listen = "127.0.0.1:9471"
@@ -56,25 +62,32 @@ listen = "127.0.0.1:9471"
 
 #[test]
 fn a_whole_file_reads_as_written() {
-    let config = parse("x.toml", WHOLE).unwrap();
+    let settings = parse("x.toml", WHOLE).unwrap();
+    let config = &settings.config;
     assert_eq!(config.socket_mode, 0o660);
     assert_eq!(config.granularity, Granularity::Tenant);
-    let device = config.device("mlx5_0").unwrap();
+    assert!(!config.trust_names);
+    let device = &config.devices[0];
     assert_eq!(device.rate, Some(BitRate::from_gbps(92)));
-    assert_eq!(device.target, Target::Fixed(Duration::from_us(2)));
-    assert_eq!(config.devices[1].target, Target::Auto { factor: 3 });
-    assert_eq!(config.peers[1].address, None);
-    assert_eq!(config.tenants[1].user, Some(1000));
-    let Some(Listen::Tcp(address)) = config.metrics else {
-        panic!("{:?}", config.metrics);
-    };
-    assert_eq!(address.port(), 9471);
+    assert_eq!(device.target, Some(Duration::from_us(2)));
+    assert_eq!(settings.ports[0].gid_index, Some(3));
+    assert_eq!(config.devices[1].policy, PolicyName::None);
+    assert_eq!(config.devices[1].target, None);
+    assert_eq!(settings.ports[1].target_factor, 3);
+    assert_eq!(settings.peers[1].place, Place::Here(1));
+    assert_eq!(config.rules[0].class, Some(Class::Latency));
+    assert_eq!(config.rules[1].user, Some(1000));
+    assert_eq!(config.tenants[0].weight, 4);
+    assert_eq!(
+        settings.metrics,
+        Some(Listen::Tcp("127.0.0.1:9471".parse().unwrap()))
+    );
 }
 
 #[test]
 fn a_file_with_a_device_alone_is_enough() {
-    let config = parse("x.toml", "[[device]]\nname = \"rxe0\"\n").unwrap();
-    assert_eq!(config, Config::for_devices(&["rxe0".to_owned()]));
+    let settings = parse("x.toml", "[[device]]\nname = \"rxe0\"\n").unwrap();
+    assert_eq!(settings, Settings::for_devices(&["rxe0".to_owned()]));
 }
 
 /// Each line replaces the whole file's last mention of its key or is put in front; the message must name line, key,
@@ -95,12 +108,12 @@ fn mistakes_name_line_key_value_and_remedy() {
         "x.toml:1: device = []: must list at least one device; ibv_devices shows them",
     );
     check(
-        &format!("polcy = \"none\"\n{device}"),
-        "x.toml:1: unknown key polcy; did you mean policy?",
+        &format!("{device}polcy = \"none\"\n"),
+        "x.toml:3: device: unknown key polcy; did you mean policy?",
     );
     check(
-        &format!("policy = \"justicia\"\n{device}"),
-        "x.toml:1: policy = \"justicia\": unknown; did you mean justitia?",
+        &format!("{device}policy = \"justicia\"\n"),
+        "x.toml:3: device \"r0\": policy = \"justicia\": unknown; did you mean justitia?",
     );
     check(
         &format!("{device}rate = 92\n"),
@@ -123,12 +136,12 @@ fn mistakes_name_line_key_value_and_remedy() {
         "x.toml:4: device \"r0\": name = \"r0\": is listed twice; merge the two [[device]]",
     );
     check(
-        &format!("{device}[[tenant]]\nname = \"a\"\n"),
-        "x.toml:4: tenant \"a\": name = \"a\": has no condition; give cgroup, user, program or declared, or cgroup = \"*\" for everyone",
+        &format!("{device}[[rule]]\nuser = 1\n"),
+        "x.toml:3: rule: tenant is missing: a rule must give tenant, class or weight",
     );
     check(
-        &format!("{device}[[tenant]]\nname = \"a\"\nuser = 1\nweight = 0\n"),
-        "x.toml:6: tenant \"a\": weight = 0: must be 1 to 1048576",
+        &format!("{device}[[tenant]]\nname = \"a\"\nweight = 0\n"),
+        "x.toml:5: tenant \"a\": weight = 0: must be 1 to 1048576",
     );
     check(
         &format!("{device}[[peer]]\ndevice = \"r0\"\nremote_device = \"r1\"\n"),
@@ -150,67 +163,15 @@ fn mistakes_name_line_key_value_and_remedy() {
     );
 }
 
-fn process() -> Identity {
-    Identity {
-        user: 1000,
-        cgroup: "/kubepods.slice/pod1234.slice/crio-1".to_owned(),
-        program: "redis".to_owned(),
-        tenant: "mine".to_owned(),
-        class: Class::Latency,
-        weight: 1000,
-    }
-}
-
-#[test]
-fn the_first_rule_that_fits_wins_over_the_process_own_word() {
-    let config = parse("x.toml", WHOLE).unwrap();
-    let cache = config.assign(&process());
-    assert_eq!(
-        (cache.tenant.as_str(), cache.class, cache.weight),
-        ("cache", Class::Latency, 2)
-    );
-    let training = config.assign(&Identity {
-        cgroup: "/user.slice".to_owned(),
-        ..process()
-    });
-    assert_eq!(
-        (training.tenant.as_str(), training.class, training.weight),
-        ("training", Class::Bandwidth, 4)
-    );
-}
-
-#[test]
-fn without_a_rule_the_process_own_word_counts_within_limits() {
-    let config = parse("x.toml", WHOLE).unwrap();
-    let other = Identity {
-        cgroup: "/".to_owned(),
-        user: 7,
-        ..process()
-    };
-    let assigned = config.assign(&other);
-    // trust_declared = false: who says latency is found out, and the weight is cut.
-    assert_eq!(
-        (assigned.tenant.as_str(), assigned.class, assigned.weight),
-        ("mine", Class::Auto, 4)
-    );
-    let silent = Identity {
-        tenant: String::new(),
-        weight: 0,
-        ..other
-    };
-    assert_eq!(config.assign(&silent).tenant, "user-7");
-    assert_eq!(config.assign(&silent).weight, 1);
-}
-
 #[test]
 fn what_a_running_daemon_cannot_take_over_is_named() {
     let old = parse("x.toml", WHOLE).unwrap();
     let mut next = old.clone();
-    next.tenants.clear();
-    next.devices[0].rate = None;
+    next.config.rules.clear();
+    next.config.devices[0].rate = None;
     assert!(old.needs_restart(&next).is_empty());
-    next.socket = "/tmp/other".into();
-    next.devices.pop();
+    next.config.socket = "/tmp/other".into();
+    next.config.devices.pop();
     assert_eq!(old.needs_restart(&next), ["socket", "device"]);
 }
 

@@ -1,0 +1,131 @@
+//! What an operator sets; the file format is read elsewhere and ends here.
+//!
+//! Units: rates in bits per second, durations in picoseconds, sizes in bytes; every field has a default that works.
+
+use isolane_core::policy::granularity::Granularity;
+use isolane_core::units::{BitRate, Bytes, Duration};
+use isolane_proto::message::Class;
+use std::path::PathBuf;
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where the daemon listens.
+    pub socket: PathBuf,
+    /// Permission bits of the socket: who may connect.
+    pub socket_mode: u32,
+    /// The devices it serves.
+    pub devices: Vec<DeviceConfig>,
+    /// What shares one part of a device: a tenant (the default) or a process.
+    pub granularity: Granularity,
+    /// Time between two looks at what is active, and between two sets of leases.
+    pub period: Duration,
+    /// A sender that shows no sign of life for this long gives its share back (justitia F).
+    pub idle_after: Duration,
+    /// Most sessions.
+    pub sessions_max: usize,
+    /// Most sessions of one user, root included: no tenant can use up descriptors or memory.
+    pub sessions_per_user_max: usize,
+    /// Who is who, first match wins; without a match the process's own word holds, or its user.
+    pub rules: Vec<Rule>,
+    /// Tenants with a weight of the operator's.
+    pub tenants: Vec<TenantConfig>,
+    /// Whether a process that no rule names may name its tenant and weight.
+    pub trust_names: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from(isolane_proto::SOCKET_PATH),
+            socket_mode: 0o666,
+            devices: Vec::new(),
+            granularity: Granularity::Tenant,
+            period: Duration::from_ms(1),
+            idle_after: Duration::from_ms(20),
+            sessions_max: 4_096,
+            sessions_per_user_max: 2_048,
+            rules: Vec::new(),
+            tenants: Vec::new(),
+            trust_names: true,
+        }
+    }
+}
+
+/// Which policy a device has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyName {
+    /// Everybody posts as they like; the daemon only counts.
+    None,
+    /// Justitia.
+    #[default]
+    Justitia,
+}
+
+impl PolicyName {
+    /// The name that users know it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Justitia => "justitia",
+        }
+    }
+}
+
+/// One device. What is `None` follows from the rate of its port.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceConfig {
+    /// Its name, like `mlx5_0`.
+    pub name: String,
+    /// Its policy.
+    pub policy: PolicyName,
+    /// Application-level bandwidth of the idle device.
+    pub rate: Option<BitRate>,
+    /// Messages per second of the idle device.
+    pub message_rate_per_s: Option<u64>,
+    /// The reference flow's 99th percentile that is to be kept.
+    pub target: Option<Duration>,
+    /// Time between reference messages.
+    pub reference_period: Option<Duration>,
+    /// Reference latencies over which the percentile is taken.
+    pub reference_count: Option<usize>,
+    /// Chunk while a latency flow exists.
+    pub chunk: Option<Bytes>,
+    /// Chunk while none does.
+    pub chunk_without_latency: Option<Bytes>,
+    /// What SafeUtil gains in one reference period while the target is met.
+    pub additive_step: Option<BitRate>,
+    /// How much of its rate a sender may save up, as time, while a latency flow exists.
+    pub burst: Option<Duration>,
+    /// The same while none does.
+    pub burst_without_latency: Option<Duration>,
+}
+
+/// What a process must be for a rule, and what it then is. Patterns know `*`; what is `None` matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Pattern of its cgroup's path.
+    pub cgroup: Option<String>,
+    /// Its user.
+    pub user: Option<u32>,
+    /// Pattern of its program's name, as the process says it.
+    pub program: Option<String>,
+    /// Pattern of its tenant, as the process says it.
+    pub claim: Option<String>,
+    /// The tenant it belongs to; `{user}`, `{claim}` and `{cgroup}` (the path's last part) stand for its own. `None`
+    /// keeps what it would be without the rule.
+    pub tenant: Option<String>,
+    /// Its class, over its own word.
+    pub class: Option<Class>,
+    /// Its weight among its tenant's processes.
+    pub weight: Option<u32>,
+}
+
+/// A tenant that the operator knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantConfig {
+    /// Its name.
+    pub name: String,
+    /// Its weight among tenants.
+    pub weight: u32,
+}
