@@ -3,6 +3,7 @@
 use isolane_audit::AuditError;
 use isolane_core::queueing::QueueingError;
 use isolane_explain::ExplainError;
+use isolane_host::HostError;
 use isolane_recommend::RecommendError;
 use isolane_scenario::error::{CommandError, InputError};
 use isolane_testbed::TestbedError;
@@ -16,6 +17,8 @@ pub(crate) enum Status {
     Done,
     /// Done, and the answer is no.
     No,
+    /// Done, and the machine lacks what the command is about; the output says what.
+    Missing,
     /// Stopped by the user; what was done is written.
     Interrupted,
     /// The machine cannot; why is said already.
@@ -39,6 +42,7 @@ impl From<Status> for ExitCode {
         match status {
             Status::Done => Self::SUCCESS,
             Status::No => Self::from(1),
+            Status::Missing => Self::from(MACHINE),
             Status::Interrupted => Self::from(INTERRUPTED),
             Status::Machine => Self::from(MACHINE),
             Status::Exit(code) => Self::from(code),
@@ -55,6 +59,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.downcast_ref().is_some_and(is_bad_audit)
             || cause.downcast_ref().is_some_and(is_bad_question)
             || cause.is::<ExplainError>()
+            || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
             || cause.is::<QueueingError>()
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });

@@ -12,7 +12,8 @@
 //! * [`cgroup`] - cgroup membership, container names, the rdma controller;
 //! * [`inventory`] - resources per process, per cgroup and per tenant;
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
-//! * [`dcb`] - priority flow control and traffic classes.
+//! * [`dcb`] - priority flow control and traffic classes;
+//! * [`doctor`] - the checks of `isolane doctor`.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@
 pub mod cgroup;
 pub mod counters;
 pub mod dcb;
+pub mod doctor;
 pub mod error;
 pub mod inventory;
 pub mod netlink;

@@ -5,6 +5,7 @@ mod audit;
 mod calibrate;
 mod claims;
 mod completions;
+mod doctor;
 mod explain;
 mod man;
 mod policies;
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Policies(policies::Arguments),
     /// List the victims and attackers of the catalogue, or show one
     Workloads(workloads::Arguments),
+    /// Check this machine for RDMA: devices, links, lossless Ethernet, limits, versions, users; and what to fix
+    Doctor(doctor::Arguments),
     /// Print the JSON schema of what goes in or comes out
     Schema(schema::Arguments),
     /// Print the completion script of a shell
@@ -69,6 +72,7 @@ impl Command {
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Policies(arguments) => policies::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),
+            Self::Doctor(arguments) => doctor::run(&arguments),
             Self::Schema(arguments) => schema::run(&arguments),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),

@@ -206,7 +206,7 @@ fn plan(arguments: &Arguments, file: &Path, path: Option<&OsStr>) -> Result<Plan
 }
 
 /// The shim's file: where the environment says, beside this program, or where packages put it.
-fn shim() -> std::result::Result<PathBuf, String> {
+pub(crate) fn shim() -> std::result::Result<PathBuf, String> {
     if let Some(file) = std::env::var_os(environment::SHIM) {
         let file = PathBuf::from(file);
         return match file.is_file() {

@@ -1,0 +1,61 @@
+//! `isolane doctor` on whatever machine the tests run on: with devices or without, it says so and exits alike.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn doctor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_isolane"))
+        .arg("doctor")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn has_devices() -> bool {
+    let folder = Path::new("/sys/class/infiniband").read_dir();
+    folder.is_ok_and(|mut entries| entries.next().is_some())
+}
+
+#[test]
+fn the_exit_code_says_what_the_report_says() {
+    let output = doctor(&["--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["rdma"], has_devices());
+    let checks = report["checks"].as_array().unwrap();
+    let fails = checks.iter().any(|check| check["verdict"] == "fail");
+    let expected = match (has_devices(), fails) {
+        (false, _) => 3,
+        (true, true) => 1,
+        (true, false) => 0,
+    };
+    assert_eq!(output.status.code(), Some(expected));
+}
+
+#[test]
+fn without_rdma_the_way_to_a_software_device_is_shown() {
+    if has_devices() {
+        eprintln!("skipped: this machine has RDMA devices");
+        return;
+    }
+    let output = doctor(&[]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("rdma link add rxe0 type rxe netdev"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_unknown_device_is_bad_input() {
+    if !has_devices() {
+        eprintln!("skipped: this machine has no RDMA device to be confused with");
+        return;
+    }
+    let output = doctor(&["--device", "none9"]);
+    assert_eq!(output.status.code(), Some(2));
+}
