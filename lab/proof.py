@@ -17,10 +17,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -116,7 +118,7 @@ def gid_index(device: str) -> int:
     return 0
 
 
-def wait_until(condition, seconds: float, what: str) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
     """Polls the condition every 20 ms."""
     end = time.monotonic() + seconds
     while not condition():
@@ -225,6 +227,125 @@ class Result:
                     return Result(typical_us=numbers[4], p99_us=numbers[7])
                 return Result(bandwidth_mb_s=numbers[3], rate_mpps=numbers[4])
         raise RuntimeError(f"{program} printed no row:\n{output}")
+
+
+def need(*programs: str) -> str | None:
+    """Why Isolane cannot take part, or None: which of the programs are not built."""
+    binaries = Path(os.environ.get("LAB_BIN", ""))
+    missing = [name for name in programs if not (binaries / name).exists()]
+    return f"not built: {', '.join(missing)}" if missing else None
+
+
+# What the proofs of pacing need.
+ISOLANE = ("isolaned", "isolane", "libisolane_shim.so")
+
+
+class Daemon:
+    """isolaned on both devices, for as long as the `with` block lasts."""
+
+    def __init__(self, config: str = "", on: Sequence[str] = ("r0", "r1")) -> None:
+        self.socket = Path("/run/isolane/isolaned.sock")
+        self.config = config
+        self.on = on
+        self.log = Path("/tmp/isolaned.log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        self.socket.parent.mkdir(parents=True, exist_ok=True)
+        words = ["isolaned", *(word for device in self.on for word in ("--device", device))]
+        if self.config:
+            file = Path("/tmp/isolaned.toml")
+            file.write_text(self.config)
+            words += ["--config", str(file)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+        wait_until(self.accepts, 20, "isolaned listens")
+
+    def accepts(self) -> bool:
+        """Whether a shim would be let in. A daemon that has ended is an error."""
+        if self.process is None or self.process.poll() is not None:
+            raise RuntimeError(f"isolaned has ended:\n{self.log.read_text()}")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            try:
+                probe.connect(str(self.socket))
+            except OSError:
+                return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used, user and system."""
+        assert self.process is not None
+        words = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def __enter__(self) -> Daemon:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                print("isolaned did not end within 5 s of SIGTERM", flush=True)
+                self.kill()
+
+
+def under(tenant: str, kind: str = "auto", weight: int = 1) -> list[str]:
+    """The words before a program that put it under Isolane."""
+    return ["isolane", "run", "--class", kind, "--tenant", tenant, "--weight", str(weight), "--"]
+
+
+def sent_bytes(interface: str = "v0") -> int:
+    """Bytes that have left the interface, which is below the token bucket."""
+    return int(Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
+
+
+@dataclass
+class Rate:
+    """Bytes per second through an interface since the start."""
+
+    interface: str = "v0"
+    begin_bytes: int = 0
+    begin_s: float = 0.0
+
+    def start(self) -> Rate:
+        """Starts anew."""
+        self.begin_bytes, self.begin_s = sent_bytes(self.interface), time.monotonic()
+        return self
+
+    def read(self) -> float:
+        """MB/s (of 10^6 bytes) so far."""
+        return (sent_bytes(self.interface) - self.begin_bytes) / (time.monotonic() - self.begin_s) / 1e6
+
+
+@contextmanager
+def background(tenants: Sequence[Tenant], settle_s: float = 1.0) -> Iterator[None]:
+    """Runs the tenants until the block ends, which begins when their traffic flows."""
+    try:
+        for tenant in tenants:
+            tenant.listen()
+        for tenant in tenants:
+            before = sent_bytes()
+            tenant.connect()
+            wait_until(lambda: sent_bytes() > before + 200_000, 30, f"traffic of {tenant.program}")
+        time.sleep(settle_s)
+        yield
+        for tenant in tenants:
+            if any(process.poll() is not None for process in tenant.processes):
+                texts = [process.communicate()[0] for process in tenant.processes if process.poll() is not None]
+                raise RuntimeError(f"{tenant.program} ended before its time:\n" + "\n".join(texts))
+    finally:
+        for tenant in tenants:
+            tenant.stop()
 
 
 def together(tenants: Sequence[Tenant], timeout_s: float) -> list[Result]:
