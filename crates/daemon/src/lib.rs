@@ -2,9 +2,11 @@
 //!
 //! * [`config`] - what an operator sets;
 //! * [`settings`] - the operator's file;
+//! * [`show`] - metrics and snapshots for those who watch;
 //! * [`snapshot`] - what the daemon knows, for metrics and people.
 #![forbid(unsafe_code)]
 
 pub mod config;
 pub mod settings;
+pub mod show;
 pub mod snapshot;
