@@ -14,6 +14,7 @@ mod recommend;
 mod run;
 mod schema;
 mod sim;
+mod top;
 mod wfq;
 mod wfq_plan;
 mod workloads;
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Wfq(wfq::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
+    /// Show who uses the RDMA devices now, by tenant, process and queue pair, and what each may
+    Top(top::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
     /// List the policies: what each does, controls, needs and can be set to
@@ -69,6 +72,7 @@ impl Command {
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
+            Self::Top(arguments) => top::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Policies(arguments) => policies::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),
