@@ -5,11 +5,16 @@
 //! Limits: queue pairs are not shown one by one here (a thousand processes have too many); `isolane top` has them.
 //! Source: the OpenMetrics specification, version 1.0.0.
 
-use crate::snapshot::{MeterSnapshot, SessionSnapshot, Snapshot};
+use crate::snapshot::{DeviceSnapshot, MeterSnapshot, SessionSnapshot, Snapshot, TenantSnapshot};
 use std::fmt::{Display, Write};
 
 /// What `Content-Type` says of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Name, help and value of a family.
+type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
+/// Name, unit, help and value of a family.
+type UnitRow<T, V> = (&'static str, &'static str, &'static str, fn(&T) -> V);
 
 /// The whole text, with its end mark.
 pub fn render(snapshot: &Snapshot) -> String {
@@ -67,7 +72,7 @@ fn daemon(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn devices(text: &mut Text, snapshot: &Snapshot) {
-    let rates: [(&str, &str, fn(&crate::snapshot::DeviceSnapshot) -> u64); 3] = [
+    let rates: [Row<DeviceSnapshot, u64>; 3] = [
         (
             "isolane_device_rate_max_bits_per_second",
             "Payload rate of the idle device",
@@ -94,12 +99,7 @@ fn devices(text: &mut Text, snapshot: &Snapshot) {
             text.sample(name, &labels, value(device));
         }
     }
-    let counts: [(
-        &str,
-        &str,
-        &str,
-        fn(&crate::snapshot::DeviceSnapshot) -> u64,
-    ); 4] = [
+    let counts: [UnitRow<DeviceSnapshot, u64>; 4] = [
         (
             "isolane_device_active_senders",
             "",
@@ -150,7 +150,7 @@ fn devices(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn tenants(text: &mut Text, snapshot: &Snapshot) {
-    let gauges: [(&str, &str, fn(&crate::snapshot::TenantSnapshot) -> u64); 2] = [
+    let gauges: [Row<TenantSnapshot, u64>; 2] = [
         ("isolane_tenant_weight", "Weight of the tenant", |tenant| {
             tenant.weight.into()
         }),
@@ -164,12 +164,7 @@ fn tenants(text: &mut Text, snapshot: &Snapshot) {
             text.sample(name, &[("tenant", &tenant.name)], value(tenant));
         }
     }
-    let counters: [(
-        &str,
-        &str,
-        &str,
-        fn(&crate::snapshot::TenantSnapshot) -> u64,
-    ); 2] = [
+    let counters: [UnitRow<TenantSnapshot, u64>; 2] = [
         (
             "isolane_tenant_passed_bytes",
             "bytes",
@@ -219,7 +214,7 @@ fn sessions(text: &mut Text, snapshot: &Snapshot) {
             session.waiting,
         );
     }
-    let gauges: [(&str, &str, &str, fn(&MeterSnapshot) -> Float); 3] = [
+    let gauges: [UnitRow<MeterSnapshot, Float>; 3] = [
         (
             "isolane_meter_lease_bytes_per_second",
             "bytes_per_second",
@@ -245,7 +240,7 @@ fn sessions(text: &mut Text, snapshot: &Snapshot) {
             text.sample(name, labels, value(meter))
         });
     }
-    let counters: [(&str, &str, &str, fn(&MeterSnapshot) -> u64); 4] = [
+    let counters: [UnitRow<MeterSnapshot, u64>; 4] = [
         (
             "isolane_meter_passed_bytes",
             "bytes",

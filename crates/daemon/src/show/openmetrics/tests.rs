@@ -1,5 +1,5 @@
 use super::*;
-use crate::snapshot::{DaemonFigures, DeviceSnapshot, TenantSnapshot};
+use crate::snapshot::DaemonFigures;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
