@@ -6,6 +6,7 @@
 //! * [`parse()`] - scenario TOML to a checked scenario; [`library`] - the profiles and workloads it may name;
 //! * [`command`] - perftest and traffic engine command lines as workloads;
 //! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
+//! * [`enforcement`] - the file of `isolane enforce`: tenants, how to tell them, what they may;
 //! * [`check`] - what traffic and devices cannot do; [`error`] - how a mistake is reported;
 //! * [`glob`] - names by pattern;
 //! * [`stack`] - policies as stacks of parts;
@@ -21,6 +22,7 @@ pub mod application;
 pub mod catalogue;
 pub mod check;
 pub mod command;
+pub mod enforcement;
 pub mod error;
 pub mod glob;
 pub mod library;

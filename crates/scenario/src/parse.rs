@@ -151,7 +151,7 @@ fn stem(file: &str) -> &str {
     }
 }
 
-fn checked_name<'a>(table: &Table<'_>, name: &'a str) -> Result<&'a str, InputError> {
+pub(crate) fn checked_name<'a>(table: &Table<'_>, name: &'a str) -> Result<&'a str, InputError> {
     let printable = name.chars().all(|c| !c.is_control());
     if name.trim().is_empty() || name.len() > NAME_MAX || !printable {
         return Err(table.wrong(

@@ -97,7 +97,7 @@ pub const fn required(name: &'static str, kind: Kind, about: &'static str) -> Ke
     }
 }
 
-const fn count(min: u64, max: u64) -> Kind {
+pub(crate) const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
 

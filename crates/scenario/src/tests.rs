@@ -12,6 +12,7 @@ use expect_test::{Expect, expect};
 use isolane_core::units::{Bytes, Duration};
 
 mod applications;
+mod enforcement;
 mod fuzz;
 mod promises;
 
