@@ -5,16 +5,24 @@
 //!
 //! * [`seccomp`] - trapping control verbs, naming them, letting them go on;
 //! * [`control`] - the rate of control verbs: a delay, never an error;
+//! * [`cnp`] - congestion notifications to this host's own NIC;
 //! * [`guardian`] - whoever keeps the listeners when the enforcer dies.
+//! * [`launch`] - starting a program under supervision; [`arrival`] - what launchers and container runtimes say;
 //! * [`handoff`] - bytes and descriptors over a Unix socket.
 //!
 //! Units end the names of numbers at borders. Source: harmonic (chapter 5), sections 5.3 to 5.5.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod arrival;
+pub mod cnp;
 pub mod control;
+pub mod error;
 pub mod guardian;
 pub mod handoff;
+pub mod launch;
 pub mod seccomp;
 #[cfg(test)]
 mod testing;
+
+pub use error::EnforceError;

@@ -97,6 +97,12 @@ impl Caller {
     }
 }
 
+impl Caller {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().expect("not joined yet").id()
+    }
+}
+
 impl Drop for Caller {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {

@@ -1,0 +1,160 @@
+//! The enforcer's end of the guardian.
+
+use super::table::Table;
+use super::{LISTENER, LISTENER_HEADER, OnDeath, POLICY, WELCOME, guardian_path};
+use crate::arrival::{Arrival, BYTES_MAX};
+use crate::error::EnforceError;
+use crate::handoff;
+use crate::seccomp::notify::Listener;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a new guardian may take to listen.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// A connection to the guardian.
+#[derive(Debug)]
+pub struct Link {
+    socket: OwnedFd,
+}
+
+/// A listener that somebody handed over.
+#[derive(Debug)]
+pub struct Handed {
+    /// The listener.
+    pub listener: Listener,
+    /// Its row in the table.
+    pub slot: usize,
+    /// Process of the sender, by the kernel.
+    pub sender: u32,
+    /// User of the sender, by the kernel.
+    pub user: u32,
+    /// What the sender said, if it could be read.
+    pub arrival: Option<Arrival>,
+}
+
+impl Link {
+    /// Connects to the guardian in `directory`, and starts one with `command` where none answers.
+    ///
+    /// # Errors
+    /// When another enforcer is connected, no guardian can be started, or we may not.
+    pub fn open(
+        directory: &Path,
+        command: &[OsString],
+        on_death: OnDeath,
+    ) -> Result<(Self, Table), EnforceError> {
+        let path = guardian_path(directory);
+        let failed = |source| EnforceError::Guardian {
+            path: path.clone(),
+            source,
+        };
+        let socket = match reach(&path) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(failed(error));
+            }
+            Err(_) => {
+                start(command).map_err(failed)?;
+                let begun = Instant::now();
+                loop {
+                    match reach(&path) {
+                        Ok(socket) => break socket,
+                        Err(error) if begun.elapsed() > START_MAX => return Err(failed(error)),
+                        Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                    }
+                }
+            }
+        };
+        let mut buffer = [0; 16];
+        let (bytes, descriptors) = handoff::receive(&socket, &mut buffer).map_err(failed)?;
+        let (Some(&WELCOME), Some(memory)) =
+            (buffer[..bytes].first(), descriptors.into_iter().next())
+        else {
+            return Err(EnforceError::Busy { path });
+        };
+        let table = Table::open(memory).map_err(failed)?;
+        let policy = [POLICY, u8::from(on_death == OnDeath::Closed)];
+        handoff::send(&socket, &policy, &[]).map_err(failed)?;
+        Ok((Self { socket }, table))
+    }
+
+    /// The next listener; blocks. None when the guardian has ended.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&self) -> io::Result<Option<Handed>> {
+        let mut buffer = vec![0; LISTENER_HEADER + BYTES_MAX];
+        loop {
+            let (bytes, descriptors) = match handoff::receive(&self.socket, &mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            let message = &buffer[..bytes];
+            if message.is_empty() {
+                return Ok(None);
+            }
+            let listener = descriptors
+                .into_iter()
+                .find_map(|fd| Listener::adopt(fd).ok());
+            let (Some(listener), true) =
+                (listener, message[0] == LISTENER && bytes >= LISTENER_HEADER)
+            else {
+                continue;
+            };
+            let number = |at: usize| {
+                let bytes = message[at..at + 4].try_into().expect("four bytes");
+                u32::from_le_bytes(bytes)
+            };
+            return Ok(Some(Handed {
+                listener,
+                slot: number(1) as usize,
+                sender: number(5),
+                user: number(9),
+                arrival: Arrival::parse(&message[LISTENER_HEADER..]).ok(),
+            }));
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn reach(path: &Path) -> io::Result<OwnedFd> {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// In a process group of its own, so that a signal from the terminal stops the enforcer alone.
+fn start(command: &[OsString]) -> io::Result<()> {
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .process_group(0)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    // Nobody needs its status; without a waiter it would stay as a zombie of ours.
+    std::thread::Builder::new()
+        .name("isolane-guard".to_owned())
+        .spawn(move || child.wait())?;
+    Ok(())
+}

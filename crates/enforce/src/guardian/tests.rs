@@ -1,0 +1,150 @@
+//! The guardian with real listeners: callers are processes, enforcers come and go.
+
+use super::connect::Link;
+use super::{OnDeath, agent_path, serve};
+use crate::arrival::Arrival;
+use crate::control::pace::Limits;
+use crate::control::supervisor::{Mode, Supervisor, Tenant};
+use crate::handoff;
+use crate::seccomp::call::Verb;
+use crate::seccomp::notify::Listener;
+use crate::testing::{Caller, Ending, wait_until};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::path::Path;
+use std::thread::JoinHandle;
+
+/// A guardian in a thread: the same code as in a process of its own.
+fn guardian(directory: &Path) -> JoinHandle<()> {
+    let place = directory.to_owned();
+    let thread = std::thread::spawn(move || serve::serve(&place).unwrap());
+    wait_until("the guardian listens", || agent_path(directory).exists());
+    thread
+}
+
+/// Hands a listener over as a container runtime would, in two pieces.
+fn hand_over(directory: &Path, listener: Listener, message: &[u8]) {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let address = SocketAddrUnix::new(agent_path(directory)).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    let (first, rest) = message.split_at(5);
+    handoff::send(&socket, first, &[&listener]).unwrap();
+    handoff::send(&socket, rest, &[]).unwrap();
+    let mut answer = [0; 1];
+    assert_eq!(handoff::receive(&socket, &mut answer).unwrap().0, 1);
+}
+
+fn supervisor(rate: Option<u64>, table: super::table::Table) -> Supervisor {
+    let tenant = Tenant {
+        name: "a".to_owned(),
+        limits: Limits {
+            all: rate,
+            ..Limits::default()
+        },
+    };
+    Supervisor::start(vec![tenant], Mode::Enforce, Some(table)).unwrap()
+}
+
+/// No command: the guardian is there already.
+fn link(directory: &Path, on_death: OnDeath) -> (Link, super::table::Table) {
+    Link::open(directory, &[], on_death).unwrap()
+}
+
+#[test]
+fn calls_go_on_without_an_enforcer_when_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 50) else {
+        return;
+    };
+    let thread = guardian(directory.path());
+    hand_over(
+        directory.path(),
+        listener,
+        &Arrival::message(caller.id(), Some("a")),
+    );
+    assert_eq!(caller.join(), Ending::Calls(50));
+    // It ends by itself: no tenant, no enforcer.
+    thread.join().unwrap();
+    assert!(!agent_path(directory.path()).exists());
+}
+
+/// The first enforcer lets 1 call per second go on and dies with one in its hands; the second knows no limit.
+#[test]
+fn an_enforcer_that_dies_leaves_no_call_behind() {
+    for on_death in [OnDeath::Open, OnDeath::Closed] {
+        let directory = tempfile::tempdir().unwrap();
+        let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 50) else {
+            return;
+        };
+        let thread = guardian(directory.path());
+        let (first, table) = link(directory.path(), on_death);
+        hand_over(
+            directory.path(),
+            listener,
+            &Arrival::message(caller.id(), Some("a")),
+        );
+        let handed = first.receive().unwrap().unwrap();
+        assert_eq!(handed.sender, std::process::id());
+        assert_eq!(handed.arrival.unwrap().process, caller.id());
+        // Taken by hand and noted, as an enforcer would that is killed next: its descriptors close, nothing else happens.
+        let call = loop {
+            if let Some(call) = handed.listener.receive().unwrap() {
+                break call;
+            }
+        };
+        table.set(handed.slot, Some(call.id), Some(call.id));
+        drop((handed.listener, table, first));
+        if on_death == OnDeath::Closed {
+            let (second, table) = link(directory.path(), on_death);
+            let supervisor = supervisor(None, table);
+            let handed = second.receive().unwrap().unwrap();
+            supervisor.watch(handed.listener, 0, Some(handed.slot));
+            wait_until("every call goes on", || supervisor.calls()[0].resumed == 50);
+            drop((supervisor, second));
+        }
+        assert_eq!(caller.join(), Ending::Calls(50), "{on_death:?}");
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_second_enforcer_is_told_of_the_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let thread = guardian(directory.path());
+    let first = link(directory.path(), OnDeath::Open);
+    let error = Link::open(directory.path(), &[], OnDeath::Open).unwrap_err();
+    assert!(error.to_string().contains("another enforcer"), "{error}");
+    drop(first);
+    thread.join().unwrap();
+}
+
+#[test]
+fn noise_at_the_agents_socket_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let thread = guardian(directory.path());
+    let first = link(directory.path(), OnDeath::Open);
+    for noise in [&b"{\"pid\": 1, \"fds\": []}"[..], b"\xff\xff", b"]"] {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let address = SocketAddrUnix::new(agent_path(directory.path())).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        handoff::send(&socket, noise, &[]).unwrap();
+        // Closed without a word.
+        assert_eq!(
+            handoff::receive(&socket, &mut [0; 4]).map_or(0, |got| got.0),
+            0
+        );
+    }
+    drop(first);
+    thread.join().unwrap();
+}
