@@ -15,6 +15,7 @@ be carried out, 77 when it does not apply here, after a line `skip REASON`.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import socket
@@ -163,6 +164,13 @@ class Tenant:
         server = self.processes[0]
         wait_until(lambda: listens(self.port) or server.poll() is not None, 30, f"server of {self.program}")
         self._start(self.client, [ADDRESS[self.server]])
+
+    def connected(self) -> bool:
+        """Whether the server has connected queue pairs, and whether both ends live: an end that has gone is an error."""
+        for process in self.processes:
+            if process.poll() is not None:
+                raise RuntimeError(f"{self.program} ended before its time:\n{process.communicate()[0]}")
+        return bool(queue_pairs(self.server, self.processes[0].pid))
 
     def result(self, timeout_s: float) -> Result:
         """Waits for the client and then the server, and reads what the client printed."""
@@ -327,6 +335,59 @@ class Rate:
         return (sent_bytes(self.interface) - self.begin_bytes) / (time.monotonic() - self.begin_s) / 1e6
 
 
+class Meter:
+    """Counts the bytes that arrive at r1 for each tenant, packet by packet, in the kernel.
+
+    Method: a classifier on the receiving interface matches the destination queue pair in the RoCEv2 header (bytes 32 to 35
+    from the start of the IP header) and counts. Which queue pairs are whose is what the kernel says of the servers.
+    """
+
+    INTERFACE = "v1"
+
+    def __init__(self, tenants: Sequence[Tenant]) -> None:
+        self.tenants = tenants
+        subprocess.run(["modprobe", "-a", "sch_ingress", "cls_u32", "act_gact"], check=True)
+        subprocess.run(["tc", "qdisc", "del", "dev", self.INTERFACE, "clsact"], check=False, capture_output=True)
+        subprocess.run(["tc", "qdisc", "add", "dev", self.INTERFACE, "clsact"], check=True)
+        for number, tenant in enumerate(tenants, start=1):
+            numbers = queue_pairs("r1", tenant.processes[0].pid)
+            if not numbers:
+                raise RuntimeError(f"{tenant.program}: the kernel shows no queue pair of its server")
+            for queue_pair in numbers:
+                filter_ = f"filter add dev {self.INTERFACE} ingress pref {number} protocol ip u32"
+                match = f"match ip protocol 17 0xff match u32 {queue_pair:#x} 0x00ffffff at 32 action ok"
+                subprocess.run(["tc", *filter_.split(), *match.split()], check=True)
+        self.start()
+
+    def start(self) -> None:
+        """Starts anew."""
+        self.begin, self.begin_s = self._bytes(), time.monotonic()
+
+    def read(self) -> list[float]:
+        """MB/s (of 10^6 bytes) of each tenant since the start."""
+        seconds = time.monotonic() - self.begin_s
+        return [(now - before) / seconds / 1e6 for now, before in zip(self._bytes(), self.begin)]
+
+    def _bytes(self) -> list[int]:
+        counts = [0] * len(self.tenants)
+        for entry in json.loads(output("tc", "-s", "-j", "filter", "show", "dev", self.INTERFACE, "ingress")):
+            for action in entry.get("options", {}).get("actions", []):
+                counts[entry["pref"] - 1] += action["stats"]["bytes"]
+        return counts
+
+
+def queue_pairs(device: str, pid: int | None = None) -> list[int]:
+    """Numbers of the connected queue pairs on the device, of one process or of all."""
+    shown = json.loads(output("rdma", "-j", "resource", "show", "qp", "link", device) or "[]")
+    return [
+        entry["lqpn"]
+        for entry in shown
+        if entry.get("type") in ("RC", "UC", "UD")
+        and entry.get("state") in ("RTR", "RTS")
+        and (pid is None or entry.get("pid") == pid)
+    ]
+
+
 @contextmanager
 def background(tenants: Sequence[Tenant], settle_s: float = 1.0) -> Iterator[None]:
     """Runs the tenants until the block ends, which begins when their traffic flows."""
@@ -334,15 +395,13 @@ def background(tenants: Sequence[Tenant], settle_s: float = 1.0) -> Iterator[Non
         for tenant in tenants:
             tenant.listen()
         for tenant in tenants:
-            before = sent_bytes()
             tenant.connect()
-            wait_until(lambda: sent_bytes() > before + 200_000, 30, f"traffic of {tenant.program}")
+        for tenant in tenants:
+            wait_until(tenant.connected, 40, f"{tenant.program} connects")
         time.sleep(settle_s)
         yield
         for tenant in tenants:
-            if any(process.poll() is not None for process in tenant.processes):
-                texts = [process.communicate()[0] for process in tenant.processes if process.poll() is not None]
-                raise RuntimeError(f"{tenant.program} ended before its time:\n" + "\n".join(texts))
+            tenant.connected()
     finally:
         for tenant in tenants:
             tenant.stop()
