@@ -1,10 +1,13 @@
 //! Prints the kernel's RDMA inventory in the words of `rdma resource show` and `rdma statistic show`, so that the two
 //! can be compared line by line on a machine with devices: `inventory qp|cq|mr|pd|cm_id|ctx|srq|statistic|processes`.
+//! `inventory window DEVICE SECONDS` prints by how much each common counter of port 1 rose.
 #![forbid(unsafe_code)]
 
+use isolane_host::counters::{self, Extra, Window};
 use isolane_host::inventory::{self, Inventory};
 use isolane_host::rdma::{Connection, Holder};
 use isolane_host::{HostError, Root};
+use std::time::{Duration, Instant};
 
 fn main() {
     let kind = std::env::args().nth(1).unwrap_or_default();
@@ -35,6 +38,7 @@ fn print(kind: &str) -> Result<(), HostError> {
         }
         "srq" => println!("{}", all.shared_receive_queues.len()),
         "statistic" => statistics(&mut connection, &all)?,
+        "window" => window(),
         _ => processes(&all),
     }
     Ok(())
@@ -135,6 +139,24 @@ fn statistics(connection: &mut Connection, all: &Inventory) -> Result<(), HostEr
         }
     }
     Ok(())
+}
+
+fn window() {
+    let device = std::env::args().nth(2).unwrap_or_default();
+    let seconds = std::env::args().nth(3).and_then(|text| text.parse().ok());
+    let begin = Instant::now();
+    let read = || {
+        let taken_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        counters::read(&Root::machine(), &device, 1, &Extra::default(), taken_ns)
+    };
+    let before = read();
+    std::thread::sleep(Duration::from_secs(seconds.unwrap_or(1)));
+    if let Some(window) = Window::between(&before, &read()) {
+        println!("seconds {:.3}", window.seconds);
+        for (counter, rise) in &window.rises {
+            println!("{counter} {rise}");
+        }
+    }
 }
 
 fn processes(all: &Inventory) {

@@ -98,6 +98,13 @@ fn a_well_set_roce_machine_is_all_fine() {
     };
     let examination = check(&root, &live, "mlx5-good");
     assert_eq!(examination.worst(), Verdict::Ok);
+    let [user] = &examination.processes[..] else {
+        panic!("one process uses the device: {:?}", examination.processes);
+    };
+    assert_eq!(
+        (user.process.id, user.devices["mlx5_0"].queue_pairs),
+        (1234, 2)
+    );
 }
 
 fn queue_pair(number: u32, holder: Holder) -> QueuePair {

@@ -27,6 +27,7 @@ pub use live::{Live, Software};
 
 use crate::counters::Driver;
 use crate::error::HostError;
+use crate::inventory::ProcessHoldings;
 use crate::root::Root;
 use serde::Serialize;
 use std::fmt;
@@ -120,6 +121,8 @@ pub struct Examination {
     pub devices: Vec<DeviceName>,
     /// The checks: the machine's, then each device's.
     pub checks: Vec<Check>,
+    /// Who holds what of these devices; empty where the kernel does not say.
+    pub processes: Vec<ProcessHoldings>,
 }
 
 /// A device as the report introduces it.
@@ -162,6 +165,7 @@ pub fn examine(root: &Root, live: &Live, device: Option<&str>) -> Result<Examina
             rdma: false,
             devices: Vec::new(),
             checks: missing::checks(root, live),
+            processes: Vec::new(),
         });
     }
     let chosen: Vec<String> = match device {
@@ -193,7 +197,20 @@ pub fn examine(root: &Root, live: &Live, device: Option<&str>) -> Result<Examina
         rdma: true,
         devices,
         checks,
+        processes: processes(root, live, &chosen),
     })
+}
+
+fn processes(root: &Root, live: &Live, devices: &[String]) -> Vec<ProcessHoldings> {
+    let mut processes = live
+        .inventory
+        .as_ref()
+        .map_or_else(|_| Vec::new(), |inventory| inventory.by_process(root));
+    for entry in &mut processes {
+        entry.devices.retain(|device, _| devices.contains(device));
+    }
+    processes.retain(|entry| !entry.devices.is_empty());
+    processes
 }
 
 fn device_checks(root: &Root, live: &Live, name: &str, driver: &Driver) -> Vec<Check> {
