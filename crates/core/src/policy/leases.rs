@@ -395,6 +395,17 @@ impl Leases {
         self.members[member.0 as usize].active
     }
 
+    /// Those that are active, group by group.
+    pub fn active_members(&self) -> impl Iterator<Item = MemberId> {
+        let groups = self.groups_active.iter();
+        groups.flat_map(|&id| {
+            self.groups[id as usize]
+                .active
+                .iter()
+                .map(|&id| MemberId(id))
+        })
+    }
+
     /// How many members are active.
     pub fn active(&self) -> usize {
         self.active

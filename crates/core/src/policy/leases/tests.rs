@@ -1,3 +1,5 @@
+//! The division against progressive filling by hand, and the bookkeeping over any history.
+
 use super::*;
 use proptest::prelude::*;
 
