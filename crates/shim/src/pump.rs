@@ -1,0 +1,169 @@
+//! The pump: the one thread of ours in the process.
+//!
+//! Problem: `ibv_post_send` never blocks, so somebody must post what waits when credit comes, also while the
+//! application sleeps. Method: a thread that gives turns ([`crate::meter::Meter::drive`]), and sleeps in `ppoll` on
+//! the session's socket and an event counter until credit is due, and a quarter of a burst's time at least: the bucket
+//! holds what grows meanwhile, so that a lease with a burst of some 100 us costs few wake-ups. A wait shorter than the spin bound is spun, but
+//! never more than the bound in a row without work; the kernel's timer slack is set to its least.
+//! When a message stands in a full provider queue and the application does not poll, the pump takes completions out
+//! and stores them for it. It also notices that the daemon is gone, and comes back to it when it returns.
+//! Units: nanoseconds.
+
+use crate::meter::Left;
+use crate::process::Process;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// First and longest sleep while the provider's queue is full.
+const BLOCKED_NS: (u64, u64) = (20_000, 1_000_000);
+/// Longest sleep with a session and nothing to do; the socket and the counter end it.
+const IDLE_NS: u64 = 1_000_000_000;
+/// Pause between attempts to find the daemon again.
+const RETURN_NS: u64 = 1_000_000_000;
+
+/// The thread's bell.
+#[derive(Debug, Default)]
+pub struct Pump {
+    asleep: AtomicBool,
+    bell: OnceLock<OwnedFd>,
+    started: AtomicBool,
+}
+
+impl Pump {
+    /// Wakes the thread if it sleeps; one system call then, none otherwise.
+    pub fn wake(&self) {
+        if self.asleep.swap(false, Ordering::AcqRel)
+            && let Some(bell) = self.bell.get()
+        {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Starts the thread, once. Without it nothing may be paced.
+    pub fn start(&self, process: &'static Process) -> bool {
+        if !process.settings.pump || self.started.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let Ok(bell) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
+            return false;
+        };
+        let _ = self.bell.set(bell);
+        let before = block_signals();
+        let thread = std::thread::Builder::new()
+            .name("isolane-pump".to_owned())
+            .stack_size(256 << 10)
+            .spawn(move || run(process));
+        restore_signals(&before);
+        if thread.is_err() {
+            self.started.store(false, Ordering::Release);
+        }
+        thread.is_ok()
+    }
+
+    /// The bell's descriptor, for a child process to close.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.bell.get().map(|bell| bell.as_raw_fd())
+    }
+}
+
+/// The thread inherits a mask with everything blocked: the application's signals are for its own threads.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: plain data, filled by the calls; changing this thread's mask has no other precondition.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a mask that this thread had.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut());
+    }
+}
+
+fn run(process: &'static Process) {
+    // SAFETY: sets the calling thread's timer slack to one nanosecond; cannot fail.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    }
+    let mut blocked_ns = BLOCKED_NS.0;
+    let mut spun_since = None;
+    let mut returned_at_ns = 0;
+    loop {
+        let left = process.drive();
+        if left.more {
+            continue;
+        }
+        let moved = left.blocked && process.drain_blocked();
+        if moved {
+            blocked_ns = BLOCKED_NS.0;
+            continue;
+        }
+        let now_ns = process.now_ns();
+        let mut wait_ns = IDLE_NS;
+        if let Some(at_ns) = left.ready_at_ns {
+            let due_ns = at_ns.saturating_sub(now_ns);
+            wait_ns = wait_ns.min(due_ns.max(left.patience_ns));
+        }
+        if left.blocked {
+            wait_ns = wait_ns.min(blocked_ns);
+            blocked_ns = (blocked_ns * 2).min(BLOCKED_NS.1);
+        }
+        let since = *spun_since.get_or_insert(now_ns);
+        if wait_ns <= process.settings.spin_ns
+            && left.ready_at_ns.is_some()
+            && now_ns.saturating_sub(since) < process.settings.spin_ns
+        {
+            std::hint::spin_loop();
+            continue;
+        }
+        spun_since = None;
+        let heard = sleep(process, &left, wait_ns.max(1_000));
+        let served = match (process.socket(), heard) {
+            (Some(_), false) => true,
+            _ => process.listen(),
+        };
+        if !served && process.now_ns().saturating_sub(returned_at_ns) >= RETURN_NS {
+            returned_at_ns = process.now_ns();
+            process.find_daemon_again();
+        }
+    }
+}
+
+/// Whether the daemon said something.
+fn sleep(process: &Process, left: &Left, wait_ns: u64) -> bool {
+    let Some(bell) = process.pump.bell.get() else {
+        return false;
+    };
+    let mut heard = false;
+    process.pump.asleep.store(true, Ordering::SeqCst);
+    process.show_asleep(true);
+    // Whoever enlisted before the flag was up did not ring.
+    let nothing_known = left.ready_at_ns.is_none() && !left.blocked;
+    if !(nothing_known && process.has_waiting()) {
+        let socket = process.socket();
+        // SAFETY: the session, and with it the descriptor, is dropped by this thread only.
+        let socket = socket.map(|socket| unsafe { BorrowedFd::borrow_raw(socket) });
+        let mut files = [
+            PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(socket.unwrap_or(bell.as_fd()), PollFlags::IN),
+        ];
+        let timeout = Timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as i64,
+            tv_nsec: (wait_ns % 1_000_000_000) as i64,
+        };
+        let _ = poll(&mut files, Some(&timeout));
+        heard = socket.is_some() && !files[1].revents().is_empty();
+    }
+    process.pump.asleep.store(false, Ordering::SeqCst);
+    process.show_asleep(false);
+    let mut count = [0u8; 8];
+    let _ = rustix::io::read(bell, &mut count);
+    heard
+}

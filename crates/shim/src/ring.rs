@@ -1,0 +1,367 @@
+//! The application's own send queue as it would be without us: which of its work requests are outstanding.
+//!
+//! Problem: below us a message is several work requests, and the queue is longer than the application asked for. It
+//! must see one completion per message, and "queue full" at its own depth. Method: each message has a sequence number
+//! and an entry here; the provider sees a work-request identifier that names queue pair and sequence number, and the
+//! answer is turned back. Sends of a queue pair complete in order, so a completion also ends everything before it.
+//!
+//! Three marks move along the numbers: `tail` (the application has taken the completion of everything before),
+//! `done` (the provider has completed everything before), `head` (the next message). `tail <= done <= head`, modulo
+//! 2^32. They differ when a completion lies in our own store until the application polls.
+//! Limits: 65,536 queue pairs and 2^31 outstanding messages of one.
+
+/// A message of the application.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entry {
+    /// Its identifier.
+    pub wr_id: u64,
+    /// Its payload in bytes.
+    pub total: u64,
+    /// Payload of the last work request that was made of it; equal to `total` where it was not split.
+    pub last_chunk: u64,
+    /// Payload of this and all earlier messages.
+    pub bytes_after: u64,
+    /// It asks for a completion.
+    pub signalled: bool,
+}
+
+/// The outstanding messages.
+#[derive(Debug, Default)]
+pub struct Ring {
+    entries: Vec<Entry>,
+    depth: u32,
+    tail: u32,
+    done: u32,
+    head: u32,
+    /// Completions that wait for the application's poll.
+    stored: u32,
+    /// One past the newest message that asks for a completion.
+    signalled: Option<u32>,
+    bytes: u64,
+    /// Payload of the messages before `tail`, as far as completions told.
+    finished_bytes: u64,
+}
+
+/// What the application is to see of a completion.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Its message.
+    pub entry: Entry,
+    /// For [`Ring::deliver`].
+    pub position: u32,
+}
+
+/// How much the application has finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// Messages.
+    pub messages: u64,
+    /// Their payload.
+    pub bytes: u64,
+}
+
+impl Ring {
+    /// Makes room for `depth` messages. Sequence numbers go on, so that completions of an earlier queue pair in this
+    /// place are not mistaken for new ones.
+    pub fn reset(&mut self, depth: u32) {
+        self.depth = depth;
+        self.entries = vec![Entry::default(); depth.next_power_of_two() as usize];
+        self.clear();
+    }
+
+    /// Forgets all messages, as when the queue pair is reset.
+    pub fn clear(&mut self) {
+        self.tail = self.head;
+        self.done = self.head;
+        self.stored = 0;
+        self.signalled = None;
+        self.finished_bytes = self.bytes;
+    }
+
+    /// Gives the memory back.
+    pub fn release(&mut self) {
+        self.clear();
+        self.entries = Vec::new();
+        self.depth = 0;
+    }
+
+    /// How many messages the application has outstanding.
+    #[inline]
+    pub fn outstanding(&self) -> u32 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// Whether the application's queue is full.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.outstanding() >= self.depth
+    }
+
+    /// Whether so many more messages fit, if need be by forgetting those whose end nobody asked for.
+    pub fn has_room(&mut self, count: usize) -> bool {
+        let free = self.depth.saturating_sub(self.outstanding()) as usize;
+        count <= free
+            || (count <= self.depth as usize
+                && self.signalled.is_none_or(|at| !self.is_ahead_of_tail(at)))
+    }
+
+    /// Adds a message; its sequence number. The queue is not full.
+    #[inline]
+    pub fn push(&mut self, wr_id: u64, total: u64, signalled: bool) -> u32 {
+        let sequence = self.head;
+        self.bytes = self.bytes.wrapping_add(total);
+        let bytes_after = self.bytes;
+        *self.entry(sequence) = Entry {
+            wr_id,
+            total,
+            last_chunk: total,
+            bytes_after,
+            signalled,
+        };
+        self.head = sequence.wrapping_add(1);
+        if signalled {
+            self.signalled = Some(self.head);
+        }
+        sequence
+    }
+
+    /// Takes the newest `count` messages back: the provider refused them.
+    pub fn take_back(&mut self, count: u32) {
+        for _ in 0..count {
+            self.head = self.head.wrapping_sub(1);
+            self.bytes = self.bytes.wrapping_sub(self.entry(self.head).total);
+        }
+        if self.signalled.is_some_and(|at| !self.is_ahead_of_tail(at)) {
+            self.signalled = (self.outstanding() > 0).then_some(self.head);
+        }
+    }
+
+    /// The entry of an outstanding message.
+    #[inline]
+    pub fn entry(&mut self, sequence: u32) -> &mut Entry {
+        let mask = self.entries.len() - 1;
+        &mut self.entries[sequence as usize & mask]
+    }
+
+    /// Whether the message is one whose end the application has not been told.
+    #[inline]
+    pub fn is_open(&self, sequence: u32) -> bool {
+        sequence.wrapping_sub(self.done) < self.head.wrapping_sub(self.done)
+    }
+
+    /// Whether no completion of an earlier message is to come.
+    pub fn is_next(&self, sequence: u32) -> bool {
+        let mask = self.entries.len() - 1;
+        let count = sequence.wrapping_sub(self.done);
+        (0..count).all(|step| {
+            let at = self.done.wrapping_add(step) as usize & mask;
+            !self.entries[at].signalled
+        })
+    }
+
+    /// A completion came from the provider: of a chunk that nobody but us asked for (`private`), or of a message's
+    /// last work request. What the application is to see; nothing for ours, and for what follows an error of the same
+    /// message.
+    #[inline]
+    pub fn complete(&mut self, sequence: u32, private: bool, success: bool) -> Option<Seen> {
+        if !self.is_open(sequence) {
+            return None;
+        }
+        if private && success {
+            self.done = sequence;
+            if self.stored == 0 {
+                self.tail = sequence;
+            }
+            return None;
+        }
+        self.done = sequence.wrapping_add(1);
+        self.stored += 1;
+        Some(Seen {
+            entry: *self.entry(sequence),
+            position: self.done,
+        })
+    }
+
+    /// The application takes a completion; what is finished by it.
+    #[inline]
+    pub fn deliver(&mut self, seen: &Seen) -> Finished {
+        let before = self.tail;
+        self.stored = self.stored.saturating_sub(1);
+        if !self.is_ahead_of_tail(seen.position) {
+            return Finished::default();
+        }
+        self.tail = seen.position;
+        let bytes = seen.entry.bytes_after.wrapping_sub(self.finished_bytes);
+        self.finished_bytes = seen.entry.bytes_after;
+        Finished {
+            messages: u64::from(self.tail.wrapping_sub(before)),
+            bytes,
+        }
+    }
+
+    /// Where no message asks for a completion, only the provider knows when its queue is full: makes room by
+    /// forgetting the oldest. False where a completion will come.
+    pub fn forget_oldest(&mut self) -> bool {
+        if self.stored > 0 || self.signalled.is_some_and(|at| self.is_ahead_of_tail(at)) {
+            return false;
+        }
+        self.tail = self.tail.wrapping_add(1);
+        if self.tail.wrapping_sub(self.done) < u32::MAX / 2 {
+            self.done = self.tail;
+        }
+        true
+    }
+
+    /// Whether `position` lies in `tail + 1 ..= head`.
+    #[inline]
+    fn is_ahead_of_tail(&self, position: u32) -> bool {
+        position.wrapping_sub(self.tail).wrapping_sub(1) < self.outstanding()
+    }
+}
+
+/// What identifies a completion as one of ours: a tag of the process, the queue pair's place, the message's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Completion of a chunk, which the application did not ask for.
+    pub private: bool,
+    /// Place of the queue pair.
+    pub place: u16,
+    /// Number of the message.
+    pub sequence: u32,
+}
+
+const TAG_SHIFT: u32 = 49;
+const PRIVATE: u64 = 1 << 48;
+
+/// Makes a tag of any number; it takes the upper 15 bits and is neither of the two that pointers have.
+pub fn tag(number: u64) -> u64 {
+    let number = number % 0x7ffd + 1;
+    number << TAG_SHIFT
+}
+
+impl Name {
+    /// The work-request identifier.
+    #[inline]
+    pub fn encode(self, tag: u64) -> u64 {
+        let private = if self.private { PRIVATE } else { 0 };
+        tag | private | (u64::from(self.place) << 32) | u64::from(self.sequence)
+    }
+
+    /// The name in a work-request identifier, where it has the tag.
+    #[inline]
+    pub fn decode(wr_id: u64, tag: u64) -> Option<Self> {
+        (wr_id >> TAG_SHIFT == tag >> TAG_SHIFT).then_some(Self {
+            private: wr_id & PRIVATE != 0,
+            place: (wr_id >> 32) as u16,
+            sequence: wr_id as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn ring(depth: u32, first: u32) -> Ring {
+        let mut ring = Ring {
+            head: first,
+            ..Ring::default()
+        };
+        ring.reset(depth);
+        ring
+    }
+
+    #[test]
+    fn an_error_in_a_chunk_ends_its_message_once() {
+        let mut ring = ring(4, u32::MAX);
+        let first = ring.push(70, 10, false);
+        let second = ring.push(71, 10, true);
+        assert!(ring.complete(first, true, true).is_none());
+        let seen = ring.complete(first, true, false).expect("the failed chunk");
+        assert_eq!(seen.entry.wr_id, 70);
+        assert!(ring.complete(first, true, false).is_none());
+        assert!(ring.complete(first, false, false).is_none());
+        assert_eq!(ring.deliver(&seen).messages, 1);
+        let seen = ring.complete(second, false, false).expect("flushed");
+        assert_eq!(seen.entry.wr_id, 71);
+        ring.deliver(&seen);
+        assert_eq!(ring.outstanding(), 0);
+    }
+
+    #[test]
+    fn a_queue_without_signals_never_fills_by_our_count() {
+        let mut ring = ring(3, 5);
+        for step in 0..20 {
+            if ring.is_full() {
+                assert!(ring.forget_oldest());
+            }
+            ring.push(step, 1, false);
+        }
+        ring.forget_oldest();
+        ring.push(99, 1, true);
+        assert!(ring.is_full() && !ring.forget_oldest());
+    }
+
+    #[test]
+    fn names_come_back() {
+        for number in [0, 1, 0x7ffc, 0x7ffd, u64::MAX] {
+            let name = Name {
+                private: number % 2 == 0,
+                place: 65_535,
+                sequence: 0x8000_0001,
+            };
+            let tag = tag(number);
+            assert_eq!(Name::decode(name.encode(tag), tag), Some(name));
+            assert_eq!(Name::decode(0x7fff_dead_beef, tag), None);
+            assert_eq!(Name::decode(u64::MAX, tag), None);
+        }
+    }
+
+    proptest! {
+        /// Against a plain queue of (identifier, signalled): posts, refusals, completions in order, stored ones.
+        #[test]
+        fn it_acts_like_a_queue(
+            depth in 1u32..9,
+            first in prop_oneof![Just(0u32), Just(u32::MAX - 3), any::<u32>()],
+            steps in proptest::collection::vec((0u8..4, any::<bool>()), 0..200),
+        ) {
+            let mut ring = ring(depth, first);
+            let mut model: VecDeque<(u64, u32, bool)> = VecDeque::new();
+            let mut stored: VecDeque<(Seen, usize)> = VecDeque::new();
+            let (mut next, mut completed) = (0u64, 0usize);
+            for (what, flag) in steps {
+                prop_assert_eq!(ring.outstanding() as usize, model.len());
+                match what {
+                    0 | 1 if model.len() < depth as usize => {
+                        prop_assert!(!ring.is_full());
+                        model.push_back((next, ring.push(next, 1, flag), flag));
+                        next += 1;
+                    }
+                    2 => {
+                        // The provider completes up to the next signalled message.
+                        let at = (completed..model.len()).find(|at| model[*at].2);
+                        if let Some(at) = at {
+                            let (wr_id, sequence, _) = model[at];
+                            let seen = ring.complete(sequence, false, true).expect("open");
+                            prop_assert_eq!(seen.entry.wr_id, wr_id);
+                            stored.push_back((seen, at + 1));
+                            completed = at + 1;
+                        }
+                    }
+                    3 => {
+                        if let Some((seen, count)) = stored.pop_front() {
+                            let finished = ring.deliver(&seen);
+                            prop_assert_eq!(finished.messages as usize, count);
+                            model.drain(..count);
+                            completed -= count;
+                            stored.iter_mut().for_each(|(_, at)| *at -= count);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

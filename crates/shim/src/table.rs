@@ -1,0 +1,218 @@
+//! From the address of a C object to what we know of it, read without a lock.
+//!
+//! Problem: every posted work request and every poll has to find its queue pair's or completion queue's state, from
+//! nothing but the pointer that the application passes. Method: an open hash table of addresses; readers follow
+//! atomic words, writers (creation and destruction of objects) take a mutex. A table that is half full is copied
+//! into one of twice the size; the old one stays for readers that are still in it, so that all tables together take
+//! at most twice the largest.
+//! Limits: an object must not be removed while another thread looks it up, which the verbs' own rules forbid too
+//! (destroying an object that is in use).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+const EMPTY: usize = 0;
+/// A cell whose object is gone; no object has this address.
+const GONE: usize = 1;
+const FIRST_CELLS: usize = 64;
+
+struct Cell<T> {
+    address: AtomicUsize,
+    value: AtomicPtr<T>,
+}
+
+struct Cells<T> {
+    mask: usize,
+    cells: Box<[Cell<T>]>,
+}
+
+impl<T> Cells<T> {
+    fn new(count: usize) -> Self {
+        let cell = || Cell {
+            address: AtomicUsize::new(EMPTY),
+            value: AtomicPtr::new(std::ptr::null_mut()),
+        };
+        Self {
+            mask: count - 1,
+            cells: std::iter::repeat_with(cell).take(count).collect(),
+        }
+    }
+
+    /// Where the search for `address` begins; objects lie at multiples of at least eight bytes.
+    #[inline]
+    fn start(&self, address: usize) -> usize {
+        let spread = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (spread >> 32) & self.mask
+    }
+}
+
+/// The table; values live for ever (they are recycled by their owners, never freed).
+pub struct Table<T: 'static> {
+    current: AtomicPtr<Cells<T>>,
+    /// How many cells of the current table are not empty.
+    used: Mutex<usize>,
+}
+
+impl<T> std::fmt::Debug for Table<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Table").finish_non_exhaustive()
+    }
+}
+
+impl<T: Sync> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            current: AtomicPtr::new(Box::into_raw(Box::new(Cells::new(FIRST_CELLS)))),
+            used: Mutex::new(0),
+        }
+    }
+}
+
+impl<T: Sync> Table<T> {
+    /// What is known of the object at `address`.
+    #[inline]
+    pub fn find(&self, address: usize) -> Option<&'static T> {
+        // SAFETY: tables are never freed.
+        let cells = unsafe { &*self.current.load(Ordering::Acquire) };
+        let mut at = cells.start(address);
+        loop {
+            let cell = &cells.cells[at];
+            let found = cell.address.load(Ordering::Acquire);
+            if found == address {
+                // SAFETY: values live for ever; the value was stored before the address.
+                return unsafe { cell.value.load(Ordering::Relaxed).as_ref() };
+            }
+            if found == EMPTY {
+                return None;
+            }
+            at = (at + 1) & cells.mask;
+        }
+    }
+
+    /// Remembers `value` for the object at `address`, over what was known of an earlier object there.
+    pub fn insert(&self, address: usize, value: &'static T) {
+        assert!(address > GONE, "an address of an object");
+        let mut used = lock(&self.used);
+        // SAFETY: tables are never freed.
+        let mut cells = unsafe { &*self.current.load(Ordering::Acquire) };
+        if (*used + 1) * 2 > cells.cells.len() {
+            cells = self.grow(cells, &mut used);
+        }
+        *used += usize::from(put(cells, address, std::ptr::from_ref(value).cast_mut()));
+    }
+
+    /// Forgets the object at `address`.
+    pub fn remove(&self, address: usize) {
+        let _used = lock(&self.used);
+        // SAFETY: tables are never freed.
+        let cells = unsafe { &*self.current.load(Ordering::Acquire) };
+        let mut at = cells.start(address);
+        loop {
+            let cell = &cells.cells[at];
+            match cell.address.load(Ordering::Relaxed) {
+                EMPTY => return,
+                found if found == address => {
+                    cell.address.store(GONE, Ordering::Release);
+                    return;
+                }
+                _ => at = (at + 1) & cells.mask,
+            }
+        }
+    }
+
+    /// A table with room, without the cells of objects that are gone.
+    fn grow(&self, old: &Cells<T>, used: &mut usize) -> &'static Cells<T> {
+        let live = |cell: &&Cell<T>| cell.address.load(Ordering::Relaxed) > GONE;
+        let count = old.cells.iter().filter(live).count();
+        let new = Box::leak(Box::new(Cells::new(
+            ((count + 1) * 4).next_power_of_two().max(FIRST_CELLS),
+        )));
+        for cell in old.cells.iter().filter(live) {
+            put(
+                new,
+                cell.address.load(Ordering::Relaxed),
+                cell.value.load(Ordering::Relaxed),
+            );
+        }
+        *used = count;
+        self.current.store(new, Ordering::Release);
+        new
+    }
+}
+
+/// Whether a fresh cell was needed.
+fn put<T>(cells: &Cells<T>, address: usize, value: *mut T) -> bool {
+    let mut at = cells.start(address);
+    let mut free = None;
+    loop {
+        let cell = &cells.cells[at];
+        let found = cell.address.load(Ordering::Relaxed);
+        if found == address {
+            cell.value.store(value, Ordering::Release);
+            return false;
+        }
+        if found == GONE && free.is_none() {
+            free = Some(at);
+        }
+        if found == EMPTY {
+            let cell = &cells.cells[free.unwrap_or(at)];
+            cell.value.store(value, Ordering::Relaxed);
+            cell.address.store(address, Ordering::Release);
+            return free.is_none();
+        }
+        at = (at + 1) & cells.mask;
+    }
+}
+
+/// A mutex whose holder panicked is still usable: its sections leave whole data behind.
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    static VALUES: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+    proptest! {
+        #[test]
+        fn it_answers_like_a_map(steps in proptest::collection::vec((1usize..200, 0usize..9), 0..600)) {
+            let table = Table::default();
+            let mut model = BTreeMap::new();
+            for (object, what) in steps {
+                let address = object * 16;
+                match VALUES.get(what) {
+                    Some(value) => {
+                        table.insert(address, value);
+                        model.insert(address, *value);
+                    }
+                    None => {
+                        table.remove(address);
+                        model.remove(&address);
+                    }
+                }
+                for object in 1usize..200 {
+                    let found = table.find(object * 16).copied();
+                    prop_assert_eq!(found, model.get(&(object * 16)).copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn objects_that_come_and_go_do_not_fill_it() {
+        let table = Table::default();
+        for object in 1..100_000usize {
+            table.insert(object * 64, &VALUES[object % 8]);
+            table.remove(object * 64);
+        }
+        // SAFETY: tables are never freed.
+        let cells = unsafe { &*table.current.load(Ordering::Acquire) };
+        assert_eq!(cells.cells.len(), FIRST_CELLS);
+    }
+}

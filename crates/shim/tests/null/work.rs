@@ -1,0 +1,310 @@
+//! Posting, executing and polling of the null provider.
+
+use super::*;
+
+unsafe fn list(list: *mut ibv_sge, count: c_int) -> Vec<ibv_sge> {
+    match count {
+        0 => Vec::new(),
+        count => unsafe { std::slice::from_raw_parts(list, count as usize).to_vec() },
+    }
+}
+
+pub unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    mut work: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    let _world = WORLD.lock().unwrap();
+    unsafe {
+        let null = &mut *qp.cast::<NullQp>();
+        while !work.is_null() {
+            let refuse = if null.refuse != 0 {
+                null.refuse
+            } else if (*qp).state < IBV_QPS_RTS || (*work).num_sge as u32 > null.cap.max_send_sge {
+                libc::EINVAL
+            } else if null.posted - null.freed >= u64::from(null.cap.max_send_wr) {
+                libc::ENOMEM
+            } else {
+                0
+            };
+            if refuse != 0 {
+                *bad = work;
+                return refuse;
+            }
+            let sges = list((*work).sg_list, (*work).num_sge);
+            let mut inline = Vec::new();
+            if (*work).send_flags & IBV_SEND_INLINE != 0 {
+                inline = gather(&sges);
+                assert!(inline.len() <= null.cap.max_inline_data as usize);
+            }
+            null.send.push_back(SendEntry {
+                work: *work,
+                list: sges,
+                inline,
+            });
+            null.posted += 1;
+            null.chunks += 1;
+            work = (*work).next;
+        }
+    }
+    0
+}
+
+pub unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    mut work: *mut ibv_recv_wr,
+    _bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let _world = WORLD.lock().unwrap();
+    unsafe {
+        while !work.is_null() {
+            let entry = RecvEntry {
+                wr_id: (*work).wr_id,
+                list: list((*work).sg_list, (*work).num_sge),
+            };
+            (*qp.cast::<NullQp>()).recv.push_back(entry);
+            work = (*work).next;
+        }
+    }
+    0
+}
+
+fn pointer(address: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+fn gather(list: &[ibv_sge]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for entry in list.iter().filter(|entry| entry.length > 0) {
+        let from = pointer(entry.addr).cast_const();
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, entry.length as usize) });
+    }
+    bytes
+}
+
+fn scatter(list: &[ibv_sge], mut bytes: &[u8]) {
+    for entry in list {
+        let count = bytes.len().min(entry.length as usize);
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer(entry.addr), count) };
+        bytes = &bytes[count..];
+    }
+    assert!(bytes.is_empty(), "the receive is large enough");
+}
+
+fn complete(cq: *mut ibv_cq, completion: Completion) {
+    let cq = unsafe { &mut *cq.cast::<NullCq>() };
+    if cq.entries.len() as c_int >= cq.cq.cqe {
+        cq.overflowed = true;
+    }
+    cq.entries.push_back(completion);
+    if cq.armed && !cq.cq.channel.is_null() {
+        cq.armed = false;
+        let channel = unsafe { &mut *cq.cq.channel.cast::<NullChannel>() };
+        channel.events.push_back((&raw mut *cq).cast());
+    }
+}
+
+/// Executes one work request of a queue pair; false when there is none, or when the peer has no receive for it.
+pub fn step(qp: *mut ibv_qp) -> bool {
+    let _world = WORLD.lock().unwrap();
+    let null = unsafe { &mut *qp.cast::<NullQp>() };
+    let Some(entry) = null.send.front() else {
+        return false;
+    };
+    let work = entry.work;
+    let total: u64 = entry.list.iter().map(|entry| u64::from(entry.length)).sum();
+    let mut status = IBV_WC_SUCCESS;
+    let mut opcode = IBV_WC_RDMA_WRITE;
+    if null.failed {
+        status = IBV_WC_WR_FLUSH_ERR;
+    } else {
+        let payload = match work.send_flags & IBV_SEND_INLINE != 0 {
+            true => entry.inline.clone(),
+            false => gather(&entry.list),
+        };
+        let consumes = matches!(
+            work.opcode,
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM
+        );
+        let peer = unsafe { &mut *null.peer };
+        if consumes && peer.recv.is_empty() {
+            return false;
+        }
+        let (remote, rkey) = unsafe { (work.wr.rdma.remote_addr, work.wr.rdma.rkey) };
+        match work.opcode {
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => {
+                if is_forbidden(rkey, remote, total) {
+                    status = IBV_WC_REM_ACCESS_ERR;
+                } else if total > 0 {
+                    let to = pointer(remote);
+                    unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), to, payload.len()) };
+                }
+            }
+            IBV_WR_RDMA_READ => {
+                opcode = IBV_WC_RDMA_READ;
+                if is_forbidden(rkey, remote, total) {
+                    status = IBV_WC_REM_ACCESS_ERR;
+                } else if total > 0 {
+                    let from = pointer(remote).cast_const();
+                    let bytes =
+                        unsafe { std::slice::from_raw_parts(from, total as usize) }.to_vec();
+                    scatter(&entry.list, &bytes);
+                }
+            }
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                opcode = IBV_WC_FETCH_ADD;
+                let atomic = unsafe { work.wr.atomic };
+                let at = pointer(atomic.remote_addr).cast::<u64>();
+                let before = unsafe { at.read_unaligned() };
+                unsafe { at.write_unaligned(before.wrapping_add(atomic.compare_add)) };
+                scatter(&entry.list, &before.to_ne_bytes());
+            }
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => opcode = IBV_WC_SEND,
+            other => panic!("opcode {other} is not for this provider"),
+        }
+        if consumes && status == IBV_WC_SUCCESS {
+            let receive = peer.recv.pop_front().expect("looked at above");
+            let is_send = work.opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
+            if is_send {
+                scatter(&receive.list, &payload);
+            }
+            let immediate = work.opcode != IBV_WR_SEND;
+            let wc = ibv_wc {
+                wr_id: receive.wr_id,
+                opcode: if is_send {
+                    IBV_WC_RECV
+                } else {
+                    IBV_WC_RECV_RDMA_WITH_IMM
+                },
+                byte_len: total as u32,
+                imm_data: if immediate { work.imm_data } else { 0 },
+                wc_flags: if immediate { IBV_WC_WITH_IMM } else { 0 },
+                qp_num: peer.qp.qp_base.qp_num,
+                ..ibv_wc::default()
+            };
+            let cq = peer.qp.qp_base.recv_cq;
+            complete(
+                cq,
+                Completion {
+                    wc,
+                    qp: null.peer,
+                    frees: None,
+                },
+            );
+        }
+    }
+    null.send.pop_front();
+    null.executed += 1;
+    null.failed |= status != IBV_WC_SUCCESS;
+    let signalled = null.signal_all || work.send_flags & IBV_SEND_SIGNALED != 0;
+    if signalled || status != IBV_WC_SUCCESS {
+        let wc = ibv_wc {
+            wr_id: work.wr_id,
+            status,
+            // After an error the field means nothing; a wrong value shows who reads it.
+            opcode: if status == IBV_WC_SUCCESS {
+                opcode
+            } else {
+                0xdead_00ff
+            },
+            byte_len: total as u32,
+            qp_num: null.qp.qp_base.qp_num,
+            ..ibv_wc::default()
+        };
+        let frees = Some(null.executed);
+        complete(
+            null.qp.qp_base.send_cq,
+            Completion {
+                wc,
+                qp: null,
+                frees,
+            },
+        );
+    }
+    true
+}
+
+fn pop(cq: &mut NullCq) -> Option<ibv_wc> {
+    let completion = cq.entries.pop_front()?;
+    if let Some(frees) = completion.frees {
+        unsafe { (*completion.qp).freed = frees };
+    }
+    Some(completion.wc)
+}
+
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
+    let _world = WORLD.lock().unwrap();
+    let cq = unsafe { &mut *cq.cast::<NullCq>() };
+    let mut got = 0;
+    while got < count
+        && let Some(completion) = pop(cq)
+    {
+        unsafe { *wc.add(got as usize) = completion };
+        got += 1;
+    }
+    got
+}
+
+pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _solicited_only: c_int) -> c_int {
+    let _world = WORLD.lock().unwrap();
+    unsafe { (*cq.cast::<NullCq>()).armed = true };
+    0
+}
+
+fn advance(cq: *mut ibv_cq_ex) -> c_int {
+    let _world = WORLD.lock().unwrap();
+    let cq = unsafe { &mut *cq.cast::<NullCq>() };
+    cq.current = pop(cq);
+    match cq.current {
+        None => libc::ENOENT,
+        Some(wc) => {
+            cq.cq.wr_id = wc.wr_id;
+            cq.cq.status = wc.status;
+            0
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, _: *mut ibv_poll_cq_attr) -> c_int {
+    advance(cq)
+}
+pub(super) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    advance(cq)
+}
+pub(super) unsafe extern "C" fn end_poll(_: *mut ibv_cq_ex) {}
+
+fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
+    unsafe {
+        (*cq.cast::<NullCq>())
+            .current
+            .expect("between start and end")
+    }
+}
+pub(super) unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
+    current(cq).byte_len
+}
+pub(super) unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
+    current(cq).qp_num
+}
+pub(super) unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
+    current(cq).opcode
+}
+
+/// Work requests that the provider has executed or holds: how often a message was split shows here.
+pub fn provider_requests(qp: *mut ibv_qp) -> u64 {
+    unsafe { (*qp.cast::<NullQp>()).chunks }
+}
+
+/// Makes every post fail with this errno; 0: no more.
+pub fn refuse(qp: *mut ibv_qp, errno: c_int) {
+    unsafe { (*qp.cast::<NullQp>()).refuse = errno };
+}
+
+pub fn overflowed(cq: *mut ibv_cq) -> bool {
+    unsafe { (*cq.cast::<NullCq>()).overflowed }
+}
+
+/// How many places of the provider's send queue a queue pair has.
+pub fn depth(qp: *mut ibv_qp) -> u32 {
+    unsafe { (*qp.cast::<NullQp>()).cap.max_send_wr }
+}
