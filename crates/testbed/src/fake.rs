@@ -25,7 +25,7 @@ pub struct FakeTestbed {
 }
 
 impl Testbed for FakeTestbed {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "fake"
     }
 

@@ -18,8 +18,8 @@ use isolane_scenario::profile::Profile;
 
 /// Something that runs scenarios.
 pub trait Testbed: Sync {
-    /// The name that results carry: `sim`, `verbs`, ...
-    fn name(&self) -> &'static str;
+    /// The name that results carry: `sim`, `verbs:r0,r1`, ...
+    fn name(&self) -> &str;
 
     /// The parts of policies that it can run; all of them where it does not say.
     fn policies(&self) -> Option<&'static [&'static str]> {
@@ -64,6 +64,27 @@ pub enum TestbedError {
         /// Why.
         reason: isolane_sim::rnic::SimError,
     },
+    /// The testbed cannot do what is asked; the scenario or the target has to change.
+    #[error("{reason}")]
+    Declined {
+        /// What, and the remedy.
+        reason: String,
+    },
+    /// A machine of the testbed lacks a device, a library or a permission, or cannot be reached.
+    #[error("{reason}")]
+    Unavailable {
+        /// Which machine, what, and the remedy.
+        reason: String,
+    },
+    /// The run began and broke: a process was killed, a device was removed.
+    #[error("{reason}")]
+    Failed {
+        /// What happened to whom.
+        reason: String,
+    },
+    /// The user stopped the run.
+    #[error("interrupted; every process of the run has been stopped")]
+    Interrupted,
     /// The testbed broke: a defect of ours.
     #[error(
         "scenario {scenario} with seed {seed} under policy {policy} on profile {profile} broke the {testbed} \

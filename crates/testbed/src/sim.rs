@@ -14,9 +14,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SimTestbed;
 
+/// What results carry.
+const NAME: &str = "sim";
+
 impl Testbed for SimTestbed {
-    fn name(&self) -> &'static str {
-        "sim"
+    fn name(&self) -> &str {
+        NAME
     }
 
     fn policies(&self) -> Option<&'static [&'static str]> {
@@ -28,7 +31,7 @@ impl Testbed for SimTestbed {
         // The simulator borrows both arguments immutably and keeps no state, so unwinding leaves nothing torn.
         let run = AssertUnwindSafe(|| isolane_sim::rnic::run(scenario, profile));
         let result = catch_unwind(run).map_err(|panic| TestbedError::Broken {
-            testbed: self.name(),
+            testbed: NAME,
             scenario: scenario.name.clone(),
             seed: scenario.seed,
             policy: scenario.policy.name.clone(),

@@ -1,0 +1,244 @@
+//! What a controller and an agent say to each other: JSON, one message on a line.
+//!
+//! Problem: a controller on one machine starts worker processes on several, talks to each of them, and wants all of
+//! them gone when it goes. Method: the agent is a small supervisor at the end of a byte stream (a pipe, ssh, TLS).
+//! The controller sends [`Request`]s, the agent [`Event`]s. Lines to and from workers pass through unread.
+//!
+//! Order: the first request is `Hello`, the first event `Welcome` or `Failed`. Requests that have an answer get it
+//! in their order; `Said` and `Ended` may come between. The end of the stream ends the session and every process of
+//! it.
+//!
+//! Limits: a line has at most [`LINE_MAX`] bytes; unknown fields and kinds are errors, since both ends must be of one
+//! release ([`VERSION`]). Decoding never panics and allocates no more than the line times a small factor.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the protocol; raised with every change.
+pub const VERSION: u32 = 1;
+
+/// Longest line in either direction, bytes: a report with 100,000 points of two series fits.
+pub const LINE_MAX: usize = 4 << 20;
+
+/// Most workers of one session: both ends of 128 tenants.
+pub const WORKERS_MAX: usize = 256;
+
+/// What the controller says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Who it is. Answer: `Welcome`.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// The program's release, for people.
+        program: String,
+    },
+    /// Start worker `worker`. No answer but what it says.
+    Spawn {
+        /// Its number, not in use.
+        worker: u32,
+    },
+    /// Pass `line` to a worker.
+    Say {
+        /// Its number.
+        worker: u32,
+        /// Without the line's end.
+        line: String,
+    },
+    /// Close a worker's input: it should come to an end.
+    Close {
+        /// Its number.
+        worker: u32,
+    },
+    /// By how much did a device's counters rise since the last such request? Answer: `Counters`.
+    Counters {
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+    },
+    /// Kill every process of the session, and wait for them. Answer: `Cleared`.
+    Clear,
+}
+
+/// What the agent says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Event {
+    /// The session begins.
+    Welcome {
+        /// [`VERSION`].
+        version: u32,
+        /// The program's release, for people.
+        program: String,
+        /// The RDMA devices of the machine.
+        devices: Vec<String>,
+    },
+    /// A worker wrote a line.
+    Said {
+        /// Its number.
+        worker: u32,
+        /// Without the line's end.
+        line: String,
+    },
+    /// A worker has ended, for whatever reason.
+    Ended {
+        /// Its number.
+        worker: u32,
+        /// How, for people: `exit status 1`, `signal 9`.
+        how: String,
+        /// True after exit code 0.
+        well: bool,
+        /// The last lines it wrote to stderr.
+        complaint: String,
+    },
+    /// A device's counters.
+    Counters {
+        /// The device.
+        device: String,
+        /// Time between the two readings; 0 for the first.
+        seconds: f64,
+        /// By how much each rose; nothing for the first reading.
+        rises: BTreeMap<String, u64>,
+    },
+    /// Every process of the session is gone.
+    Cleared,
+    /// A request could not be done; stands in place of its answer.
+    Failed {
+        /// Why, in one line for people.
+        reason: String,
+    },
+}
+
+/// Why a line is no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// It never ends.
+    #[error("a line of more than {LINE_MAX} bytes")]
+    Long,
+    /// Not our JSON.
+    #[error(
+        "no message of this release: {reason}; install the same release of isolane on both machines"
+    )]
+    Malformed {
+        /// What the parser found.
+        reason: String,
+    },
+    /// A field is out of range.
+    #[error("{field} of a message is out of range")]
+    Field {
+        /// Which.
+        field: &'static str,
+    },
+}
+
+/// A message that a line holds.
+pub trait Message: Serialize + Sized {
+    /// Reads a line, without its end.
+    fn decode(line: &str) -> Result<Self, MessageError>;
+
+    /// As a line with its end.
+    fn encode(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("messages are plain data");
+        line.push('\n');
+        line
+    }
+}
+
+impl Message for Request {
+    fn decode(line: &str) -> Result<Self, MessageError> {
+        let request: Self = parse(line)?;
+        request.check()?;
+        Ok(request)
+    }
+}
+
+impl Message for Event {
+    fn decode(line: &str) -> Result<Self, MessageError> {
+        parse(line)
+    }
+}
+
+impl Request {
+    /// The ranges that the types do not say.
+    fn check(&self) -> Result<(), MessageError> {
+        let wrong = |field| Err(MessageError::Field { field });
+        match self {
+            Self::Say { line, .. } if line.contains('\n') => wrong("line"),
+            Self::Counters { device, .. } if crate::target::check_device(device).is_err() => {
+                wrong("device")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T, MessageError> {
+    if line.len() > LINE_MAX {
+        return Err(MessageError::Long);
+    }
+    serde_json::from_str(line).map_err(|error| MessageError::Malformed {
+        reason: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request() -> impl Strategy<Value = Request> {
+        let name = "[a-z][a-z0-9_]{0,20}";
+        prop_oneof![
+            (any::<u32>(), ".{0,30}")
+                .prop_map(|(version, program)| Request::Hello { version, program }),
+            any::<u32>().prop_map(|worker| Request::Spawn { worker }),
+            (any::<u32>(), "[^\n]{0,80}").prop_map(|(worker, line)| Request::Say { worker, line }),
+            (name, any::<u8>()).prop_map(|(device, port)| Request::Counters { device, port }),
+            Just(Request::Clear),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn requests_come_back_as_they_were(request in request()) {
+            let line = request.encode();
+            prop_assert!(line.ends_with('\n') && !line[..line.len() - 1].contains('\n'));
+            prop_assert_eq!(Request::decode(line.trim_end_matches('\n')).unwrap(), request);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let text = String::from_utf8_lossy(&bytes);
+            let _ = Request::decode(&text);
+            let _ = Event::decode(&text);
+        }
+
+        #[test]
+        fn a_changed_byte_never_panics(request in request(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = request.encode().into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = Request::decode(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
+    fn fields_out_of_range_are_refused() {
+        for line in [
+            r#"{"kind":"counters","device":"../../etc","port":1}"#,
+            r#"{"kind":"say","worker":1,"line":"a\nb"}"#,
+            r#"{"kind":"spawn","worker":1,"command":"sh"}"#,
+            r#"{"kind":"run","command":"sh"}"#,
+        ] {
+            assert!(Request::decode(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let line = "x".repeat(LINE_MAX + 1);
+        assert_eq!(Request::decode(&line), Err(MessageError::Long));
+    }
+}

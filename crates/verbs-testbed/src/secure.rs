@@ -1,0 +1,256 @@
+//! A byte stream over TLS with certificates on both sides.
+//!
+//! The rest of the crate reads and writes plain streams from several threads; a TLS connection has one state that both
+//! directions change. So one thread owns it and moves bytes between the network and a pair of local sockets.
+//!
+//! Limits: TLS 1.3 only. Each direction buffers one record or so: a peer that does not read slows the other down and
+//! fills no memory. A network that is silent for about half a minute ends the connection (TCP keepalive).
+
+use crate::error::VerbsError;
+use crate::identity;
+use crate::link::PORT;
+use crate::target::Machine;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest time for a connection and its handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Silence before the network is asked whether the peer is there, between questions, and how many.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 4);
+/// Bytes moved at once: a TLS record.
+const CHUNK: usize = 16 << 10;
+
+/// Why a connection ended, once it has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate(Arc<Mutex<Option<String>>>);
+
+impl Fate {
+    fn set(&self, reason: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    /// What is known of it.
+    pub(crate) fn text(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// A connection to the agent of `machine`, with the certificates in `identity`.
+pub(crate) fn connect(
+    machine: &Machine,
+    identity: &Path,
+) -> Result<(UnixStream, Fate), VerbsError> {
+    let unreachable = |reason: String| VerbsError::Unreachable {
+        machine: machine.to_string(),
+        reason,
+    };
+    let config = identity::client(identity).map_err(|error| unreachable(error.to_string()))?;
+    let name = ServerName::try_from(machine.name.clone()).map_err(|_| {
+        unreachable("certificates are for host names and addresses, without USER@".to_owned())
+    })?;
+    let address = (machine.name.as_str(), machine.port.unwrap_or(PORT));
+    let connection = ClientConnection::new(config, name);
+    let connection = connection.map_err(|error| unreachable(error.to_string()))?;
+    let opened = open(address).and_then(|tcp| {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((tcp, ours, theirs))
+    });
+    let (mut tcp, ours, theirs) = opened.map_err(|error| {
+        unreachable(format!(
+            "{error} (port {}); is `isolane agent --listen` running there?",
+            address.1
+        ))
+    })?;
+    let mut connection = Connection::Client(connection);
+    handshake(&mut connection, &mut tcp).map_err(|error| unreachable(error.to_string()))?;
+    let fate = Fate::default();
+    let told = fate.clone();
+    thread::spawn(move || {
+        if let Err(error) = pump(connection, &tcp, &theirs) {
+            told.set(error.to_string());
+        }
+        // The reader of the other end learns of the end by this; an error means that it is gone.
+        let _ = theirs.shutdown(Shutdown::Both);
+    });
+    Ok((ours, fate))
+}
+
+fn open(address: (&str, u16)) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The handshake of `connection` over `tcp`, within [`PATIENCE`].
+pub(crate) fn handshake(connection: &mut Connection, tcp: &mut TcpStream) -> io::Result<()> {
+    let (idle, interval, count) = KEEPALIVE;
+    sockopt::set_socket_keepalive(&*tcp, true)?;
+    sockopt::set_tcp_keepidle(&*tcp, idle)?;
+    sockopt::set_tcp_keepintvl(&*tcp, interval)?;
+    sockopt::set_tcp_keepcnt(&*tcp, count)?;
+    tcp.set_nodelay(true)?;
+    let until = Instant::now() + PATIENCE;
+    while connection.is_handshaking() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(
+                ErrorKind::TimedOut,
+                "no TLS handshake within 10 s",
+            ));
+        }
+        tcp.set_read_timeout(Some(left))?;
+        tcp.set_write_timeout(Some(left))?;
+        match connection.complete_io(tcp) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(io::Error::new(
+                    ErrorKind::TimedOut,
+                    "no TLS handshake within 10 s",
+                ));
+            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(io::Error::new(
+                    ErrorKind::UnexpectedEof,
+                    "the other side closed the connection during the TLS handshake",
+                ));
+            }
+            other => other?,
+        };
+    }
+    Ok(())
+}
+
+/// What `error` means for people, where it is about certificates.
+fn refusal(error: &rustls::Error) -> String {
+    use rustls::AlertDescription as Alert;
+    match error {
+        rustls::Error::AlertReceived(
+            Alert::DecryptError
+            | Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::AccessDenied,
+        ) => {
+            format!("the other side refuses our certificate: it is not of its authority ({error})")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Moves bytes between `tcp` and `local` until either ends.
+pub(crate) fn pump(
+    mut connection: Connection,
+    mut tcp: &TcpStream,
+    mut local: &UnixStream,
+) -> io::Result<()> {
+    tcp.set_nonblocking(true)?;
+    local.set_nonblocking(true)?;
+    let mut inward: Vec<u8> = Vec::new();
+    let mut buffer = vec![0_u8; CHUNK];
+    let mut local_open = true;
+    let mut tcp_open = true;
+    loop {
+        if !local_open && !connection.wants_write() {
+            return Ok(());
+        }
+        if !tcp_open && inward.is_empty() {
+            return Ok(());
+        }
+        let flags = |readable: bool, writable: bool| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, readable);
+            flags.set(PollFlags::OUT, writable);
+            flags
+        };
+        let of_tcp = flags(tcp_open && inward.is_empty(), connection.wants_write());
+        let of_local = flags(local_open && !connection.wants_write(), !inward.is_empty());
+        let mut waiting = [PollFd::new(&tcp, of_tcp), PollFd::new(&local, of_local)];
+        match poll(
+            &mut waiting,
+            Some(&Timespec {
+                tv_sec: 5,
+                tv_nsec: 0,
+            }),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = waiting.map(|entry| entry.revents());
+        if connection.wants_write() {
+            match connection.write_tls(&mut tcp) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                written => {
+                    written?;
+                }
+            }
+        }
+        if ready[0].intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && tcp_open {
+            match connection.read_tls(&mut tcp) {
+                Ok(0) => tcp_open = false,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if let Err(error) = connection.process_new_packets() {
+                // Tell the peer why, if it still listens.
+                let _ = connection.write_tls(&mut tcp);
+                return Err(io::Error::new(ErrorKind::InvalidData, refusal(&error)));
+            }
+            loop {
+                match connection.reader().read(&mut buffer) {
+                    Ok(0) => {
+                        tcp_open = false;
+                        break;
+                    }
+                    Ok(count) => inward.extend_from_slice(&buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                        tcp_open = false;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if !inward.is_empty() {
+            match local.write(&inward) {
+                Ok(count) => {
+                    inward.drain(..count);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Ok(()),
+            }
+        }
+        if ready[1].intersects(PollFlags::IN | PollFlags::HUP) && local_open {
+            match local.read(&mut buffer) {
+                Ok(0) => {
+                    local_open = false;
+                    connection.send_close_notify();
+                }
+                Ok(count) => connection.writer().write_all(&buffer[..count])?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    local_open = false;
+                    connection.send_close_notify();
+                }
+            }
+        }
+    }
+}
