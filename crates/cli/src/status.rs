@@ -32,6 +32,7 @@ pub(crate) enum Status {
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);
 
+const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 const MACHINE: u8 = 3;
 /// 128 plus SIGINT, as shells report it.
@@ -63,8 +64,16 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.is::<QueueingError>()
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
+    let of_testbed = |wanted: fn(&TestbedError) -> bool| {
+        error.chain().any(|cause| match cause.downcast_ref() {
+            Some(AuditError::Testbed(error)) => wanted(error),
+            _ => cause.downcast_ref().is_some_and(wanted),
+        })
+    };
     match bad {
         true => BAD_INPUT,
+        false if of_testbed(|error| matches!(error, TestbedError::Interrupted)) => INTERRUPTED,
+        false if of_testbed(|error| matches!(error, TestbedError::Failed { .. })) => FAILED,
         false => MACHINE,
     }
 }
@@ -96,7 +105,16 @@ fn is_bad_question(error: &RecommendError) -> bool {
 }
 
 fn is_bad_scenario(error: &TestbedError) -> bool {
-    !matches!(error, TestbedError::Broken { .. })
+    match error {
+        TestbedError::ProfileMismatch { .. }
+        | TestbedError::Unsupported { .. }
+        | TestbedError::Refused { .. }
+        | TestbedError::Declined { .. } => true,
+        TestbedError::Unavailable { .. }
+        | TestbedError::Failed { .. }
+        | TestbedError::Interrupted
+        | TestbedError::Broken { .. } => false,
+    }
 }
 
 /// True when the reader of our output has gone (`isolane ... | head`), which is no failure.

@@ -4,7 +4,7 @@
 //! one tenant alone from host A to host B, give what results are compared with: the goodput of large WRITEs, the rate
 //! of small ones, and the latency of a single small one at a time.
 //!
-//! Limits: each is one run of [`MEASURED`], and a software device on a busy machine varies by tens of percent;
+//! Limits: each is one run of 600 ms, and a software device on a busy machine varies by tens of percent;
 //! the figures stand in every result (`policy_state`, `device.*`), so that a reader sees what a share is of.
 
 use isolane_core::units::{Bytes, Duration};

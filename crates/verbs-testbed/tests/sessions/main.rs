@@ -5,30 +5,28 @@
 //! test needs RDMA; devices are directories below `FAKE_ROOT`.
 #![allow(clippy::unwrap_used)]
 
+mod agents;
+mod place;
 mod worker;
+
+use place::Place;
 
 use isolane_host::Root;
 use isolane_scenario::library::Library;
 use isolane_scenario::model::Scenario;
 use isolane_testbed::{Testbed, TestbedError};
+use isolane_verbs_testbed::VerbsTestbed;
 use isolane_verbs_testbed::agent::{AgentOptions, serve};
-use isolane_verbs_testbed::identity;
-use isolane_verbs_testbed::listen::{ListenOptions, Listener};
-use isolane_verbs_testbed::message::{Event, Message, Request, VERSION};
-use isolane_verbs_testbed::{Reach, VerbsTestbed};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const TESTS: &[(&str, fn(&Place))] = &[
+type Test = (&'static str, fn(&Place));
+
+const TESTS: &[Test] = &[
     (
         "a_run_gives_a_result_for_every_tenant",
         a_run_gives_a_result_for_every_tenant,
@@ -72,13 +70,16 @@ const TESTS: &[(&str, fn(&Place))] = &[
     ("a_failing_ssh_says_why", a_failing_ssh_says_why),
     (
         "agents_over_tls_run_scenarios",
-        agents_over_tls_run_scenarios,
+        agents::agents_over_tls_run_scenarios,
     ),
-    ("strangers_are_refused", strangers_are_refused),
-    ("an_agent_ends_on_nonsense", an_agent_ends_on_nonsense),
+    ("strangers_are_refused", agents::strangers_are_refused),
+    (
+        "an_agent_ends_on_nonsense",
+        agents::an_agent_ends_on_nonsense,
+    ),
     (
         "an_agent_ends_with_its_lifetime",
-        an_agent_ends_with_its_lifetime,
+        agents::an_agent_ends_with_its_lifetime,
     ),
     (
         "policies_that_need_other_means_are_refused",
@@ -149,112 +150,6 @@ fn controller() -> ExitCode {
     let result = place.run("verbs:fake0,fake1", "patient", "none");
     println!("{result:?}");
     ExitCode::FAILURE
-}
-
-/// Directories of one test.
-struct Place {
-    directory: Option<tempfile::TempDir>,
-    root: PathBuf,
-}
-
-impl Place {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().to_owned();
-        fs::create_dir_all(root.join("processes")).unwrap();
-        for device in ["fake0", "fake1"] {
-            let counters = root.join(format!(
-                "tree/sys/class/infiniband/{device}/ports/1/counters"
-            ));
-            fs::create_dir_all(counters).unwrap();
-        }
-        Self {
-            directory: Some(directory),
-            root,
-        }
-    }
-
-    /// A script that stands for a program, with this test's environment.
-    fn script(&self, name: &str, body: &str) -> PathBuf {
-        let path = self.root.join(name);
-        let ours = std::env::current_exe().unwrap();
-        let text = format!(
-            "#!/bin/sh\nexport FAKE_ROOT='{root}/tree' FAKE_PROCESSES='{root}/processes'\nPROGRAM='{}'\n{body}\n",
-            ours.display(),
-            root = self.root.display(),
-        );
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path
-    }
-
-    fn program(&self) -> PathBuf {
-        self.script("isolane", "exec \"$PROGRAM\" \"$@\"")
-    }
-
-    fn testbed(
-        &self,
-        target: &str,
-        reach: impl FnOnce(&mut Reach),
-    ) -> (VerbsTestbed, Arc<AtomicBool>) {
-        let mut ours = Reach::of(self.program());
-        reach(&mut ours);
-        let cancel = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&cancel);
-        let testbed = VerbsTestbed::new(target.parse().unwrap(), ours, flag, Box::new(|_| {}));
-        (testbed, cancel)
-    }
-
-    fn run(
-        &self,
-        target: &str,
-        tenant: &str,
-        policy: &str,
-    ) -> Result<isolane_scenario::measure::RunResult, TestbedError> {
-        let (testbed, _) = self.testbed(target, |_| {});
-        run(&testbed, tenant, policy)
-    }
-
-    /// The processes that were there, by role, with those that still are.
-    fn processes(&self, role: &str) -> (usize, usize) {
-        let mut all = (0, 0);
-        for entry in fs::read_dir(self.root.join("processes")).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if let Some(number) = name.strip_prefix(&format!("{role}-")) {
-                all.0 += 1;
-                let state = fs::read_to_string(format!("/proc/{number}/stat"));
-                // A zombie waits for its parent, which has died or will look soon.
-                all.1 += usize::from(state.is_ok_and(|state| !state.contains(") Z ")));
-            }
-        }
-        all
-    }
-
-    /// Waits until every process that ever was has gone.
-    fn all_gone(&self) {
-        let until = Instant::now() + Duration::from_secs(20);
-        loop {
-            let (agents, workers) = (self.processes("agent"), self.processes("worker"));
-            assert!(agents.0 > 0, "no agent was ever started");
-            if agents.1 + workers.1 == 0 {
-                return;
-            }
-            assert!(
-                Instant::now() < until,
-                "left behind: {agents:?} {workers:?}"
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until `count` workers run.
-    fn workers_run(&self, count: usize) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while self.processes("worker").1 < count {
-            assert!(Instant::now() < until, "workers do not start");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
 }
 
 fn scenario(tenant: &str, policy: &str) -> Scenario {
@@ -465,188 +360,6 @@ fn a_failing_ssh_says_why(place: &Place) {
         &run(&testbed, "quick", "none").unwrap_err(),
         &["no-such-ssh"],
     );
-}
-
-/// An agent on a port of the loopback interface, and its certificates' parent.
-fn listening(place: &Place, directory: &Path) -> u16 {
-    let names = ["127.0.0.1", "controller", "elsewhere"].map(str::to_owned);
-    identity::create(directory, &names).unwrap();
-    let listener = Listener::bind(ListenOptions {
-        address: "127.0.0.1:0".to_owned(),
-        identity: directory.join("127.0.0.1"),
-        sessions: 2,
-        program: place.program(),
-        arguments: vec!["agent".to_owned(), "--stdio".to_owned()],
-    })
-    .unwrap();
-    let port = listener.address().unwrap().port();
-    // It serves until the program ends.
-    thread::spawn(move || listener.serve(&|_| {}));
-    port
-}
-
-fn agents_over_tls_run_scenarios(place: &Place) {
-    let directory = place.root.join("certificates");
-    let port = listening(place, &directory);
-    let target = format!("verbs:127.0.0.1:{port}:fake0,127.0.0.1:{port}:fake1");
-    let (testbed, _) = place.testbed(&target, |reach| {
-        reach.identity = Some(directory.join("controller"));
-    });
-    let result = run(&testbed, "quick", "none").unwrap();
-    assert_eq!(result.tenants.len(), 2);
-    assert_eq!(place.processes("agent"), (1, 1));
-    drop(testbed);
-    place.all_gone();
-}
-
-fn strangers_are_refused(place: &Place) {
-    let directory = place.root.join("certificates");
-    let port = listening(place, &directory);
-    let target = format!("verbs:127.0.0.1:{port}:fake0,127.0.0.1:{port}:fake1");
-    let foreign = place.root.join("foreign");
-    identity::create(&foreign, &["controller".to_owned()]).unwrap();
-    // A stranger's certificate: neither side trusts the other.
-    let (testbed, _) = place.testbed(&target, |reach| {
-        reach.identity = Some(foreign.join("controller"));
-    });
-    message(
-        &run(&testbed, "quick", "none").unwrap_err(),
-        &["127.0.0.1", "ertificate"],
-    );
-    // Certificates of the authority with a stranger's key in between: the agent refuses.
-    let forged = place.root.join("forged");
-    fs::create_dir(&forged).unwrap();
-    fs::copy(
-        directory.join("controller/authority.pem"),
-        forged.join("authority.pem"),
-    )
-    .unwrap();
-    for file in ["certificate.pem", "key.pem"] {
-        fs::copy(foreign.join("controller").join(file), forged.join(file)).unwrap();
-    }
-    let (testbed, _) = place.testbed(&target, |reach| reach.identity = Some(forged));
-    message(
-        &run(&testbed, "quick", "none").unwrap_err(),
-        &["127.0.0.1", "not of its authority"],
-    );
-    // An agent that shows another machine's certificate.
-    let listener = Listener::bind(ListenOptions {
-        address: "127.0.0.1:0".to_owned(),
-        identity: directory.join("elsewhere"),
-        sessions: 1,
-        program: place.program(),
-        arguments: vec!["agent".to_owned(), "--stdio".to_owned()],
-    })
-    .unwrap();
-    let other = listener.address().unwrap().port();
-    thread::spawn(move || listener.serve(&|_| {}));
-    let target = format!("verbs:127.0.0.1:{other}:fake0,127.0.0.1:{other}:fake1");
-    let (testbed, _) = place.testbed(&target, |reach| {
-        reach.identity = Some(directory.join("controller"));
-    });
-    message(
-        &run(&testbed, "quick", "none").unwrap_err(),
-        &["127.0.0.1", "ertificate"],
-    );
-    // Plain bytes are no handshake, and no session begins.
-    let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let hello = Request::Hello {
-        version: VERSION,
-        program: "x".to_owned(),
-    };
-    plain.write_all(hello.encode().as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    // Reset or closed: either is a refusal.
-    let _ = plain.read_to_end(&mut answer);
-    assert!(!String::from_utf8_lossy(&answer).contains("welcome"));
-    assert_eq!(place.processes("agent"), (0, 0));
-}
-
-/// A session within this process; returns what the agent says and how it ended.
-fn session(
-    place: &Place,
-    lines: &[String],
-    lifetime: Duration,
-) -> (Vec<Event>, Result<(), String>) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut options = AgentOptions::of(place.program());
-    options.root = Root::at(place.root.join("tree"));
-    options.lifetime = lifetime;
-    let served = thread::spawn(move || {
-        let output = theirs.try_clone().unwrap();
-        let result = serve(theirs.try_clone().unwrap(), output, &options);
-        let _ = theirs.shutdown(std::net::Shutdown::Both);
-        result.map_err(|error| error.to_string())
-    });
-    let mut writer = ours.try_clone().unwrap();
-    for line in lines {
-        // It may have closed the stream at an earlier line.
-        let _ = writer.write_all(line.as_bytes());
-    }
-    let events = BufReader::new(ours).lines().map_while(Result::ok);
-    let events = events.map(|line| Event::decode(&line).unwrap()).collect();
-    (events, served.join().unwrap())
-}
-
-fn an_agent_ends_on_nonsense(place: &Place) {
-    let hello = |version| {
-        Request::Hello {
-            version,
-            program: "x".to_owned(),
-        }
-        .encode()
-    };
-    let lifetime = Duration::from_secs(60);
-    for (lines, part) in [
-        (vec!["\u{0}\u{1}garbage\n".to_owned()], "no message"),
-        (vec![Request::Clear.encode()], "hello"),
-        (vec![hello(VERSION + 1)], "version"),
-        (
-            vec![
-                hello(VERSION),
-                "{\"kind\":\"run\",\"command\":\"sh\"}\n".to_owned(),
-            ],
-            "no message",
-        ),
-    ] {
-        let (events, result) = session(place, &lines, lifetime);
-        let reason = result.unwrap_err();
-        assert!(reason.contains(part), "{reason}");
-        assert!(
-            matches!(events.last(), Some(Event::Failed { .. })),
-            "{events:?}"
-        );
-    }
-    // One number for two workers is a failed request, not the end.
-    let spawn = Request::Spawn { worker: 5 }.encode();
-    let lines = [
-        hello(VERSION),
-        spawn.clone(),
-        spawn,
-        "nonsense\n".to_owned(),
-    ];
-    let (events, _) = session(place, &lines, lifetime);
-    let twice = events
-        .iter()
-        .any(|event| matches!(event, Event::Failed { reason } if reason.contains("runs already")));
-    assert!(twice, "{events:?}");
-    assert_eq!(place.processes("worker").1, 0);
-}
-
-fn an_agent_ends_with_its_lifetime(place: &Place) {
-    let hello = Request::Hello {
-        version: VERSION,
-        program: "x".to_owned(),
-    };
-    let lines = [hello.encode(), Request::Spawn { worker: 1 }.encode()];
-    let (events, result) = session(place, &lines, Duration::from_millis(300));
-    assert!(result.unwrap_err().contains("--lifetime"));
-    assert!(
-        events
-            .iter()
-            .any(|event| matches!(event, Event::Ended { worker: 1, .. }))
-    );
-    assert_eq!(place.processes("worker").1, 0);
 }
 
 fn policies_that_need_other_means_are_refused(place: &Place) {

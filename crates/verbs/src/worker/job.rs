@@ -30,7 +30,7 @@ pub mod limits {
     /// Longest run, nanoseconds: a day.
     pub const TIME_NS: u64 = 86_400 * 1_000_000_000;
     /// Points of a time series.
-    pub const SAMPLES: u64 = 100_000;
+    pub const SAMPLES: u64 = 10_000;
     /// Longest name, bytes.
     pub const NAME: usize = 256;
 }
@@ -373,7 +373,7 @@ impl Job {
             few,
             "sample_interval_ns",
             &interval,
-            "must give at most 100,000 points",
+            "must give at most 10,000 points",
         )?;
         let count = self.ends.len();
         rule(
@@ -518,6 +518,17 @@ fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobEr
         "arrival",
         &"ping-pong",
         "must be with write or send",
+    )?;
+    let empty = data
+        .pattern
+        .iter()
+        .any(|message| message.bytes().get() == 0);
+    let visible = !empty || data.arrival != Arrival::PingPong;
+    rule(
+        visible,
+        "message",
+        &0,
+        "a ping-pong needs at least one byte",
     )?;
     let datagram = data.transport != Transport::Ud || largest <= u64::from(data.mtu);
     rule(

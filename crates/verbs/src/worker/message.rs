@@ -5,6 +5,26 @@ use isolane_core::stats::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// A map with numbers for keys as a list of pairs: serde reads a tagged message by way of a form in which a number
+/// that became a JSON key stays text.
+mod pairs {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    pub(super) fn serialize<S: Serializer, V: Serialize>(
+        map: &BTreeMap<u32, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        map.iter().collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<u32, V>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
 /// From the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -14,6 +34,7 @@ pub enum ToWorker {
     /// The other ends' addresses, by the id of the *own* end.
     Connect {
         /// Address of the peer of each end that has one.
+        #[serde(with = "pairs")]
         peers: BTreeMap<u32, EndAddress>,
     },
     /// Begin.
@@ -50,6 +71,7 @@ pub struct Prepared {
     /// Process id of the worker.
     pub process_id: u32,
     /// By end id.
+    #[serde(with = "pairs")]
     pub ends: BTreeMap<u32, EndAddress>,
 }
 
@@ -134,6 +156,8 @@ pub struct Report {
     pub latency: Option<LatencyNs>,
     /// Counts of latencies, `[nanoseconds, count]`, from which percentiles over several workers can be had.
     pub latency_counts: Vec<(u64, u64)>,
+    /// All ends together in points of time, from the start.
+    pub series: Vec<Sample>,
     /// Every end.
     pub ends: Vec<EndReport>,
 }
@@ -173,12 +197,11 @@ pub struct EndReport {
     pub queue_pair_bytes: Vec<u64>,
     /// Latency of own messages within the window (of control verbs, in control loops).
     pub latency: Option<LatencyNs>,
-    /// The run in points, from the start.
-    pub series: Vec<Sample>,
 }
 
-/// One point of a series.
+/// One point of a series; in JSON an array of its fields in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 6]", into = "[u64; 6]")]
 pub struct Sample {
     /// Own messages completed.
     pub posted_messages: u64,
@@ -190,8 +213,54 @@ pub struct Sample {
     pub received_bytes: u64,
     /// Control verbs completed, or wanted failures.
     pub control_verbs: u64,
-    /// 99th percentile latency of own messages, nanoseconds; 0 where none completed.
+    /// 99th percentile latency of own messages, nanoseconds (the largest of the ends'); 0 where none completed.
     pub p99_ns: u64,
+}
+
+impl Sample {
+    /// Adds another end's same point.
+    pub fn add(&mut self, other: &Self) {
+        self.posted_messages += other.posted_messages;
+        self.posted_bytes += other.posted_bytes;
+        self.received_messages += other.received_messages;
+        self.received_bytes += other.received_bytes;
+        self.control_verbs += other.control_verbs;
+        self.p99_ns = self.p99_ns.max(other.p99_ns);
+    }
+}
+
+impl From<[u64; 6]> for Sample {
+    fn from(fields: [u64; 6]) -> Self {
+        let [
+            posted_messages,
+            posted_bytes,
+            received_messages,
+            received_bytes,
+            control_verbs,
+            p99_ns,
+        ] = fields;
+        Self {
+            posted_messages,
+            posted_bytes,
+            received_messages,
+            received_bytes,
+            control_verbs,
+            p99_ns,
+        }
+    }
+}
+
+impl From<Sample> for [u64; 6] {
+    fn from(sample: Sample) -> Self {
+        [
+            sample.posted_messages,
+            sample.posted_bytes,
+            sample.received_messages,
+            sample.received_bytes,
+            sample.control_verbs,
+            sample.p99_ns,
+        ]
+    }
 }
 
 /// Latency figures, nanoseconds.
@@ -257,4 +326,29 @@ pub enum FailureKind {
     Machine,
     /// The peer went or the traffic broke (exit code 1).
     Traffic,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_by_end_survive_the_line() {
+        let ends = BTreeMap::from([(3, EndAddress::default()), (8, EndAddress::default())]);
+        let prepared = FromWorker::Prepared(Prepared {
+            process_id: 7,
+            ends: ends.clone(),
+        });
+        let line = serde_json::to_string(&prepared).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<FromWorker>(&line).expect("a message"),
+            prepared
+        );
+        let connect = ToWorker::Connect { peers: ends };
+        let line = serde_json::to_string(&connect).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<ToWorker>(&line).expect("a message"),
+            connect
+        );
+    }
 }
