@@ -490,7 +490,7 @@ fn profiles_and_workloads_list_and_show() {
 
 #[test]
 fn schemas_completions_and_man_pages_are_made() {
-    for document in ["scenario", "result", "audit", "recommendation"] {
+    for document in ["scenario", "result", "audit", "recommendation", "doctor"] {
         let (text, _) = check(&["schema", document], 0);
         assert!(json(&text)["properties"].is_object(), "{document}");
     }

@@ -1,8 +1,10 @@
 //! Prints the kernel's RDMA inventory in the words of `rdma resource show` and `rdma statistic show`, so that the two
 //! can be compared line by line on a machine with devices: `inventory qp|cq|mr|pd|cm_id|ctx|srq|statistic|processes`.
+//! `inventory speed` prints how long one pass takes; `inventory limit CGROUP DEVICE CONTEXTS OBJECTS` sets limits.
 //! `inventory window DEVICE SECONDS` prints by how much each common counter of port 1 rose.
 #![forbid(unsafe_code)]
 
+use isolane_host::cgroup::{Limit, RdmaController, RdmaLimits};
 use isolane_host::counters::{self, Extra, Window};
 use isolane_host::inventory::{self, Inventory};
 use isolane_host::rdma::{Connection, Holder};
@@ -39,6 +41,8 @@ fn print(kind: &str) -> Result<(), HostError> {
         "srq" => println!("{}", all.shared_receive_queues.len()),
         "statistic" => statistics(&mut connection, &all)?,
         "window" => window(),
+        "speed" => speed(&mut connection)?,
+        "limit" => limit()?,
         _ => processes(&all),
     }
     Ok(())
@@ -138,6 +142,36 @@ fn statistics(connection: &mut Connection, all: &Inventory) -> Result<(), HostEr
             }
         }
     }
+    Ok(())
+}
+
+fn speed(connection: &mut Connection) -> Result<(), HostError> {
+    const PASSES: u32 = 50;
+    let begin = Instant::now();
+    let mut queue_pairs = 0;
+    for _ in 0..PASSES {
+        queue_pairs = Inventory::read(connection, None)?.queue_pairs.len();
+    }
+    let each = begin.elapsed() / PASSES;
+    println!("{queue_pairs} queue pairs, {} us a pass", each.as_micros());
+    Ok(())
+}
+
+fn limit() -> Result<(), HostError> {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let [cgroup, device, contexts, objects] = &words[..] else {
+        eprintln!("inventory limit CGROUP DEVICE CONTEXTS OBJECTS");
+        return Ok(());
+    };
+    let limit = |text: &String| text.parse().map_or(Limit::Max, Limit::AtMost);
+    let limits = RdmaLimits {
+        handles: limit(contexts),
+        objects: limit(objects),
+    };
+    let root = Root::machine();
+    let controller = RdmaController::of(&root, cgroup)?;
+    controller.set_limits(device, limits)?;
+    println!("{:?}", controller.limits()?.get(device));
     Ok(())
 }
 

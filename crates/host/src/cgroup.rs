@@ -24,7 +24,7 @@ pub fn of_process(root: &Root, process: u32) -> Option<String> {
 }
 
 /// What the path of a cgroup says of who runs in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Workload {
     /// The innermost systemd service or scope that is no container: `sshd.service`, `session-3.scope`.
     pub unit: Option<String>,
@@ -37,7 +37,7 @@ pub struct Workload {
 }
 
 /// A container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Container {
     /// What made it: `docker`, `containerd`, `cri-o`, `podman`, `lxc`, `nspawn`; `unknown` where the path has an
     /// identifier alone.

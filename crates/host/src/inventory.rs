@@ -41,7 +41,7 @@ pub struct Inventory {
 }
 
 /// How much is held of one device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Holdings {
     /// Queue pairs.
     pub queue_pairs: u32,
@@ -82,7 +82,7 @@ impl Holdings {
 }
 
 /// A process and what it holds of each device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct ProcessHoldings {
     /// The process; only its number where it ended meanwhile.
     pub process: Process,

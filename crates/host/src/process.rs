@@ -8,7 +8,7 @@ use crate::root::Root;
 use serde::Serialize;
 
 /// A process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Process {
     /// Its number.
     pub id: u32,

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
+use isolane_host::doctor::Examination;
 use isolane_recommend::result::Recommendation;
 use isolane_scenario::schema;
 
@@ -30,6 +31,8 @@ enum Document {
     Recommendation,
     /// What `isolane explain --json` prints
     Explanation,
+    /// What `isolane doctor --json` prints
+    Doctor,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
@@ -37,6 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::Scenario => schema::scenario(),
         Document::Result => schema::result(),
         Document::Explanation => schemars::schema_for!(Explanation).to_value(),
+        Document::Doctor => schemars::schema_for!(Examination).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),
         Document::Recommendation => schemars::schema_for!(Recommendation).to_value(),
     };

@@ -109,7 +109,8 @@ fn service(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
         port.device, port.number
     );
     let mode = root.text(&format!("{folder}/default_roce_mode"));
-    let service = root.number(&format!("{folder}/default_roce_tos"));
+    let service =
+        forced_service(root, port).or_else(|| root.number(&format!("{folder}/default_roce_tos")));
     let Some(service) = service else {
         return Check::unknown(
             NAME,
@@ -165,6 +166,18 @@ fn service(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
         }
         _ => Check::ok(NAME, seen),
     }
+}
+
+/// The traffic class that the vendor's driver package puts on every connection of a port, whatever it asked for.
+fn forced_service(root: &Root, port: &Port) -> Option<u64> {
+    let text = root.text(&format!(
+        "/sys/class/infiniband/{}/tc/{}/traffic_class",
+        port.device, port.number
+    ))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Global tclass="))?;
+    line.trim().parse().ok()
 }
 
 /// Congestion control per priority: the files of the vendor's driver package, else what counters prove.

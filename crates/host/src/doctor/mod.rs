@@ -33,7 +33,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// What a check concludes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// As it should be.
@@ -58,7 +58,7 @@ impl fmt::Display for Verdict {
 }
 
 /// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Check {
     /// The device; none for the machine.
     pub device: Option<String>,
@@ -111,7 +111,7 @@ impl Check {
 }
 
 /// A whole report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Examination {
     /// Version of this format.
     pub version: u32,
@@ -126,7 +126,7 @@ pub struct Examination {
 }
 
 /// A device as the report introduces it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct DeviceName {
     /// Its name.
     pub name: String,
