@@ -4,7 +4,7 @@
 //!
 //! Limits, all the kernel's:
 //! * An object that user space made carries its process id as seen from the reader's pid namespace. Of processes in
-//!   other namespaces it carries none (Linux 6.12), or is left out (older kernels). Read in the host's namespace.
+//!   other namespaces it carries none (Linux 6.12), or may be left out (older kernels). Read in the host's namespace.
 //! * Memory keys come only with CAP_NET_ADMIN.
 //! * The process id is the one that created the object; a child that inherited it over fork(2) is not named.
 //! * Statistics are kept per link, and per bound counter where the driver has those (mlx5); siw keeps none.
