@@ -21,6 +21,7 @@ pub mod attachment;
 pub mod config;
 pub mod governor;
 pub mod identity;
+pub mod peers;
 pub mod settings;
 pub mod show;
 pub mod snapshot;

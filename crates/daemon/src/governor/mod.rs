@@ -430,6 +430,26 @@ impl Governor {
         Ok(())
     }
 
+    /// The target of a device's reference flow, now that it is known; its policy starts anew.
+    ///
+    /// # Errors
+    /// When the policy refuses it; then nothing changes.
+    pub fn set_target(
+        &mut self,
+        now_ns: u64,
+        device: usize,
+        target: Duration,
+    ) -> Result<(), OptionError> {
+        let (mut config, rates) = (self.config.clone(), self.port_rates.clone());
+        config.devices[device].target = Some(target);
+        self.reconfigure(now_ns, config, rates)
+    }
+
+    /// What the devices' ports carry, in the configuration's order.
+    pub fn port_rates(&self) -> &[BitRate] {
+        &self.port_rates
+    }
+
     /// The daemon ends: everything passes from now on.
     pub fn release_all(&mut self) {
         for (_, seat) in &self.seats {
