@@ -4,6 +4,7 @@
 //! a bus), and a claim that typed the same formula would only check itself. So each name here calls the code that
 //! the simulator runs. Units: as each entry says. Limits: arguments are plain numbers.
 
+mod aequitas;
 mod harmonic;
 mod palos;
 
@@ -24,7 +25,10 @@ pub struct Model {
 
 /// Every function.
 pub fn all() -> impl Iterator<Item = &'static Model> {
-    harmonic::MODELS.iter().chain(palos::MODELS)
+    harmonic::MODELS
+        .iter()
+        .chain(palos::MODELS)
+        .chain(aequitas::MODELS)
 }
 
 /// The function called `name` of `system`.

@@ -9,7 +9,7 @@ use crate::error::nearest;
 use crate::models;
 use isolane_scenario::model::{Host, Transport, Verb};
 
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 18] = [
     "min",
     "max",
     "sum",
@@ -27,6 +27,7 @@ const FUNCTIONS: [&str; 17] = [
     "judged",
     "harmonic",
     "palos",
+    "aequitas",
 ];
 
 /// Reads a formula.
@@ -222,7 +223,7 @@ impl Parser {
             }
             "violations" => self.cells(Cells::Violations),
             "judged" => self.cells(Cells::Judged),
-            "harmonic" | "palos" => self.model(name),
+            "harmonic" | "palos" | "aequitas" => self.model(name),
             "network_bytes" => self.request_bytes(Bus::Network),
             _ => self.request_bytes(Bus::Pcie),
         }
