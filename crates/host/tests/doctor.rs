@@ -205,3 +205,69 @@ fn an_unknown_device_is_refused_with_the_names_there_are() {
         1
     );
 }
+
+/// What a check says of the well set machine after one change.
+fn says(change: &str, bridging: Option<Bridging>, name: &str) -> (Verdict, String) {
+    let (_directory, root) = tree(&[
+        COMMON,
+        MODULES,
+        MLX5,
+        include_str!("trees/mlx5-good.txt"),
+        change,
+    ]);
+    let live = Live {
+        bridging: bridging
+            .map(|bridging| ("eth4".to_owned(), bridging))
+            .into_iter()
+            .collect(),
+        ..live()
+    };
+    let examination = doctor::examine(&root, &live, Some("mlx5_0")).unwrap();
+    let check = examination
+        .checks
+        .into_iter()
+        .find(|check| check.name == name)
+        .unwrap();
+    (check.verdict, check.seen)
+}
+
+fn with_priorities(enabled: u8) -> Option<Bridging> {
+    let mut bridging = well_set();
+    bridging.flow_control = bridging
+        .flow_control
+        .map(|control| FlowControl { enabled, ..control });
+    Some(bridging)
+}
+
+#[test]
+fn each_link_of_the_lossless_chain_is_judged_alone() {
+    let (verdict, seen) = says("", with_priorities(0), "PFC");
+    assert_eq!(verdict, Verdict::Warn, "{seen}");
+    let (verdict, seen) = says("", with_priorities(0b1111), "PFC");
+    assert!(
+        verdict == Verdict::Warn && seen.contains("0, 1, 2, 3"),
+        "{seen}"
+    );
+    let (verdict, seen) = says("", None, "PFC");
+    assert_eq!(verdict, Verdict::Unknown, "{seen}");
+    let forced = "/sys/class/infiniband/mlx5_0/tc/1/traffic_class = Global tclass=32";
+    let (verdict, seen) = says(forced, with_priorities(0b1000), "type of service");
+    assert!(
+        verdict == Verdict::Warn && seen.starts_with("32: DSCP 8, priority 1"),
+        "{seen}"
+    );
+    let version_1 = "/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode = IB/RoCE v1";
+    let (verdict, seen) = says(version_1, with_priorities(0b1000), "type of service");
+    assert!(
+        verdict == Verdict::Warn && seen.contains("RoCE v1"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn a_slow_card_in_a_full_slot_is_told_from_a_card_in_a_narrow_one() {
+    let narrow = "/sys/class/infiniband/mlx5_0/device/current_link_width = 4";
+    assert_eq!(says(narrow, None, "PCIe").0, Verdict::Fail);
+    let full = format!("{narrow}\n/sys/class/infiniband/mlx5_0/device/max_link_width = 4");
+    assert_eq!(says(&full, None, "PCIe").0, Verdict::Warn);
+}
