@@ -34,7 +34,8 @@ smoke: build ## run the commands that the documents show with the release binary
 lint: need-cargo ## format, clippy, documentation, scripts
 	@.ci/lint
 
-lab: build ## boot a virtual machine with RDMA and run the proofs there; QUICK=1 for a few minutes' worth
+lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there; QUICK=1 for a few minutes' worth
+	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
 	@lab/fetch $(if $(QUICK),,--siw)
 	@lab/run $(if $(QUICK),--quick)
 

@@ -1,10 +1,9 @@
-"""Two attackers on a shared NIC, after Husky's kinds: control verbs in a loop, and receivers that are never ready.
+"""Receivers that are never ready: Husky's RNR attacker, on a shared NIC.
 
-    /usr/bin/python3 lab/attacker.py control|rnr SECONDS GID_INDEX
+    /usr/bin/python3 lab/not_ready.py SECONDS GID_INDEX PAIRS
 
-control: registers and deregisters 64 KiB of memory as fast as it can, on r0.
-rnr: sixteen queue pairs of r0 send to r1, where nobody has posted a receive; each is told to try again after 10 us, forever.
-Prints one line of JSON: operations per second over the whole time (rnr: none are ever done; what r1 refused is counted).
+Queue pairs of r0 send to r1, where nobody has posted a receive; each is told to try again after 10 us, for ever. Prints one
+line of JSON: the queue pairs that it could make, and how often per second r1 was not ready.
 """
 import json
 import sys
@@ -17,25 +16,15 @@ from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 
 SIZE = 64 << 10
-PAIRS = 16
 
 
-def control(end: float) -> int:
-    """Registrations done until then."""
-    pd = PD(Context(name="r0"))
-    done = 0
-    while time.monotonic() < end:
-        MR(pd, SIZE, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE).close()
-        done += 1
-    return done
-
-
-def not_ready(end: float, gid_index: int) -> int:
-    """Times that r1 was not ready."""
+def not_ready(end: float, gid_index: int, count: int) -> tuple[int, int]:
+    """Queue pairs of r0, and times that r1 was not ready."""
     counter = Path("/sys/class/infiniband/r1/ports/1/hw_counters/send_rnr_err")
     ends = []
     for name in ("r0", "r1"):
@@ -43,7 +32,11 @@ def not_ready(end: float, gid_index: int) -> int:
         pd = PD(context)
         queue = CQ(context, 64)
         initial = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=queue, rcq=queue, cap=QPCap(16, 16, 1, 1, 0))
-        pairs = [QP(pd, initial, QPAttr(port_num=1)) for _ in range(PAIRS)]
+        pairs = []
+        try:
+            pairs += (QP(pd, initial, QPAttr(port_num=1)) for _ in range(count))
+        except PyverbsError as error:
+            print(error, file=sys.stderr)
         ends.append((context, pd, queue, MR(pd, SIZE, e.IBV_ACCESS_LOCAL_WRITE), pairs))
     for mine, other in (ends, ends[::-1]):
         for pair, partner in zip(mine[4], other[4]):
@@ -62,15 +55,15 @@ def not_ready(end: float, gid_index: int) -> int:
         for _ in range(8):
             pair.post_send(SendWR(opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(memory.buf, 4096, memory.lkey)]))
     time.sleep(max(0.0, end - time.monotonic()))
-    return int(counter.read_text()) - before
+    return min(len(ends[0][4]), len(ends[1][4])), int(counter.read_text()) - before
 
 
 def main() -> None:
     """Attacks for a while."""
-    kind, seconds, gid_index = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    seconds, gid_index, count = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     begin = time.monotonic()
-    done = control(begin + seconds) if kind == "control" else not_ready(begin + seconds, gid_index)
-    print(json.dumps({"operations_per_s": done / (time.monotonic() - begin)}))
+    pairs, refused = not_ready(begin + seconds, gid_index, count)
+    print(json.dumps({"queue_pairs": pairs, "refused_per_s": refused / (time.monotonic() - begin)}))
 
 
 if __name__ == "__main__":
