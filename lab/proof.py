@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,6 +248,23 @@ def need(*programs: str) -> str | None:
 ISOLANE = ("isolaned", "isolane", "libisolane_shim.so")
 
 
+# Of the bits on the wire, those that are payload: 4,096 bytes in frames of 4,154.
+PAYLOAD = 4096 / 4154
+
+
+def operator_file(rate_mbit: int | None = None, weights: Mapping[str, int] | None = None) -> str:
+    """isolaned's file for the lab: r0 and r1, which watch the link between them, at a rate that tc has set."""
+    lines = []
+    for device in ("r0", "r1"):
+        lines += ["[[device]]", f'name = "{device}"']
+        if rate_mbit:
+            lines.append(f'rate = "{round(rate_mbit * PAYLOAD * 1000)}kb/s"')
+    lines += ["[[peer]]", 'device = "r0"', 'remote_device = "r1"']
+    for name, weight in (weights or {}).items():
+        lines += ["[[tenant]]", f'name = "{name}"', f"weight = {weight}"]
+    return "\n".join(lines) + "\n"
+
+
 class Daemon:
     """isolaned on both devices, for as long as the `with` block lasts."""
 
@@ -265,7 +282,7 @@ class Daemon:
         if self.config:
             file = Path("/tmp/isolaned.toml")
             file.write_text(self.config)
-            words += ["--config", str(file)]
+            words = ["isolaned", "--config", str(file)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
         wait_until(self.accepts, 20, "isolaned listens")
@@ -307,9 +324,9 @@ class Daemon:
                 self.kill()
 
 
-def under(tenant: str, kind: str = "auto", weight: int = 1) -> list[str]:
+def under(tenant: str, kind: str = "auto") -> list[str]:
     """The words before a program that put it under Isolane."""
-    return ["isolane", "run", "--class", kind, "--tenant", tenant, "--weight", str(weight), "--"]
+    return ["isolane", "run", "--class", kind, "--tenant", tenant, "--"]
 
 
 def sent_bytes(interface: str = "v0") -> int:
