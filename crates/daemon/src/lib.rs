@@ -10,6 +10,8 @@
 //! * [`identity`] - whose process it is: the kernel's word over the process's;
 //! * [`governor`] - sessions, tenants and devices in, leases and orders out;
 //! * [`attachment`] - what else the loop waits for: reference flows, peers, metrics;
+//! * [`peers`] - reference flow, and other machines' daemons;
+//! * [`reload`] - the file read anew; [`notify`] - what the service manager is told;
 //! * [`show`] - metrics and snapshots for those who watch;
 //! * [`snapshot`] - what the daemon knows, for metrics and people.
 //!
@@ -21,7 +23,9 @@ pub mod attachment;
 pub mod config;
 pub mod governor;
 pub mod identity;
+pub mod notify;
 pub mod peers;
+pub mod reload;
 pub mod settings;
 pub mod show;
 pub mod snapshot;

@@ -46,6 +46,13 @@ pub struct ServerError {
     remedy: &'static str,
 }
 
+impl ServerError {
+    /// What a thread or its descriptors need cannot be had.
+    pub(crate) fn thread(error: std::io::Error) -> Self {
+        failed("metrics' own thread".to_owned(), error)
+    }
+}
+
 /// What a listener shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {

@@ -1,0 +1,163 @@
+//! What the service manager is told: ready, reloading, stopping, and that the loop is alive.
+//!
+//! Method: one datagram of lines to the socket that `NOTIFY_SOCKET` names. The watchdog's message comes from the event
+//! loop itself, so that a loop that hangs is noticed. Without a service manager nothing is sent.
+//! Source: sd_notify(3).
+
+use crate::attachment::Attachment;
+use crate::governor::Governor;
+use std::os::fd::BorrowedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The way to the service manager, if there is one.
+#[derive(Debug)]
+pub struct Notify {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager restarts a daemon that is silent for this long.
+    watchdog_ns: Option<u64>,
+}
+
+impl Notify {
+    /// As the environment says.
+    pub fn from_environment() -> Self {
+        let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+        let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let watchdog_us = number("WATCHDOG_USEC").filter(|_| is_ours);
+        let path = std::env::var("NOTIFY_SOCKET").unwrap_or_default();
+        Self::to(&path, watchdog_us)
+    }
+
+    /// To the socket at `path`, or in the abstract name space where it begins with `@`; empty: nobody.
+    fn to(path: &str, watchdog_us: Option<u64>) -> Self {
+        let address = match path.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name.as_bytes()).ok(),
+            None if path.starts_with('/') => SocketAddr::from_pathname(path).ok(),
+            None => None,
+        };
+        Self {
+            socket: address.and_then(|address| {
+                let socket = UnixDatagram::unbound().ok()?;
+                socket.set_nonblocking(true).ok()?;
+                Some((socket, address))
+            }),
+            watchdog_ns: watchdog_us
+                .filter(|us| *us > 0)
+                .map(|us| us.saturating_mul(1_000)),
+        }
+    }
+
+    /// The daemon serves. `status` is one line for people.
+    pub fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// It reads its file anew; [`Notify::ready`] follows.
+    pub fn reloading(&self, now_ns: u64) {
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
+    }
+
+    /// It ends.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1");
+    }
+
+    /// A manager that does not listen is none of our business.
+    fn send(&self, text: &str) {
+        if let Some((socket, address)) = &self.socket {
+            let _ = socket.send_to_addr(text.as_bytes(), address);
+        }
+    }
+}
+
+/// Tells the service manager that the loop turns, twice as often as it wants to hear it.
+#[derive(Debug)]
+pub struct Watchdog {
+    notify: Notify,
+    every_ns: u64,
+    due_ns: u64,
+}
+
+impl Watchdog {
+    /// A watchdog, where the service manager wants one.
+    pub fn new(notify: Notify, now_ns: u64) -> Option<Self> {
+        let every_ns = notify.watchdog_ns? / 2;
+        Some(Self {
+            notify,
+            every_ns,
+            due_ns: now_ns,
+        })
+    }
+}
+
+impl Attachment for Watchdog {
+    fn name(&self) -> &str {
+        "watchdog"
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        Some(self.due_ns)
+    }
+
+    fn ready(&mut self, now_ns: u64, _governor: &mut Governor) {
+        if now_ns >= self.due_ns {
+            self.notify.send("WATCHDOG=1");
+            self.due_ns = now_ns + self.every_ns;
+        }
+    }
+
+    fn close(&mut self) {
+        self.notify.stopping();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> String {
+        let mut bytes = [0; 256];
+        let count = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..count].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_manager_hears_of_paths_and_abstract_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let notify = Notify::to(path.to_str().unwrap(), None);
+        notify.ready("serves r0");
+        assert_eq!(heard(&manager), "READY=1\nSTATUS=serves r0");
+        notify.reloading(5_000_123);
+        assert_eq!(heard(&manager), "RELOADING=1\nMONOTONIC_USEC=5000");
+
+        let name = format!("isolane-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        Notify::to(&format!("@{name}"), None).stopping();
+        assert_eq!(heard(&manager), "STOPPING=1");
+    }
+
+    #[test]
+    fn without_a_manager_nothing_happens() {
+        for path in ["", "relative", "/nonexistent/notify"] {
+            Notify::to(path, None).ready("x");
+        }
+        assert!(Watchdog::new(Notify::to("", None), 0).is_none());
+        assert!(Watchdog::new(Notify::to("", Some(0)), 0).is_none());
+    }
+
+    #[test]
+    fn the_watchdog_speaks_twice_as_often_as_asked() {
+        let watchdog = Watchdog::new(Notify::to("", Some(10_000)), 7).unwrap();
+        assert_eq!(
+            (watchdog.every_ns, watchdog.deadline_ns()),
+            (5_000_000, Some(7))
+        );
+    }
+}
