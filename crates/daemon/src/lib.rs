@@ -12,6 +12,7 @@
 //! * [`attachment`] - what else the loop waits for: reference flows, peers, metrics;
 //! * [`peers`] - reference flow, and other machines' daemons;
 //! * [`reload`] - the file read anew; [`notify`] - what the service manager is told;
+//! * [`attached`] - all of them, made from the settings;
 //! * [`show`] - metrics and snapshots for those who watch;
 //! * [`snapshot`] - what the daemon knows, for metrics and people.
 //!
@@ -19,6 +20,7 @@
 //! Limits: see `docs/internals/daemon.md`.
 #![forbid(unsafe_code)]
 
+pub mod attached;
 pub mod attachment;
 pub mod config;
 pub mod governor;

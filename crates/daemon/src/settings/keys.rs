@@ -134,12 +134,12 @@ pub(super) const DEVICE: &[Key] = &[
             min: PERIOD.0,
             max: PERIOD.1,
         },
-        "time between reference messages (from the measured latency)",
+        "time between reference messages (period)",
     ),
     key(
         "reference_count",
         count(1, SlidingQuantile::MAX_CAPACITY as u64),
-        "latencies the percentile is taken over (10000)",
+        "latencies the percentile is taken over (200)",
     ),
     key(
         "chunk",

@@ -129,16 +129,12 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// What holds without a file: the given devices, and two of them are each other's peers.
+    /// What holds without a file: the given devices, with [`Settings::default_peers`].
     pub fn for_devices(names: &[String]) -> Self {
         let named = |name: &String| crate::config::DeviceConfig {
             name: name.clone(),
             ..Default::default()
         };
-        let pair = [(0, 1), (1, 0)].map(|(device, other)| Peer {
-            device,
-            place: Place::Here(other),
-        });
         Self {
             config: Config {
                 devices: names.iter().map(named).collect(),
@@ -146,13 +142,63 @@ impl Settings {
             },
             control: CONTROL_PATH.into(),
             ports: vec![Port::default(); names.len()],
-            peers: match names.len() {
-                2 => pair.to_vec(),
-                _ => Vec::new(),
-            },
+            peers: Self::default_peers(names.len()),
             peering: None,
             metrics: None,
         }
+    }
+
+    /// Where the reference flow goes when nobody says: between two devices, or from one to itself, which sees what
+    /// waits in the NIC but nothing of the network; with more devices nowhere.
+    pub fn default_peers(devices: usize) -> Vec<Peer> {
+        let here = |device, other| Peer {
+            device,
+            place: Place::Here(other),
+        };
+        match devices {
+            1 => vec![here(0, 0)],
+            2 => vec![here(0, 1), here(1, 0)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Serves only these devices of the file; peers of others go with them.
+    ///
+    /// # Errors
+    /// The name that the file does not have.
+    pub fn keep_devices<'a>(&mut self, names: &'a [String]) -> Result<(), &'a str> {
+        let devices = std::mem::take(&mut self.config.devices);
+        let ports = std::mem::take(&mut self.ports);
+        let unknown = names
+            .iter()
+            .find(|name| devices.iter().all(|device| device.name != **name));
+        if let Some(name) = unknown {
+            (self.config.devices, self.ports) = (devices, ports);
+            return Err(name);
+        }
+        let mut places = Vec::with_capacity(devices.len());
+        for (device, port) in devices.into_iter().zip(ports) {
+            let kept = names.contains(&device.name);
+            places.push(kept.then_some(self.config.devices.len()));
+            if kept {
+                self.config.devices.push(device);
+                self.ports.push(port);
+            }
+        }
+        let moved = |peer: Peer| {
+            Some(Peer {
+                device: places[peer.device]?,
+                place: match peer.place {
+                    Place::Here(other) => Place::Here(places[other]?),
+                    there => there,
+                },
+            })
+        };
+        self.peers = std::mem::take(&mut self.peers)
+            .into_iter()
+            .filter_map(moved)
+            .collect();
+        Ok(())
     }
 
     /// Reads and checks the file.

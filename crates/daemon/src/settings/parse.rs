@@ -56,6 +56,9 @@ pub fn parse(file: &str, text: &str) -> Result<Settings> {
         }
         settings.peers.push(peer);
     }
+    if settings.peers.is_empty() && settings.peering.is_none() {
+        settings.peers = Settings::default_peers(settings.config.devices.len());
+    }
     for table in tables(&top, "rule", keys::RULE)? {
         settings.config.rules.push(rule(&table)?);
     }

@@ -175,6 +175,24 @@ fn what_a_running_daemon_cannot_take_over_is_named() {
     assert_eq!(old.needs_restart(&next), ["socket", "device"]);
 }
 
+#[test]
+fn devices_that_are_left_out_take_their_peers_with_them() {
+    let mut settings = parse("x.toml", WHOLE).unwrap();
+    let second = ["mlx5_1".to_owned()];
+    settings.keep_devices(&second).unwrap();
+    assert_eq!(settings.config.devices[0].name, "mlx5_1");
+    assert_eq!(settings.ports[0].target_factor, 3);
+    assert_eq!(settings.peers, []);
+    let unknown = ["mlx5_9".to_owned()];
+    assert_eq!(settings.keep_devices(&unknown), Err("mlx5_9"));
+    assert_eq!(settings.config.devices.len(), 1);
+
+    let mut settings = parse("x.toml", WHOLE).unwrap();
+    let first = ["mlx5_0".to_owned()];
+    settings.keep_devices(&first).unwrap();
+    assert_eq!(settings.peers.len(), 1, "the one at another daemon stays");
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in ".{0,200}") {
