@@ -192,10 +192,7 @@ impl CompletionQueue {
                 unsafe {
                     let from = completions.add((got + at) as usize);
                     let mut completion = *from;
-                    if let Some(place) = translate(process, &mut completion) {
-                        if let Some((queue_pair, seen)) = place {
-                            queue_pair.deliver(&seen);
-                        }
+                    if translate(process, &mut completion, true).is_some() {
                         *completions.add((got + kept) as usize) = completion;
                         kept += 1;
                     }
@@ -258,7 +255,7 @@ impl CompletionQueue {
             };
             any |= found > 0;
             for completion in &mut completions[..found] {
-                if let Some(place) = translate(process, completion) {
+                if let Some(place) = translate(process, completion, false) {
                     visible = true;
                     inner.store.push_back(Stored {
                         completion: *completion,
@@ -340,11 +337,13 @@ impl CompletionQueue {
     }
 }
 
-/// Turns a completion back into the application's; outer nothing: it is ours and must not be seen.
+/// Turns a completion back into the application's, which takes it now or later; outer nothing: it is ours and must
+/// not be seen.
 #[inline]
 fn translate(
     process: &'static Process,
     completion: &mut ibv_wc,
+    now: bool,
 ) -> Option<Option<(&'static QueuePair, Seen)>> {
     let Some(name) = Name::decode(completion.wr_id, process.tag) else {
         return Some(None);
@@ -353,7 +352,11 @@ fn translate(
         return Some(None);
     }
     let queue_pair = process.place(name.place)?;
-    let seen = queue_pair.complete(name, Some(completion.qp_num), completion.status)?;
+    let (number, status) = (Some(completion.qp_num), completion.status);
+    let seen = match now {
+        true => queue_pair.complete_now(name, number, status)?,
+        false => queue_pair.complete(name, number, status)?,
+    };
     completion.wr_id = seen.entry.wr_id;
     if u64::from(completion.byte_len) == seen.entry.last_chunk {
         completion.byte_len = seen.entry.total as u32;

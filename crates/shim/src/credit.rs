@@ -2,8 +2,9 @@
 //!
 //! Problem: work must pass at the rate of the lease, exactly over long times, with at most a burst at once, also when
 //! a message is larger than the burst. Method: credit grows by rate times elapsed time, with the remainder carried;
-//! it is cut at the burst. A message passes when the credit covers it or is full; what it takes beyond the credit is
-//! a debt that the next ones wait for.
+//! it is cut at the burst. A message passes when the credit covers it or is a quarter of the burst; what it takes beyond
+//! the credit is a debt that the next ones wait for. So a message near or above the burst need not wait for a full
+//! bucket, in which credit would be lost whenever somebody wakes up late.
 //! Units: bytes, operations, nanoseconds. A rate of zero or above [`RATE_MAX`] does not limit its dimension.
 //! Rounding: credit is rounded down, the time at which it suffices is rounded up; nothing is lost, since the
 //! remainder stays.
@@ -18,6 +19,8 @@ const BURST_MAX: u64 = 1 << 40;
 /// Credit for a longer rest than this is not asked for; every burst is full by then or grows on.
 const REST_MAX_NS: u64 = 1_000_000_000;
 const NS: u64 = 1_000_000_000;
+/// This part of a burst is enough for a message of any size.
+const ENOUGH_PART: i64 = 4;
 
 /// One dimension of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +87,8 @@ impl Credit {
 
     /// Nanoseconds until `needed` may pass; zero: now.
     fn wait_ns(&self, terms: Terms, needed: i64) -> u64 {
-        let short = needed.min(terms.burst).saturating_sub(self.amount);
+        let enough = (terms.burst / ENOUGH_PART).max(1);
+        let short = needed.min(enough).saturating_sub(self.amount);
         match terms.rate {
             Some(rate) if short > 0 => {
                 let missing = u128::from(short as u64) * u128::from(NS) - u128::from(self.rest);
@@ -182,9 +186,11 @@ mod tests {
         let terms = lease(1_000_000, 10_000);
         let mut bucket = Bucket::full();
         bucket.grow(&terms, 5);
-        assert_eq!(bucket.take(&terms, [10_000, 1]), Ok(()));
-        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(1_000_000));
-        bucket.grow(&terms, 1_000_005);
+        assert_eq!(bucket.take(&terms, [9_500, 1]), Ok(()));
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(500_000));
+        bucket.grow(&terms, 499_999 + 5);
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(1));
+        bucket.grow(&terms, 500_005);
         assert_eq!(bucket.take(&terms, [1_000, 1]), Ok(()));
     }
 

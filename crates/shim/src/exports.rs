@@ -10,7 +10,7 @@
 
 use crate::context::Hooks;
 use crate::extended;
-use crate::process::{self, Originals, Process, context_of, install, process};
+use crate::process::{Originals, Process, context_of, install, process};
 use crate::queue::Splitting;
 use crate::queue_pair::{Plan, SPARE_MIN};
 use crate::settings::Settings;
@@ -57,11 +57,6 @@ fn begin() -> Option<&'static Process> {
     }
     let originals = originals()?;
     let settings = Settings::read(|name| std::env::var(name).ok());
-    static FORK: OnceLock<()> = OnceLock::new();
-    FORK.get_or_init(|| {
-        // SAFETY: the handler is async-signal-safe.
-        unsafe { libc::pthread_atfork(None, None, Some(process::child_of_fork)) };
-    });
     Some(install(Process::new(originals, settings, monotonic_ns)))
 }
 

@@ -3,7 +3,7 @@
 use crate::meter::{Request, clamp};
 use crate::queue::{Shape, list_of, shape};
 use crate::queue_pair::{BATCH, Inner, Outcome, QueuePair, Refusal};
-use isolane_proto::message::Class;
+use crate::ring::Name;
 use isolane_verbs_sys::*;
 use std::ffi::c_int;
 
@@ -24,6 +24,17 @@ impl Inner {
             return unsafe { (plan.post_send)(plan.qp, first, bad) };
         }
         let sparse = self.ring.outstanding() == 0;
+        // SAFETY: the list's first element is valid.
+        if let Some(work) = unsafe { first.as_ref() }
+            && work.next.is_null()
+            // SAFETY: as above, and so is its memory list.
+            && unsafe { self.post_one(work) }
+        {
+            if sparse {
+                self.report();
+            }
+            return 0;
+        }
         // SAFETY: passed on.
         let result = unsafe { self.post_list(first) };
         if !self.queue.is_empty() {
@@ -42,12 +53,69 @@ impl Inner {
         }
     }
 
+    /// The short way for the usual case: one whole message, nothing waits, credit is in hand, the provider takes it.
+    /// False where anything is unusual; then nothing has happened.
+    ///
+    /// # Safety
+    /// `work` and its list are valid.
+    #[inline]
+    unsafe fn post_one(&mut self, work: &ibv_send_wr) -> bool {
+        let Some(plan) = self.plan.as_ref() else {
+            return false;
+        };
+        let usual = self.queue.is_empty()
+            && !self.failed
+            && !self.ring.is_full()
+            && work.num_sge as u32 <= plan.cap.max_send_sge
+            && work.send_flags & IBV_SEND_INLINE == 0;
+        if !usual {
+            return false;
+        }
+        // SAFETY: passed on.
+        let shape = shape(work, unsafe { list_of(work) }, plan.splitting);
+        let account = &mut self.accounts[shape.direction];
+        let bytes = clamp(shape.total);
+        let whole = shape.total <= account.chunk || (!shape.splittable && account.chunk > 0);
+        if !whole || account.credit[0] < bytes || account.credit[1] < 1 {
+            return false;
+        }
+        let all = if plan.signal_all {
+            IBV_SEND_SIGNALED
+        } else {
+            0
+        };
+        let flags = work.send_flags | all;
+        let sequence = self
+            .ring
+            .push(work.wr_id, shape.total, flags & IBV_SEND_SIGNALED != 0);
+        let mut copy = *work;
+        copy.wr_id = Name {
+            private: false,
+            place: self.place,
+            sequence,
+        }
+        .encode(self.tag);
+        copy.send_flags = flags;
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue pair; the provider reads the copy during the call only.
+        if unsafe { (plan.post_send)(plan.qp, &raw mut copy, &raw mut bad) } != 0 {
+            self.ring.take_back(1);
+            return false;
+        }
+        account.credit[0] -= bytes;
+        account.credit[1] -= 1;
+        account.posted[0] += shape.total;
+        account.posted[1] += 1;
+        self.count_posted(shape.total);
+        true
+    }
+
     /// # Safety
     /// `first` is a valid list of work requests.
     pub(crate) unsafe fn post_list(&mut self, first: *mut ibv_send_wr) -> Result<(), Refusal> {
         let plan = self.plan.as_ref().expect("the caller looked");
         let (signal_all, splitting, cap) = (plan.signal_all, plan.splitting, plan.cap);
-        let latency = self.class() == Some(Class::Latency);
+        let latency = self.is_latency();
         let mut current = first;
         let mut blocked = false;
         self.batch.count = 0;

@@ -16,8 +16,8 @@ use isolane_proto::message::Class;
 use isolane_verbs_sys::*;
 use rustix::fd::RawFd;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
 
 /// The functions of libibverbs that we stand in front of.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +142,12 @@ pub fn process() -> Option<&'static Process> {
 
 /// Makes `process` the one that exported functions and swapped pointers use. The first one wins.
 pub fn install(process: Process) -> &'static Process {
+    static FORK: Once = Once::new();
+    FORK.call_once(|| {
+        // SAFETY: the handler is async-signal-safe. Without memory for it a child keeps what it must not use, as
+        // with any other library that is not made for forks.
+        unsafe { libc::pthread_atfork(None, None, Some(child_of_fork)) };
+    });
     let new = Box::into_raw(Box::new(process));
     let empty = std::ptr::null_mut();
     match PROCESS.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire) {

@@ -3,7 +3,6 @@
 use crate::meter::{Request, clamp};
 use crate::queue::{Pending, Shape};
 use crate::queue_pair::{BATCH, Inner, Outcome, Plan, Step, bump};
-use isolane_proto::message::Class;
 use isolane_verbs_sys::*;
 use std::ffi::c_int;
 
@@ -51,7 +50,7 @@ impl Inner {
     /// Fills the batch from the front of the queue: how many requests, their bytes, and when credit suffices for the
     /// next if it does not now.
     pub(crate) fn build(&mut self, quantum: u64) -> (usize, u64, Option<u64>) {
-        let latency = self.class() == Some(Class::Latency);
+        let latency = self.is_latency();
         let signal_every = (self.plan.as_ref().map_or(0, |plan| plan.spare) / 4).max(1);
         let width = self.batch.pieces.len() / BATCH;
         let (mut count, mut bytes, mut index) = (0, 0, 0);

@@ -114,6 +114,7 @@ pub(crate) struct Batch {
 pub struct Inner {
     pub(crate) process: Option<&'static Process>,
     pub(crate) plan: Option<Plan>,
+    pub(crate) tag: u64,
     pub(crate) place: u16,
     pub(crate) number: u32,
     pub(crate) state: ibv_qp_state,
@@ -150,6 +151,7 @@ impl QueuePair {
             place,
             inner: Lock::new(Inner {
                 process: None,
+                tag: 0,
                 plan: None,
                 place,
                 number: 0,
@@ -184,6 +186,7 @@ impl QueuePair {
         // SAFETY: the caller's promise.
         let (number, kind) = unsafe { ((*plan.qp).qp_num, (*plan.qp).qp_type) };
         inner.process = Some(process);
+        inner.tag = process.tag;
         inner.number = number;
         inner.state = IBV_QPS_RESET;
         inner.failed = false;
@@ -327,6 +330,26 @@ impl QueuePair {
         inner.ring.complete(name.sequence, name.private, success)
     }
 
+    /// Both at once, for a completion that goes to the application now.
+    #[inline]
+    pub fn complete_now(
+        &self,
+        name: Name,
+        qp_num: Option<u32>,
+        status: ibv_wc_status,
+    ) -> Option<Seen> {
+        let mut inner = self.inner.lock();
+        if inner.plan.is_none() || qp_num.is_some_and(|number| number != inner.number) {
+            return None;
+        }
+        let success = status == IBV_WC_SUCCESS;
+        inner.failed |= !success;
+        let seen = inner.ring.complete(name.sequence, name.private, success)?;
+        let finished = inner.ring.deliver(&seen);
+        inner.count_finished(finished.messages, finished.bytes);
+        Some(seen)
+    }
+
     /// The application takes the completion.
     pub fn deliver(&self, seen: &Seen) {
         let mut inner = self.inner.lock();
@@ -446,14 +469,13 @@ impl Inner {
 
     #[inline]
     pub(crate) fn name(&self, sequence: u32, private: bool) -> u64 {
-        let tag = self.process.map_or(0, |process| process.tag);
         let place = self.place;
         Name {
             private,
             place,
             sequence,
         }
-        .encode(tag)
+        .encode(self.tag)
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -467,10 +489,12 @@ impl Inner {
         Some((slot, *index + 1 < SLOTS))
     }
 
+    /// Whether the daemon takes this queue pair for one that needs low latency.
     #[inline]
-    pub(crate) fn class(&self) -> Option<Class> {
-        let (slot, _) = self.slot()?;
-        Class::from_number(slot.class.load(Ordering::Relaxed))
+    pub(crate) fn is_latency(&self) -> bool {
+        let latency = Class::Latency as u32;
+        self.slot()
+            .is_some_and(|(slot, _)| slot.class.load(Ordering::Relaxed) == latency)
     }
 
     #[inline]
