@@ -345,6 +345,11 @@ unsafe extern "C" fn create_qp_ex(
     };
     // SAFETY: see the module; the plain attributes are the beginning of the extended ones.
     unsafe {
+        let posts = (*attr).comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+        if posts && (*attr).send_ops_flags & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
+            // It has no classic form that all providers share.
+            return create_extended(context, attr);
+        }
         let create = |plain: &mut ibv_qp_init_attr| {
             let mut made = *attr;
             made.cap = plain.cap;
@@ -361,9 +366,7 @@ unsafe extern "C" fn create_qp_ex(
         let ours = process().and_then(|process| Some((process, process.queue_pair(qp)?)));
         if let Some((process, _)) = ours.filter(|_| !qp.is_null()) {
             (*attr).cap = plain.cap;
-            if (*attr).comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0
-                && let Some(convert) = process.originals.qp_to_qp_ex
-            {
+            if posts && let Some(convert) = process.originals.qp_to_qp_ex {
                 let qp = convert(qp);
                 if !qp.is_null() {
                     extended::swap(qp);

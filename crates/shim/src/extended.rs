@@ -3,7 +3,8 @@
 //! Problem: the provider's functions write straight into its send queue, past everything we do. Method: our functions
 //! collect classic work requests, with copies of all lists and data, and complete posts them as one list. Whether it
 //! all fits is asked first, since a failed complete must post nothing.
-//! Limits: the 8-byte atomic WRITE has no classic form that all providers share, and fails with `EOPNOTSUPP`.
+//! Limits: the 8-byte atomic WRITE has no classic form that all providers share; a queue pair that asks for it is left
+//! alone.
 //! A provider's refusal in the middle of the list leaves what came before posted.
 
 use crate::queue_pair::QueuePair;

@@ -489,12 +489,18 @@ impl Inner {
         Some((slot, *index + 1 < SLOTS))
     }
 
-    /// Whether the daemon takes this queue pair for one that needs low latency.
+    /// Whether the daemon takes this queue pair for one that needs low latency: by its slot, or, where that says
+    /// nothing, by the process.
     #[inline]
     pub(crate) fn is_latency(&self) -> bool {
-        let latency = Class::Latency as u32;
-        self.slot()
-            .is_some_and(|(slot, _)| slot.class.load(Ordering::Relaxed) == latency)
+        let Some((shared, index)) = self.slot.as_ref() else {
+            return false;
+        };
+        let region = &shared.region;
+        let own = region.slots[*index].class.load(Ordering::Relaxed);
+        own == Class::Latency as u32
+            || (own == Class::Auto as u32
+                && region.header.class.load(Ordering::Relaxed) == Class::Latency as u32)
     }
 
     #[inline]
