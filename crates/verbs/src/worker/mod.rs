@@ -30,14 +30,16 @@
 //! Units: nanoseconds, bytes, bits per second; the unit ends the name. Times in reports count from the start.
 //! Limits: distributed applications of the scenario format are not run on devices.
 
+mod check;
 mod job;
 mod line;
 mod message;
 mod plan;
 
+pub use check::{JobError, limits};
 pub use job::{
-    Arrival, ControlPhase, ControlWork, DataWork, EndJob, FaultWork, Job, JobError, Operation,
-    Side, Warmup, Work, limits,
+    Arrival, ControlPhase, ControlWork, DataWork, EndJob, FaultWork, Job, Operation, Side, Warmup,
+    Work,
 };
 pub use line::{LINE_MAX, LineError, Lines, write_line};
 pub use message::{

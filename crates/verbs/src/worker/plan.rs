@@ -1,8 +1,8 @@
 //! A tenant of a scenario as jobs, one per host, and the exchange of addresses between them.
 
+use super::check::JobError;
 use super::job::{
-    Arrival, ControlPhase, ControlWork, DataWork, EndJob, Job, JobError, Operation, Side, Warmup,
-    Work,
+    Arrival, ControlPhase, ControlWork, DataWork, EndJob, Job, Operation, Side, Warmup, Work,
 };
 use super::message::{EndAddress, Prepared};
 use super::{VERSION, peer_of};

@@ -1,0 +1,24 @@
+//! The traffic engine: what a worker does between its messages.
+//!
+//! * [`serve`] - a worker from its first line to its last.
+//!
+//! Inside: `data` makes an end's objects and connects them, `drive` is its loop (`arrive` the receiving half,
+//! `verify` what checking adds), `flow` decides what may be posted,
+//! `places` where messages lie, `pattern` what is in them, `meter` counts; `control` and `fault` are the other kinds
+//! of work; `session` speaks the worker's protocol and owns the threads.
+
+mod arrive;
+mod control;
+mod data;
+mod drive;
+mod error;
+mod fault;
+mod flow;
+mod meter;
+mod pattern;
+mod places;
+mod session;
+mod shared;
+mod verify;
+
+pub use session::{Outcome, Overrides, serve};
