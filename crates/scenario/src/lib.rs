@@ -8,7 +8,7 @@
 //! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
 //! * [`enforcement`] - the file of `isolane enforce`: tenants, how to tell them, what they may;
 //! * [`check`] - what traffic and devices cannot do; [`error`] - how a mistake is reported;
-//! * [`glob`] - names by pattern;
+//! * [`glob`] - names by pattern; [`quantity`] - sizes, rates and times with units;
 //! * [`stack`] - policies as stacks of parts;
 //! * [`schema`] - JSON schemas of what goes in and comes out;
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
@@ -36,7 +36,7 @@ pub mod port_plan;
 pub mod profile;
 mod profile_text;
 mod promise;
-mod quantity;
+pub mod quantity;
 pub mod schema;
 mod spec;
 pub mod stack;

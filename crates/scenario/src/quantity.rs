@@ -48,18 +48,27 @@ pub(crate) const SIZE_FORM: &str =
 /// How a rate is written.
 pub(crate) const RATE_FORM: &str = "must be text with a number and a unit of b/s, Kb/s, Mb/s, Gb/s or B/s ... GB/s, like \"10Gb/s\"";
 
-/// A duration, or what is wrong with it.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+/// A duration.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn duration(text: &str) -> Result<Duration, String> {
     scaled(text, DURATION_UNITS, DURATION_FORM).map(Duration::from_ps)
 }
 
-/// A size, or what is wrong with it.
-pub(crate) fn size(text: &str) -> Result<Bytes, String> {
+/// A size.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn size(text: &str) -> Result<Bytes, String> {
     scaled(text, SIZE_UNITS, SIZE_FORM).map(Bytes::new)
 }
 
-/// A rate, or what is wrong with it.
-pub(crate) fn rate(text: &str) -> Result<BitRate, String> {
+/// A rate.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn rate(text: &str) -> Result<BitRate, String> {
     scaled(text, RATE_UNITS, RATE_FORM).map(BitRate::from_bps)
 }
 

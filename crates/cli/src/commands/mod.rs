@@ -15,6 +15,8 @@ mod run;
 mod schema;
 mod sim;
 mod top;
+mod traffic;
+mod traffic_work;
 mod wfq;
 mod wfq_plan;
 mod workloads;
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Wfq(wfq::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
+    /// Make traffic on real RDMA devices, every dimension of a scenario's tenant, and measure it at both ends
+    Traffic(Box<traffic::Arguments>),
     /// Show who uses the RDMA devices now, by tenant, process and queue pair, and what each may
     Top(top::Arguments),
     /// List the device profiles, or show one with the source of every number
@@ -72,6 +76,7 @@ impl Command {
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
+            Self::Traffic(arguments) => traffic::run(&arguments),
             Self::Top(arguments) => top::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Policies(arguments) => policies::run(&arguments),

@@ -211,12 +211,9 @@ impl DataEnd {
         }
         if self.work.operation == Operation::Read && is_target(&self.work) {
             for queue_pair in 0..u64::from(self.work.queue_pairs) {
-                for sequence in 0..u64::from(self.work.depth) {
+                for sequence in 0..self.own_places.per_queue_pair() {
                     let place = self.own_places.of(queue_pair, sequence);
-                    let stamp = Stamp {
-                        direction: self.other_direction(),
-                        ..self.stamp(queue_pair, sequence)
-                    };
+                    let stamp = self.stamp(queue_pair, sequence);
                     let length = self.work.largest_message();
                     pattern::fill(&self.open[place.region], place.offset, stamp, 0, length);
                 }

@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn the_longest_warm_up_ends_it_unsteady() {
         let mut detector = Detector::new(2_000);
-        let over = (1..=20).map(|step| detector.tick(step * 100, step * step * 1_000));
+        let over = (1..=20).map(|step| detector.tick(step * 100, 1_000 << step));
         let over: Vec<_> = over.flatten().collect();
         assert_eq!(over, [false]);
     }

@@ -1,6 +1,7 @@
 //! The traffic engine: what a worker does between its messages.
 //!
-//! * [`serve`] - a worker from its first line to its last.
+//! * [`serve`] - a worker from its first line to its last;
+//! * [`probe`] - whether this machine could run one.
 //!
 //! Inside: `data` makes an end's objects and connects them, `drive` is its loop (`arrive` the receiving half,
 //! `verify` what checking adds), `flow` decides what may be posted,
@@ -21,4 +22,4 @@ mod session;
 mod shared;
 mod verify;
 
-pub use session::{Outcome, Overrides, serve};
+pub use session::{Outcome, Overrides, probe, serve};

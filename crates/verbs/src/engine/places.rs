@@ -54,6 +54,11 @@ impl Places {
         (queue_pairs * slots).div_ceil(regions) * stride(largest)
     }
 
+    /// Slots that each queue pair has for itself; 0 when they share.
+    pub(crate) fn per_queue_pair(&self) -> u64 {
+        self.per_queue_pair
+    }
+
     /// The place of message `sequence` of queue pair `queue_pair`.
     pub(crate) fn of(&self, queue_pair: u64, sequence: u64) -> Place {
         let slots = self.regions * self.per_region;

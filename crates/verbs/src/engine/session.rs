@@ -12,7 +12,7 @@ use crate::worker::{
     Report, Sample, ToWorker, Window, Work, write_line,
 };
 use isolane_core::stats::Histogram;
-use isolane_verbs_sys::safe::VerbsError;
+use isolane_verbs_sys::safe::{Context, VerbsError};
 use isolane_verbs_sys::{Library, Lookup};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -87,6 +87,20 @@ where
             Outcome::Failed(failure)
         }
     }
+}
+
+/// Whether this machine has libibverbs, the device, and the right to use it.
+///
+/// # Errors
+/// What is missing, of kind [`FailureKind::Machine`].
+pub fn probe(device: &str, port: u8) -> Result<(), Failure> {
+    let open = || -> Result<(), EndError> {
+        let library = Library::open(Lookup::Program).map_err(VerbsError::from)?;
+        let context = Context::open(&library, device)?;
+        context.port(port)?;
+        Ok(())
+    };
+    open().map_err(|error| error.failure())
 }
 
 struct Session<'a, W> {

@@ -89,10 +89,10 @@ impl Drive<'_> {
     }
 
     fn wrong_in_read(&self, pair: usize, sequence: u64) -> u64 {
-        let depth = u64::from(self.end.work.depth);
+        let slots = self.end.own_places.per_queue_pair().max(1);
         let stamp = Stamp {
             direction: self.end.other_direction(),
-            ..self.end.stamp(pair as u64, sequence % depth)
+            ..self.end.stamp(pair as u64, sequence % slots)
         };
         let place = self.end.own_places.of(pair as u64, sequence);
         let (mut before, mut wrong) = (0, 0);
