@@ -13,6 +13,8 @@
 //! * [`peers`] - reference flow, and other machines' daemons;
 //! * [`reload`] - the file read anew; [`notify`] - what the service manager is told;
 //! * [`attached`] - all of them, made from the settings;
+//! * [`port`] - what a device's port carries;
+//! * [`server`] - the loop, sockets, the death of processes;
 //! * [`show`] - metrics and snapshots for those who watch;
 //! * [`snapshot`] - what the daemon knows, for metrics and people.
 //!
@@ -27,7 +29,10 @@ pub mod governor;
 pub mod identity;
 pub mod notify;
 pub mod peers;
+pub mod port;
 pub mod reload;
+pub mod server;
+mod session;
 pub mod settings;
 pub mod show;
 pub mod snapshot;
