@@ -10,7 +10,8 @@
 use isolane_proto::message::Class;
 use isolane_proto::region::{Lease, METER_ACTIVE, METER_RELEASED, Region};
 use isolane_shim::exports::{self, HOOKS};
-use isolane_shim::process::{Originals, Process, install};
+use isolane_shim::originals::Originals;
+use isolane_shim::process::{Process, install};
 use isolane_shim::session::Session;
 use isolane_shim::settings::{Settings, Talk};
 use isolane_verbs_sys::*;

@@ -67,8 +67,8 @@ struct Inner {
 pub struct CompletionQueue {
     cq: AtomicPtr<ibv_cq>,
     context: AtomicPtr<Context>,
-    /// Paced queue pairs whose sends complete here.
-    attached: AtomicUsize,
+    /// A paced queue pair has ever completed here: completions of ours may lie in the provider's queue.
+    touched: AtomicBool,
     stored: AtomicUsize,
     /// Room beyond what the application asked for, not yet given to a queue pair.
     room: AtomicI64,
@@ -90,7 +90,7 @@ impl CompletionQueue {
         self.cq.store(cq, Ordering::Relaxed);
         let context: *const Context = context;
         self.context.store(context.cast_mut(), Ordering::Relaxed);
-        self.attached.store(0, Ordering::Relaxed);
+        self.touched.store(false, Ordering::Relaxed);
         self.stored.store(0, Ordering::Relaxed);
         self.room.store(i64::from(spare), Ordering::Relaxed);
         self.extra.store(spare as i32, Ordering::Relaxed);
@@ -129,13 +129,12 @@ impl CompletionQueue {
 
     /// A paced queue pair completes here.
     pub fn attached(&self) {
-        self.attached.fetch_add(1, Ordering::Relaxed);
+        self.touched.store(true, Ordering::Relaxed);
     }
 
     /// It is gone, and its room with it.
     pub fn detached(&self, room: u32) {
         self.give_room_back(room);
-        self.attached.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The application asks for an event.
@@ -171,9 +170,7 @@ impl CompletionQueue {
         let Some(poll) = self.context().and_then(|context| context.ops.poll_cq) else {
             return -1;
         };
-        let nothing_of_ours =
-            self.attached.load(Ordering::Relaxed) == 0 && self.stored.load(Ordering::Relaxed) == 0;
-        if nothing_of_ours || count <= 0 {
+        if !self.touched.load(Ordering::Relaxed) || count <= 0 {
             // SAFETY: passed on.
             return unsafe { poll(cq, count, completions) };
         }
@@ -288,7 +285,7 @@ impl CompletionQueue {
     /// application need not see this one. `true`: swallow and acknowledge it.
     pub fn is_quiet(&self, process: &'static Process) -> bool {
         let mut inner = self.inner.lock();
-        let nothing_of_ours = self.attached.load(Ordering::Relaxed) == 0;
+        let nothing_of_ours = !self.touched.load(Ordering::Relaxed);
         let armed = self.armed.load(Ordering::Relaxed);
         if nothing_of_ours || !armed || inner.extended.is_some() || !inner.store.is_empty() {
             self.armed.store(false, Ordering::Relaxed);

@@ -10,7 +10,8 @@
 
 use crate::context::Hooks;
 use crate::extended;
-use crate::process::{Originals, Process, context_of, install, process};
+use crate::originals::Originals;
+use crate::process::{Process, context_of, install, process};
 use crate::queue::Splitting;
 use crate::queue_pair::{Plan, SPARE_MIN};
 use crate::settings::Settings;
@@ -308,6 +309,8 @@ unsafe fn create_paced(
         depth,
         spare,
         signal_all: attr.sq_sig_all != 0,
+        // SAFETY: an open context has a device.
+        state_unknown: unsafe { (*(*context).device).transport_type } == IBV_TRANSPORT_IWARP,
         cap: made.cap,
         splitting: Splitting {
             possible: spare > 0,
@@ -356,9 +359,7 @@ unsafe extern "C" fn create_qp_ex(
             made.sq_sig_all = plain.sq_sig_all;
             let qp = create_extended(context, &raw mut made);
             plain.cap = made.cap;
-            if !qp.is_null() && plain.qp_context == (*attr).qp_context {
-                (*attr).cap = made.cap;
-            }
+            (*attr).cap = made.cap;
             qp
         };
         let mut plain = *attr.cast::<ibv_qp_init_attr>();

@@ -23,6 +23,7 @@ pub mod exports;
 pub mod extended;
 pub mod lock;
 pub mod meter;
+pub mod originals;
 mod posting;
 pub mod process;
 mod progress;

@@ -19,7 +19,8 @@ impl Inner {
         let Some(plan) = self.plan.as_ref() else {
             return libc::EINVAL;
         };
-        if matches!(self.state, IBV_QPS_RESET | IBV_QPS_INIT | IBV_QPS_RTR) {
+        let may_send = !matches!(self.state, IBV_QPS_RESET | IBV_QPS_INIT | IBV_QPS_RTR);
+        if !may_send && !plan.state_unknown {
             // SAFETY: the application's own call.
             return unsafe { (plan.post_send)(plan.qp, first, bad) };
         }

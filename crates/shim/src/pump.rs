@@ -14,7 +14,7 @@ use crate::process::Process;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// First and longest sleep while the provider's queue is full.
 const BLOCKED_NS: (u64, u64) = (20_000, 1_000_000);
@@ -27,6 +27,8 @@ const RETURN_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub struct Pump {
     asleep: AtomicBool,
+    /// How often somebody had something new.
+    calls: AtomicU64,
     bell: OnceLock<OwnedFd>,
     started: AtomicBool,
 }
@@ -34,7 +36,8 @@ pub struct Pump {
 impl Pump {
     /// Wakes the thread if it sleeps; one system call then, none otherwise.
     pub fn wake(&self) {
-        if self.asleep.swap(false, Ordering::AcqRel)
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst)
             && let Some(bell) = self.bell.get()
         {
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
@@ -96,6 +99,7 @@ fn run(process: &'static Process) {
     let mut spun_since = None;
     let mut returned_at_ns = 0;
     loop {
+        let calls = process.pump.calls.load(Ordering::SeqCst);
         let left = process.drive();
         if left.more {
             continue;
@@ -124,7 +128,7 @@ fn run(process: &'static Process) {
             continue;
         }
         spun_since = None;
-        let heard = sleep(process, &left, wait_ns.max(1_000));
+        let heard = sleep(process, &left, calls, wait_ns.max(1_000));
         let served = match (process.socket(), heard) {
             (Some(_), false) => true,
             _ => process.listen(),
@@ -137,16 +141,18 @@ fn run(process: &'static Process) {
 }
 
 /// Whether the daemon said something.
-fn sleep(process: &Process, left: &Left, wait_ns: u64) -> bool {
+fn sleep(process: &Process, left: &Left, calls: u64, wait_ns: u64) -> bool {
     let Some(bell) = process.pump.bell.get() else {
         return false;
     };
     let mut heard = false;
     process.pump.asleep.store(true, Ordering::SeqCst);
     process.show_asleep(true);
-    // Whoever enlisted before the flag was up did not ring.
+    // Whoever came before the flag was up did not ring; whoever gave turns while we tried left us without knowledge.
+    let called = process.pump.calls.load(Ordering::SeqCst) != calls;
     let nothing_known = left.ready_at_ns.is_none() && !left.blocked;
-    if !(nothing_known && process.has_waiting()) {
+    let look_again = called || (nothing_known && process.has_waiting());
+    if !look_again {
         let socket = process.socket();
         // SAFETY: the session, and with it the descriptor, is dropped by this thread only.
         let socket = socket.map(|socket| unsafe { BorrowedFd::borrow_raw(socket) });

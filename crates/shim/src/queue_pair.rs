@@ -76,6 +76,8 @@ pub struct Plan {
     pub spare: u32,
     /// Every message asks for a completion.
     pub signal_all: bool,
+    /// The kernel changes the state without the application's call, as iWARP's connections do.
+    pub state_unknown: bool,
     /// What the provider allows.
     pub cap: ibv_qp_cap,
     /// What may be split.

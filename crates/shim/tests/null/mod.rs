@@ -8,7 +8,7 @@
 
 mod work;
 
-use isolane_shim::process::Originals;
+use isolane_shim::originals::Originals;
 use isolane_verbs_sys::*;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
