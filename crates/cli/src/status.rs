@@ -2,6 +2,7 @@
 
 use isolane_audit::AuditError;
 use isolane_core::queueing::QueueingError;
+use isolane_enforce::EnforceError;
 use isolane_explain::ExplainError;
 use isolane_host::HostError;
 use isolane_recommend::RecommendError;
@@ -61,6 +62,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.downcast_ref().is_some_and(is_bad_question)
             || cause.is::<ExplainError>()
             || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
+            || cause.downcast_ref().is_some_and(EnforceError::is_bad_input)
             || cause.is::<QueueingError>()
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });

@@ -52,6 +52,9 @@ pub enum EnforceError {
     /// A selector or option that names nothing.
     #[error("{0}")]
     BadInput(String),
+    /// Nothing to share.
+    #[error("this machine has no RDMA device; `isolane doctor` says what is missing")]
+    NoDevice,
     /// The host.
     #[error(transparent)]
     Host(#[from] HostError),

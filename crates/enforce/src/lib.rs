@@ -6,8 +6,10 @@
 //! * [`seccomp`] - trapping control verbs, naming them, letting them go on;
 //! * [`control`] - the rate of control verbs: a delay, never an error;
 //! * [`cnp`] - congestion notifications to this host's own NIC;
-//! * [`guardian`] - whoever keeps the listeners when the enforcer dies.
-//! * [`launch`] - starting a program under supervision; [`arrival`] - what launchers and container runtimes say;
+//! * [`guardian`] - whoever keeps the listeners when the enforcer dies;
+//! * [`tenants`] - which tenant a process is of; [`caps`] - hard caps of the rdma cgroup controller;
+//! * [`law`] - who uses too much, by counters; [`enforcer`] - all of it together; [`status`] - what it says;
+//! * [`launch`] - starting a program under supervision; [`arrival`], [`container`] - what launchers and container runtimes say and need;
 //! * [`handoff`] - bytes and descriptors over a Unix socket.
 //!
 //! Units end the names of numbers at borders. Source: harmonic (chapter 5), sections 5.3 to 5.5.
@@ -15,13 +17,19 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod arrival;
+pub mod caps;
 pub mod cnp;
+pub mod container;
 pub mod control;
+pub mod enforcer;
 pub mod error;
 pub mod guardian;
 pub mod handoff;
 pub mod launch;
+pub mod law;
 pub mod seccomp;
+pub mod status;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 

@@ -6,6 +6,7 @@ mod calibrate;
 mod claims;
 mod completions;
 mod doctor;
+mod enforce;
 mod explain;
 mod man;
 mod policies;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Arguments),
     /// Compute delay bounds and admissible traffic of a switch port under weighted fair queueing
     Wfq(wfq::Arguments),
+    /// Hold tenants that are not trusted to their guarantees: control verbs, objects, data
+    Enforce(enforce::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
     /// Make traffic on real RDMA devices, every dimension of a scenario's tenant, and measure it at both ends
@@ -75,6 +78,7 @@ impl Command {
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),
+            Self::Enforce(arguments) => enforce::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),
             Self::Top(arguments) => top::run(&arguments),

@@ -22,8 +22,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Calls of one tenant that wait here at most; each is a thread of the tenant.
@@ -76,7 +76,7 @@ pub struct Calls {
 pub struct Supervisor {
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Supervisor {
@@ -94,7 +94,7 @@ impl Supervisor {
         Ok(Self {
             commands,
             wake,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -127,6 +127,15 @@ impl Supervisor {
         receiver.recv().unwrap_or_default()
     }
 
+    /// Lets every waiting call go on, closes the listeners and ends the thread; further orders do nothing.
+    pub fn stop(&self) {
+        self.send(Command::Stop);
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            let _ = thread.join();
+        }
+    }
+
     fn send(&self, command: Command) {
         // The thread ends only with this handle, or by a panic that `drop` reports.
         let _ = self.commands.send(command);
@@ -136,9 +145,6 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }

@@ -70,7 +70,9 @@ fn calls_above_the_rate_wait_and_never_fail() {
     assert_eq!(caller.join(), Ending::Calls(40));
     assert!(begun.elapsed() >= Duration::from_millis(195));
     let calls = settled(&supervisor, 0);
-    assert_eq!((calls.trapped, calls.resumed, calls.delayed), (40, 40, 39));
+    assert_eq!((calls.trapped, calls.resumed), (40, 40));
+    // On a busy machine a call may come so late that its turn has come before it.
+    assert!((1..=39).contains(&calls.delayed), "{calls:?}");
 }
 
 /// The slow one would need 1,000 seconds.

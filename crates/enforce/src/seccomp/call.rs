@@ -11,7 +11,7 @@
 //! Limits: drivers have methods of their own (DEVX, ...); they count as [`Verb::Driver`]. Source:
 //! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h` of Linux.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Bytes of the header (`struct ib_uverbs_ioctl_hdr`).
 pub const HEADER: usize = 24;
@@ -72,8 +72,7 @@ impl Class {
 macro_rules! verbs {
     ($($(#[doc = $about:literal])* $name:ident $text:literal $class:ident,)*) => {
         /// A control verb.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        #[serde(rename_all = "snake_case")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Verb { $($(#[doc = $about])* $name,)* }
 
         impl Verb {
@@ -91,6 +90,12 @@ macro_rules! verbs {
             }
         }
     };
+}
+
+impl Serialize for Verb {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 verbs! {

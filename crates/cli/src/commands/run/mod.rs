@@ -10,6 +10,8 @@ mod program;
 use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::Result;
+use isolane_enforce::guardian::DIRECTORY;
+use isolane_enforce::launch::{self, Launch};
 use isolane_proto::environment;
 use isolane_proto::message::{Class, WEIGHT_MAX};
 use program::{Caller, NotFound};
@@ -46,6 +48,12 @@ pub(crate) struct Arguments {
     /// Socket of the daemon
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Have its control verbs supervised by `isolane enforce`; without one it is not started (exit code 3)
+    #[arg(long)]
+    enforce: bool,
+    /// Where the sockets of `isolane enforce` lie
+    #[arg(long, value_name = "PATH", requires = "enforce", default_value = DIRECTORY)]
+    enforce_directory: PathBuf,
     /// Do not run the program if it would run unpaced (exit code 3)
     #[arg(long)]
     require: bool,
@@ -129,6 +137,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     if arguments.require && !plan.paced {
         return Ok(Status::Machine);
+    }
+    if arguments.enforce {
+        launch::supervise_self(&Launch {
+            directory: arguments.enforce_directory.clone(),
+            tenant: arguments.tenant.clone(),
+        })?;
     }
     let mut process = Command::new(&file);
     process
