@@ -1,8 +1,8 @@
 //! Enforcement on one host: everything of this crate put together.
 //!
-//! Method: the [`Supervisor`](crate::control::supervisor::Supervisor) holds control verbs back in its own thread, a second
+//! Method: the [`Supervisor`] holds control verbs back in its own thread, a second
 //! thread takes listeners from the guardian, and whoever owns an [`Enforcer`] calls [`Enforcer::step`] about every
-//! [`PAUSE`]: it reads the counters, asks the [`Law`](crate::law::Law) and sends notifications; once a second it reads
+//! [`PAUSE`]: it reads the counters, asks the [`Law`] and sends notifications; once a second it reads
 //! the kernel's inventory. [`Enforcer::status`] says who holds and uses what, who exceeds what, and what was done.
 //!
 //! In shadow mode everything is counted and said, and nothing is delayed, sent or capped.
