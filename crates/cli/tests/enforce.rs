@@ -11,16 +11,17 @@ fn isolane(directory: &Path, arguments: &[&str]) -> Output {
         .args(arguments)
         .current_dir(directory)
         .output()
-        .unwrap()
+        .expect("the program of this package runs")
 }
 
 /// Exit code and standard error of `isolane enforce` with a file of this text.
 fn enforce(text: &str, more: &[&str]) -> (Option<i32>, String) {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("p.toml"), text).unwrap();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("p.toml");
+    std::fs::write(file, text).expect("a file in a directory of ours");
     let arguments: Vec<&str> = ["enforce", "p.toml"].iter().chain(more).copied().collect();
     let output = isolane(directory.path(), &arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), said)
 }
 
