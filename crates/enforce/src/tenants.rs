@@ -184,7 +184,7 @@ mod tests {
             user = 1000
             [[tenant]]
             name = "group"
-            cgroup = "/work"
+            cgroup = "/team"
             [[tenant]]
             name = "database"
             label = "app=db"
@@ -225,8 +225,8 @@ mod tests {
             tenants.name(place).to_owned()
         };
         assert_eq!(name(&process(1000, "/"), &claims), "user");
-        assert_eq!(name(&process(1000, "/work/1"), &claims), "group");
-        assert_eq!(name(&process(1000, "/work/1"), &labelled("db")), "database");
+        assert_eq!(name(&process(1000, "/team/1"), &claims), "group");
+        assert_eq!(name(&process(1000, "/team/1"), &labelled("db")), "database");
         assert_eq!(name(&process(7, "/"), &claims), "named");
         assert_eq!(name(&process(7, "/"), &Arrival::default()), "rest");
     }
