@@ -150,6 +150,7 @@ impl CompletionQueue {
             for meter in &context.device.meters {
                 if meter.has_waiting() {
                     meter.drive();
+                    meter.polled();
                 }
             }
         }

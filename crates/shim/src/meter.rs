@@ -72,6 +72,8 @@ pub struct Meter {
     waiting: AtomicUsize,
     driven: AtomicBool,
     patience_ns: AtomicU64,
+    /// The application's polls gave turns since the pump last did.
+    polled: AtomicBool,
 }
 
 /// What is left to do after a round of turns.
@@ -207,6 +209,23 @@ impl Meter {
     #[inline]
     pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// An application's poll gave turns.
+    #[inline]
+    pub fn polled(&self) {
+        if !self.polled.load(Ordering::Relaxed) {
+            self.polled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The same as [`Self::drive`], by the pump: while the application polls, it need look only once in a burst's time.
+    pub fn pump(&self) -> Left {
+        let mut left = self.drive();
+        if self.polled.swap(false, Ordering::Relaxed) {
+            left.patience_ns *= PATIENCE_PART;
+        }
+        left
     }
 
     /// Lets those that wait go, in turn, as far as credit reaches. One thread at a time.

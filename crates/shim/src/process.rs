@@ -390,7 +390,7 @@ impl Process {
             .flat_map(|device| &device.meters)
             .map(|meter| {
                 if meter.has_waiting() {
-                    meter.drive()
+                    meter.pump()
                 } else {
                     Left::default()
                 }
