@@ -205,3 +205,20 @@ proptest! {
         let _ = parse("x.toml", &format!("{WHOLE}{key} = {value}\n"));
     }
 }
+
+/// The example that packages install must be one that the daemon takes.
+#[test]
+fn the_packaged_example_is_good() {
+    let text = include_str!("../../../../packaging/isolaned.toml");
+    let settings = parse("packaging/isolaned.toml", text).unwrap();
+    assert_eq!(settings.config.rules.len(), 2);
+    // With the lines of its comments that look like keys as well.
+    let whole: String = text
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    assert_eq!(parse("whole", &whole).unwrap().peers.len(), 1);
+}

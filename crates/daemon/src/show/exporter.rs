@@ -1,6 +1,6 @@
 //! The server's way to the event loop: it rings, the loop answers with a snapshot.
 //!
-//! Limits: while the loop is busy the reader waits at most [`PATIENCE`] and is then told so.
+//! Limits: while the loop is busy the reader waits at most a second and is then told so.
 
 use super::server::{Server, ServerError, Shown, Source};
 use crate::attachment::Attachment;
