@@ -1,21 +1,28 @@
 //! `isolaned`: the daemon as a program.
+//!
+//! Signals: INT and TERM end it, HUP reads the configuration again. Exit codes: 0 ended by a signal, 2 wrong usage or a
+//! mistake in the configuration, 3 a device, a privilege or a socket is missing.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use isolane_core::units::BitRate;
+use isolaned::attached::attachments;
 use isolaned::config::PolicyName;
 use isolaned::governor::Governor;
+use isolaned::notify::Notify;
 use isolaned::port;
 use isolaned::server::{Server, now_ns};
-use isolaned::settings::Settings;
-use rustix::event::{EventfdFlags, eventfd};
+use isolaned::settings::{Settings, SettingsError};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Tells every process on this machine how fast it may post to the RDMA NIC.
-#[derive(Debug, Parser)]
-#[command(name = "isolaned", version)]
+#[derive(Clone, Debug, Parser)]
+#[command(name = "isolaned", version, max_term_width = 100)]
 struct Arguments {
     /// A device to serve; give it again for more. Without, those of the configuration.
     #[arg(long)]
@@ -23,9 +30,15 @@ struct Arguments {
     /// The configuration file.
     #[arg(long)]
     config: Option<PathBuf>,
+    /// Read the file, say what is wrong with it, and end.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "config"])]
+    check: Option<PathBuf>,
     /// Where processes find the daemon.
     #[arg(long, env = isolane_proto::environment::SOCKET)]
     socket: Option<PathBuf>,
+    /// Where `isolane top` finds the daemon; with --socket: control.sock beside it.
+    #[arg(long)]
+    control: Option<PathBuf>,
     /// The policy of all devices.
     #[arg(long, value_parser = ["none", "justitia"])]
     policy: Option<String>,
@@ -39,6 +52,11 @@ const MISSING: u8 = 3;
 /// Exit code for bad input.
 const BAD_INPUT: u8 = 2;
 
+/// Wrong usage that the parser does not see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct BadInput(String);
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -48,21 +66,53 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 });
         }
     };
-    match run(&arguments) {
+    let done = match &arguments.check {
+        Some(file) => check(file),
+        None => run(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("isolaned: {error:#}");
-            let is_missing = error.downcast_ref::<port::PortError>().is_some();
-            ExitCode::from(if is_missing { MISSING } else { BAD_INPUT })
+            say(&format!("{error:#}"));
+            let bad = |cause: &(dyn std::error::Error + 'static)| {
+                cause.is::<BadInput>()
+                    || cause.is::<SettingsError>()
+                    || cause.is::<isolane_core::policy::OptionError>()
+            };
+            ExitCode::from(if error.chain().any(bad) {
+                BAD_INPUT
+            } else {
+                MISSING
+            })
         }
     }
 }
 
+/// One line for people: the journal's, where a service manager runs it.
+fn say(line: &str) {
+    eprintln!("isolaned: {line}");
+}
+
+fn check(file: &Path) -> Result<()> {
+    let settings = Settings::read(file)?;
+    let config = &settings.config;
+    let rates = vec![BitRate::from_gbps(1); config.devices.len()];
+    Governor::new(config.clone(), rates, now_ns())?;
+    println!(
+        "{}: {} devices, {} peers, {} rules, {} tenants",
+        file.display(),
+        config.devices.len(),
+        settings.peers.len(),
+        config.rules.len(),
+        config.tenants.len()
+    );
+    Ok(())
+}
+
 fn run(arguments: &Arguments) -> Result<()> {
     let settings = settings(arguments)?;
-    let config = settings.config;
-    let mut rates = Vec::with_capacity(config.devices.len());
-    for (device, port) in config.devices.iter().zip(&settings.ports) {
+    let mut rates = Vec::with_capacity(settings.config.devices.len());
+    for (device, port) in settings.config.devices.iter().zip(&settings.ports) {
         let found = port::rate(Path::new(port::SYSFS), &device.name, port.number);
         let rate = match (found, device.rate) {
             (Ok(rate), _) => rate,
@@ -71,28 +121,37 @@ fn run(arguments: &Arguments) -> Result<()> {
         };
         rates.push(rate);
     }
-    let names: Vec<String> = config
-        .devices
-        .iter()
-        .map(|device| device.name.clone())
-        .collect();
-    let socket = config.socket.clone();
-    let governor = Governor::new(config, rates, now_ns()).context("a device's options")?;
-    let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("a counter")?;
-    let stopper = stop.try_clone().context("a counter")?;
-    let server = Server::new(governor, stop)?;
-    ctrlc::set_handler(move || {
-        // It fails only when it was told to stop already.
-        let _ = rustix::io::write(&stopper, &1u64.to_ne_bytes());
-    })
-    .context("signals")?;
-    eprintln!(
-        "isolaned: serves {} at {}",
+    let [stop, order] = signals().context("cannot wait for signals")?;
+    let governor = Governor::new(settings.config.clone(), rates, now_ns())?;
+    let mut server = Server::new(governor, stop.into())?;
+    let again = {
+        let arguments = arguments.clone();
+        Box::new(move || self::settings(&arguments).map_err(|error| format!("{error:#}")))
+    };
+    for attachment in attachments(&settings, again, order, now_ns(), say)? {
+        server.attach(attachment)?;
+    }
+    let devices = settings.config.devices.iter();
+    let names: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let status = format!(
+        "serves {} at {}",
         names.join(", "),
-        socket.display()
+        settings.config.socket.display()
     );
+    say(&status);
+    Notify::from_environment().ready(&status);
     server.run()?;
     Ok(())
+}
+
+/// Two streams: one readable once the daemon should end, one at each order to read the configuration again.
+fn signals() -> std::io::Result<[UnixStream; 2]> {
+    let (stop, stopper) = UnixStream::pair()?;
+    let (order, giver) = UnixStream::pair()?;
+    pipe::register(SIGINT, stopper.try_clone()?)?;
+    pipe::register(SIGTERM, stopper)?;
+    pipe::register(SIGHUP, giver)?;
+    Ok([stop, order])
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings> {
@@ -100,32 +159,25 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
         Some(file) => Settings::read(file)?,
         None => Settings::for_devices(&arguments.device),
     };
-    let config = &mut settings.config;
     if arguments.config.is_some() && !arguments.device.is_empty() {
-        let kept = |name: &str| arguments.device.iter().any(|device| device == name);
-        for name in &arguments.device {
-            let known = config.devices.iter().any(|device| device.name == *name);
-            anyhow::ensure!(
-                known,
+        settings.keep_devices(&arguments.device).map_err(|name| {
+            BadInput(format!(
                 "the configuration has no device {name}; add it there"
-            );
-        }
-        let keep: Vec<bool> = config
-            .devices
-            .iter()
-            .map(|device| kept(&device.name))
-            .collect();
-        let mut at = keep.iter();
-        config.devices.retain(|_| *at.next().expect("as many"));
-        let mut at = keep.iter();
-        settings.ports.retain(|_| *at.next().expect("as many"));
+            ))
+        })?;
     }
-    anyhow::ensure!(
-        !config.devices.is_empty(),
-        "no device to serve; name one with --device"
+    let config = &mut settings.config;
+    let named = !config.devices.is_empty();
+    ensure!(
+        named,
+        BadInput("no device to serve; name one with --device, or a file with --config".to_owned())
     );
     if let Some(socket) = &arguments.socket {
         config.socket.clone_from(socket);
+        settings.control = socket.with_file_name("control.sock");
+    }
+    if let Some(control) = &arguments.control {
+        settings.control.clone_from(control);
     }
     for device in &mut config.devices {
         match arguments.policy.as_deref() {

@@ -20,6 +20,7 @@ mod port;
 pub mod report;
 
 use crate::attachment::{Attachment, Order};
+use crate::config::PolicyName;
 use crate::governor::Governor;
 use crate::settings::{Place, Settings};
 use flow::{Bell, Command, Event, Handle};
@@ -157,7 +158,10 @@ impl Peers {
         }
         for (index, device) in devices.iter().enumerate() {
             let measured = targets.borrow().get(index).copied().flatten();
-            if let (Some(flow), None, None) = (&flows[index], device.target, measured) {
+            let is_paced = device.policy != PolicyName::None;
+            if let (Some(flow), None, None, true) =
+                (&flows[index], device.target, measured, is_paced)
+            {
                 flow.tell(Command::Measure);
             }
         }
