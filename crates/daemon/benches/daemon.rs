@@ -28,6 +28,7 @@ fn main() {
     }
     processor_time();
     memory();
+    decision();
     reaction();
 }
 
@@ -160,6 +161,45 @@ fn memory() {
     println!(
         "sessions        1000 private_kib {} (empty: {}) shared_kib {} (empty: {})",
         full[0], empty[0], full[1], empty[1]
+    );
+}
+
+/// From the end of a reference period in which the target was missed until all leases are written: the governor's own
+/// time, without the loop and the machine's scheduler.
+fn decision() {
+    let daemon = Daemon::start(config());
+    let clients = start(&daemon.socket, 100, Class::Bandwidth);
+    let _latency = Client::start(&daemon.socket, "latency", Class::Latency);
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        send_for(&clients, Duration::from_millis(2));
+        times.push(daemon.ask(|now_ns, governor| {
+            let rates = vec![isolane_core::units::BitRate::from_gbps(10)];
+            let config = governor.config().clone();
+            governor
+                .reconfigure(now_ns, config, rates)
+                .expect("as before");
+            governor.reference_latency(now_ns, 0, Span::from_ms(50));
+            let due = governor
+                .next_deadline_ns()
+                .expect("a reference period")
+                .max(now_ns);
+            let before = governor.figures().leases_total;
+            let began = Instant::now();
+            governor.advance(due + 1_000_000);
+            let time = began.elapsed();
+            assert!(
+                governor.figures().leases_total >= before + 100,
+                "leases are another"
+            );
+            time
+        }));
+    }
+    times.sort_unstable();
+    println!(
+        "decision_to_100_leases_us median {:.1} p99 {:.1}",
+        times[times.len() / 2].as_secs_f64() * 1e6,
+        times[times.len() * 99 / 100].as_secs_f64() * 1e6
     );
 }
 

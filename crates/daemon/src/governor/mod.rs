@@ -326,13 +326,16 @@ impl Governor {
                 .expect("the options worked before");
         }
         let now = self.instant(now_ns);
+        let period_ns = self.period_ns();
         let orders = &mut self.orders;
+        // What is due soon is done now: waking up costs more than looking.
+        let mut slack_ns = period_ns / 8;
         for (at, device) in self.devices.iter_mut().enumerate() {
             if device.timeout().is_some_and(|due| due <= now) {
+                slack_ns = period_ns / 2;
                 device.handle_timeout(now, &mut |order| orders.push_back((at, order)));
             }
         }
-        let slack_ns = self.period_ns() / 8;
         if self
             .next_period_ns
             .is_some_and(|due| due <= now_ns + slack_ns)
