@@ -9,8 +9,9 @@ export CARGO_TERM_COLOR ?= auto
 CARGO ?= cargo
 ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
+PREFIX ?= /usr/local
 
-.PHONY: help demo build test check smoke lint lab claims bench docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab install claims bench docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +39,14 @@ lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there; QU
 	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
 	@lab/fetch $(if $(QUICK),,--siw)
 	@lab/run $(if $(QUICK),--quick)
+
+install: need-cargo ## install isolane, isolaned, the preload library and man pages below PREFIX (/usr/local)
+	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
+	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/isolane" "$(DESTDIR)$(PREFIX)/share/man/man1"
+	@install -m 755 "$(ISOLANE)" "$(CARGO_TARGET_DIR)/release/isolaned" "$(DESTDIR)$(PREFIX)/bin/"
+	@install -m 644 "$(CARGO_TARGET_DIR)/release/libisolane_shim.so" "$(DESTDIR)$(PREFIX)/lib/isolane/"
+	@"$(ISOLANE)" man "$(DESTDIR)$(PREFIX)/share/man/man1" >/dev/null
+	@printf 'installed below %s; the unit and an example configuration are in packaging/\n' "$(DESTDIR)$(PREFIX)"
 
 claims: build ## run the papers' claims and write CLAIMS.md
 	@"$(ISOLANE)" claims --markdown > CLAIMS.md.new

@@ -1,3 +1,5 @@
+//! The operator's file, key by key, and what it refuses.
+
 use super::*;
 use crate::config::PolicyName;
 use isolane_core::policy::granularity::Granularity;

@@ -1,3 +1,5 @@
+//! What the handshake accepts and refuses.
+
 use super::*;
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,5 @@
+//! The text form of metrics, read back by a parser of the standard's rules.
+
 use super::*;
 use crate::snapshot::DaemonFigures;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The listener of metrics and snapshots, with slow and hostile readers.
+
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::sync::atomic::{AtomicUsize, Ordering};
