@@ -4,7 +4,7 @@
 //! Method: one epoll with the door, every session's socket, process and knocker, one timer, and the attachments.
 //! After each batch of events the governor settles, so that however many processes knock at once, leases are worked
 //! out once. When nothing is due the loop sleeps without a timer.
-//! Limits: one thread; each session may say [`MESSAGES_PER_TURN`] things before others have their turn.
+//! Limits: one thread; each session may say a few things before others have their turn.
 
 mod guests;
 mod socket;
