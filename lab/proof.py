@@ -167,9 +167,11 @@ class Tenant:
 
     def connected(self) -> bool:
         """Whether the server has connected queue pairs, and whether both ends live: an end that has gone is an error."""
-        for process in self.processes:
-            if process.poll() is not None:
-                raise RuntimeError(f"{self.program} ended before its time:\n{process.communicate()[0]}")
+        codes = [process.poll() for process in self.processes]
+        if any(code is not None for code in codes):
+            self.stop()
+            texts = [process.communicate()[0][-1500:] for process in self.processes]
+            raise RuntimeError(f"{self.program} ended before its time with {codes} (server, client):\n" + "\n".join(texts))
         return bool(queue_pairs(self.server, self.processes[0].pid))
 
     def result(self, timeout_s: float) -> Result:
@@ -184,6 +186,8 @@ class Tenant:
         if any(process.returncode for process in self.processes):
             codes = [process.returncode for process in reversed(self.processes)]
             raise RuntimeError(f"{self.program} ended with {codes} (client, server):\n" + "\n".join(outputs))
+        if self.prefix and any(UNPACED in text for text in outputs):
+            raise RuntimeError(f"{self.program} was not paced:\n" + "\n".join(outputs))
         return Result.read(self.program, outputs[0])
 
     def stop(self) -> None:
@@ -263,6 +267,10 @@ def operator_file(rate_mbit: int | None = None, weights: Mapping[str, int] | Non
     for name, weight in (weights or {}).items():
         lines += ["[[tenant]]", f'name = "{name}"', f"weight = {weight}"]
     return "\n".join(lines) + "\n"
+
+
+# What the shim says when no daemon paces its program: then a measurement means nothing.
+UNPACED = "unpaced"
 
 
 class Daemon:
