@@ -13,7 +13,7 @@ use crate::matrix::{AuditResult, Progress, VictimKind};
 use crate::outcome::Outcome;
 use crate::place::settings;
 use crate::plan::{Plan, Run};
-use isolane_testbed::Testbed;
+use isolane_testbed::{Testbed, TestbedError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -191,7 +191,10 @@ impl Work<'_> {
             let Some((run, _)) = self.undone.get(index) else {
                 return;
             };
-            if sender.send((index, self.one(run))).is_err() {
+            let done = self.one(run);
+            // Stopped by the user within a run: as if it had not begun.
+            let stopped = matches!(done, Err(AuditError::Testbed(TestbedError::Interrupted)));
+            if stopped || sender.send((index, done)).is_err() {
                 return;
             }
         }

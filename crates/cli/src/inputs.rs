@@ -9,7 +9,6 @@ use isolane_scenario::library::Library;
 use isolane_scenario::model::PolicySpec;
 use isolane_scenario::profile::Profile;
 use isolane_scenario::stack::{self, StackError};
-use isolane_testbed::{SimTestbed, Testbed};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -34,6 +33,13 @@ pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
 /// our messages name the nearest.
 #[derive(Clone, Debug)]
 pub(crate) struct Names(Vec<String>);
+
+impl Names {
+    /// Those of `names`.
+    pub(crate) fn of(names: &[&str]) -> Self {
+        Self(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+}
 
 /// The policies, for `--policy`.
 pub(crate) fn policy_names() -> Names {
@@ -155,10 +161,15 @@ pub(crate) struct Chosen {
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// The policies called `names` for so many tenants on the device of `profile`. `all` stands for every policy in
-/// [`stack::ALL`] and leaves out what the device cannot run; named by itself, such a policy is an error. What `all`
+/// The policies called `names` for so many tenants on the device of `profile`, where `runs` says whether the testbed
+/// runs a policy. `all` stands for every policy in [`stack::ALL`] and leaves out what cannot run; named by itself, such a policy is an error. What `all`
 /// brings and somebody names besides is there once, where it is first.
-pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> Result<Chosen> {
+pub(crate) fn policies(
+    names: &[String],
+    profile: &Profile,
+    tenants: usize,
+    runs: &dyn Fn(&str) -> Result<(), String>,
+) -> Result<Chosen> {
     let mut chosen = Chosen {
         policies: Vec::new(),
         left_out: Vec::new(),
@@ -176,7 +187,7 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
                 let policy = policy(name)?;
                 let fits = stack::check_device(name, profile, tenants);
                 let fits = fits.map_err(|error| error.to_string());
-                match fits.and_then(|()| simulated(name)) {
+                match fits.and_then(|()| runs(name)) {
                     Ok(()) if known(&chosen, &policy) => {}
                     Ok(()) => chosen.policies.push(policy),
                     Err(reason) => chosen.left_out.push(LeftOut {
@@ -194,6 +205,7 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
         let policy = policy(name)?;
         stack::check_device(&policy.name, profile, tenants)
             .map_err(|error| bad(format!("policy {error}")))?;
+        runs(&policy.name).map_err(|reason| bad(format!("policy {}: {reason}", policy.name)))?;
         if named.contains(&policy.name) {
             bail!(bad(format!("--policies names {name} twice")));
         }
@@ -203,18 +215,6 @@ pub(crate) fn policies(names: &[String], profile: &Profile, tenants: usize) -> R
         }
     }
     Ok(chosen)
-}
-
-/// Whether the simulator runs every part of the policy called `name`, or what it does not run.
-fn simulated(name: &str) -> Result<(), String> {
-    let known = SimTestbed.policies();
-    let missing = name
-        .split('+')
-        .find(|part| known.is_some_and(|known| !known.contains(part)));
-    match missing {
-        Some(part) => Err(format!("the simulator does not run {part} yet")),
-        None => Ok(()),
-    }
 }
 
 /// Sets each `key=value` of `settings` in those of `policies` that have the parameter; one has to.
@@ -358,7 +358,7 @@ mod tests {
         let profile = library.profile(DEFAULT_PROFILE).unwrap();
         let names = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            let chosen = policies(&words, profile, 2)?;
+            let chosen = policies(&words, profile, 2, &|_| Ok(()))?;
             anyhow::Ok(chosen.policies.into_iter().map(|p| p.name).collect())
         };
         let all: Vec<String> = names(&["all"]).unwrap();

@@ -8,7 +8,8 @@
 //! * [`output`] - printing and writing files;
 //! * [`progress`] - the progress bar;
 //! * [`remarks`] - what a run says in words;
-//! * [`status`] - exit codes.
+//! * [`status`] - exit codes;
+//! * [`target`] - the simulator or real devices.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -18,6 +19,7 @@ mod progress;
 mod remarks;
 mod report;
 mod status;
+mod target;
 mod text;
 
 use clap::Parser;
@@ -28,9 +30,9 @@ use std::process::ExitCode;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    the answer is no (violations found, with --fail-on-violation)
+  1    the answer is no (violations found, with --fail-on-violation), or traffic on real devices broke
   2    wrong usage or bad input; the message names the value and the remedy
-  3    the machine cannot (disk full, no permission, no threads), or a defect
+  3    the machine cannot (no RDMA, disk full, no permission, no threads), or a defect
   130  interrupted; an audit has written what was done so far, any other command nothing
 
 Results go to stdout, progress and errors to stderr. Equal inputs and seeds print equal bytes.";

@@ -1,7 +1,9 @@
 //! The progress bar: on stderr, and only where somebody watches.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use isolane_verbs_testbed::Stage;
 use std::io::IsTerminal;
+use std::time::Duration;
 
 /// A bar with the time left, on stderr when that is a terminal.
 pub(crate) fn bar() -> ProgressBar {
@@ -11,4 +13,41 @@ pub(crate) fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")
         .expect("the template is a constant that parses");
     ProgressBar::new(0).with_style(style)
+}
+
+/// How often a run in real time is drawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A bar for runs that take their real time, and what moves it from stage to stage.
+pub(crate) fn stages() -> (ProgressBar, impl Fn(Stage) + Send + Sync + 'static) {
+    let bar = match std::io::stderr().is_terminal() {
+        true => ProgressBar::new(0),
+        false => ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
+    };
+    let shown = bar.clone();
+    let stage = move |stage: Stage| {
+        // Only now: a simulated run shows no bar.
+        shown.enable_steady_tick(TICK);
+        let words = match stage {
+            Stage::Connecting => "connecting",
+            Stage::Calibrating => "finding out what the devices can do",
+            Stage::Preparing => "preparing queue pairs and memory",
+            Stage::Running(_) => "running",
+            Stage::Collecting => "collecting",
+        };
+        let template = match stage {
+            Stage::Running(time) => {
+                shown.reset_elapsed();
+                format!(
+                    "{{spinner}} {{msg}} {{elapsed}} of {:.1} s",
+                    time.as_secs_f64()
+                )
+            }
+            _ => "{spinner} {msg}".to_owned(),
+        };
+        let style = ProgressStyle::with_template(&template);
+        shown.set_style(style.expect("the template has only known keys"));
+        shown.set_message(words);
+    };
+    (bar, stage)
 }

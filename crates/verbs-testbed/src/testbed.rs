@@ -13,7 +13,7 @@ use crate::policy;
 use crate::target::Target;
 use isolane_core::units::Duration;
 use isolane_scenario::measure::RunResult;
-use isolane_scenario::model::Scenario;
+use isolane_scenario::model::{Host, Scenario, Tenant};
 use isolane_scenario::profile::Profile;
 use isolane_testbed::{Testbed, TestbedError};
 use std::fmt;
@@ -77,6 +77,51 @@ impl VerbsTestbed {
     pub fn calibration(&self) -> Result<Calibration, VerbsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.calibrated(&mut state)
+    }
+
+    /// Whether it runs every part of the policy called `name`, or what runs the part that it does not.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn runs_policy(&self, name: &str) -> Result<(), String> {
+        policy::runs(name)
+    }
+
+    /// Whether workers can do what `tenant` does, or why not.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn runs_tenant(&self, tenant: &Tenant) -> Result<(), String> {
+        let devices = Host::ALL.into_iter().zip(&self.target.places);
+        let options = isolane_verbs::worker::Options {
+            devices: devices
+                .map(|(host, place)| (host, place.device.clone()))
+                .collect(),
+            ..Default::default()
+        };
+        let mut scenario = calibrate::scenarios()[0].clone();
+        scenario.tenants = vec![tenant.clone()];
+        let plan = isolane_verbs::worker::plan(&scenario, tenant, &options);
+        plan.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Refuses a scenario that cannot run here, before anything is started.
+    ///
+    /// # Errors
+    /// [`VerbsError::Scenario`].
+    pub fn check(&self, scenario: &Scenario) -> Result<(), TestbedError> {
+        let refused = |reason| {
+            TestbedError::from(VerbsError::Scenario {
+                scenario: scenario.name.clone(),
+                target: self.name.clone(),
+                reason,
+            })
+        };
+        policy::runs(&scenario.policy.name).map_err(refused)?;
+        for tenant in &scenario.tenants {
+            self.runs_tenant(tenant).map_err(refused)?;
+        }
+        Ok(())
     }
 
     /// Takes `calibration` for what the devices can do instead of measuring it.
@@ -144,7 +189,6 @@ impl VerbsTestbed {
     }
 
     fn measure(&self, scenario: &Scenario) -> Result<RunResult, VerbsError> {
-        policy::check(scenario, &self.name)?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let calibration = self.calibrated(&mut state)?;
         let measured = self.attempt(&mut state, |fleet| {
@@ -180,6 +224,7 @@ impl Testbed for VerbsTestbed {
 
     /// Runs `scenario` on the devices. `profile` describes the simulator's device and is not applied.
     fn run(&self, scenario: &Scenario, _: &Profile) -> Result<RunResult, TestbedError> {
+        self.check(scenario)?;
         Ok(self.measure(scenario)?)
     }
 }

@@ -1,10 +1,13 @@
 //! `isolane audit`: the matrix of victims and attackers.
 
+mod real;
+
 use crate::inputs::{self, DEFAULT_PROFILE, bad};
 use crate::output;
 use crate::progress;
 use crate::report;
-use crate::status::{INTERRUPTED, Status};
+use crate::status::Status;
+use crate::target::{Bed, TargetArguments, cancel_on_signal};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use isolane_audit::journal::{JOURNAL_NAME, build_of};
@@ -22,10 +25,8 @@ use isolane_scenario::Overrides;
 use isolane_scenario::library::Library;
 use isolane_scenario::model::{PolicySpec, Topology};
 use isolane_scenario::profile::Profile;
-use isolane_testbed::SimTestbed;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Arguments of `isolane audit`.
 #[derive(Debug, clap::Args)]
@@ -60,10 +61,12 @@ pub(crate) struct Arguments {
     /// Runs of each cell, each with another seed [default: 3, or 1 with --quick and more than 3 policies]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: Option<u32>,
-    /// Measured time of each run; applications (app_*) take 4 to 40 ms if that is more [default: the scenario's, or 1ms]
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Measured time of each run; applications (app_*) take 4 to 40 ms if that is more [default: the scenario's, or 1ms; 1s on real devices]
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
-    /// Time before measuring starts [default: the scenario's, or 150us]
+    /// Time before measuring starts [default: the scenario's, or 150us; 200ms on real devices]
     #[arg(long, value_parser = inputs::duration)]
     warmup: Option<Duration>,
     /// Where audit.json, audit.xml, report.html and the journal go
@@ -99,7 +102,10 @@ enum Rule {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let plan = plan(arguments)?;
+    let cancel = cancel_on_signal()?;
+    let flag = Arc::clone(&cancel);
+    let bed = arguments.target.bed(move || Ok(flag), |_| {})?;
+    let mut plan = plan(arguments, &bed)?;
     for left in &plan.left_out {
         output::note(&format!(
             "isolane: left out {}: {}",
@@ -113,7 +119,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         (false, false) => Intent::Repeat,
     };
     let _place = Place::claim(&arguments.out, &plan.rerun, intent)?;
-    let cancel = cancel_on_signal()?;
+    if let Bed::Verbs(devices) = &bed {
+        real::suit(&mut plan, devices, arguments)?;
+    }
     let bar = progress::bar();
     let mut show = |progress: Progress| {
         bar.set_length(progress.runs_total);
@@ -123,9 +131,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let build = build();
     let result = run_plan(
         &plan,
-        &SimTestbed,
+        bed.testbed(),
         RunOptions {
-            jobs: jobs(arguments),
+            jobs: jobs(arguments, &bed),
             cancel: &cancel,
             journal: Some(&journal),
             build: &build,
@@ -179,7 +187,7 @@ fn resumption(arguments: &Arguments, reused: Reused) -> String {
     }
 }
 
-fn plan(arguments: &Arguments) -> Result<Plan> {
+fn plan(arguments: &Arguments, bed: &Bed) -> Result<Plan> {
     let mut library: Library = inputs::library();
     let profile = arguments.profile.as_deref();
     let profile = profile.map(|name| inputs::profile(&mut library, name));
@@ -191,7 +199,12 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
         }
     };
     let mut policies = Vec::new();
-    let chosen = inputs::policies(&arguments.policies, &subject.profile, subject.tenants)?;
+    let chosen = inputs::policies(
+        &arguments.policies,
+        &subject.profile,
+        subject.tenants,
+        &|name| bed.runs_policy(name),
+    )?;
     for policy in chosen.policies {
         // A scenario that names the policy may set its parameters.
         policies.push(match &subject.policy {
@@ -326,6 +339,9 @@ fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     if let Some(globs) = &arguments.attackers {
         option("attackers", globs);
     }
+    for (name, value) in arguments.target.words() {
+        option(name, &value);
+    }
     if arguments.alpha != ALPHA {
         option("alpha", &arguments.alpha.to_string());
     }
@@ -337,7 +353,7 @@ fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
         option("seeds", &seeds.to_string());
     }
     // A scenario has its own times, so that nothing is left out for being the catalogue's.
-    let own = arguments.scenario.is_some();
+    let own = arguments.scenario.is_some() || !arguments.target.words().is_empty();
     if let Some(duration) = arguments.duration.filter(|&d| own || d != DURATION) {
         option("duration", &duration.to_string());
     }
@@ -376,22 +392,13 @@ fn build() -> String {
     executable.map_or_else(|_| "unknown".to_owned(), |bytes| build_of(&bytes))
 }
 
-fn jobs(arguments: &Arguments) -> usize {
+/// Runs at once. Real devices do one at a time: two would measure each other.
+fn jobs(arguments: &Arguments, bed: &Bed) -> usize {
+    if bed.devices().is_some() {
+        return 1;
+    }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     arguments.jobs.map_or_else(cores, |jobs| jobs as usize)
-}
-
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set. A second signal ends the program at once.
-fn cancel_on_signal() -> Result<Arc<AtomicBool>> {
-    let cancel = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&cancel);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })
-    .context("cannot catch Ctrl-C")?;
-    Ok(cancel)
 }
 
 /// A number from 0 to 1.

@@ -1,6 +1,7 @@
 //! The commands. To add one: a file with its arguments and `run`, a variant here with the line that help shows,
 //! and an arm below.
 
+mod agent;
 mod audit;
 mod calibrate;
 mod claims;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Traffic(Box<traffic::Arguments>),
     /// Show who uses the RDMA devices now, by tenant, process and queue pair, and what each may
     Top(top::Arguments),
+    /// Start traffic workers for a controller on another machine, or make the certificates for that
+    Agent(agent::Arguments),
     /// List the device profiles, or show one with the source of every number
     Profiles(profiles::Arguments),
     /// List the policies: what each does, controls, needs and can be set to
@@ -82,6 +85,7 @@ impl Command {
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),
             Self::Top(arguments) => top::run(&arguments),
+            Self::Agent(arguments) => agent::run(&arguments),
             Self::Profiles(arguments) => profiles::run(&arguments),
             Self::Policies(arguments) => policies::run(&arguments),
             Self::Workloads(arguments) => workloads::run(&arguments),

@@ -5,6 +5,7 @@ use crate::output;
 use crate::progress;
 use crate::report;
 use crate::status::Status;
+use crate::target::Bed;
 use anyhow::Result;
 use isolane_recommend::result::Recommendation;
 use isolane_recommend::run::{Question, run as answer};
@@ -100,7 +101,12 @@ fn question(arguments: &Arguments) -> Result<Question> {
         .profile(&scenario.profile)
         .expect("a parsed scenario names a profile of its library")
         .clone();
-    let chosen = inputs::policies(&arguments.policies, &profile, scenario.tenants.len())?;
+    let chosen = inputs::policies(
+        &arguments.policies,
+        &profile,
+        scenario.tenants.len(),
+        &|name| Bed::Sim(SimTestbed).runs_policy(name),
+    )?;
     let policies = chosen.policies.into_iter().map(|policy| match &written {
         Some(written) if written.name == policy.name => written.clone(),
         _ => policy,

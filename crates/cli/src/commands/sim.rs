@@ -2,16 +2,17 @@
 
 use crate::inputs::{self, bad};
 use crate::output;
+use crate::progress;
 use crate::remarks;
 use crate::report;
 use crate::status::Status;
+use crate::target::{TargetArguments, cancel_on_signal, suit};
 use crate::text::{Table, number, optional};
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::Overrides;
 use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
 use isolane_scenario::model::{Class, Scenario};
-use isolane_testbed::{SimTestbed, Testbed};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub(crate) struct Arguments {
     /// Measured time instead of the scenario's, like 5ms
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
+    #[command(flatten)]
+    target: TargetArguments,
     /// Set a parameter of the policy, like target_us=3; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -118,14 +121,24 @@ fn measure(arguments: &Arguments) -> Result<Vec<Run>> {
         .map(|scenario| &mut scenario.policy)
         .collect();
     inputs::set_parameters(&mut specs, &arguments.set)?;
+    let (bar, stage) = progress::stages();
+    let bed = arguments.target.bed(cancel_on_signal, stage)?;
+    if let Some(devices) = bed.devices() {
+        for scenario in &mut scenarios {
+            devices.check(scenario)?;
+            suit(scenario, arguments.duration);
+        }
+    }
     let runs = scenarios.into_iter().map(|scenario| {
         let profile = library
             .profile(&scenario.profile)
             .expect("a parsed scenario names a profile of its library");
-        let result = SimTestbed.run(&scenario, profile)?;
+        let result = bed.testbed().run(&scenario, profile)?;
         Ok(Run { scenario, result })
     });
-    runs.collect()
+    let runs = runs.collect();
+    bar.finish_and_clear();
+    runs
 }
 
 /// Points of the time series when the duration is changed; as for scenarios that do not say.
@@ -167,8 +180,13 @@ fn text(runs: &[Run], compare: bool, verbose: bool) -> String {
         if !notes.is_empty() {
             list(&mut text, &format!("Notes{under}"), &notes);
         }
-        let pressure = remarks::pressure(&run.result.counters);
-        list(&mut text, &format!("Under pressure{under}"), &pressure);
+        let device = device(&run.result);
+        if device.is_empty() {
+            let pressure = remarks::pressure(&run.result.counters);
+            list(&mut text, &format!("Under pressure{under}"), &pressure);
+        } else {
+            list(&mut text, &format!("The device alone{under}"), &device);
+        }
     }
     for run in runs {
         if verbose && !run.result.policy_state.is_empty() {
@@ -185,6 +203,23 @@ fn text(runs: &[Run], compare: bool, verbose: bool) -> String {
         }
     }
     text
+}
+
+/// What a calibration of real devices found, in words; nothing for a simulated one.
+fn device(result: &RunResult) -> Vec<String> {
+    let figure = |name: &str| result.policy_state.get(&format!("device.{name}")).copied();
+    let figures = [
+        ("goodput_gbps", "Gb/s of 64 KiB WRITEs; shares are of this"),
+        ("messages_per_s", "messages/s of 16 B WRITEs"),
+        ("idle_p50_us", "us median latency of a 16 B WRITE"),
+        ("idle_p99_us", "us at the 99th percentile"),
+    ];
+    let known = figures
+        .into_iter()
+        .filter_map(|(name, words)| Some((figure(name)?, words)));
+    known
+        .map(|(value, words)| format!("{} {words}", number(value)))
+        .collect()
 }
 
 fn list(text: &mut String, heading: &str, lines: &[String]) {
