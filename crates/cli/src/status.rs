@@ -8,6 +8,7 @@ use isolane_host::HostError;
 use isolane_recommend::RecommendError;
 use isolane_scenario::error::{CommandError, InputError};
 use isolane_testbed::TestbedError;
+use isolane_verbs_testbed::identity::IdentityError;
 use std::io;
 use std::process::ExitCode;
 
@@ -61,6 +62,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.downcast_ref().is_some_and(is_bad_audit)
             || cause.downcast_ref().is_some_and(is_bad_question)
             || cause.is::<ExplainError>()
+            || matches!(cause.downcast_ref(), Some(IdentityError::Name { .. }))
             || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
             || cause.downcast_ref().is_some_and(EnforceError::is_bad_input)
             || cause.is::<QueueingError>()
