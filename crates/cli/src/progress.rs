@@ -31,6 +31,7 @@ pub(crate) fn stages() -> (ProgressBar, impl Fn(Stage) + Send + Sync + 'static) 
         let words = match stage {
             Stage::Connecting => "connecting",
             Stage::Calibrating => "finding out what the devices can do",
+            Stage::Pacing => "starting the daemon",
             Stage::Preparing => "preparing queue pairs and memory",
             Stage::Running(_) => "running",
             Stage::Collecting => "collecting",

@@ -47,7 +47,11 @@ fn malformed_targets_are_bad_input() {
         let code = if part == "--identity" { 3 } else { 2 };
         refuses(&["sim", SCENARIO, "--target", target], code, &[part]);
     }
-    refuses(&["sim", SCENARIO, "--identity", "x"], 2, &["--target verbs"]);
+    refuses(
+        &["sim", SCENARIO, "--identity", "x"],
+        2,
+        &["--target verbs"],
+    );
 }
 
 #[test]
@@ -61,7 +65,14 @@ fn a_machine_without_the_device_is_told_so_in_one_line() {
     refuses(&["sim", SCENARIO, "--target", target], code, &[part]);
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("audit");
-    let arguments = ["audit", "--quick", "--target", target, "--out", out.to_str().unwrap()];
+    let arguments = [
+        "audit",
+        "--quick",
+        "--target",
+        target,
+        "--out",
+        out.to_str().unwrap(),
+    ];
     refuses(&arguments, code, &[part]);
 }
 
@@ -78,10 +89,17 @@ fn policies_of_other_hardware_are_refused_before_anything_starts() {
 fn ssh_is_the_program_that_the_environment_names() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("ssh");
-    std::fs::write(&script, "#!/bin/sh\necho \"called with $*\" >&2\nexit 255\n").unwrap();
+    std::fs::write(
+        &script,
+        "#!/bin/sh\necho \"called with $*\" >&2\nexit 255\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let arguments = ["sim", SCENARIO, "--target", "verbs:nodea:r0,nodea:r1"];
-    let output = command(&arguments).env("ISOLANE_SSH", &script).output().unwrap();
+    let output = command(&arguments)
+        .env("ISOLANE_SSH", &script)
+        .output()
+        .unwrap();
     let (_, stderr) = ends(output, 3);
     let call = "called with -T -o BatchMode=yes -- nodea isolane agent --stdio";
     assert!(stderr.contains(call), "{stderr}");
@@ -96,7 +114,12 @@ fn an_agent_greets_and_ends_with_its_input() {
         .spawn()
         .unwrap();
     let hello = "{\"kind\":\"hello\",\"version\":1,\"program\":\"test\"}\n";
-    child.stdin.take().unwrap().write_all(hello.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(hello.as_bytes())
+        .unwrap();
     let (stdout, stderr) = ends(child.wait_with_output().unwrap(), 0);
     assert!(stdout.contains("\"kind\":\"welcome\""), "{stdout}{stderr}");
     let (_, stderr) = ends(command(&["agent"]).output().unwrap(), 2);
@@ -119,6 +142,12 @@ fn an_authority_is_made_once_and_certificates_are_private() {
     refuses(&["agent", "init", place, "../x"], 2, &["host name"]);
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let identity = Path::new(place).join("nodea");
-    let listen = ["agent", "--listen", "127.0.0.1:0", "--identity", identity.to_str().unwrap()];
+    let listen = [
+        "agent",
+        "--listen",
+        "127.0.0.1:0",
+        "--identity",
+        identity.to_str().unwrap(),
+    ];
     refuses(&listen, 3, &["chmod 600"]);
 }

@@ -9,7 +9,8 @@
 //! sees its input close when the agent is killed, and ends by itself.
 
 use crate::lines::Lines;
-use crate::message::{Event, Message, Request, VERSION, WORKERS_MAX};
+use crate::message::{Event, Message, Paced, Pacing, Request, VERSION, WORKERS_MAX};
+use crate::pace::Daemon;
 use crate::process::{self, Process};
 use isolane_host::Root;
 use isolane_host::counters::{self, Extra, Snapshot, Window};
@@ -92,6 +93,7 @@ pub fn serve(
     let session = Arc::new(Session {
         output: Mutex::new(Box::new(output)),
         workers: Mutex::new(BTreeMap::new()),
+        daemon: Mutex::new(None),
         expired: AtomicBool::new(false),
     });
     let (over, watched) = sync_channel::<()>(0);
@@ -147,6 +149,7 @@ fn read_ahead(
 struct Session {
     output: Mutex<Box<dyn Write + Send>>,
     workers: Mutex<BTreeMap<u32, Worker>>,
+    daemon: Mutex<Option<Daemon>>,
     expired: AtomicBool,
 }
 
@@ -168,7 +171,11 @@ impl Session {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills every worker and waits until its last word is passed on.
+    fn daemon(&self) -> std::sync::MutexGuard<'_, Option<Daemon>> {
+        self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the daemon and kills every worker, and waits until its last word is passed on.
     fn clear(&self) {
         let workers: Vec<Worker> = {
             let mut workers = self.workers();
@@ -182,6 +189,10 @@ impl Session {
                 // A panicked listener has nothing more to pass on.
                 let _ = listener.join();
             }
+        }
+        let daemon = self.daemon().take();
+        if let Some(daemon) = daemon {
+            daemon.stop();
         }
     }
 
@@ -276,7 +287,8 @@ impl Server<'_> {
     fn serve(&mut self, request: Request) -> Result<(), String> {
         match request {
             Request::Hello { .. } => Err("hello was said before".to_owned()),
-            Request::Spawn { worker } => self.spawn(worker),
+            Request::Spawn { worker, pacing } => self.spawn(worker, pacing.as_ref()),
+            Request::Pace(paced) => self.pace(&paced),
             Request::Say { worker, mut line } => {
                 let process = self.process(worker);
                 line.push('\n');
@@ -310,7 +322,34 @@ impl Server<'_> {
             .map(|worker| Arc::clone(&worker.process))
     }
 
-    fn spawn(&self, id: u32) -> Result<(), String> {
+    fn pace(&self, paced: &Paced) -> Result<(), String> {
+        if self.session.daemon().is_some() {
+            return Err("the session has a daemon already".to_owned());
+        }
+        let daemon = Daemon::start(&self.options.program, paced)?;
+        *self.session.daemon() = Some(daemon);
+        self.session.say(&Event::Paced);
+        Ok(())
+    }
+
+    /// The command that starts a worker.
+    fn command(&self, pacing: Option<&Pacing>) -> Result<Command, String> {
+        let AgentOptions {
+            program, arguments, ..
+        } = self.options;
+        match (pacing, self.session.daemon().as_ref()) {
+            (None, _) => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                Ok(command)
+            }
+            (Some(pacing), Some(daemon)) => Ok(daemon.command(program, arguments, pacing)),
+            (Some(_), None) => Err("no daemon paces this session".to_owned()),
+        }
+    }
+
+    fn spawn(&self, id: u32, pacing: Option<&Pacing>) -> Result<(), String> {
+        let mut command = self.command(pacing)?;
         let mut workers = self.session.workers();
         if workers.contains_key(&id) {
             return Err(format!("worker {id} runs already"));
@@ -318,8 +357,6 @@ impl Server<'_> {
         if workers.len() >= WORKERS_MAX {
             return Err(format!("more than {WORKERS_MAX} workers in one session"));
         }
-        let mut command = Command::new(&self.options.program);
-        command.args(&self.options.arguments);
         let (process, output) = Process::start(&mut command)
             .map_err(|error| format!("cannot start {}: {error}", self.options.program.display()))?;
         let listener = {

@@ -10,7 +10,7 @@
 
 use crate::error::VerbsError;
 use crate::fleet::Fleet;
-use crate::message::{Event, Request};
+use crate::message::{Event, Paced, Pacing, Request};
 use isolane_scenario::model::{Host, Scenario};
 use isolane_verbs::worker::{
     FailureKind, FromWorker, Options, Plan, Prepared, Report, ToWorker, connect, plan,
@@ -57,6 +57,8 @@ pub enum Stage {
     Calibrating,
     /// Workers make queue pairs and memory.
     Preparing,
+    /// A daemon of the run's own begins to serve the devices.
+    Pacing,
     /// Traffic runs for so long, warm-up included.
     Running(Duration),
     /// Workers report.
@@ -76,15 +78,33 @@ struct Member {
     ended: bool,
 }
 
-/// Runs `scenario` on `fleet`. Whatever it returns, workers may still be there: the caller clears the fleet.
+/// How long a daemon may take until it serves; its agent gives up before.
+const PACING: Duration = Duration::from_secs(30);
+
+/// A daemon and what it knows each tenant as, in the scenario's order.
+#[derive(Clone, Debug)]
+pub(crate) struct UnderDaemon {
+    /// What it paces.
+    pub(crate) paced: Paced,
+    /// Each tenant.
+    pub(crate) tenants: Vec<Pacing>,
+}
+
+/// Runs `scenario` on `fleet`, under a daemon if one is named. Whatever it returns, processes may still be there: the
+/// caller clears the fleet.
 pub(crate) fn conduct(
     fleet: &mut Fleet,
     scenario: &Scenario,
+    under: Option<&UnderDaemon>,
     target: &str,
     cancel: &AtomicBool,
     stage: &(dyn Fn(Stage) + Sync),
 ) -> Result<Measured, VerbsError> {
     let plans = plans(fleet, scenario, target)?;
+    if let Some(under) = under {
+        stage(Stage::Pacing);
+        pace(fleet, &under.paced, cancel)?;
+    }
     stage(Stage::Preparing);
     let mut run = Run {
         names: scenario.tenants.iter().map(|t| t.name.clone()).collect(),
@@ -93,7 +113,7 @@ pub(crate) fn conduct(
         fleet,
         cancel,
     };
-    run.start(&plans);
+    run.start(&plans, under);
     run.wait(PREPARING, "preparing", |member| member.prepared.is_some())?;
     run.connect(&plans, scenario, target)?;
     run.wait(CONNECTING, "connecting", |member| member.connected)?;
@@ -122,6 +142,26 @@ pub(crate) fn conduct(
     }
     run.wait(ENDING, "ending", |member| member.ended)?;
     Ok(run.finish())
+}
+
+/// Starts a daemon on the first machine, the only one of a run under it.
+fn pace(fleet: &mut Fleet, paced: &Paced, cancel: &AtomicBool) -> Result<(), VerbsError> {
+    fleet.send(0, &Request::Pace(paced.clone()));
+    let until = Instant::now() + PACING;
+    let machine = fleet.machine(0).to_owned();
+    loop {
+        match fleet.event(until, cancel)? {
+            Some((_, Event::Paced)) => return Ok(()),
+            Some((_, Event::Failed { reason })) => {
+                return Err(VerbsError::Agent { machine, reason });
+            }
+            Some(_) => {}
+            None => {
+                let reason = format!("its daemon does not serve after {} s", PACING.as_secs());
+                return Err(VerbsError::Agent { machine, reason });
+            }
+        }
+    }
 }
 
 /// Every tenant's jobs, with the places' ports and addresses.
@@ -160,7 +200,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn start(&mut self, plans: &[Plan]) {
+    fn start(&mut self, plans: &[Plan], under: Option<&UnderDaemon>) {
         for (tenant, plan) in plans.iter().enumerate() {
             for (host, job) in &plan.jobs {
                 let id = self.fleet.next_worker();
@@ -176,7 +216,9 @@ impl Run<'_> {
                     report: None,
                     ended: false,
                 });
-                self.fleet.send(link, &Request::Spawn { worker: id });
+                let pacing = under.map(|under| under.tenants[tenant].clone());
+                let worker = id;
+                self.fleet.send(link, &Request::Spawn { worker, pacing });
                 self.say(
                     self.members.len() - 1,
                     &ToWorker::Job(Box::new(job.clone())),
@@ -311,7 +353,7 @@ impl Run<'_> {
                 machine: self.fleet.machine(link).to_owned(),
                 reason,
             }),
-            Event::Welcome { .. } | Event::Cleared => Ok(()),
+            Event::Welcome { .. } | Event::Paced | Event::Cleared => Ok(()),
         }
     }
 

@@ -26,6 +26,7 @@ mod conduct;
 mod fleet;
 mod gather;
 mod lines;
+pub mod pace;
 mod policy;
 mod process;
 mod secure;

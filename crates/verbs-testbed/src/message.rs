@@ -38,7 +38,11 @@ pub enum Request {
     Spawn {
         /// Its number, not in use.
         worker: u32,
+        /// As which tenant of the session's daemon; none where nothing paces it.
+        pacing: Option<Pacing>,
     },
+    /// Start a daemon of the session's own, until the next `Clear`. Answer: `Paced`.
+    Pace(Paced),
     /// Pass `line` to a worker.
     Say {
         /// Its number.
@@ -60,6 +64,44 @@ pub enum Request {
     },
     /// Kill every process of the session, and wait for them. Answer: `Cleared`.
     Clear,
+}
+
+/// How a worker is to be treated by the session's daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pacing {
+    /// `latency`, `throughput`, `bandwidth` or `auto`.
+    pub class: String,
+    /// The tenant, letters and digits.
+    pub tenant: String,
+}
+
+/// What a daemon paces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paced {
+    /// The devices it serves; the first two watch the link between them.
+    pub devices: Vec<PacedDevice>,
+    /// Weights of tenants.
+    pub weights: BTreeMap<String, u32>,
+}
+
+/// One device that a daemon serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacedDevice {
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: u8,
+    /// Payload of the idle device, kilobits per second.
+    pub rate_kbps: u64,
+    /// Messages of the idle device, per second.
+    pub messages_per_s: u64,
+    /// What the reference flow's 99th percentile must stay below, microseconds; the daemon's own choice if absent.
+    pub target_us: Option<u64>,
+    /// Time between reference messages, microseconds; the daemon's own choice if absent.
+    pub reference_period_us: Option<u64>,
 }
 
 /// What the agent says.
@@ -93,6 +135,8 @@ pub enum Event {
         /// The last lines it wrote to stderr.
         complaint: String,
     },
+    /// The daemon serves its devices.
+    Paced,
     /// A device's counters.
     Counters {
         /// The device.
@@ -165,6 +209,19 @@ impl Request {
     fn check(&self) -> Result<(), MessageError> {
         let wrong = |field| Err(MessageError::Field { field });
         match self {
+            Self::Spawn {
+                pacing: Some(pacing),
+                ..
+            } => {
+                if !CLASSES.contains(&pacing.class.as_str()) {
+                    return wrong("class");
+                }
+                match is_plain(&pacing.tenant) {
+                    true => Ok(()),
+                    false => wrong("tenant"),
+                }
+            }
+            Self::Pace(paced) => paced.check(),
             Self::Say { line, .. } if line.contains('\n') => wrong("line"),
             Self::Counters { device, .. } if crate::target::check_device(device).is_err() => {
                 wrong("device")
@@ -172,6 +229,34 @@ impl Request {
             _ => Ok(()),
         }
     }
+}
+
+impl Paced {
+    fn check(&self) -> Result<(), MessageError> {
+        let wrong = |field| Err(MessageError::Field { field });
+        if self.devices.is_empty() || self.devices.len() > crate::target::PLACES_MAX {
+            return wrong("devices");
+        }
+        for device in &self.devices {
+            let named = crate::target::check_device(&device.name).is_ok() && device.port > 0;
+            if !named || device.rate_kbps == 0 || device.messages_per_s == 0 {
+                return wrong("device");
+            }
+        }
+        let weights = |(name, weight): (&String, &u32)| is_plain(name) && *weight > 0;
+        match self.weights.len() <= WORKERS_MAX && self.weights.iter().all(weights) {
+            true => Ok(()),
+            false => wrong("weights"),
+        }
+    }
+}
+
+/// Classes, as `isolane run` takes them.
+const CLASSES: [&str; 4] = ["latency", "throughput", "bandwidth", "auto"];
+
+/// Letters and digits, not many.
+fn is_plain(name: &str) -> bool {
+    (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T, MessageError> {
@@ -193,7 +278,14 @@ mod tests {
         prop_oneof![
             (any::<u32>(), ".{0,30}")
                 .prop_map(|(version, program)| Request::Hello { version, program }),
-            any::<u32>().prop_map(|worker| Request::Spawn { worker }),
+            (
+                any::<u32>(),
+                proptest::option::of(("(latency|auto)", "[a-z0-9]{1,9}"))
+            )
+                .prop_map(|(worker, pacing)| Request::Spawn {
+                    worker,
+                    pacing: pacing.map(|(class, tenant)| Pacing { class, tenant }),
+                }),
             (any::<u32>(), "[^\n]{0,80}").prop_map(|(worker, line)| Request::Say { worker, line }),
             (name, any::<u8>()).prop_map(|(device, port)| Request::Counters { device, port }),
             Just(Request::Clear),
@@ -229,7 +321,11 @@ mod tests {
         for line in [
             r#"{"kind":"counters","device":"../../etc","port":1}"#,
             r#"{"kind":"say","worker":1,"line":"a\nb"}"#,
-            r#"{"kind":"spawn","worker":1,"command":"sh"}"#,
+            r#"{"kind":"spawn","worker":1,"pacing":null,"command":"sh"}"#,
+            r#"{"kind":"spawn","worker":1,"pacing":{"class":"fast","tenant":"a"}}"#,
+            r#"{"kind":"spawn","worker":1,"pacing":{"class":"auto","tenant":"--x"}}"#,
+            r#"{"kind":"pace","devices":[],"weights":{}}"#,
+            r#"{"kind":"pace","devices":[{"name":"a/b","port":1,"rate_kbps":1,"messages_per_s":1,"target_us":null,"reference_period_us":null}],"weights":{}}"#,
             r#"{"kind":"run","command":"sh"}"#,
         ] {
             assert!(Request::decode(line).is_err(), "{line}");

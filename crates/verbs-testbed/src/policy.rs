@@ -1,7 +1,20 @@
 //! Which policies real devices can run, and what would run the others.
+//!
+//! Under `justitia` every run has a daemon of its own. Its rates are those of the calibration, its target what the
+//! scenario's policy says (`target_us`), and the daemon's own choice otherwise: a profile's target is that of the
+//! profile's device.
+
+use crate::calibrate::Calibration;
+use crate::conduct::UnderDaemon;
+use crate::message::{Paced, PacedDevice, Pacing};
+use crate::target::Target;
+use isolane_scenario::model::{Class, Scenario};
 
 /// The parts of policies that this testbed runs.
-pub(crate) const PARTS: &[&str] = &["none"];
+pub(crate) const PARTS: &[&str] = &["none", "justitia"];
+
+/// The part that a daemon runs.
+const PACED: &str = "justitia";
 
 /// What runs a part that this testbed does not.
 fn elsewhere(part: &str) -> &'static str {
@@ -23,8 +36,76 @@ pub(crate) fn runs(name: &str) -> Result<(), String> {
     match missing {
         None => Ok(()),
         Some(part) => Err(format!(
-            "policy {part} is not run on real devices: {}",
+            "real devices do not run {part} here: {}",
             elsewhere(part)
         )),
+    }
+}
+
+/// Whether the policy called `name` runs on all machines of `target`.
+pub(crate) fn reaches(name: &str, target: &Target) -> Result<(), String> {
+    let first = &target.places[0].machine;
+    let one = target.places.iter().all(|place| place.machine == *first);
+    match one || name != PACED {
+        true => Ok(()),
+        false => Err(format!(
+            "policy {PACED} runs here with both devices in one machine; on several, start isolaned on each with the \
+             other as its peer, and the programs with `isolane run`"
+        )),
+    }
+}
+
+/// The daemon of a run of `scenario`, if its policy needs one.
+pub(crate) fn under(
+    scenario: &Scenario,
+    target: &Target,
+    calibration: &Calibration,
+) -> Option<UnderDaemon> {
+    if scenario.policy.name != PACED {
+        return None;
+    }
+    let parameter = |name: &str| {
+        let value = scenario.policy.parameters.get(name)?;
+        Some(value.ceil() as u64).filter(|us| *us > 0)
+    };
+    let mut devices: Vec<PacedDevice> = Vec::new();
+    for place in &target.places {
+        if devices.iter().all(|device| device.name != place.device) {
+            devices.push(PacedDevice {
+                name: place.device.clone(),
+                port: place.device_port,
+                rate_kbps: ((calibration.goodput_gbps * 1e6) as u64).max(1),
+                messages_per_s: (calibration.messages_per_s as u64).max(1),
+                target_us: parameter("target_us"),
+                reference_period_us: parameter("ref_period_us"),
+            });
+        }
+    }
+    // By number: the daemon's names are narrower than a scenario's.
+    let name = |index: usize| format!("t{index}");
+    let tenants = scenario.tenants.iter().enumerate();
+    Some(UnderDaemon {
+        paced: Paced {
+            devices,
+            weights: tenants
+                .clone()
+                .map(|(index, tenant)| (name(index), tenant.weight))
+                .collect(),
+        },
+        tenants: tenants
+            .map(|(index, tenant)| Pacing {
+                class: class(tenant.class).to_owned(),
+                tenant: name(index),
+            })
+            .collect(),
+    })
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Latency => "latency",
+        Class::Throughput => "throughput",
+        Class::Bandwidth => "bandwidth",
+        Class::Auto => "auto",
     }
 }

@@ -118,6 +118,7 @@ impl VerbsTestbed {
             })
         };
         policy::runs(&scenario.policy.name).map_err(refused)?;
+        policy::reaches(&scenario.policy.name, &self.target).map_err(refused)?;
         for tenant in &scenario.tenants {
             self.runs_tenant(tenant).map_err(refused)?;
         }
@@ -145,7 +146,7 @@ impl VerbsTestbed {
         for scenario in calibrate::scenarios() {
             let measured = self.attempt(state, |fleet| {
                 (self.stage)(Stage::Calibrating);
-                conduct(fleet, &scenario, &self.name, &self.cancel, &quiet)
+                conduct(fleet, &scenario, None, &self.name, &self.cancel, &quiet)
             })?;
             results.push(gather::result(
                 &scenario,
@@ -191,8 +192,20 @@ impl VerbsTestbed {
     fn measure(&self, scenario: &Scenario) -> Result<RunResult, VerbsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let calibration = self.calibrated(&mut state)?;
+        let under = policy::under(scenario, &self.target, &calibration);
         let measured = self.attempt(&mut state, |fleet| {
-            conduct(fleet, scenario, &self.name, &self.cancel, &self.stage)
+            let measured = conduct(
+                fleet,
+                scenario,
+                under.as_ref(),
+                &self.name,
+                &self.cancel,
+                &self.stage,
+            )?;
+            if under.is_some() {
+                fleet.clear()?;
+            }
+            Ok(measured)
         })?;
         Ok(gather::result(
             scenario,

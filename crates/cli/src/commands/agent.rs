@@ -12,6 +12,8 @@ use isolane_verbs_testbed::listen::{ListenOptions, Listener};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
+/// File name of the daemon.
+const DAEMON: &str = "isolaned";
 /// Sessions at once unless another number is given.
 const SESSIONS: u32 = 4;
 
@@ -33,6 +35,9 @@ pub(crate) struct Arguments {
     /// Sessions at once
     #[arg(long, default_value_t = SESSIONS, value_parser = clap::value_parser!(u32).range(1..=64), requires = "listen")]
     sessions: u32,
+    /// End the daemon of this directory when standard input ends; agents start it
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["stdio", "listen"])]
+    guard: Option<PathBuf>,
     /// Longest session, like 100s [default: a day]
     #[arg(long, value_parser = inputs::duration)]
     lifetime: Option<Duration>,
@@ -69,6 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(Action::Init(init)) = &arguments.action {
         return make(init);
     }
+    if let Some(directory) = &arguments.guard {
+        return guard(&program, directory);
+    }
     if let (Some(address), Some(identity)) = (&arguments.listen, &arguments.identity) {
         return listen(arguments, address, identity, program);
     }
@@ -83,6 +91,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     serve(std::io::stdin(), std::io::stdout(), &options)?;
     Ok(Status::Done)
+}
+
+/// The daemon beside this program, or the one of the search path.
+fn guard(program: &Path, directory: &Path) -> Result<Status> {
+    let beside = program.with_file_name(DAEMON);
+    let daemon = match beside.is_file() {
+        true => beside,
+        false => PathBuf::from(DAEMON),
+    };
+    match isolane_verbs_testbed::pace::guard(&daemon, directory) {
+        Ok(()) => Ok(Status::Done),
+        Err(reason) => bail!(reason),
+    }
 }
 
 fn listen(

@@ -165,7 +165,11 @@ pub(crate) fn an_agent_ends_on_nonsense(place: &Place) {
         );
     }
     // One number for two workers is a failed request, not the end.
-    let spawn = Request::Spawn { worker: 5 }.encode();
+    let spawn = Request::Spawn {
+        worker: 5,
+        pacing: None,
+    }
+    .encode();
     let lines = [
         hello(VERSION),
         spawn.clone(),
@@ -185,7 +189,14 @@ pub(crate) fn an_agent_ends_with_its_lifetime(place: &Place) {
         version: VERSION,
         program: "x".to_owned(),
     };
-    let lines = [hello.encode(), Request::Spawn { worker: 1 }.encode()];
+    let lines = [
+        hello.encode(),
+        Request::Spawn {
+            worker: 1,
+            pacing: None,
+        }
+        .encode(),
+    ];
     let (events, result) = session(place, &lines, Duration::from_millis(300));
     assert!(result.unwrap_err().contains("--lifetime"));
     assert!(
