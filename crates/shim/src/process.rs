@@ -234,6 +234,8 @@ impl Process {
         }
         let begun = session.as_ref()?;
         if begun.class == Class::Latency {
+            // Its data path is not ours, but others are paced for it only once the daemon knows which device it uses.
+            let _ = begun.open(name);
             return None;
         }
         let device = self.device(name);
