@@ -281,6 +281,7 @@ class Daemon:
         self.config = config
         self.on = on
         self.log = Path("/tmp/isolaned.log")
+        self.log.unlink(missing_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -320,6 +321,9 @@ class Daemon:
 
     def __enter__(self) -> Daemon:
         self.start()
+        # Tenants must not disturb the measurement of the idle device.
+        if "[[peer]]" in self.config:
+            wait_until(lambda: "the target" in self.log.read_text(), 40, "isolaned has measured the idle latency")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -402,14 +406,15 @@ class Meter:
 
 
 def queue_pairs(device: str, pid: int | None = None) -> list[int]:
-    """Numbers of the connected queue pairs on the device, of one process or of all."""
+    """Numbers of the connected queue pairs on the device, of one process or of all. The kernel names threads."""
+    threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")} if pid else set()
     shown = json.loads(output("rdma", "-j", "resource", "show", "qp", "link", device) or "[]")
     return [
         entry["lqpn"]
         for entry in shown
         if entry.get("type") in ("RC", "UC", "UD")
         and entry.get("state") in ("RTR", "RTS")
-        and (pid is None or entry.get("pid") == pid)
+        and (pid is None or entry.get("pid") in threads)
     ]
 
 
