@@ -77,6 +77,7 @@ impl Calibration {
         for name in PER_MESSAGE {
             set("processing", name, message_ns);
         }
+        profile.name = format!("{target} (rates measured)");
         profile.title = format!("{target}; rates measured, mechanisms unknown");
         profile
     }
@@ -196,6 +197,7 @@ mod tests {
             for parameter in PER_MESSAGE {
                 assert_eq!(measured.value("processing", parameter), 50_000.0);
             }
+            assert_eq!(measured.name, "verbs:r0,r1 (rates measured)");
             assert!(measured.title.contains("verbs:r0,r1"));
         }
     }
