@@ -188,7 +188,7 @@ impl Caller {
 
     pub fn say(&self, bytes: &[u8]) {
         // It may have been shown out already.
-        let _ = send(&self.socket, bytes, SendFlags::NOSIGNAL);
+        let _ = rustix::io::retry_on_intr(|| send(&self.socket, bytes, SendFlags::NOSIGNAL));
     }
 
     /// The next message and what came with it; `None` at the end.
@@ -196,12 +196,15 @@ impl Caller {
         let mut buffer = [0u8; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let message = recvmsg(
-            &self.socket,
-            &mut [IoSliceMut::new(&mut buffer)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        );
+        // A socket with a timeout is interrupted by signals, such as a child's end in another test.
+        let message = rustix::io::retry_on_intr(|| {
+            recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        });
         let length = match message {
             Ok(message) => message.bytes,
             Err(rustix::io::Errno::CONNRESET) => 0,
