@@ -57,11 +57,6 @@ class Proof:
         self._line(quantity, value, unit, f"aim{relation}{figure(bound)}", "held" if held else "missed")
         return held
 
-    def timed(self, quantity: str, value: float, unit: str, relation: str, bound: float) -> bool:
-        """A bound on speed or time: kept in full runs, which have rounds and a machine for themselves; in quick runs,
-        with one round beside whatever else the machine does, an aim."""
-        return (self.aim if QUICK else self.must)(quantity, value, unit, relation, bound)
-
     def tell(self, quantity: str, value: float | str, unit: str = "-") -> None:
         """A figure without an expectation."""
         self._line(quantity, value, unit, "-", "told")
