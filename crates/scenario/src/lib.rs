@@ -8,6 +8,7 @@
 //! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
 //! * [`enforcement`] - the file of `isolane enforce`: tenants, how to tell them, what they may;
 //! * [`check`] - what traffic and devices cannot do; [`error`] - how a mistake is reported;
+//! * [`fabric`] - networks of many hosts, and what became of their calls;
 //! * [`glob`] - names by pattern; [`quantity`] - sizes, rates and times with units;
 //! * [`stack`] - policies as stacks of parts;
 //! * [`schema`] - JSON schemas of what goes in and comes out;
@@ -24,6 +25,7 @@ pub mod check;
 pub mod command;
 pub mod enforcement;
 pub mod error;
+pub mod fabric;
 pub mod glob;
 pub mod library;
 pub mod measure;

@@ -112,6 +112,13 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario"],
     },
     Room {
+        folder: "fabric",
+        package: "isolane-fabric",
+        pure: true,
+        may_unsafe: false,
+        may_use: &["isolane-core", "isolane-scenario", "isolane-sim"],
+    },
+    Room {
         folder: "testbed",
         package: "isolane-testbed",
         pure: false,
