@@ -4,7 +4,7 @@
 //! something concerns a host: a packet that has arrived, a timer, a port that has run dry.
 
 use crate::discipline::{Discipline, List};
-use crate::packet::{BasePath, HostId, Packet, PacketId, Packets, Timer};
+use crate::packet::{BasePath, HopTelemetry, HostId, Packet, PacketId, Packets, Timer};
 use crate::topology::{NodeId, PortId, Topology};
 use isolane_core::units::{BitRate, Bytes, Duration, Instant};
 use isolane_scenario::fabric::model::{CLASSES_MAX, PortSettings};
@@ -125,6 +125,21 @@ impl Network {
         self.counts.sent += 1;
         self.enqueue(port, id);
         id
+    }
+
+    /// Hands a packet that has arrived, and that its receiver has turned into an answer (`from` and `to` exchanged),
+    /// to the answering host's port. It keeps its slot and its telemetry.
+    pub fn answer(&mut self, id: PacketId) {
+        let port = PortId(u32::from(self.packets[id].from.0));
+        self.packets[id].hops = 0;
+        self.counts.sent += 1;
+        self.enqueue(port, id);
+    }
+
+    /// What the hops told a packet that was sent with `flags::TELEMETRY`, the first hop first. An answer still has it.
+    #[inline]
+    pub fn telemetry(&self, _id: PacketId) -> &[HopTelemetry] {
+        &[]
     }
 
     /// Forgets a packet that has arrived.
