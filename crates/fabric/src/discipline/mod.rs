@@ -99,6 +99,13 @@ impl Discipline {
         }
     }
 
+    /// Bytes of all classes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Strict(lists) => lists.iter().map(List::bytes).sum(),
+        }
+    }
+
     /// Bytes of one class.
     #[inline]
     pub fn class_bytes(&self, class: u8) -> u64 {

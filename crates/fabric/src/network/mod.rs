@@ -3,9 +3,12 @@
 //! A transport hands packets to its host's port ([`Network::transmit`]); [`Network::step`] moves time forward until
 //! something concerns a host: a packet that has arrived, a timer, a port that has run dry.
 
+pub mod agent;
+
 use crate::discipline::{Discipline, List};
-use crate::packet::{BasePath, HopTelemetry, HostId, Packet, PacketId, Packets, Timer};
+use crate::packet::{BasePath, HopTelemetry, HostId, Packet, PacketId, Packets, Timer, flags};
 use crate::topology::{NodeId, PortId, Topology};
+use agent::{PortAgent, Visit};
 use isolane_core::units::{BitRate, Bytes, Duration, Instant};
 use isolane_scenario::fabric::model::{CLASSES_MAX, PortSettings};
 use isolane_scenario::fabric::result::PacketCounts;
@@ -53,7 +56,7 @@ struct Port {
 }
 
 /// A network in motion.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Network {
     /// All packets in flight.
     pub packets: Packets,
@@ -64,6 +67,7 @@ pub struct Network {
     mtu: Bytes,
     header: Bytes,
     counts: PacketCounts,
+    agent: Option<Box<dyn PortAgent>>,
 }
 
 impl Network {
@@ -86,7 +90,13 @@ impl Network {
             mtu: settings.mtu,
             header: settings.header,
             counts: PacketCounts::default(),
+            agent: None,
         }
+    }
+
+    /// Shows packets with [`flags::VISIT_PORTS`] to `agent` from now on.
+    pub fn set_agent(&mut self, agent: Box<dyn PortAgent>) {
+        self.agent = Some(agent);
     }
 
     /// Now.
@@ -123,6 +133,7 @@ impl Network {
         let port = PortId(u32::from(packet.from.0));
         let id = self.packets.insert(packet);
         self.counts.sent += 1;
+        self.show(id, Some(port), None);
         self.enqueue(port, id);
         id
     }
@@ -215,14 +226,34 @@ impl Network {
                     let node = self.ports[through.0 as usize].to;
                     if node.0 < self.topology.hosts {
                         self.counts.delivered += 1;
+                        self.show(id, None, Some(through));
                         return Step::Packet(id);
                     }
                     let (to, path) = (self.packets[id].to, self.packets[id].path);
                     let port = self.topology.way(node, to, path);
+                    self.show(id, Some(port), Some(through));
                     self.enqueue(port, id);
                 }
             }
         }
+    }
+
+    /// Shows a packet that asks for it to the agent.
+    #[inline]
+    fn show(&mut self, id: PacketId, leaves: Option<PortId>, through: Option<PortId>) {
+        if self.packets[id].flags & flags::VISIT_PORTS == 0 {
+            return;
+        }
+        let Some(agent) = &mut self.agent else { return };
+        let port = leaves.map(|port| &self.ports[port.0 as usize]);
+        let visit = Visit {
+            now: self.events.now(),
+            leaves,
+            back: through.map(|through| self.topology.ports[through.0 as usize].back),
+            rate: port.map_or(BitRate::ZERO, |port| port.rate),
+            queued: port.map_or(Bytes::ZERO, |port| Bytes::new(port.discipline.bytes())),
+        };
+        agent.visit(visit, &mut self.packets[id]);
     }
 
     fn enqueue(&mut self, port: PortId, id: PacketId) {
