@@ -11,7 +11,9 @@
 //! on all machines), sizes in MTUs.
 //! Left open by the paper, and decided here: the floor's value (an option; the public simulator has 0.1); a destination
 //! that had no call for `idle_after` starts again as new, for what it learned is about an overload of then; the
-//! window's clock does not restart on a miss (the public simulator restarts it, the paper's text does not).
+//! window's clock does not restart on a miss unless asked (the public simulator restarts it, the paper's text does not).
+//! An objective may hold for a whole call instead of each MTU: then the caller judges it ([`AdmitState::on_outcome`]) and
+//! gives the window ([`AequitasOptions::window`]).
 //! Cost: no allocation, no clock, no shared state: one [`AdmitState`] for a destination and class, 24 bytes.
 //! Source: Aequitas (in the thesis "cloud QoS"), section 3.5, algorithm 2.
 
@@ -54,6 +56,10 @@ pub struct AequitasOptions {
     pub floor: Probability,
     /// How long a destination keeps what it learned without calls.
     pub idle_after: Duration,
+    /// Time between two increases, if not what target and percentile give.
+    pub window: Option<Duration>,
+    /// Whether a miss restarts the window, so that only a whole window without one raises the probability.
+    pub window_restarts_on_miss: bool,
 }
 
 impl AequitasOptions {
@@ -66,11 +72,18 @@ impl AequitasOptions {
             decrement_per_mtu: Probability::from_f64(0.01),
             floor: Probability::from_f64(0.1),
             idle_after: Duration::from_secs(60),
+            window: None,
+            window_restarts_on_miss: false,
         }
     }
 
-    /// Time between two increases: `target / (1 - percentile / 100)` (line 4), so that about one miss is allowed in it.
+    /// Time between two increases: `target / (1 - percentile / 100)` (line 4), so that about one miss is allowed in it;
+    /// or [`Self::window`].
+    #[inline]
     pub fn increment_window(&self) -> Duration {
+        if let Some(window) = self.window {
+            return window;
+        }
         let factor = 100.0 / (100.0 - self.percentile);
         Duration::from_ps((self.target_per_mtu.as_ps() as f64 * factor).min(u64::MAX as f64) as u64)
     }
@@ -172,18 +185,32 @@ impl AdmitState {
         latency: Duration,
         mtus: u32,
     ) {
-        let mtus = u64::from(mtus.max(1));
-        let allowed = options.target_per_mtu.as_ps().saturating_mul(mtus);
-        if latency.as_ps() < allowed {
+        let allowed = options
+            .target_per_mtu
+            .as_ps()
+            .saturating_mul(u64::from(mtus.max(1)));
+        self.on_outcome(options, now, latency.as_ps() < allowed, mtus);
+    }
+
+    /// As [`Self::on_completion`], for a caller that has compared latency and objective itself.
+    #[inline]
+    pub fn on_outcome(&mut self, options: &AequitasOptions, now: Instant, met: bool, mtus: u32) {
+        if met {
             if now.saturating_since(self.last_increase) > options.increment_window() {
                 let raised = self.probability.0 + options.increment.0;
                 self.probability = Probability(raised).min(Probability::ONE);
                 self.last_increase = now;
             }
         } else {
-            let lowered = options.decrement_per_mtu.0.saturating_mul(mtus);
+            let lowered = options
+                .decrement_per_mtu
+                .0
+                .saturating_mul(u64::from(mtus.max(1)));
             self.probability =
                 Probability(self.probability.0.saturating_sub(lowered)).max(options.floor);
+            if options.window_restarts_on_miss {
+                self.last_increase = now;
+            }
         }
     }
 
@@ -233,6 +260,24 @@ mod tests {
         assert_eq!(state.probability(), low);
         state.on_completion(&options, at(15_001), Duration::from_us(1), 1);
         assert!(state.probability() > low);
+    }
+
+    #[test]
+    fn a_miss_restarts_the_window_only_if_asked() {
+        for restarts in [false, true] {
+            let options = AequitasOptions {
+                window: Some(Duration::from_us(100)),
+                window_restarts_on_miss: restarts,
+                ..options()
+            };
+            let mut state = AdmitState::new(at(0));
+            state.on_outcome(&options, at(60), false, 50);
+            let low = state.probability();
+            state.on_outcome(&options, at(101), true, 1);
+            assert_eq!(state.probability() > low, !restarts);
+            state.on_outcome(&options, at(202), true, 1);
+            assert!(state.probability() > low);
+        }
     }
 
     #[test]
