@@ -5,7 +5,7 @@
 
 pub mod agent;
 
-use crate::discipline::{Discipline, List};
+use crate::discipline::{Discipline, Order, PortOrder};
 use crate::packet::{BasePath, HopTelemetry, HostId, Packet, PacketId, Packets, Timer, flags};
 use crate::topology::{NodeId, PortId, Topology};
 use agent::{PortAgent, Visit};
@@ -74,7 +74,12 @@ impl Network {
     /// A network at rest at time zero.
     pub fn new(topology: Topology, settings: &PortSettings) -> Self {
         let ports = topology.ports.iter().map(|spec| Port {
-            discipline: Discipline::Strict([List::default(); CLASSES_MAX]),
+            discipline: Discipline::new(&PortOrder {
+                order: Order::Strict,
+                weights: &[1; CLASSES_MAX],
+                rate: spec.rate,
+                largest: settings.mtu + settings.header,
+            }),
             busy: false,
             tell_idle: false,
             rate: spec.rate,

@@ -1,0 +1,242 @@
+//! Weighted fair queueing: packet-by-packet generalised processor sharing with its true virtual time.
+//!
+//! Problem: a port shares its line by weight between the classes that have something to send, and a packet must leave
+//! no later than one largest packet's time after a fluid server would be done with it.
+//! Method (Parekh and Gallager 1993): beside the packets runs that fluid server, at the line's rate. Its virtual time
+//! grows by time / (summed weight of the classes with fluid backlog). A packet begins at the later of the virtual time
+//! of its arrival and the finish of the one before it in its class, and finishes bytes / weight later. The waiting
+//! packet with the smallest finish goes next; of equal ones that of the higher class.
+//! Arithmetic: integer. A tick of virtual time is 1/scale picoseconds at weight 1, `scale` a multiple of every weight
+//! where that is small, so that finishes are exact; the clock keeps its last corner exactly, and only the start of a
+//! class that had no fluid backlog is rounded down by less than a tick (a millionth of a byte at 100 Gb/s). Values
+//! wrap, and only differences count.
+//! Cost: constant while classes stay backlogged, O(classes) when one begins or runs dry; nothing is allocated.
+//! Limits: backlog of a class and time between two corners stay below 2^63 ticks, about nine minutes with weights of
+//! which the least common multiple is at most 2^14. The fluid server knows of no pauses: a class that was paused is
+//! behind its fluid service and catches up first when it is let go.
+
+use super::queues::ClassQueues;
+use crate::packet::{Packet, PacketId, Packets};
+use isolane_core::units::{BitRate, Instant};
+use isolane_scenario::fabric::model::CLASSES_MAX;
+
+/// The queues of one port under weighted fair queueing.
+#[derive(Clone, Debug)]
+pub struct WeightedFair {
+    queues: ClassQueues,
+    /// Finish of the first packet of each class with packets.
+    first_finish: [u64; CLASSES_MAX],
+    fluid: Fluid,
+}
+
+impl WeightedFair {
+    /// Queues of a line of `rate` whose class `i` has `weights[i]`; further classes have weight 1.
+    pub fn new(weights: &[u32], rate: BitRate) -> Self {
+        Self {
+            queues: ClassQueues::default(),
+            first_finish: [0; CLASSES_MAX],
+            fluid: Fluid::new(weights, rate),
+        }
+    }
+
+    /// Takes in `id`.
+    #[inline]
+    pub fn push(&mut self, packets: &mut Packets, now: Instant, id: PacketId) {
+        let packet = &mut packets[id];
+        let class = usize::from(packet.class);
+        let finish = self.fluid.arrive(now, class, packet.bytes);
+        packet.tag = finish;
+        if self.queues.push(packets, class, id) {
+            self.first_finish[class] = finish;
+        }
+    }
+
+    /// Takes note of a packet that goes to the line at once.
+    #[inline]
+    pub fn pass(&mut self, now: Instant, packet: &Packet) {
+        self.fluid.restart(now);
+        let class = usize::from(packet.class);
+        self.fluid.arrive(now, class, packet.bytes);
+    }
+
+    /// Takes out the packet whose fluid service ends first among the classes that are not `paused`.
+    #[inline]
+    pub fn pop(&mut self, packets: &Packets, paused: u8) -> Option<PacketId> {
+        let class = smallest(&self.first_finish, self.queues.waiting() & !paused)?;
+        let (id, next) = self.queues.pop(packets, class);
+        if let Some(next) = next {
+            self.first_finish[class] = packets[next].tag;
+        }
+        Some(id)
+    }
+
+    /// What waits.
+    #[inline]
+    pub fn queues(&self) -> &ClassQueues {
+        &self.queues
+    }
+}
+
+/// The class of `among` (a bit for each) with the smallest of `values`, which may have wrapped; the highest of equals.
+#[inline]
+pub(super) fn smallest(values: &[u64; CLASSES_MAX], among: u8) -> Option<usize> {
+    if among == 0 {
+        return None;
+    }
+    let mut best = among.trailing_zeros() as usize;
+    let mut rest = among & (among - 1);
+    while rest != 0 {
+        let class = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        if is_before(values[class], values[best]) {
+            best = class;
+        }
+    }
+    Some(best)
+}
+
+#[inline]
+fn is_before(a: u64, b: u64) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}
+
+/// The fluid server. Scaled time is picoseconds times `scale`.
+#[derive(Clone, Debug)]
+struct Fluid {
+    /// Ticks per byte and class, with [`FRACTION`] more bits.
+    cost: [u64; CLASSES_MAX],
+    /// When the newest packet of each class is done, ticks.
+    last_finish: [u64; CLASSES_MAX],
+    weights: [u32; CLASSES_MAX],
+    /// Classes with fluid backlog, and maybe some that ran dry since the last corner.
+    backlogged: u8,
+    /// Their summed weight.
+    weight: u64,
+    /// Ticks per picosecond and unit of weight.
+    scale: u64,
+    /// Virtual time at the last corner, ticks.
+    clock: u64,
+    /// When that was, scaled time.
+    corner: u64,
+    /// No class runs dry before this much scaled time after the corner.
+    none_dry_for: u64,
+}
+
+impl Fluid {
+    fn new(weights: &[u32], rate: BitRate) -> Self {
+        let mut all = [1; CLASSES_MAX];
+        all[..weights.len()].copy_from_slice(weights);
+        assert!(all.iter().all(|weight| *weight > 0), "weights are above 0");
+        let scale = scale_of(&all, rate);
+        let of_weight_1 =
+            ((u128::from(scale) * PS_BITS_PER_BYTE_S) << FRACTION) / u128::from(rate.as_bps());
+        Self {
+            cost: all.map(|weight| {
+                u64::try_from(of_weight_1 / u128::from(weight))
+                    .expect("a byte costs less than 2^64 parts of a tick on a line above 1 kb/s")
+            }),
+            last_finish: [0; CLASSES_MAX],
+            weights: all,
+            backlogged: 0,
+            weight: 0,
+            scale,
+            clock: 0,
+            corner: 0,
+            none_dry_for: 0,
+        }
+    }
+
+    /// A packet of `bytes` arrives in `class`: its finish.
+    #[inline]
+    fn arrive(&mut self, now: Instant, class: usize, bytes: u16) -> u64 {
+        let bit = 1 << class;
+        let scaled = now.as_ps().wrapping_mul(self.scale);
+        if scaled.wrapping_sub(self.corner) >= self.none_dry_for {
+            self.advance(scaled);
+        }
+        let cost = ((u128::from(bytes) * u128::from(self.cost[class])) >> FRACTION) as u64;
+        if self.backlogged & bit == 0 {
+            self.join(scaled, class, cost);
+        }
+        let finish = self.last_finish[class].wrapping_add(cost);
+        self.last_finish[class] = finish;
+        finish
+    }
+
+    /// Nothing waits and nothing is being sent: neither does the fluid server.
+    #[inline]
+    fn restart(&mut self, now: Instant) {
+        self.backlogged = 0;
+        self.weight = 0;
+        self.corner = now.as_ps().wrapping_mul(self.scale);
+        self.none_dry_for = u64::MAX;
+    }
+
+    /// `class` begins to be served now, with a packet of `cost`.
+    fn join(&mut self, scaled: u64, class: usize, cost: u64) {
+        if self.backlogged == 0 {
+            self.corner = scaled;
+            self.none_dry_for = u64::MAX;
+        } else {
+            let gone = scaled.wrapping_sub(self.corner) / self.weight;
+            self.clock = self.clock.wrapping_add(gone);
+            self.corner = self.corner.wrapping_add(gone * self.weight);
+            self.none_dry_for -= gone * self.weight;
+        }
+        self.backlogged |= 1 << class;
+        self.weight += u64::from(self.weights[class]);
+        self.last_finish[class] = self.clock;
+        // With more weight the others take longer, so their bound stays one.
+        self.none_dry_for = self.none_dry_for.min(cost.saturating_mul(self.weight));
+    }
+
+    /// Lets classes run dry up to `scaled`.
+    fn advance(&mut self, scaled: u64) {
+        while let Some(class) = smallest(&self.last_finish, self.backlogged) {
+            let left = self.last_finish[class].wrapping_sub(self.clock);
+            let needed = left.saturating_mul(self.weight);
+            if needed > scaled.wrapping_sub(self.corner) {
+                self.none_dry_for = needed;
+                return;
+            }
+            self.clock = self.last_finish[class];
+            self.corner = self.corner.wrapping_add(needed);
+            self.backlogged &= !(1 << class);
+            self.weight -= u64::from(self.weights[class]);
+        }
+        self.corner = scaled;
+        self.none_dry_for = u64::MAX;
+    }
+}
+
+/// Ticks per picosecond: the largest multiple of all weights up to 2^14, or, where they have none, as many as keep the
+/// rounding of the heaviest class's cost below 2^-12 ticks per byte.
+fn scale_of(weights: &[u32; CLASSES_MAX], rate: BitRate) -> u64 {
+    let common = weights.iter().try_fold(1u64, |common, weight| {
+        let weight = u64::from(*weight);
+        let next = common / gcd(common, weight) * weight;
+        (next <= SCALE_MAX).then_some(next)
+    });
+    if let Some(common) = common {
+        return SCALE_MAX / common * common;
+    }
+    let heaviest = u128::from(*weights.iter().max().expect("there are classes"));
+    let scale = (heaviest << 12) * u128::from(rate.as_bps()) / PS_BITS_PER_BYTE_S;
+    u64::try_from(scale)
+        .unwrap_or(u64::MAX)
+        .clamp(SCALE_MAX, SCALE_MAX << 20)
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Further bits of a cost per byte, for lines whose byte takes no whole number of ticks.
+const FRACTION: u32 = 16;
+/// Ticks per picosecond at most where the weights allow exact finishes.
+const SCALE_MAX: u64 = 1 << 14;
+/// Picoseconds of a second times bits of a byte.
+const PS_BITS_PER_BYTE_S: u128 = 8_000_000_000_000;
