@@ -142,7 +142,7 @@ fn joined(top: &Table<'_>, topology: Topology, tenants: &[Tenant]) -> Result<(),
     Ok(())
 }
 
-fn stem(file: &str) -> &str {
+pub(crate) fn stem(file: &str) -> &str {
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
     match name.strip_suffix(".toml") {
         Some(stem) if !stem.is_empty() => stem,

@@ -15,7 +15,12 @@ pub struct PolicyParameter {
     pub about: &'static str,
 }
 
-const fn parameter(name: &'static str, range: (f64, f64), about: &'static str) -> PolicyParameter {
+/// A parameter called `name` within `range`.
+pub(crate) const fn parameter(
+    name: &'static str,
+    range: (f64, f64),
+    about: &'static str,
+) -> PolicyParameter {
     PolicyParameter {
         name,
         min: range.0,

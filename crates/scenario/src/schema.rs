@@ -2,7 +2,12 @@
 //!
 //! The scenario's schema is made from the same list of keys that the parser checks, so that the two cannot part.
 
+use crate::fabric::keys as network;
+use crate::fabric::parameters;
+use crate::fabric::result::FabricResult;
+use crate::fabric::sizes::PUBLISHED;
 use crate::measure::RunResult;
+use crate::policy_parts::PolicyParameter;
 use crate::spec::{APPLICATION, CONTROL, GUARANTEE, Key, Kind, SLO, TENANT, TOP, TRAFFIC};
 use crate::stack;
 use serde_json::{Map, Value, json};
@@ -14,16 +19,30 @@ pub fn result() -> Value {
 
 /// The schema of a scenario, for editors that complete TOML by a JSON schema.
 pub fn scenario() -> Value {
-    let mut schema = object(TOP);
+    titled("Scenario", object(TOP, below))
+}
+
+/// The schema of the JSON form of a [`FabricResult`].
+pub fn network_result() -> Value {
+    schemars::schema_for!(FabricResult).to_value()
+}
+
+/// The schema of a network's scenario.
+pub fn network_scenario() -> Value {
+    titled("Network scenario", object(network::TOP, network_below))
+}
+
+fn titled(title: &str, mut schema: Value) -> Value {
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema["title"] = json!("Scenario");
+    schema["title"] = json!(title);
     schema
 }
 
-fn object(keys: &[Key]) -> Value {
+/// An object of `keys`; `below` is the schema of a table by its key.
+fn object(keys: &[Key], below: fn(&str) -> Value) -> Value {
     let mut properties = Map::new();
     for key in keys {
-        let mut property = property(key);
+        let mut property = property(key, below);
         property["description"] = json!(key.about);
         properties.insert(key.name.to_owned(), property);
     }
@@ -40,7 +59,7 @@ fn object(keys: &[Key]) -> Value {
     })
 }
 
-fn property(key: &Key) -> Value {
+fn property(key: &Key, below: fn(&str) -> Value) -> Value {
     let text = json!({ "type": "string" });
     match key.kind {
         Kind::Text | Kind::Duration { .. } | Kind::Rate => text,
@@ -55,25 +74,81 @@ fn property(key: &Key) -> Value {
             let one = size(1, crate::model::MESSAGE_MAX.get());
             json!({ "type": "array", "minItems": 1, "items": { "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] } })
         }
-        Kind::Table if key.name == "policy" => policy(),
-        Kind::Table => object(below(key.name)),
-        Kind::Tables => json!({ "type": "array", "items": object(below(key.name)) }),
+        Kind::Number { min, max } => json!({ "type": "number", "minimum": min, "maximum": max }),
+        Kind::Hosts => {
+            json!({ "anyOf": [text, { "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1 }] })
+        }
+        Kind::Pairs => {
+            let pair = json!({ "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 2, "maxItems": 2 });
+            json!({ "type": "array", "items": pair, "minItems": 1 })
+        }
+        Kind::Shares => {
+            json!({ "type": "array", "items": { "type": "number", "minimum": 0, "maximum": 1 }, "minItems": 1 })
+        }
+        Kind::Sizes => sizes(),
+        Kind::Table => below(key.name),
+        Kind::Tables => json!({ "type": "array", "items": below(key.name) }),
     }
+}
+
+/// One distribution, or one per class.
+fn sizes() -> Value {
+    let size = size(1, network::CALL_MAX);
+    let names: Vec<&str> = PUBLISHED.iter().map(|one| one.name).collect();
+    let point = json!({
+        "type": "array",
+        "prefixItems": [size, { "type": "number", "minimum": 0, "maximum": 1 }],
+        "minItems": 2,
+        "maxItems": 2,
+    });
+    let one = json!({ "anyOf": [size, { "enum": names }, { "type": "array", "items": point, "minItems": 1 }] });
+    json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
 }
 
 fn size(min: u64, max: u64) -> Value {
     json!({ "anyOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "type": "string" }] })
 }
 
-fn below(name: &str) -> &'static [Key] {
-    match name {
+fn below(name: &str) -> Value {
+    let keys = match name {
+        "policy" => return policy(),
         "tenant" => TENANT,
         "traffic" => TRAFFIC,
         "application" => APPLICATION,
         "guarantee" => GUARANTEE,
         "slo" => SLO,
         _ => CONTROL,
+    };
+    object(keys, below)
+}
+
+fn network_below(name: &str) -> Value {
+    let keys = match name {
+        "fabric" => network::FABRIC,
+        "ports" => network::PORTS,
+        "ecn" => network::ECN,
+        "pfc" => network::PFC,
+        "class" => network::CLASS,
+        "slo" => network::SLO,
+        "traffic" => network::TRAFFIC,
+        "transport" => network::TRANSPORT,
+        _ => network::POLICY,
+    };
+    let mut schema = object(keys, network_below);
+    let lists: Vec<&[PolicyParameter]> = match name {
+        "transport" => parameters::every_congestion().collect(),
+        "policy" => parameters::every_policy().collect(),
+        _ => Vec::new(),
+    };
+    for parameter in lists.into_iter().flatten() {
+        schema["properties"][parameter.name] = json!({
+            "type": "number",
+            "minimum": parameter.min,
+            "maximum": parameter.max,
+            "description": parameter.about,
+        });
     }
+    schema
 }
 
 /// Any stack of parts, with every parameter there is; the parser checks which of them the stack has.
@@ -107,6 +182,24 @@ mod tests {
     fn the_result_schema_names_the_units() {
         let text = super::result().to_string();
         assert!(text.contains("goodput_gbps") && text.contains("latency_us"));
+    }
+
+    #[test]
+    fn the_network_schema_has_every_level_and_parameter() {
+        let schema = super::network_scenario();
+        let properties = &schema["properties"];
+        assert_eq!(properties["fabric"]["required"][0], "topology");
+        assert_eq!(
+            properties["class"]["items"]["properties"]["slo"]["required"][0],
+            "target"
+        );
+        assert_eq!(
+            properties["transport"]["properties"]["target_us"]["type"],
+            "number"
+        );
+        assert_eq!(properties["policy"]["properties"]["floor"]["maximum"], 1.0);
+        let text = super::network_result().to_string();
+        assert!(text.contains("rnl_per_mtu_us") && text.contains("measured_s"));
     }
 
     #[test]

@@ -52,6 +52,21 @@ pub enum Kind {
     },
     /// A rate above zero.
     Rate,
+    /// A number, whole or not.
+    Number {
+        /// Least.
+        min: f64,
+        /// Most.
+        max: f64,
+    },
+    /// Hosts of a network: `"0-15,20"`, `"all"` or a list of numbers.
+    Hosts,
+    /// Pairs of hosts: a list of lists of two numbers.
+    Pairs,
+    /// A list of shares that sum to one.
+    Shares,
+    /// Sizes of calls: a size, the name of a published distribution, a list of points, or a list of those.
+    Sizes,
     /// One of a list.
     Choice(&'static [&'static str]),
     /// A command line or a list of them.

@@ -82,13 +82,7 @@ impl<'a> Table<'a> {
         keys: &'static [Key],
         place: Option<String>,
     ) -> Result<Self, InputError> {
-        let table = Self {
-            source,
-            map,
-            start,
-            keys,
-            place,
-        };
+        let table = Self::unchecked(source, map, start, keys, place);
         let mut unknown: Vec<_> = map
             .keys()
             .filter(|name| keys.iter().all(|key| key.name != name.get_ref().as_ref()))
@@ -109,6 +103,23 @@ impl<'a> Table<'a> {
             }
         }
         Ok(table)
+    }
+
+    /// As [`Table::open`], but takes keys that `keys` does not list: the caller reads them.
+    pub(crate) fn unchecked(
+        source: Source<'a>,
+        map: &'a DeTable<'a>,
+        start: usize,
+        keys: &'static [Key],
+        place: Option<String>,
+    ) -> Self {
+        Self {
+            source,
+            map,
+            start,
+            keys,
+            place,
+        }
     }
 
     /// The same table, with another name in messages.
@@ -224,6 +235,18 @@ impl<'a> Table<'a> {
             .map(|count| u32::try_from(count).expect("the key's range fits 32 bits")))
     }
 
+    /// A number within the key's range.
+    pub fn number(&self, key: &str) -> Result<Option<f64>, InputError> {
+        let Kind::Number { min, max } = self.kind(key) else {
+            unreachable!("{key} is not a number");
+        };
+        match self.raw(key).map(|value| number(value.get_ref())) {
+            None => Ok(None),
+            Some(Some(number)) if (min..=max).contains(&number) => Ok(Some(number)),
+            Some(_) => Err(self.wrong(key, format!("must be a number, {min} to {max}"))),
+        }
+    }
+
     /// `true` or `false`.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, InputError> {
         match self.raw(key).map(|value| value.get_ref().as_bool()) {
@@ -276,7 +299,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn size_of(
+    pub(crate) fn size_of(
         &self,
         key: &str,
         value: &Spanned<DeValue<'a>>,

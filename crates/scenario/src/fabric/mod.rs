@@ -2,6 +2,16 @@
 //!
 //! A file is a network's scenario when it has a `[fabric]` table; everything else stays the scenario of two or more
 //! RDMA hosts ([`crate::model`]).
+//!
+//! * [`model`] - the checked scenario; [`result`] - what a run reports;
+//! * [`parse()`] - TOML to scenario; [`keys`] - what it may say; [`parameters`] - of transports and policies;
+//! * [`sizes`] - published size distributions.
 
+pub(crate) mod keys;
 pub mod model;
+pub mod parameters;
+mod parse;
 pub mod result;
+pub mod sizes;
+
+pub use parse::{FabricOverrides, is_network, parse, parse_with};

@@ -6,7 +6,7 @@
 //! Units: the types say them; `*_share` and loads are fractions of one host's line rate.
 
 use isolane_core::units::{BitRate, Bytes, Duration};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Most hosts of one network.
@@ -94,6 +94,22 @@ pub enum Shape {
     },
 }
 
+impl Shape {
+    /// Hosts of the network.
+    pub fn hosts(self) -> u32 {
+        match self {
+            Self::SingleSwitch { hosts } => hosts,
+            Self::LeafSpine {
+                leaves,
+                hosts_per_leaf,
+                ..
+            } => leaves * hosts_per_leaf,
+            Self::FatTree { k } => k * k * k / 4,
+            Self::TwoRacks { hosts_per_rack, .. } => 2 * hosts_per_rack,
+        }
+    }
+}
+
 /// What every port does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortSettings {
@@ -114,7 +130,7 @@ pub struct PortSettings {
 }
 
 /// Order between the classes of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortScheduler {
     /// Packet-by-packet generalised processor sharing with the classes' weights.
@@ -179,7 +195,7 @@ pub struct TransportSpec {
 }
 
 /// Congestion controls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Congestion {
     /// At line rate, without limit (theory runs).
@@ -199,7 +215,7 @@ pub enum Congestion {
 }
 
 /// What happens to lost packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recovery {
     /// The receiver takes packets in order only and asks for the first missing one.
@@ -218,7 +234,7 @@ pub struct FabricPolicy {
 }
 
 /// Policies of a network. All but the first two bring a port discipline or a transport of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FabricPolicyKind {
     /// Calls run in the class that they ask for.
@@ -300,11 +316,12 @@ pub enum SizeDistribution {
         /// Payload of a call.
         size: Bytes,
     },
-    /// Points of a cumulative distribution, linear between them; the last share is 1.
+    /// Points of a cumulative distribution, linear between them; the last share is 1. A share above 0 at the first
+    /// point is the part of calls of exactly that size, and two points of one size are a step there.
     Cumulative {
         /// Name of the public distribution, or `inline`.
         name: String,
-        /// (size, part of calls not larger), both rising.
+        /// (size, part of calls not larger); neither ever falls, and no point is there twice.
         points: Vec<(Bytes, f64)>,
     },
 }
@@ -315,7 +332,7 @@ pub enum SizeDistribution {
 pub enum Arrivals {
     /// Open loop, at exponential or even gaps.
     Open {
-        /// Mean load, fraction of the caller's line rate.
+        /// Mean load of payload, fraction of the caller's line rate; a caller's peers or pairs share it evenly.
         load: f64,
         /// Load within a burst; equal to `load` for none.
         burst: f64,
