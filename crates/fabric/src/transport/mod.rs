@@ -7,6 +7,9 @@
 //! A message is complete for the caller when its last packet has been acknowledged (that is the end of its network
 //! latency, thesis appendix B.1), and its latency begins when it was handed over.
 
+pub mod channel;
+pub mod congestion;
+
 use crate::network::Network;
 use crate::packet::{HostId, PacketId, Timer};
 use isolane_core::units::{Bytes, Instant};
