@@ -31,7 +31,7 @@ pub const POLICY_ABOUT: &[&str] = &[
 /// Parameters of a congestion control.
 pub fn congestion(kind: Congestion) -> &'static [PolicyParameter] {
     match kind {
-        Congestion::None => &[],
+        Congestion::None => LINE_RATE,
         Congestion::Window => WINDOW,
         Congestion::Swift => SWIFT,
         Congestion::Dcqcn => DCQCN,
@@ -56,7 +56,7 @@ pub fn policy(kind: FabricPolicyKind) -> &'static [PolicyParameter] {
 
 /// The lists of every congestion control.
 pub(crate) fn every_congestion() -> impl Iterator<Item = &'static [PolicyParameter]> {
-    [WINDOW, SWIFT, DCQCN, DCTCP, TIMELY, HPCC].into_iter()
+    [LINE_RATE, WINDOW, SWIFT, DCQCN, DCTCP, TIMELY, HPCC].into_iter()
 }
 
 /// The lists of every policy.
@@ -69,126 +69,202 @@ pub fn describe(list: &'static [PolicyParameter], word: &str) -> Option<&'static
     list.iter().find(|parameter| parameter.name == word)
 }
 
-const PACKETS: (f64, f64) = (0.001, 1e6);
-const MICROSECONDS: (f64, f64) = (0.001, 1e6);
-const PART: (f64, f64) = (0.0, 1.0);
-
-const RTO: PolicyParameter = parameter(
-    "rto_us",
-    MICROSECONDS,
-    "silence after which unacknowledged packets are sent again",
+const TIMEOUT: PolicyParameter = parameter(
+    "timeout_us",
+    (0.0, 1e7),
+    "silence after which everything unacknowledged is sent again; 0 for never (450, never without congestion control)",
 );
+const FAST_REPEAT: PolicyParameter = parameter(
+    "fast_repeat",
+    (0.0, 1.0),
+    "1 repairs gaps that the receiver sees at once, 0 only by timeouts (1)",
+);
+
+const LINE_RATE: &[PolicyParameter] = &[TIMEOUT, FAST_REPEAT];
 
 const WINDOW: &[PolicyParameter] = &[
     parameter(
         "window_packets",
         (1.0, 1e6),
-        "packets in flight per channel",
+        "packets of a channel that may be unacknowledged (16)",
     ),
-    RTO,
+    TIMEOUT,
+    FAST_REPEAT,
 ];
 
 const SWIFT: &[PolicyParameter] = &[
-    parameter("target_us", MICROSECONDS, "round-trip time aimed at (10)"),
+    parameter("target_us", (0.1, 1e5), "round-trip time aimed at (10)"),
+    parameter(
+        "hop_target_us",
+        (0.0, 1e4),
+        "added to the target for each hop; 0 for none (0)",
+    ),
+    parameter(
+        "flow_target_us",
+        (0.0, 1e5),
+        "most that is added to the target of small windows; 0 for none (0)",
+    ),
+    parameter(
+        "flow_window_min_packets",
+        (1e-6, 1e6),
+        "window at and below which flow scaling adds all of it (0.1)",
+    ),
+    parameter(
+        "flow_window_max_packets",
+        (1e-6, 1e6),
+        "window from which flow scaling adds nothing (100)",
+    ),
+    parameter("window_start_packets", (0.001, 1e6), "first window (2)"),
+    parameter(
+        "window_min_packets",
+        (0.001, 1e6),
+        "least window; below 1, packets are spaced (1)",
+    ),
+    parameter("window_max_packets", (1.0, 1e6), "greatest window (30)"),
     parameter(
         "increase_packets",
-        PACKETS,
-        "what a round trip under the target adds (1)",
+        (0.0, 1e3),
+        "added per round trip below the target (1)",
     ),
     parameter(
-        "decrease",
-        PART,
-        "how hard a delay over the target is answered (0.8)",
+        "decrease_gain",
+        (0.0, 1.0),
+        "part of the relative excess that is cut (0.8)",
     ),
+    parameter("decrease_max", (0.0, 0.99), "greatest cut at once (0.5)"),
     parameter(
-        "decrease_max",
-        PART,
-        "most that one answer takes off the window (0.5)",
+        "reset_after_timeouts",
+        (1.0, 1e3),
+        "timeouts in a row after which the window is the least (5)",
     ),
-    parameter("window_start_packets", PACKETS, "window at the start (2)"),
-    parameter("window_max_packets", PACKETS, "largest window (30)"),
-    parameter("window_min_packets", PACKETS, "smallest window (1)"),
-    RTO,
+    TIMEOUT,
+    FAST_REPEAT,
 ];
 
 const DCQCN: &[PolicyParameter] = &[
     parameter(
-        "cnp_interval_us",
-        MICROSECONDS,
-        "least time between notifications (50)",
+        "notification_interval_us",
+        (0.0, 1e5),
+        "least time between two notifications of a receiver for one channel (50)",
     ),
     parameter(
-        "alpha_timer_us",
-        MICROSECONDS,
-        "time after which alpha decays (55)",
+        "alpha_interval_us",
+        (0.1, 1e5),
+        "time without a notification after which alpha falls (55)",
     ),
     parameter(
-        "alpha_gain",
-        PART,
-        "weight of a new observation in alpha (1/256)",
+        "increase_interval_us",
+        (0.1, 1e5),
+        "ticks of the increase timer (55)",
     ),
     parameter(
-        "increase_timer_us",
-        MICROSECONDS,
-        "time between increases (55)",
+        "byte_counter_bytes",
+        (1e3, 1e12),
+        "ticks of the byte counter (10000000)",
+    ),
+    parameter("fast_steps", (0.0, 1e3), "ticks of fast recovery (5)"),
+    parameter(
+        "gain",
+        (1e-5, 1.0),
+        "weight of a notification in alpha (1/256)",
     ),
     parameter(
-        "increase_bytes",
-        (1.0, 1e12),
-        "bytes between increases (10 MB)",
+        "additive_mbps",
+        (0.0, 1e6),
+        "rise of the target per tick after fast recovery (40)",
     ),
     parameter(
-        "fast_recovery_steps",
-        (1.0, 100.0),
-        "increases that only halve the distance (5)",
+        "hyper_mbps",
+        (0.0, 1e6),
+        "rise once both clocks are past fast recovery (ten additive steps) (400)",
     ),
-    parameter("additive_mbps", (0.001, 1e6), "additive increase (40)"),
-    parameter("hyper_mbps", (0.001, 1e6), "hyper increase (400)"),
-    parameter("rate_min_mbps", (0.001, 1e6), "least rate (100)"),
-    RTO,
+    parameter("rate_min_mbps", (0.1, 1e6), "least rate (10)"),
+    TIMEOUT,
+    FAST_REPEAT,
 ];
 
 const DCTCP: &[PolicyParameter] = &[
     parameter(
         "gain",
-        PART,
-        "weight of a new observation in the fraction of marks (1/16)",
+        (1e-4, 1.0),
+        "weight of the newest window in alpha (1/16)",
     ),
-    parameter("window_start_packets", PACKETS, "window at the start (10)"),
-    parameter("window_max_packets", PACKETS, "largest window"),
-    RTO,
+    parameter("window_start_packets", (1.0, 1e6), "first window (10)"),
+    parameter(
+        "window_max_packets",
+        (1.0, 1e6),
+        "greatest window, as the receiver's buffer would set it (1000)",
+    ),
+    parameter(
+        "alpha_start",
+        (0.0, 1.0),
+        "first estimate of the marked part (1)",
+    ),
+    TIMEOUT,
+    FAST_REPEAT,
 ];
 
 const TIMELY: &[PolicyParameter] = &[
     parameter(
         "low_us",
-        MICROSECONDS,
-        "round-trip time below which the rate always rises (50)",
+        (0.0, 1e6),
+        "round-trip time below which the rate rises whatever the gradient (50)",
     ),
     parameter(
         "high_us",
-        MICROSECONDS,
-        "round-trip time above which it always falls (500)",
+        (0.1, 1e6),
+        "round-trip time above which it falls whatever the gradient (500)",
     ),
-    parameter("additive_mbps", (0.001, 1e6), "additive increase (10)"),
-    parameter("decrease", PART, "multiplicative decrease (0.8)"),
-    parameter("gain", PART, "weight of a new gradient (0.875)"),
-    RTO,
+    parameter(
+        "round_trip_min_us",
+        (0.1, 1e6),
+        "what gradients are measured in (20)",
+    ),
+    parameter("segment_bytes", (1.0, 1e9), "bytes per decision (16384)"),
+    parameter("additive_mbps", (0.0, 1e6), "rise per segment (10)"),
+    parameter(
+        "hyper_after",
+        (1.0, 1e6),
+        "segments in a row after which rises are five-fold (5)",
+    ),
+    parameter(
+        "weight",
+        (0.0, 1.0),
+        "weight of the newest difference in the gradient (0.875)",
+    ),
+    parameter("decrease_gain", (0.0, 1.0), "strength of cuts (0.8)"),
+    parameter(
+        "rate_min_mbps",
+        (0.1, 1e6),
+        "least rate; the paper gives none (10)",
+    ),
+    parameter(
+        "rate_start_share",
+        (1e-6, 1.0),
+        "first rate, part of the line's; the paper leaves it to the number of flows of the host (1)",
+    ),
+    TIMEOUT,
+    FAST_REPEAT,
 ];
 
 const HPCC: &[PolicyParameter] = &[
-    parameter("utilisation", PART, "utilisation of links aimed at (0.95)"),
+    parameter(
+        "utilisation",
+        (0.1, 1.0),
+        "part of the fullest link aimed at (0.95)",
+    ),
     parameter(
         "stages",
-        (0.0, 100.0),
-        "additive increases between multiplicative ones (5)",
+        (0.0, 1e3),
+        "additive steps before a multiplicative one (5)",
     ),
     parameter(
-        "additive_bytes",
-        (0.0, 1e6),
-        "what an additive increase adds to the window",
+        "flows",
+        (1.0, 1e6),
+        "flows at one link for which additive steps fit in the head room (100)",
     ),
-    RTO,
+    TIMEOUT,
+    FAST_REPEAT,
 ];
 
 const AEQUITAS: &[PolicyParameter] = &[
@@ -208,20 +284,65 @@ const AEQUITAS: &[PolicyParameter] = &[
         (1.0, 1e9),
         "silence after which what was learned is forgotten (60000000)",
     ),
+    parameter(
+        "window_us",
+        (0.0, 1e9),
+        "time between two increases (target / (1 - percentile / 100))",
+    ),
+    parameter(
+        "window_restarts_on_miss",
+        (0.0, 1.0),
+        "1 restarts the window at a miss, as the public simulator does (0)",
+    ),
 ];
 
 const PFABRIC: &[PolicyParameter] = &[
-    parameter("window_packets", (1.0, 1e6), "packets in flight per flow"),
-    RTO,
+    parameter(
+        "buffer_bytes",
+        (1.0, 1e9),
+        "buffer of a port (2 bandwidth-delay products)",
+    ),
+    parameter(
+        "window_packets",
+        (1.0, 1e6),
+        "largest window of a flow (1 bandwidth-delay product)",
+    ),
+    parameter(
+        "timeout_us",
+        (0.001, 1e6),
+        "silence after which packets are sent again (3 round trips)",
+    ),
+    parameter(
+        "probe_after_timeouts",
+        (1.0, 1e6),
+        "timeouts in a row after which headers are sent instead (5)",
+    ),
 ];
 
 const QJUMP: &[PolicyParameter] = &[];
 
-const D3: &[PolicyParameter] = &[RTO];
+const D3: &[PolicyParameter] = &[];
 
-const PDQ: &[PolicyParameter] = &[RTO];
+const PDQ: &[PolicyParameter] = &[];
 
-const HOMA: &[PolicyParameter] = &[RTO];
+const HOMA: &[PolicyParameter] = &[
+    parameter(
+        "rtt_packets",
+        (1.0, 65_535.0),
+        "packets sent without a grant, and granted ahead (10)",
+    ),
+    parameter("priorities", (2.0, 8.0), "levels of the network (8)"),
+    parameter(
+        "sample_messages",
+        (1.0, 1e6),
+        "messages after which a receiver divides the levels anew (500)",
+    ),
+    parameter(
+        "resend_us",
+        (0.1, 1e6),
+        "silence after which packets are asked for again (100)",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
