@@ -145,6 +145,13 @@ impl<E: Copy> EventQueue<E> {
     /// Takes the earliest event; of equal times the one scheduled first.
     #[inline]
     pub fn pop(&mut self) -> Option<(Instant, E)> {
+        self.pop_until(Instant::MAX)
+    }
+
+    /// Takes the earliest event as [`EventQueue::pop`] does, unless it is later than `end`.
+    #[inline]
+    pub fn pop_until(&mut self, end: Instant) -> Option<(Instant, E)> {
+        let end = end.as_ps();
         loop {
             if self.levels == 0 {
                 return None;
@@ -155,6 +162,9 @@ impl<E: Copy> EventQueue<E> {
             let node = self.nodes[head as usize];
             if level == 0 || head == tail {
                 // All events of a level-0 slot have one time; a lone event needs no refiling.
+                if node.time > end {
+                    return None;
+                }
                 if head == tail {
                     self.clear_slot(level, slot);
                 } else {
@@ -166,7 +176,12 @@ impl<E: Copy> EventQueue<E> {
                 self.pending -= 1;
                 return Some((Instant::from_ps(node.time), node.event));
             }
-            self.refile(level, slot, head, node.time);
+            let shift = level as u32 * LEVEL_BITS;
+            let start = node.time >> shift << shift;
+            if start > end {
+                return None;
+            }
+            self.refile(level, slot, head, start);
         }
     }
 
@@ -187,10 +202,9 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Moves the clock to the start of the slot's span and files its events again, in order, below it.
-    fn refile(&mut self, level: usize, slot: usize, head: u32, any_time: u64) {
+    fn refile(&mut self, level: usize, slot: usize, head: u32, start: u64) {
         self.clear_slot(level, slot);
-        let shift = level as u32 * LEVEL_BITS;
-        self.now = self.now.max(any_time >> shift << shift);
+        self.now = self.now.max(start);
         let mut index = head;
         while index != NIL {
             let node = &mut self.nodes[index as usize];
@@ -272,6 +286,13 @@ mod tests {
             let (mut queue, mut model) = (EventQueue::new(), Model::default());
             for (number, (kind, shift, delta)) in steps.into_iter().enumerate() {
                 if kind > 0 {
+                    if kind == 1 {
+                        // An end before the earliest event takes nothing.
+                        let before = model.events.keys().next().map_or(1 << shift, |key| key.0);
+                        if let Some(end) = before.checked_sub(1 + delta) {
+                            prop_assert!(queue.pop_until(Instant::from_ps(end)).is_none());
+                        }
+                    }
                     // Deltas from 0 to 2^49 ps exercise every level, small ones make ties.
                     let time = queue.now().as_ps() + ((delta << shift) >> 10);
                     queue.schedule(Instant::from_ps(time), number as u64);
