@@ -20,19 +20,18 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
+/// A signalled write of all of `list` to the start of `to`.
+fn signalled_write(id: u64, list: &mut [ibv_sge], to: &[u8]) -> ibv_send_wr {
+    work(id, IBV_WR_RDMA_WRITE, list, address(to), IBV_SEND_SIGNALED)
+}
+
 #[test]
 fn a_large_write_goes_out_as_chunks_and_completes_once() {
     let _serial = serial();
     let rig = Rig::new(Shape::default(), &lease(SLOW, 2_000, CHUNK));
     let (from, to) = (bytes(50_500), vec![0u8; 50_500]);
     let mut list = [sge(&from)];
-    let mut one = work(
-        42,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut one = signalled_write(42, &mut list, &to);
     rig.post(rig.qp(), &mut one).unwrap();
     assert_eq!(null::provider_requests(rig.qp()), 2, "a burst, and no more");
     rig.settle();
@@ -58,13 +57,7 @@ fn the_rate_is_the_leases() {
     let rig = Rig::new(Shape::default(), &lease(SLOW, 2_000, CHUNK));
     let (from, to) = (bytes(100_000), vec![0u8; 100_000]);
     let mut list = [sge(&from)];
-    let mut one = work(
-        1,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut one = signalled_write(1, &mut list, &to);
     rig.post(rig.qp(), &mut one).unwrap();
     for _ in 0..490 {
         pass_time(100_000);
@@ -91,13 +84,7 @@ fn the_queue_is_full_at_the_depth_that_was_asked_for() {
         );
         let (from, to) = (bytes(8), vec![0u8; 8]);
         let mut list = [sge(&from)];
-        let mut one = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut one = signalled_write(1, &mut list, &to);
         for _ in 0..16 {
             rig.post(rig.qp(), &mut one).unwrap();
         }
@@ -132,21 +119,9 @@ fn a_refused_request_in_a_list_is_named() {
         let (from, to) = (bytes(8), vec![0u8; 8]);
         let mut list = [sge(&from)];
         let mut broken_list = [sge(&from); 5];
-        let mut third = work(
-            3,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut third = signalled_write(3, &mut list, &to);
         let mut second = work(2, IBV_WR_RDMA_WRITE, &mut broken_list, address(&to), 0);
-        let mut first = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut first = signalled_write(1, &mut list, &to);
         second.next = &raw mut third;
         first.next = &raw mut second;
         let refused = (&raw const second).addr();
@@ -164,13 +139,7 @@ fn a_refusal_by_the_provider_is_told_at_once() {
         let rig = Rig::new(Shape::default(), &lease(0, 0, CHUNK));
         let (from, to) = (bytes(size), vec![0u8; size]);
         let mut list = [sge(&from)];
-        let mut one = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut one = signalled_write(1, &mut list, &to);
         null::refuse(rig.qp(), libc::EIO);
         let here = (&raw const one).addr();
         assert_eq!(rig.post(rig.qp(), &mut one), Err((here, libc::EIO)));
@@ -188,13 +157,7 @@ fn a_refusal_after_the_post_becomes_an_error_completion() {
     let (from, to) = (bytes(8), vec![0u8; 8]);
     let mut list = [sge(&from)];
     for wr_id in 1..=3 {
-        let mut one = work(
-            wr_id,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut one = signalled_write(wr_id, &mut list, &to);
         rig.post(rig.qp(), &mut one).unwrap();
     }
     null::refuse(rig.qp(), libc::EIO);
@@ -284,25 +247,13 @@ fn a_reset_forgets_what_waits_and_the_queue_pair_works_again() {
     let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
     let mut list = [sge(&from)];
     for _ in 0..16 {
-        let mut one = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut one = signalled_write(1, &mut list, &to);
         rig.post(rig.qp(), &mut one).unwrap();
     }
     rig::set_state(rig.qp(), IBV_QPS_RESET);
     rig.settle();
     assert!(rig.poll(rig.send_cq, 8).is_empty());
-    let mut one = work(
-        7,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut one = signalled_write(7, &mut list, &to);
     let here = (&raw const one).addr();
     assert_eq!(
         rig.post(rig.qp(), &mut one),
@@ -330,13 +281,7 @@ fn destroying_a_queue_pair_drops_what_waits() {
     let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
     let mut list = [sge(&from)];
     for (one, _) in &rig.pairs {
-        let mut request = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut request = signalled_write(1, &mut list, &to);
         rig.post(*one, &mut request).unwrap();
     }
     let (one, two) = rig.pairs.remove(0);
@@ -373,13 +318,7 @@ fn without_the_daemon_everything_passes() {
     let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
     let (from, to) = (bytes(500_000), vec![0u8; 500_000]);
     let mut list = [sge(&from)];
-    let mut one = work(
-        1,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut one = signalled_write(1, &mut list, &to);
     rig.post(rig.qp(), &mut one).unwrap();
     rig.post(rig.qp(), &mut one).unwrap();
     rig::process().release("over");
@@ -402,13 +341,7 @@ fn a_lease_that_ran_out_paces_no_more() {
     let rig = Rig::new(Shape::default(), &ending);
     let (from, to) = (bytes(50_000), vec![0u8; 50_000]);
     let mut list = [sge(&from)];
-    let mut one = work(
-        1,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut one = signalled_write(1, &mut list, &to);
     rig.post(rig.qp(), &mut one).unwrap();
     assert_eq!(null::provider_requests(rig.qp()), 1);
     pass_time(isolane_proto::region::GRACE_NS + 2_000);
@@ -428,13 +361,7 @@ fn an_event_of_ours_alone_is_not_seen() {
     let (from, to) = (bytes(60_000), vec![0u8; 60_000]);
     let mut list = [sge(&from)];
     assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, 0) }, 0);
-    let mut one = work(
-        1,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut one = signalled_write(1, &mut list, &to);
     rig.post(rig.qp(), &mut one).unwrap();
     rig.step(rig.qp(), 35);
     let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -540,13 +467,7 @@ fn many_queue_pairs_share_the_lease_equally() {
     let (from, to) = (bytes(200_000), vec![0u8; 200_000]);
     let mut list = [sge(&from)];
     for (qp, _) in &rig.pairs {
-        let mut one = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut one = signalled_write(1, &mut list, &to);
         rig.post(*qp, &mut one).unwrap();
     }
     for _ in 0..500 {

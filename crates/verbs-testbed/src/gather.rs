@@ -373,17 +373,21 @@ mod tests {
         idle_p99_us: 2.0,
     };
 
+    fn between_two(scenario: &Scenario, measured: &Measured) -> RunResult {
+        result(
+            scenario,
+            "verbs:r0,r1",
+            "r0,r1".into(),
+            &CALIBRATION,
+            measured,
+        )
+    }
+
     #[test]
     fn reliable_traffic_counts_at_the_end_that_posts() {
         let scenario = scenario("verb = \"write\"\nsize = \"64KiB\"\n");
         let measured = measured(end(0, 125_000_000, 0), end(1, 0, 0));
-        let result = result(
-            &scenario,
-            "verbs:r0,r1",
-            "r0,r1".into(),
-            &CALIBRATION,
-            &measured,
-        );
+        let result = between_two(&scenario, &measured);
         let bulk = result.tenant("bulk").unwrap();
         assert!((bulk.goodput_gbps - 1.0).abs() < 1e-9);
         assert!((bulk.share - 1.0).abs() < 1e-9);
@@ -402,13 +406,7 @@ mod tests {
     fn what_an_unreliable_send_lost_is_no_goodput() {
         let scenario = scenario("verb = \"send\"\ntransport = \"uc\"\nsize = \"64KiB\"\n");
         let measured = measured(end(0, 125_000_000, 0), end(1, 0, 62_500_000));
-        let result = result(
-            &scenario,
-            "verbs:r0,r1",
-            "r0,r1".into(),
-            &CALIBRATION,
-            &measured,
-        );
+        let result = between_two(&scenario, &measured);
         assert!((result.tenants[0].goodput_gbps - 0.5).abs() < 1e-9);
         assert_eq!(result.tenants[0].goodput_series_gbps, [0.5; 4]);
     }

@@ -258,14 +258,7 @@ fn ets(input: &PortPlan, answer: &Answer, device: &str) -> String {
         quanta.join(" "),
         vec![(bands - 1).to_string(); 16].join(" ")
     );
-    for (index, class) in answer.classes.iter().enumerate().take(bands - 1) {
-        text.push_str(&filter(
-            device,
-            index,
-            class.dscp,
-            &format!("1:{}", index + 1),
-        ));
-    }
+    text.push_str(&filters(answer, device));
     text
 }
 
@@ -291,15 +284,20 @@ fn htb(input: &PortPlan, answer: &Answer, device: &str) -> String {
             (u64::from(class.weight) * input.mtu.get().min(3_000)).min(200_000)
         );
     }
-    for (index, class) in answer.classes.iter().enumerate().take(bands - 1) {
-        text.push_str(&filter(
-            device,
-            index,
-            class.dscp,
-            &format!("1:{}", index + 1),
-        ));
-    }
+    text.push_str(&filters(answer, device));
     text
+}
+
+/// Every class but the last by its code point; the last takes what no filter names.
+fn filters(answer: &Answer, device: &str) -> String {
+    let named = answer
+        .classes
+        .iter()
+        .enumerate()
+        .take(answer.classes.len() - 1);
+    named
+        .map(|(index, class)| filter(device, index, class.dscp, &format!("1:{}", index + 1)))
+        .collect()
 }
 
 /// Queue 0 is the lowest class, so that unknown code points land there.
