@@ -40,7 +40,7 @@ pub struct Packet {
     pub sent_at: Instant,
     /// Order key for disciplines that sort packets: smaller goes first (pFabric: packets left; PDQ: deadline).
     pub key: u64,
-    /// For the transport's own use (allocated rate, grant offset); with [`flags::TELEMETRY`] the network's.
+    /// For the transport's own use (allocated rate, grant offset).
     pub extra: u64,
     /// For the discipline of the port that it waits at (virtual finish time).
     pub tag: u64,
@@ -158,7 +158,7 @@ pub mod flags {
     pub const LAST: u8 = 4;
     /// Sent before.
     pub const REPEATED: u8 = 8;
-    /// Collects telemetry of each hop (HPCC); `extra` is then the network's.
+    /// Collects telemetry of each hop (HPCC).
     pub const TELEMETRY: u8 = 16;
     /// Shown to the network's port agent at every port it leaves through (D3, PDQ).
     pub const VISIT_PORTS: u8 = 32;

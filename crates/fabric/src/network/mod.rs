@@ -210,12 +210,13 @@ impl Network {
             self.counts.data += 1;
             self.counts.repeated += u64::from(packet.flags & flags::REPEATED != 0);
         }
-        if packet.flags & flags::TELEMETRY != 0 {
-            packet.extra = self.telemetry.open();
-        }
         packet.hops = 0;
         let port = PortId(u32::from(packet.from.0));
+        let tells = packet.flags & flags::TELEMETRY != 0;
         let id = self.packets.insert(packet);
+        if tells {
+            self.telemetry.open(id);
+        }
         self.show(id, Some(port), None);
         self.leave_host(port, id);
         id
@@ -236,20 +237,15 @@ impl Network {
     /// What the hops told a packet that was sent with `flags::TELEMETRY`, the first hop first. An answer still has it.
     #[inline]
     pub fn telemetry(&self, id: PacketId) -> &[HopTelemetry] {
-        let packet = &self.packets[id];
-        if packet.flags & flags::TELEMETRY == 0 {
+        if self.packets[id].flags & flags::TELEMETRY == 0 {
             return &[];
         }
-        self.telemetry.hops(packet.extra)
+        self.telemetry.hops(id)
     }
 
     /// Forgets a packet that has arrived.
     #[inline]
     pub fn free(&mut self, id: PacketId) {
-        let packet = &self.packets[id];
-        if packet.flags & flags::TELEMETRY != 0 {
-            self.telemetry.close(packet.extra);
-        }
         self.packets.remove(id);
     }
 

@@ -212,7 +212,7 @@ impl Network {
         packet.hops += 1;
         packet.ingress = state.enters;
         if packet.flags & flags::TELEMETRY != 0 && packet.kind == PacketKind::Data {
-            self.telemetry.note(packet.extra, state, now);
+            self.telemetry.note(id, state, now);
         }
         if state.waiting > 0 || state.tell_idle {
             state.free_filed = true;

@@ -1,9 +1,10 @@
 //! What hops tell packets (in-band telemetry of HPCC): queue, bytes sent, time, rate, at each port that they leave.
 //!
-//! It travels beside the packets, in a slab of its own, so that packets that do not ask for it stay small.
+//! It travels beside the packets, in a slab with the same numbers, so that packets stay small and runs that do not ask
+//! for telemetry pay nothing.
 
 use super::port::Port;
-use crate::packet::{HopTelemetry, TELEMETRY_HOPS};
+use crate::packet::{HopTelemetry, PacketId, TELEMETRY_HOPS};
 use isolane_core::units::Instant;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,37 +17,28 @@ struct Record {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Telemetry {
     records: Vec<Record>,
-    free: Vec<u32>,
 }
 
 impl Telemetry {
-    /// An empty record.
-    pub(super) fn open(&mut self) -> u64 {
-        let Some(index) = self.free.pop() else {
-            self.records.push(Record::default());
-            return self.records.len() as u64 - 1;
-        };
-        self.records[index as usize].count = 0;
-        u64::from(index)
+    /// `packet` sets out.
+    pub(super) fn open(&mut self, packet: PacketId) {
+        let index = packet.0 as usize;
+        if index >= self.records.len() {
+            self.records.resize(index + 1, Record::default());
+        }
+        self.records[index].count = 0;
     }
 
-    pub(super) fn close(&mut self, record: u64) {
-        self.free.push(record as u32);
-    }
-
-    /// Records open.
-    pub(super) fn live(&self) -> usize {
-        self.records.len() - self.free.len()
-    }
-
-    pub(super) fn hops(&self, record: u64) -> &[HopTelemetry] {
-        let record = &self.records[record as usize];
-        &record.hops[..record.count]
+    pub(super) fn hops(&self, packet: PacketId) -> &[HopTelemetry] {
+        let record = self.records.get(packet.0 as usize);
+        record.map_or(&[], |record| &record.hops[..record.count])
     }
 
     /// A packet leaves through `port`. Hops beyond the last that fits are not told.
-    pub(super) fn note(&mut self, record: u64, port: &Port, now: Instant) {
-        let record = &mut self.records[record as usize];
+    pub(super) fn note(&mut self, packet: PacketId, port: &Port, now: Instant) {
+        let Some(record) = self.records.get_mut(packet.0 as usize) else {
+            return;
+        };
         if record.count < TELEMETRY_HOPS {
             record.hops[record.count] = HopTelemetry {
                 queue_bytes: port.queued,
