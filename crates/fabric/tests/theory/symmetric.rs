@@ -1,0 +1,87 @@
+//! Equal flows get equal parts: Jain's index is 1.
+//!
+//! Seven hosts send to the eighth, each evenly at a quarter of its line, together 1.75 times what the last port
+//! carries. Equal senders differ by at most a packet, so with a thousand packets each the index is 1 within 10^-6.
+
+use super::harness::{PACKET, PACKET_PS, network, packet};
+use isolane_core::stats::fairness::{WeightedBytes, jain_index};
+use isolane_core::units::{Bytes, Instant};
+use isolane_fabric::discipline::Order;
+use isolane_fabric::network::{Owner, Step};
+use isolane_fabric::packet::Timer;
+
+const SENDERS: u16 = 7;
+
+/// Packets of each sender that have come through when `until` of them have.
+fn received(order: Order, class_of: impl Fn(u16) -> u8, until: u64) -> Vec<u64> {
+    let mut network = network(u32::from(SENDERS) + 1, order, &[1; 8]);
+    for sender in 0..SENDERS {
+        let timer = Timer {
+            index: u32::from(sender),
+            what: 0,
+        };
+        // Not in step: a seventh of a gap apart.
+        let at = u64::from(sender) * 4 * PACKET_PS / u64::from(SENDERS);
+        network.set_timer(Instant::from_ps(at), Owner::Calls, timer);
+    }
+    let mut received = vec![0; usize::from(SENDERS)];
+    while received.iter().sum::<u64>() < until {
+        match network.step(Instant::from_ps(u64::MAX)) {
+            Step::Packet(id) => {
+                received[usize::from(network.packets[id].from.0)] += 1;
+                network.free(id);
+            }
+            Step::Timer(owner, timer) => {
+                let now = network.now();
+                let sender = timer.index as u16;
+                network.transmit(packet(sender, SENDERS, class_of(sender), PACKET, now));
+                let next = Instant::from_ps(now.as_ps() + 4 * PACKET_PS);
+                network.set_timer(next, owner, timer);
+            }
+            Step::Idle(_) => {}
+            Step::Over => unreachable!("senders never stop"),
+        }
+    }
+    received
+}
+
+fn jain(received: &[u64]) -> f64 {
+    let flows: Vec<WeightedBytes> = received
+        .iter()
+        .map(|packets| WeightedBytes {
+            sent: Bytes::new(*packets),
+            weight: 1,
+        })
+        .collect();
+    jain_index(&flows).expect("something came")
+}
+
+#[test]
+fn symmetric_flows_share_evenly_under_every_order() {
+    for order in [
+        Order::Arrival,
+        Order::Strict,
+        Order::Wfq,
+        Order::Dwrr,
+        Order::SmallestKey,
+    ] {
+        let one_class = received(order, |_| 0, 7_000);
+        assert!(
+            jain(&one_class) > 1.0 - 1e-6,
+            "{order:?}, one class: {one_class:?}"
+        );
+    }
+    for order in [Order::Wfq, Order::Dwrr] {
+        let own_classes = received(order, |sender| sender as u8, 7_000);
+        assert!(
+            jain(&own_classes) > 1.0 - 1e-6,
+            "{order:?}, own classes: {own_classes:?}"
+        );
+    }
+}
+
+#[test]
+fn the_index_shows_an_order_that_is_not_fair() {
+    let unfair = received(Order::Strict, |sender| sender as u8, 7_000);
+    assert!(jain(&unfair) < 0.9, "{unfair:?}");
+}
