@@ -119,6 +119,13 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario", "isolane-sim"],
     },
     Room {
+        folder: "rpc",
+        package: "isolane-rpc",
+        pure: false,
+        may_unsafe: true,
+        may_use: &["isolane-core", "isolane-scenario"],
+    },
+    Room {
         folder: "testbed",
         package: "isolane-testbed",
         pure: false,
@@ -231,6 +238,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-verbs-testbed",
             "isolaned",
             "isolane-enforce",
+            "isolane-rpc",
         ],
     },
     Room {

@@ -39,6 +39,38 @@ impl Probability {
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / Self::ONE.0 as f64
     }
+
+    /// `parts` of 2^32; more than all of them are all.
+    pub const fn from_parts(parts: u64) -> Self {
+        match parts < Self::ONE.0 {
+            true => Self(parts),
+            false => Self::ONE,
+        }
+    }
+
+    /// Parts of 2^32, for callers that keep the state in words of their own (an atomic, a file).
+    pub const fn parts(self) -> u64 {
+        self.0
+    }
+
+    /// Whether an evenly distributed `random` number means yes (line 7).
+    #[inline]
+    pub const fn draws(self, random: u32) -> bool {
+        (random as u64) < self.0
+    }
+
+    /// What a window without a miss makes of it (line 17).
+    #[inline]
+    pub fn raised(self, increment: Self) -> Self {
+        Self(self.0 + increment.0).min(Self::ONE)
+    }
+
+    /// What a miss of a call of `mtus` MTUs makes of it (line 20).
+    #[inline]
+    pub fn lowered(self, decrement_per_mtu: Self, mtus: u32, floor: Self) -> Self {
+        let lowered = decrement_per_mtu.0.saturating_mul(u64::from(mtus.max(1)));
+        Self(self.0.saturating_sub(lowered)).max(floor)
+    }
 }
 
 /// How one class is controlled.
@@ -169,7 +201,7 @@ impl AdmitState {
             *self = Self::new(now);
         }
         self.last_call = now;
-        match u64::from(random) < self.probability.0 {
+        match self.probability.draws(random) {
             true => Decision::Admit,
             false => Decision::Downgrade,
         }
@@ -197,17 +229,13 @@ impl AdmitState {
     pub fn on_outcome(&mut self, options: &AequitasOptions, now: Instant, met: bool, mtus: u32) {
         if met {
             if now.saturating_since(self.last_increase) > options.increment_window() {
-                let raised = self.probability.0 + options.increment.0;
-                self.probability = Probability(raised).min(Probability::ONE);
+                self.probability = self.probability.raised(options.increment);
                 self.last_increase = now;
             }
         } else {
-            let lowered = options
-                .decrement_per_mtu
-                .0
-                .saturating_mul(u64::from(mtus.max(1)));
             self.probability =
-                Probability(self.probability.0.saturating_sub(lowered)).max(options.floor);
+                self.probability
+                    .lowered(options.decrement_per_mtu, mtus, options.floor);
             if options.window_restarts_on_miss {
                 self.last_increase = now;
             }

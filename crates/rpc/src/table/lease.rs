@@ -1,0 +1,114 @@
+//! What a quota server lets this host send, beside what the admit probability allows.
+//!
+//! Method: one word says until when the lease's rate is used up (virtual scheduling, the leaky bucket's twin): a call
+//! within the lease moves it on by the time its bytes take at the rate, and fits while it is not further than
+//! [`BURST_NS`] ahead of now. An expired lease lets nothing pass, so that without the server everything is as without
+//! quotas. What was asked for is counted, within the lease or not: the server divides by demand.
+//! Units: bytes, bytes per second, nanoseconds of the table's clock.
+//! Limits: a word shared by all destinations of a group and class, written by each call that fits.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How much of its rate a lease may save up, as time: some steps of the coarse clock.
+pub const BURST_NS: u64 = 20_000_000;
+
+/// Most groups of destinations.
+pub const GROUPS_MAX: usize = 256;
+
+/// Of one group and class.
+#[derive(Debug, Default)]
+pub(crate) struct Lease {
+    rate_bytes_per_s: AtomicU64,
+    until_ns: AtomicU64,
+    used_until_ns: AtomicU64,
+    asked_bytes: AtomicU64,
+}
+
+impl Lease {
+    /// From now on until `until_ns`.
+    pub(crate) fn set(&self, rate_bytes_per_s: u64, until_ns: u64) {
+        self.rate_bytes_per_s.store(rate_bytes_per_s, Relaxed);
+        self.until_ns.store(until_ns, Relaxed);
+    }
+
+    /// Everything ever asked for, bytes.
+    pub(crate) fn asked_bytes(&self) -> u64 {
+        self.asked_bytes.load(Relaxed)
+    }
+
+    /// A call asks at `now_ns`; whether it fits.
+    #[inline]
+    pub(crate) fn take(&self, bytes: u64, now_ns: u64) -> bool {
+        self.asked_bytes.fetch_add(bytes, Relaxed);
+        let rate = self.rate_bytes_per_s.load(Relaxed);
+        if rate == 0 || now_ns >= self.until_ns.load(Relaxed) {
+            return false;
+        }
+        let cost = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+        let cost_ns = u64::try_from(cost).unwrap_or(u64::MAX);
+        let next = |used: u64| {
+            let from = used.max(now_ns);
+            let fits = from - now_ns <= BURST_NS;
+            fits.then(|| from.saturating_add(cost_ns))
+        };
+        self.used_until_ns
+            .fetch_update(Relaxed, Relaxed, next)
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_expired_lease_lets_nothing_pass_and_counts_what_was_asked() {
+        let lease = Lease::default();
+        assert!(!lease.take(10, 5));
+        lease.set(1_000_000, 100);
+        assert!(lease.take(10, 99));
+        assert!(!lease.take(10, 100));
+        assert_eq!(lease.asked_bytes(), 30);
+    }
+
+    proptest! {
+        /// Over any time: at most the rate, what may be saved up, and the last call.
+        #[test]
+        fn no_more_passes_than_the_rate(
+            rate in 1u64..10_000_000_000,
+            calls in prop::collection::vec((1u64..1_000_000, 0u64..50_000_000), 1..300),
+        ) {
+            let lease = Lease::default();
+            lease.set(rate, u64::MAX);
+            let (mut now_ns, mut passed, mut largest) = (1_000_000_000, 0u128, 0);
+            let begin = now_ns;
+            for (bytes, gap_ns) in calls {
+                now_ns += gap_ns;
+                if lease.take(bytes, now_ns) {
+                    passed += u128::from(bytes);
+                    largest = largest.max(bytes);
+                }
+            }
+            let time_ns = u128::from(now_ns - begin + BURST_NS);
+            // Each call's time is rounded down to a nanosecond: up to rate / 1e9 bytes for each call.
+            let rounding = 300 * (u128::from(rate) / 1_000_000_000 + 1);
+            let most = u128::from(rate) * time_ns / 1_000_000_000 + u128::from(largest) + rounding;
+            prop_assert!(passed <= most, "{passed} bytes, more than {most}");
+        }
+
+        /// A sender that always asks gets nearly all of it.
+        #[test]
+        fn the_whole_rate_can_be_used(rate in 100_000_000u64..10_000_000_000) {
+            let lease = Lease::default();
+            lease.set(rate, u64::MAX);
+            let mut passed = 0u64;
+            for step in 0..20_000u64 {
+                while lease.take(32_768, 1_000_000_000 + step * 50_000) {
+                    passed += 32_768;
+                }
+            }
+            prop_assert!(passed as f64 >= 0.99 * rate as f64, "{passed} of {rate}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+/* What a C program does with the library, and what it must survive. Prints one line and ends with 0 if all is well. */
+#include "isolane_rpc.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(isolane_rpc_decision) == 16, "size");
+_Static_assert(offsetof(isolane_rpc_decision, ticket) == 0, "ticket");
+_Static_assert(offsetof(isolane_rpc_decision, class_index) == 8, "class_index");
+_Static_assert(offsetof(isolane_rpc_decision, dscp) == 12, "dscp");
+_Static_assert(offsetof(isolane_rpc_decision, downgraded) == 13, "downgraded");
+_Static_assert(offsetof(isolane_rpc_decision, would_downgrade) == 14, "would_downgrade");
+
+#define CHECK(condition)                                                                     \
+    do {                                                                                     \
+        if (!(condition)) {                                                                  \
+            fprintf(stderr, "%d: %s: %s\n", __LINE__, #condition, isolane_rpc_last_error()); \
+            exit(1);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+static const char settings[] =
+    "mtu_bytes = 5080\n"
+    "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"15us\"\n"
+    "[[class]]\nname = \"low\"\ndscp = 8\n";
+
+static const uint8_t host[] = "10.0.0.2:443";
+
+enum { CALLS = 20000 };
+
+static void *many_calls(void *argument) {
+    isolane_rpc *rpc = argument;
+    for (int call = 0; call < CALLS; call++) {
+        isolane_rpc_decision decision;
+        CHECK(isolane_rpc_decide(rpc, host, sizeof host - 1, 0, 32768, &decision) == ISOLANE_RPC_OK);
+        CHECK(isolane_rpc_complete(rpc, decision.ticket, 20000) == ISOLANE_RPC_OK);
+    }
+    return NULL;
+}
+
+static void mistakes(isolane_rpc *rpc) {
+    isolane_rpc_decision decision;
+    CHECK(isolane_rpc_open(NULL, 4) == NULL);
+    CHECK(isolane_rpc_open("moed = 1", 8) == NULL);
+    CHECK(strstr(isolane_rpc_last_error(), "settings:1: unknown key moed") != NULL);
+    CHECK(isolane_rpc_open("\xff\xfe", 2) == NULL);
+    CHECK(isolane_rpc_open(settings, (size_t)-1) == NULL);
+    CHECK(isolane_rpc_open_file("/no/such/file", 13) == NULL);
+    CHECK(isolane_rpc_decide(NULL, host, 4, 0, 1, &decision) == ISOLANE_RPC_BAD_HANDLE);
+    CHECK(isolane_rpc_decide((isolane_rpc *)0x1234, host, 4, 0, 1, &decision) == ISOLANE_RPC_BAD_HANDLE);
+    CHECK(isolane_rpc_decide(rpc, NULL, 4, 0, 1, &decision) == ISOLANE_RPC_NULL_POINTER);
+    CHECK(isolane_rpc_decide(rpc, host, (size_t)-1, 0, 1, &decision) == ISOLANE_RPC_BAD_LENGTH);
+    CHECK(isolane_rpc_decide(rpc, host, 4, 2, 1, &decision) == ISOLANE_RPC_BAD_CLASS);
+    CHECK(isolane_rpc_decide(rpc, host, 4, 0, 1, NULL) == ISOLANE_RPC_NULL_POINTER);
+    CHECK(isolane_rpc_complete(rpc, 0, 1) < 0);
+    CHECK(isolane_rpc_complete(rpc, UINT64_MAX, 1) == ISOLANE_RPC_BAD_TICKET);
+    CHECK(isolane_rpc_class_index(rpc, "hihg", 4) == ISOLANE_RPC_BAD_CLASS);
+    CHECK(isolane_rpc_metrics(rpc, NULL, 10, NULL) == ISOLANE_RPC_NULL_POINTER);
+    CHECK(isolane_rpc_reload(rpc, "x", 1) == ISOLANE_RPC_BAD_SETTINGS);
+}
+
+int main(void) {
+    CHECK(isolane_rpc_abi_version() == ISOLANE_RPC_ABI_VERSION);
+    isolane_rpc *rpc = isolane_rpc_open(settings, sizeof settings - 1);
+    CHECK(rpc != NULL);
+    CHECK(isolane_rpc_classes(rpc) == 2);
+    CHECK(isolane_rpc_class_index(rpc, "low", 3) == 1);
+    CHECK(isolane_rpc_class_dscp(rpc, 0) == 46);
+    char name[3];
+    size_t length = 0;
+    CHECK(isolane_rpc_class_name(rpc, 0, name, sizeof name, &length) == ISOLANE_RPC_OK);
+    CHECK(strcmp(name, "hi") == 0 && length == 4);
+
+    isolane_rpc_decision decision;
+    CHECK(isolane_rpc_decide(rpc, host, sizeof host - 1, 0, 32768, &decision) == ISOLANE_RPC_OK);
+    CHECK(decision.ticket != 0 && decision.class_index == 0 && decision.dscp == 46 && !decision.downgraded);
+    CHECK(isolane_rpc_complete(rpc, decision.ticket, 1000000000) == ISOLANE_RPC_OK);
+    double probability = 0;
+    CHECK(isolane_rpc_probability(rpc, host, sizeof host - 1, 0, &probability) == ISOLANE_RPC_OK);
+    CHECK(fabs(probability - 0.93) < 1e-6);
+
+    pthread_t threads[4];
+    for (int thread = 0; thread < 4; thread++) {
+        CHECK(pthread_create(&threads[thread], NULL, many_calls, rpc) == 0);
+    }
+    for (int thread = 0; thread < 4; thread++) {
+        CHECK(pthread_join(threads[thread], NULL) == 0);
+    }
+    char expected[100];
+    snprintf(expected, sizeof expected, "isolane_rpc_issued_total{class=\"high\"} %d\n", 4 * CALLS + 1);
+    CHECK(isolane_rpc_metrics(rpc, NULL, 0, &length) == ISOLANE_RPC_OK);
+    char *metrics = malloc(length + 1);
+    CHECK(metrics != NULL && isolane_rpc_metrics(rpc, metrics, length + 1, &length) == ISOLANE_RPC_OK);
+    CHECK(strstr(metrics, expected) != NULL);
+    free(metrics);
+
+    mistakes(rpc);
+    CHECK(isolane_rpc_forget(rpc, host, sizeof host - 1) == ISOLANE_RPC_OK);
+    isolane_rpc_close(rpc);
+    isolane_rpc_close(rpc);
+    CHECK(isolane_rpc_decide(rpc, host, 4, 0, 1, &decision) == ISOLANE_RPC_BAD_HANDLE);
+    isolane_rpc_close(NULL);
+    puts("all is well");
+    return 0;
+}
