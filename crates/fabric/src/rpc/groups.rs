@@ -5,6 +5,7 @@
 //! Method: pairs of all groups are collected, sorted and numbered once. A generator has its peers in rising order, and random
 //! streams of its own for gaps, classes, sizes and peers, so that runs that differ in the policy alone have the same calls.
 //! Limits: eight bytes per caller and peer, so a million for a thousand hosts that all call each other.
+//! With bursts of their own, each pair has a generator.
 //! Choices: a permutation is one random cycle through all its hosts (nobody calls itself, each is called once). A shuffle starts
 //! with the next higher host and goes round; in a closed loop a host of a shuffle has `outstanding` calls in flight in all.
 
@@ -14,7 +15,7 @@ use crate::network::Network;
 use crate::packet::HostId;
 use isolane_core::rng::Stream;
 use isolane_core::units::{Duration, Instant};
-use isolane_scenario::fabric::model::{Arrivals, FabricScenario, Pattern, Traffic};
+use isolane_scenario::fabric::model::{Arrivals, BurstPhase, FabricScenario, Pattern, Traffic};
 
 /// One that can be called.
 #[derive(Clone, Copy, Debug)]
@@ -93,35 +94,44 @@ impl Groups {
             peers: Vec::new(),
             left: Vec::new(),
         };
-        let last = Instant::ZERO + scenario.warmup + scenario.duration;
         for (index, traffic) in scenario.traffic.iter().enumerate() {
             wanted[index].sort_unstable();
             for callers in wanted[index].chunk_by(|one, other| one.0 == other.0) {
-                all.add(index, traffic, callers, scenario.seed, last, network);
+                let apart = match traffic.arrivals {
+                    Arrivals::Open { bursts, .. } => bursts == BurstPhase::PerPair,
+                    Arrivals::Closed { .. } => false,
+                };
+                let parts = if apart { callers.len() } else { 1 };
+                for some in callers.chunks(callers.len() / parts) {
+                    all.add(scenario, index, some, parts, network);
+                }
             }
         }
         all
     }
 
+    /// Adds the generator of a caller's pairs; a caller's load is divided among so many `parts`.
     fn add(
         &mut self,
+        scenario: &FabricScenario,
         index: usize,
-        traffic: &Traffic,
         callers: &[(u16, u16)],
-        seed: u64,
-        last: Instant,
+        parts: usize,
         network: &Network,
     ) {
+        let traffic = &scenario.traffic[index];
+        let last = Instant::ZERO + scenario.warmup + scenario.duration;
         let host = HostId(callers[0].0);
         let group = &self.groups[index];
         let stream = |what: &str| {
             let name = format!("calls/{}/{what}", traffic.name);
-            Stream::indexed(seed, &name, u64::from(host.0))
+            let peer = u64::from(callers[0].1 + 1) * u64::from(parts > 1);
+            Stream::indexed(scenario.seed, &name, (peer << 32) + u64::from(host.0))
         };
         let mut gaps = stream("gaps");
         let start = Instant::ZERO + traffic.start;
         let seconds = group.mean_size() * 8.0 / network.host_rate(host).as_bps() as f64;
-        let call_time = Duration::from_secs_f64(seconds);
+        let call_time = Duration::from_secs_f64(seconds * parts as f64);
         let generator = Generator {
             group: index,
             host,

@@ -67,6 +67,7 @@ fn open(load: f64) -> Arrivals {
         load,
         burst: load,
         period: Duration::ZERO,
+        bursts: BurstPhase::Together,
         poisson: true,
     }
 }
@@ -373,6 +374,8 @@ proptest! {
             load,
             burst: load * burst,
             period: Duration::from_us(100),
+            bursts: [BurstPhase::Together, BurstPhase::PerHost, BurstPhase::PerPair]
+                [(seed / 2 % 3) as usize],
             poisson: seed % 2 == 0,
         };
         let closed = Arrivals::Closed { outstanding, calls_per_pair: Some(9) };

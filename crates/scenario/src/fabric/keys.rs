@@ -228,6 +228,9 @@ pub(crate) const POLICY: &[Key] = &[key("name", Kind::Choice(POLICIES), "the pol
 /// Spelling of every pattern.
 pub(crate) const PATTERNS: &[&str] = &["all-to-all", "incast", "permutation", "shuffle", "pairs"];
 
+/// Spelling of every phase of bursts.
+pub(crate) const BURSTS: &[&str] = &["together", "per-host", "per-pair"];
+
 /// Keys of `[[traffic]]`.
 pub(crate) const TRAFFIC: &[Key] = &[
     key("name", Kind::Text, "unique name (traffic-1, ...)"),
@@ -275,6 +278,11 @@ pub(crate) const TRAFFIC: &[Key] = &[
         "period",
         SOME_TIME,
         "poisson, even: one burst and the idle time behind it",
+    ),
+    key(
+        "bursts",
+        Kind::Choice(BURSTS),
+        "poisson, even: whose bursts begin together (together: everybody's)",
     ),
     key(
         "outstanding",

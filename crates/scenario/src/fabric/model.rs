@@ -338,6 +338,8 @@ pub enum Arrivals {
         burst: f64,
         /// One burst and the idle time behind it; zero for no bursts. A burst lasts `period * load / burst`.
         period: Duration,
+        /// Who bursts when.
+        bursts: BurstPhase,
         /// Exponential gaps rather than even ones.
         poisson: bool,
     },
@@ -348,4 +350,17 @@ pub enum Arrivals {
         /// Calls of each pair in all, if limited (permutation of single flows).
         calls_per_pair: Option<u64>,
     },
+}
+
+/// Whose bursts begin together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BurstPhase {
+    /// Everybody's: the worst case, and what delay bounds are about.
+    #[default]
+    Together,
+    /// Those of one caller; callers burst at times of their own.
+    PerHost,
+    /// Nobody's: each pair of hosts bursts at times of its own, with its even part of the caller's load.
+    PerPair,
 }

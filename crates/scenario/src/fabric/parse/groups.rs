@@ -119,7 +119,7 @@ fn arrivals(table: &Table<'_>) -> Result<Arrivals, InputError> {
     let written = table.choice::<String>("arrivals")?;
     let name = written.as_deref().unwrap_or("poisson");
     let (closed, others): (bool, &[&str]) = match name {
-        "closed" => (true, &["load", "burst", "period"]),
+        "closed" => (true, &["load", "burst", "period", "bursts"]),
         _ => (false, &["outstanding", "calls_per_pair"]),
     };
     if let Some(key) = others.iter().find(|key| table.has(key)) {
@@ -154,10 +154,16 @@ fn arrivals(table: &Table<'_>) -> Result<Arrivals, InputError> {
         return Err(table.missing("period", about));
     }
     let bursts = burst > load;
+    if !bursts && table.has("bursts") {
+        let expected =
+            "says when bursts begin, and there are none: give burst and period, or drop it";
+        return Err(table.wrong("bursts", expected));
+    }
     Ok(Arrivals::Open {
         load,
         burst,
         period: period.filter(|_| bursts).unwrap_or(Duration::ZERO),
+        bursts: table.choice("bursts")?.unwrap_or_default(),
         poisson: name == "poisson",
     })
 }

@@ -2,7 +2,7 @@
 
 use super::{FabricOverrides, is_network, parse, parse_with};
 use crate::fabric::model::{
-    Arrivals, Congestion, FabricPolicyKind, FabricScenario, Pattern, Recovery, Shape,
+    Arrivals, BurstPhase, Congestion, FabricPolicyKind, FabricScenario, Pattern, Recovery, Shape,
     SizeDistribution,
 };
 use expect_test::{Expect, expect};
@@ -114,6 +114,7 @@ fn a_full_text_becomes_what_it_says() {
         load: 0.8,
         burst: 1.4,
         period: Duration::from_us(100),
+        bursts: BurstPhase::Together,
         poisson: true,
     };
     assert_eq!(group.arrivals, expected);
