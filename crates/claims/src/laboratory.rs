@@ -4,6 +4,9 @@ use crate::audit::{self, AuditRequest, Findings};
 use crate::expression::RequestBytes;
 use crate::models;
 use crate::world::World;
+use isolane_fabric::run::Observers;
+use isolane_scenario::fabric;
+use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::library::Library;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
@@ -39,6 +42,13 @@ impl World for Laboratory<'_> {
         let profile = self.profile(&scenario.profile)?;
         self.testbed
             .run(scenario, profile)
+            .map_err(|error| error.to_string())
+    }
+
+    fn network(&self, text: &str, file: &str) -> Result<FabricResult, String> {
+        let scenario = fabric::parse(text, file).map_err(|error| error.to_string())?;
+        isolane_fabric::run::run(&scenario, Observers::default())
+            .map(|outcome| outcome.result)
             .map_err(|error| error.to_string())
     }
 

@@ -6,8 +6,8 @@
 //! (`prediction`). `isolane claims` runs them all and says which hold; misses stay.
 //!
 //! Units: each claim names its own ([`verdict::Unit`]). Method: distinct runs once, in parallel; the verdict is
-//! over the median of the seeds. Limits: two hosts, no multi-hop fabric. `docs/internals/claims.md` describes
-//! the files.
+//! over the median of the seeds. A run is of RDMA hosts on a device, or of a network (a scenario with `[fabric]`).
+//! `docs/internals/claims.md` describes the files.
 //!
 //! * [`claim`] - one claim, read and checked;
 //! * [`expression`] - the language of metrics;

@@ -6,8 +6,8 @@ use crate::claim::{Claim, ClaimRun};
 use crate::expression::{Audits, Evaluation, Runs, Value};
 use crate::report::ClaimReport;
 use crate::verdict::{Published, over_seeds, within};
-use crate::world::World;
-use isolane_scenario::measure::RunResult;
+use crate::world::{RunOutcome, World};
+use isolane_scenario::fabric;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub fn check(
     world: &dyn World,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Vec<ClaimReport> {
-    let mut results: BTreeMap<String, Result<RunResult, String>> = BTreeMap::new();
+    let mut results: BTreeMap<String, Result<RunOutcome, String>> = BTreeMap::new();
     let planned: Vec<Vec<Vec<RunText>>> = claims.iter().map(|claim| texts(claim, files)).collect();
     let mut sources: BTreeMap<&str, String> = BTreeMap::new();
     for (claim, seeds) in claims.iter().zip(&planned) {
@@ -44,12 +44,10 @@ pub fn check(
     }
     let done = std::sync::atomic::AtomicUsize::new(0);
     let all = sources.len();
-    let finished: Vec<(&str, Result<RunResult, String>)> = sources
+    let finished: Vec<(&str, Result<RunOutcome, String>)> = sources
         .par_iter()
         .map(|(text, source)| {
-            let result = world
-                .scenario(text, source)
-                .and_then(|scenario| world.run(&scenario));
+            let result = run_one(text, source, world);
             let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
             progress(count, all);
             (*text, result)
@@ -68,6 +66,15 @@ pub fn check(
         .zip(&planned)
         .map(|(claim, seeds)| judge(claim, seeds, &results, &audited, world))
         .collect()
+}
+
+fn run_one(text: &str, source: &str, world: &dyn World) -> Result<RunOutcome, String> {
+    if fabric::is_network(text, source).map_err(|error| error.to_string())? {
+        let result = world.network(text, source)?;
+        return Ok(RunOutcome::Network(Box::new(result)));
+    }
+    let scenario = world.scenario(text, source)?;
+    world.run(&scenario).map(RunOutcome::Hosts)
 }
 
 /// Runs the audits of `claims`, each with every column that some claim needs. One after the other: an audit
@@ -123,7 +130,7 @@ fn texts(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<RunText>> {
 fn judge(
     claim: &Claim,
     seeds: &[Vec<RunText>],
-    results: &BTreeMap<String, Result<RunResult, String>>,
+    results: &BTreeMap<String, Result<RunOutcome, String>>,
     audited: &Audited,
     world: &dyn World,
 ) -> ClaimReport {

@@ -141,7 +141,12 @@ fn every_run_is_a_valid_scenario() {
     for claim in crate::embedded_claims().unwrap() {
         for run in &claim.runs {
             let text = run_text(run, 1, &scenarios).unwrap();
-            if let Err(error) = isolane_scenario::parse(&text, &claim.file, &library) {
+            let parsed = match isolane_scenario::fabric::is_network(&text, &claim.file) {
+                Ok(true) => isolane_scenario::fabric::parse(&text, &claim.file).map(|_| ()),
+                Ok(false) => isolane_scenario::parse(&text, &claim.file, &library).map(|_| ()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = parsed {
                 let _ = writeln!(problems, "run {:?}: {error}", run.label);
             }
         }

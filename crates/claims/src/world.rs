@@ -5,8 +5,18 @@
 
 use crate::audit::{AuditRequest, Findings};
 use crate::expression::RequestBytes;
+use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
+
+/// What a run of a claim gave.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunOutcome {
+    /// Of RDMA hosts on a device.
+    Hosts(RunResult),
+    /// Of a network, which a scenario with a `[fabric]` table describes.
+    Network(Box<FabricResult>),
+}
 
 /// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.
 pub trait World: Sync {
@@ -15,6 +25,9 @@ pub trait World: Sync {
 
     /// What running `scenario` on its profile gives.
     fn run(&self, scenario: &Scenario) -> Result<RunResult, String>;
+
+    /// What running the network's scenario in `text` gives; `file` names it in messages.
+    fn network(&self, text: &str, file: &str) -> Result<FabricResult, String>;
 
     /// What an audit finds; `progress` is told (runs done, runs of this audit).
     fn audit(

@@ -2,9 +2,11 @@
 
 use super::{
     Aggregate, Arithmetic, Bus, Cells, Comparison, Expression, Extreme, HostValue, Measurement,
+    network,
 };
 use crate::audit::Findings;
-use crate::world::World;
+use crate::world::{RunOutcome, World};
+use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::glob;
 use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
 use serde::Serialize;
@@ -21,7 +23,7 @@ pub enum Value {
 }
 
 /// The runs a formula may name, by label.
-pub type Runs<'a> = BTreeMap<&'a str, &'a RunResult>;
+pub type Runs<'a> = BTreeMap<&'a str, &'a RunOutcome>;
 
 /// The audits a formula may name, by label.
 pub type Audits<'a> = BTreeMap<&'a str, Findings>;
@@ -61,7 +63,12 @@ impl Evaluation<'_> {
         let value = match expression {
             Expression::Number(value) => *value,
             Expression::Measurement(measurement) => {
-                let run = self.run(&measurement.label)?;
+                let run = match self.run(&measurement.label)? {
+                    RunOutcome::Hosts(run) => run,
+                    RunOutcome::Network(run) => {
+                        return network::value(run, &measurement.tenant, &measurement.field);
+                    }
+                };
                 let tenant = run.tenant(&measurement.tenant).ok_or_else(|| {
                     let names: Vec<_> = run.tenants.iter().map(|t| t.name.as_str()).collect();
                     format!(
@@ -116,13 +123,19 @@ impl Evaluation<'_> {
                     .ok_or_else(|| missing(value, "ratio", ratios.keys()))?
             }
             Expression::State { label, name } => {
-                let state = &self.run(label)?.policy_state;
+                let state = match self.run(label)? {
+                    RunOutcome::Hosts(run) => &run.policy_state,
+                    RunOutcome::Network(run) => &run.policy_state,
+                };
                 *state.get(name).ok_or_else(|| {
                     format!(
                         "the policy of run {label:?} has no figure {name:?}{}",
                         crate::error::nearest(name, state.keys().map(String::as_str))
                     )
                 })?
+            }
+            Expression::Series { label, name, part } => {
+                network::series(self.network(label)?, name, *part)?
             }
             Expression::Parameter {
                 profile,
@@ -158,16 +171,20 @@ impl Evaluation<'_> {
     }
 
     fn aggregate(&self, aggregate: Aggregate, measurement: &Measurement) -> Result<f64, String> {
-        let values = self
-            .run(&measurement.label)?
-            .tenants
-            .iter()
-            .filter(|tenant| glob::matches(&measurement.tenant, &tenant.name))
-            .map(|tenant| field(tenant, measurement))
-            .collect::<Result<Vec<f64>, String>>()?;
+        let values = match self.run(&measurement.label)? {
+            RunOutcome::Hosts(run) => run
+                .tenants
+                .iter()
+                .filter(|tenant| glob::matches(&measurement.tenant, &tenant.name))
+                .map(|tenant| field(tenant, measurement))
+                .collect::<Result<Vec<f64>, String>>()?,
+            RunOutcome::Network(run) => {
+                network::matching(run, &measurement.tenant, &measurement.field)?
+            }
+        };
         if values.is_empty() {
             return Err(format!(
-                "no tenant of run {:?} matches {:?}",
+                "nothing of run {:?} matches {:?}",
                 measurement.label, measurement.tenant
             ));
         }
@@ -187,15 +204,33 @@ impl Evaluation<'_> {
         })
     }
 
-    fn run(&self, label: &str) -> Result<&RunResult, String> {
+    fn run(&self, label: &str) -> Result<&RunOutcome, String> {
         self.runs
             .get(label)
             .copied()
             .ok_or_else(|| format!("no run is labelled {label:?}"))
     }
 
+    fn hosts(&self, label: &str) -> Result<&RunResult, String> {
+        match self.run(label)? {
+            RunOutcome::Hosts(run) => Ok(run),
+            RunOutcome::Network(_) => {
+                Err(format!("run {label:?} is one of a network: it has no NICs"))
+            }
+        }
+    }
+
+    fn network(&self, label: &str) -> Result<&FabricResult, String> {
+        match self.run(label)? {
+            RunOutcome::Network(run) => Ok(run),
+            RunOutcome::Hosts(_) => Err(format!(
+                "run {label:?} is one of RDMA hosts: it has no series"
+            )),
+        }
+    }
+
     fn host(&self, value: &HostValue) -> Result<&HostCounters, String> {
-        self.run(&value.label)?
+        self.hosts(&value.label)?
             .counters
             .iter()
             .find(|counters| counters.host == value.host)

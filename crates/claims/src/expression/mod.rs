@@ -17,6 +17,10 @@
 //! * `network_bytes(payload=29)`, `pcie_bytes(payload=29)`: bytes of one request on the wire and on PCIe, with
 //!   `profile` (default `cx5-100g-roce`), `verb` (`write`), `transport` (`rc`), `mtu` (`4096`) and
 //!   `post_list` (`1`).
+//! * of a run on a network, `label:class.field`, `label:pair-0-2-class.field` and `label:network.field` ([`network`]
+//!   has the names, [`NETWORK_FIELDS`] the fields), and `series(label, name, part)` with `first`, `last`, `mean`, `min`
+//!   or `max`, and `settled_us(label, name, part)`: when the series came within that part of the mean of its second
+//!   half for good;
 //! * `violations(label)`, `judged(label)`: cells of an `[[audit]]` that violate, and cells that have a verdict;
 //! * `harmonic(name, key=value, ...)`, `palos(name, key=value, ...)`: what that policy's own code gives without a
 //!   run, [`crate::models`] listing the names.
@@ -25,6 +29,7 @@
 
 mod evaluate;
 mod lexer;
+pub mod network;
 mod parser;
 
 pub use evaluate::{Audits, Evaluation, Runs, Value};
@@ -63,6 +68,54 @@ pub const FIELDS: [&str; 21] = [
     "operation_us.p99",
 ];
 
+/// What a reference may name of a class, a pair of hosts or the whole of a network.
+pub const NETWORK_FIELDS: [&str; 44] = [
+    "issued",
+    "admitted",
+    "downgraded",
+    "terminated",
+    "unfinished",
+    "asked_share",
+    "ran_share",
+    "admitted_share",
+    "met_slo_share",
+    "met_slo_bytes_share",
+    "ran_met_slo_share",
+    "goodput_gbps",
+    "outstanding_p50",
+    "outstanding_p99",
+    "rnl_us.min",
+    "rnl_us.mean",
+    "rnl_us.p50",
+    "rnl_us.p99",
+    "rnl_us.p999",
+    "rnl_us.max",
+    "rnl_us.count",
+    "rnl_per_mtu_us.min",
+    "rnl_per_mtu_us.mean",
+    "rnl_per_mtu_us.p50",
+    "rnl_per_mtu_us.p99",
+    "rnl_per_mtu_us.p999",
+    "rnl_per_mtu_us.max",
+    "rnl_per_mtu_us.count",
+    "admit_probability.min",
+    "admit_probability.p01",
+    "admit_probability.mean",
+    "admit_probability.last",
+    "utilisation",
+    "measured_s",
+    "hosts",
+    "sent",
+    "delivered",
+    "dropped",
+    "in_flight",
+    "data",
+    "repeated",
+    "marked",
+    "pauses",
+    "queue_max_bytes",
+];
+
 /// A formula.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
@@ -92,6 +145,15 @@ pub enum Expression {
         label: String,
         /// The figure's name.
         name: String,
+    },
+    /// A number of a network's time series.
+    Series {
+        /// Which run.
+        label: String,
+        /// The series' name.
+        name: String,
+        /// Which number.
+        part: SeriesPart,
     },
     /// A number of a device profile.
     Parameter {
@@ -131,6 +193,26 @@ pub struct Measurement {
     pub tenant: String,
     /// One of [`FIELDS`].
     pub field: String,
+}
+
+/// Which number of a time series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SeriesPart {
+    /// Its first measured value.
+    First,
+    /// Its last.
+    Last,
+    /// The mean of all.
+    Mean,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Microseconds from the series' start until all values stay within this part of the mean of its second half.
+    SettledUs {
+        /// Fraction of that mean.
+        within: f64,
+    },
 }
 
 /// A named value of one host's NIC.
@@ -254,7 +336,7 @@ impl Expression {
                 Some(&measurement.label)
             }
             Self::Counter(value) | Self::HostRatio(value) => Some(&value.label),
-            Self::State { label, .. } => Some(label),
+            Self::State { label, .. } | Self::Series { label, .. } => Some(label),
             _ => None,
         })
     }
@@ -299,7 +381,8 @@ impl Expression {
 }
 
 fn unknown_field(field: &str) -> String {
-    format!("unknown field {field:?}{}", nearest(field, FIELDS))
+    let known = FIELDS.into_iter().chain(NETWORK_FIELDS);
+    format!("unknown field {field:?}{}", nearest(field, known))
 }
 
 #[cfg(test)]

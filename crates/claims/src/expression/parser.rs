@@ -3,13 +3,14 @@
 use super::lexer::{Located, Token, tokens};
 use super::{
     Aggregate, Arithmetic, Bus, Cells, Comparison, DEPTH_MAX, Expression, Extreme, FIELDS,
-    HostValue, Measurement, RequestBytes, SyntaxError, TEXT_MAX, unknown_field,
+    HostValue, Measurement, NETWORK_FIELDS, RequestBytes, SeriesPart, SyntaxError, TEXT_MAX,
+    unknown_field,
 };
 use crate::error::nearest;
 use crate::models;
 use isolane_scenario::model::{Host, Transport, Verb};
 
-const FUNCTIONS: [&str; 18] = [
+const FUNCTIONS: [&str; 20] = [
     "min",
     "max",
     "sum",
@@ -20,6 +21,8 @@ const FUNCTIONS: [&str; 18] = [
     "counter",
     "ratio",
     "state",
+    "series",
+    "settled_us",
     "parameter",
     "network_bytes",
     "pcie_bytes",
@@ -209,6 +212,7 @@ impl Parser {
                 let name = self.name("a figure's name")?;
                 Ok(Expression::State { label, name })
             }
+            "series" | "settled_us" => self.series(name),
             "parameter" => {
                 let profile = self.name("a profile's name, in quotes")?;
                 self.expect(",")?;
@@ -264,6 +268,25 @@ impl Parser {
         self.expect(",")?;
         let name = self.name("a counter's name")?;
         Ok(HostValue { label, host, name })
+    }
+
+    fn series(&mut self, function: &str) -> Result<Expression, SyntaxError> {
+        let label = self.name("a run's label")?;
+        self.expect(",")?;
+        let name = self.name("a series' name, in quotes")?;
+        self.expect(",")?;
+        let part = if function == "series" {
+            self.choice(&SERIES_PARTS)?
+        } else {
+            match self.advance() {
+                Some(Token::Number(within)) => SeriesPart::SettledUs { within },
+                _ => {
+                    self.next -= 1;
+                    return Err(self.error("a part of the mean was expected here".to_owned()));
+                }
+            }
+        };
+        Ok(Expression::Series { label, name, part })
     }
 
     fn cells(&mut self, cells: Cells) -> Result<Expression, SyntaxError> {
@@ -413,7 +436,7 @@ impl Parser {
         tenant: String,
         field: String,
     ) -> Result<Measurement, SyntaxError> {
-        if !FIELDS.contains(&field.as_str()) {
+        if !FIELDS.contains(&field.as_str()) && !NETWORK_FIELDS.contains(&field.as_str()) {
             self.next = start;
             return Err(self.error(unknown_field(&field)));
         }
@@ -476,6 +499,14 @@ impl Parser {
         SyntaxError { position, message }
     }
 }
+
+const SERIES_PARTS: [(&str, SeriesPart); 5] = [
+    ("first", SeriesPart::First),
+    ("last", SeriesPart::Last),
+    ("mean", SeriesPart::Mean),
+    ("min", SeriesPart::Min),
+    ("max", SeriesPart::Max),
+];
 
 const VERBS: [(&str, Verb); 5] = [
     ("write", Verb::Write),

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::audit::{AuditRequest, Finding, Findings};
-use crate::world::World;
+use crate::world::{RunOutcome, World};
 use expect_test::{Expect, expect};
 use isolane_scenario::catalogue::Column;
+use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::{HostCounters, LatencyResult, RunResult, TenantResult};
 use isolane_scenario::model::{Class, Host, Scenario};
 use proptest::prelude::*;
@@ -19,6 +20,9 @@ impl World for NoWorld {
     }
     fn run(&self, _: &Scenario) -> Result<RunResult, String> {
         Err("no runs here".to_owned())
+    }
+    fn network(&self, _: &str, _: &str) -> Result<FabricResult, String> {
+        Err("no networks here".to_owned())
     }
     fn audit(&self, _: &AuditRequest, _: &mut dyn FnMut(usize, usize)) -> Result<Findings, String> {
         Err("no audits here".to_owned())
@@ -115,7 +119,7 @@ fn evaluate(text: &str) -> String {
         Ok(expression) => expression,
         Err(error) => return format!("syntax: {error}"),
     };
-    let run = run();
+    let run = RunOutcome::Hosts(run());
     let evaluation = Evaluation {
         runs: Runs::from([("r", &run)]),
         audits: Audits::from([("table", findings())]),

@@ -7,6 +7,8 @@ use crate::expression::RequestBytes;
 use crate::expression::tests::{findings, run};
 use expect_test::expect;
 use isolane_core::units::Duration;
+use isolane_scenario::fabric::result::FabricResult;
+use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::{PolicySpec, Scenario, Topology};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -121,6 +123,10 @@ impl World for Counting {
     fn run(&self, _: &Scenario) -> Result<RunResult, String> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(run())
+    }
+    fn network(&self, _: &str, file: &str) -> Result<FabricResult, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(format!("{file} is a network"))
     }
     fn audit(
         &self,
@@ -260,4 +266,16 @@ fn equal_runs_are_shared_between_claims() {
         |---|---|---|---|---|---|---|---|
         | `c` | s | p | prediction | withheld | 10x | 25 % |  |
     "##]].assert_eq(&crate::report::markdown(&reports));
+}
+
+#[test]
+fn a_scenario_with_a_fabric_table_runs_as_a_network() {
+    let text = "id = \"n\"\nsystem = \"justitia\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\n\
+                unit = \"us\"\nseeds = [7]\npublished = 1.0\nmetric = \"r:high.rnl_us.p50\"\n[[run]]\nlabel = \"r\"\n\
+                inline = \"[fabric]\\nhosts = 2\"\n[run.set]\n\"fabric.hosts\" = 3\n";
+    let claim = Claim::parse(text, "claims/justitia/n.toml").unwrap();
+    let world = Counting(AtomicUsize::new(0));
+    let reports = check(&[&claim], &ScenarioFiles::new(), &world, &|_, _| {});
+    let why = reports[0].reason.as_deref();
+    assert_eq!(why, Some("claims/justitia/n.toml, run \"r\" is a network"));
 }
