@@ -69,6 +69,21 @@ pub(super) const MODELS: &[Model] = &[
     },
     Model {
         system: "aequitas",
+        name: "delay_of_three",
+        arguments: &["class", "high", "middle", "low", "rho", "mu", "share"],
+        about: "worst delay of class 1, 2 or 3 of three with these weights by the exact fluid solution, the lower two at 2:1, periods",
+        run: |given| {
+            let port = port(&given[1..4], given[5], given[4])?;
+            let rest = 1.0 - given[6];
+            let shares = [given[6], rest * 2.0 / 3.0, rest / 3.0];
+            let delays = port.delays(&shares).map_err(|error| error.to_string())?;
+            let class = whole("class", given[0])? as usize;
+            let delay = delays.get(class - 1).copied();
+            delay.ok_or_else(|| format!("class = {class}: must be 1, 2 or 3"))
+        },
+    },
+    Model {
+        system: "aequitas",
         name: "guaranteed_line_rates",
         arguments: &["phi", "rho", "mu"],
         about: "what the high one of two classes is admitted at least, line rates",
