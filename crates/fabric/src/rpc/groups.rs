@@ -11,7 +11,6 @@
 
 use super::arrivals::Clock;
 use super::sizes::Sizes;
-use crate::network::Network;
 use crate::packet::HostId;
 use isolane_core::rng::Stream;
 use isolane_core::units::{Duration, Instant};
@@ -78,7 +77,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// The generators of `scenario`.
-    pub(super) fn new(scenario: &FabricScenario, network: &Network) -> Self {
+    pub(super) fn new(scenario: &FabricScenario) -> Self {
         let mut wanted: Vec<Vec<(u16, u16)>> = scenario
             .traffic
             .iter()
@@ -103,7 +102,7 @@ impl Groups {
                 };
                 let parts = if apart { callers.len() } else { 1 };
                 for some in callers.chunks(callers.len() / parts) {
-                    all.add(scenario, index, some, parts, network);
+                    all.add(scenario, index, some, parts);
                 }
             }
         }
@@ -117,7 +116,6 @@ impl Groups {
         index: usize,
         callers: &[(u16, u16)],
         parts: usize,
-        network: &Network,
     ) {
         let traffic = &scenario.traffic[index];
         let last = Instant::ZERO + scenario.warmup + scenario.duration;
@@ -130,7 +128,7 @@ impl Groups {
         };
         let mut gaps = stream("gaps");
         let start = Instant::ZERO + traffic.start;
-        let seconds = group.mean_size() * 8.0 / network.host_rate(host).as_bps() as f64;
+        let seconds = group.mean_size() * 8.0 / scenario.topology.host_rate.as_bps() as f64;
         let call_time = Duration::from_secs_f64(seconds * parts as f64);
         let generator = Generator {
             group: index,

@@ -87,7 +87,7 @@ impl Calls {
     /// # Errors
     /// When a parameter of the policy controls nothing.
     pub fn new(scenario: &FabricScenario, network: &Network) -> Result<Self, OptionError> {
-        let groups = Groups::new(scenario, network);
+        let groups = Groups::new(scenario);
         let objectives: Vec<Option<Objective>> = scenario
             .classes
             .iter()

@@ -102,6 +102,7 @@ fn scenario(hosts: u32, traffic: Vec<Traffic>) -> FabricScenario {
         topology: FabricTopology {
             shape: Shape::SingleSwitch { hosts },
             host_rate: BitRate::from_gbps(100),
+            nic_rate: BitRate::from_gbps(100),
             hop_delay: Duration::from_ns(200),
         },
         ports: PortSettings {

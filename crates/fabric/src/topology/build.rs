@@ -184,7 +184,7 @@ fn assemble(
                     from: to,
                     to: node,
                     back: PortId(first + local),
-                    rate,
+                    rate: spec.nic_rate,
                     delay: spec.hop_delay,
                 };
             }

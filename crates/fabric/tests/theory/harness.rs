@@ -23,6 +23,7 @@ pub(crate) fn network(hosts: u32, order: Order, weights: &[u32]) -> Network {
     let topology = Topology::new(&FabricTopology {
         shape: Shape::SingleSwitch { hosts },
         host_rate: RATE,
+        nic_rate: RATE,
         hop_delay: Duration::from_ns(200),
     });
     let settings = PortSettings {

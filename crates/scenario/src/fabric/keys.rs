@@ -110,6 +110,11 @@ pub(crate) const FABRIC: &[Key] = &[
     key("hosts_per_rack", HOSTS, "two-racks: hosts of each rack"),
     key("rate", Kind::Rate, "rate of a host's link (100Gb/s)"),
     key(
+        "nic_rate",
+        Kind::Rate,
+        "rate at which a host's own port sends; far above rate: no queue at the sender (rate)",
+    ),
+    key(
         "uplink_rate",
         Kind::Rate,
         "leaf-spine, two-racks: rate of a link above the racks (rate)",

@@ -56,6 +56,9 @@ pub struct FabricTopology {
     pub shape: Shape,
     /// Rate of a host's link.
     pub host_rate: BitRate,
+    /// Rate at which a host's own port sends. Equal to `host_rate`, unless the queue at the sender shall not be part of the
+    /// experiment: published simulators leave it out.
+    pub nic_rate: BitRate,
     /// Propagation and switching time of every hop.
     pub hop_delay: Duration,
 }

@@ -39,6 +39,7 @@ fn topology(shape: Shape) -> Topology {
     Topology::new(&FabricTopology {
         shape,
         host_rate: BitRate::from_gbps(100),
+        nic_rate: BitRate::from_gbps(100),
         hop_delay: Duration::from_ns(200),
     })
 }

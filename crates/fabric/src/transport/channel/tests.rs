@@ -34,6 +34,7 @@ fn network(hosts: u32) -> Network {
     let topology = FabricTopology {
         shape: Shape::SingleSwitch { hosts },
         host_rate: BitRate::from_gbps(100),
+        nic_rate: BitRate::from_gbps(100),
         hop_delay: Duration::from_ns(200),
     };
     let ports = PortSettings {

@@ -22,6 +22,12 @@ pub(super) fn topology(top: &Table<'_>) -> Result<FabricTopology, InputError> {
     let table = top.table("fabric", FABRIC)?.expect("the key is required");
     let table = table.placed("fabric".to_owned());
     let host_rate = table.rate("rate")?.unwrap_or(RATE);
+    let nic_rate = table.rate("nic_rate")?.unwrap_or(host_rate);
+    if nic_rate < host_rate {
+        let expected =
+            format!("a port that is slower than its link of {host_rate}: must be at least that");
+        return Err(table.wrong("nic_rate", expected));
+    }
     let name = table.text("topology")?.expect("the key is required");
     // Reports a wrong name with the nearest one.
     let own: &[&str] = match name {
@@ -60,6 +66,7 @@ pub(super) fn topology(top: &Table<'_>) -> Result<FabricTopology, InputError> {
     Ok(FabricTopology {
         shape: shape(&table, name, host_rate)?,
         host_rate,
+        nic_rate,
         hop_delay: table.duration("hop_delay")?.unwrap_or(HOP_DELAY),
     })
 }
