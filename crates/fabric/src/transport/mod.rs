@@ -9,6 +9,15 @@
 
 pub mod channel;
 pub mod congestion;
+pub mod d3;
+pub mod flow;
+#[cfg(test)]
+mod harness;
+pub mod homa;
+pub mod parameters;
+pub mod pdq;
+pub mod pfabric;
+pub mod qjump;
 
 use crate::network::Network;
 use crate::packet::{HostId, PacketId, Timer};

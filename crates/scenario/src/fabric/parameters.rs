@@ -319,11 +319,105 @@ const PFABRIC: &[PolicyParameter] = &[
     ),
 ];
 
-const QJUMP: &[PolicyParameter] = &[];
+const QJUMP: &[PolicyParameter] = &[
+    parameter(
+        "throughput_factor_0",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the highest level (32)",
+    ),
+    parameter(
+        "throughput_factor_1",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (16)",
+    ),
+    parameter(
+        "throughput_factor_2",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (1)",
+    ),
+    parameter(
+        "throughput_factor_3",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (1)",
+    ),
+    parameter(
+        "throughput_factor_4",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (1)",
+    ),
+    parameter(
+        "throughput_factor_5",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (1)",
+    ),
+    parameter(
+        "throughput_factor_6",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (1)",
+    ),
+    parameter(
+        "throughput_factor_7",
+        (1.0, 65_535.0),
+        "largest packets per epoch of the next level (1)",
+    ),
+    parameter("overhead_us", (0.0, 1e6), "the way's part of an epoch (1)"),
+    parameter(
+        "unlimited_levels",
+        (0.0, 8.0),
+        "lowest levels without a limit (1)",
+    ),
+    parameter(
+        "initial_window_packets",
+        (1.0, 1e6),
+        "first window of a message (10)",
+    ),
+    parameter(
+        "timeout_us",
+        (0.001, 1e6),
+        "silence after which packets are sent again (450)",
+    ),
+];
 
-const D3: &[PolicyParameter] = &[];
+const D3: &[PolicyParameter] = &[
+    parameter(
+        "request_interval_us",
+        (0.01, 1e6),
+        "time between a flow's requests (4 round trips)",
+    ),
+    parameter(
+        "queue_gain",
+        (0.0, 100.0),
+        "part of a waiting byte that an interval's capacity is lowered by (1)",
+    ),
+    parameter(
+        "retry_us",
+        (0.1, 1e6),
+        "silence after which requests and packets are repeated (100)",
+    ),
+];
 
-const PDQ: &[PolicyParameter] = &[];
+const PDQ: &[PolicyParameter] = &[
+    parameter(
+        "early_start_rtts",
+        (0.0, 1e3),
+        "flows with less left do not count, up to that sum (2)",
+    ),
+    parameter(
+        "probe_rtts_per_place",
+        (0.0, 1e3),
+        "round trips between probes per place in the list (0.2)",
+    ),
+    parameter(
+        "dampening_rtts",
+        (0.0, 1e3),
+        "round trips after an accepted flow without another one (1)",
+    ),
+    parameter(
+        "retry_us",
+        (0.1, 1e6),
+        "silence after which packets are repeated (100)",
+    ),
+];
 
 const HOMA: &[PolicyParameter] = &[
     parameter(
@@ -340,7 +434,7 @@ const HOMA: &[PolicyParameter] = &[
     parameter(
         "resend_us",
         (0.1, 1e6),
-        "silence after which packets are asked for again (100)",
+        "silence after which packets are asked for again (1000)",
     ),
 ];
 
