@@ -13,9 +13,14 @@ use crate::topology::Topology;
 use crate::transport::Transport;
 use crate::transport::channel::Channels;
 use crate::transport::congestion::ParameterError;
+use crate::transport::d3::{self, D3};
+use crate::transport::homa::{self, Homa};
+use crate::transport::pdq::{self, Pdq};
+use crate::transport::pfabric::{self, Pfabric};
+use crate::transport::qjump::{self, Qjump};
 use isolane_core::policy::OptionError;
 use isolane_core::units::Instant;
-use isolane_scenario::fabric::model::{FabricPolicyKind, FabricScenario};
+use isolane_scenario::fabric::model::{FabricPolicyKind, FabricScenario, PortSettings};
 use isolane_scenario::fabric::result::{FABRIC_RESULT_VERSION, FabricResult};
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
@@ -49,9 +54,6 @@ pub enum RunError {
     /// A parameter of the transport.
     #[error(transparent)]
     Transport(#[from] ParameterError),
-    /// The policy has no transport yet.
-    #[error("policy {0:?} cannot run on a network; try none, aequitas or spq")]
-    Unavailable(FabricPolicyKind),
     /// A parameter of the policy.
     #[error(transparent)]
     Policy(#[from] OptionError),
@@ -71,30 +73,57 @@ pub struct Outcome {
 /// # Errors
 /// When a parameter contradicts itself, or on [`Observers::cancel`].
 pub fn run(scenario: &FabricScenario, observers: Observers<'_>) -> Result<Outcome, RunError> {
-    let network = network(scenario);
-    match scenario.policy.kind {
+    let mut network = network(scenario, &scenario.ports);
+    let policy = &scenario.policy;
+    match policy.kind {
         FabricPolicyKind::None | FabricPolicyKind::Aequitas | FabricPolicyKind::Spq => {
             let channels = Channels::new(&scenario.transport, &network)?;
             finish(scenario, network, channels, observers)
         }
-        other => Err(RunError::Unavailable(other)),
+        FabricPolicyKind::Pfabric => {
+            let settings = pfabric::Settings::new(policy, &network)?;
+            network = self::network(scenario, &settings.ports(&scenario.ports));
+            let transport = Pfabric::new(settings, &mut network);
+            finish(scenario, network, transport, observers)
+        }
+        FabricPolicyKind::Qjump => {
+            let settings = qjump::Settings::new(policy, scenario.classes.len(), &network)?;
+            let transport = Qjump::new(settings, &mut network);
+            finish(scenario, network, transport, observers)
+        }
+        FabricPolicyKind::D3 => {
+            let settings = d3::Settings::new(policy, &network)?;
+            let transport = D3::new(settings, &mut network);
+            finish(scenario, network, transport, observers)
+        }
+        FabricPolicyKind::Pdq => {
+            let settings = pdq::Settings::new(policy, &network)?;
+            let transport = Pdq::new(settings, &mut network);
+            finish(scenario, network, transport, observers)
+        }
+        FabricPolicyKind::Homa => {
+            let transport = Homa::new(homa::Settings::new(policy)?, &mut network);
+            finish(scenario, network, transport, observers)
+        }
     }
 }
 
 /// The network of `scenario` at rest.
-fn network(scenario: &FabricScenario) -> Network {
+fn network(scenario: &FabricScenario, ports: &PortSettings) -> Network {
     let topology = Topology::new(&scenario.topology);
     let weights: Vec<u32> = scenario.classes.iter().map(|class| class.weight).collect();
     let order = match scenario.policy.kind {
-        FabricPolicyKind::Spq => Order::Strict,
-        _ => scenario.ports.scheduler.into(),
+        FabricPolicyKind::None | FabricPolicyKind::Aequitas => ports.scheduler.into(),
+        FabricPolicyKind::Spq | FabricPolicyKind::Qjump | FabricPolicyKind::Homa => Order::Strict,
+        FabricPolicyKind::Pfabric => Order::SmallestKey,
+        FabricPolicyKind::D3 | FabricPolicyKind::Pdq => Order::Arrival,
     };
     let ordering = Ordering {
         order,
         weights: &weights,
         seed: scenario.seed,
     };
-    Network::ordered(topology, &scenario.ports, ordering)
+    Network::ordered(topology, ports, ordering)
 }
 
 fn finish<T: Transport>(

@@ -7,7 +7,7 @@
 //!
 //! Early start: flows before it that are nearly done do not count, as long as the sum of their rests is below K round
 //! trips. Dampening: a port that has just accepted a paused flow accepts no other one until its packets are seen.
-//! Capacity is the link's rate, less what drains the queue in two round trips; one full packet is no queue,
+//! Capacity is the link's rate, less what drains the queue in two round trips, computed that often; one full packet is no queue,
 //! since paced packets of several hosts meet.
 
 use super::Settings;
@@ -32,7 +32,7 @@ struct Entry {
     paused_by: u32,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Port {
     /// The most urgent first.
     flows: Vec<Entry>,
@@ -40,6 +40,9 @@ struct Port {
     damped_until: Instant,
     /// The flow that was accepted last.
     accepted: u32,
+    /// What may be given away, megabits per second, until when.
+    capacity_mbps: u32,
+    capacity_until: Instant,
 }
 
 /// All ports.
@@ -60,7 +63,7 @@ impl Switches {
     pub(super) fn new(ports: usize, settings: &Settings) -> Self {
         let early = settings.early_start_rtts * settings.round_trip.as_ps() as f64;
         Self {
-            ports: vec![Port::default(); ports],
+            ports: vec![Port::new(); ports],
             ways: Vec::new(),
             round_trip: settings.round_trip,
             early_start: Duration::from_ps(early as u64),
@@ -97,10 +100,7 @@ impl Switches {
         }
         let rank = (packet.key, header.time.as_ps(), packet.flow);
         let place = state.place(rank, port.0);
-        let two_round_trips = self.round_trip + self.round_trip;
-        let queue = visit.queued.saturating_sub(self.packet);
-        let drain = BitRate::of(queue, two_round_trips).as_bps();
-        let capacity_mbps = (visit.rate.as_bps().saturating_sub(drain) / 1_000_000) as u32;
+        let capacity_mbps = state.capacity(visit, self.round_trip + self.round_trip, self.packet);
         let available = state.available(place, capacity_mbps, self.early_start);
         let granted = available.min(header.rate_mbps);
         let entry = &mut state.flows[place];
@@ -169,6 +169,27 @@ impl PortAgent for Switches {
 }
 
 impl Port {
+    fn new() -> Self {
+        Self {
+            flows: Vec::new(),
+            damped_until: Instant::ZERO,
+            accepted: NONE,
+            capacity_mbps: 0,
+            capacity_until: Instant::ZERO,
+        }
+    }
+
+    /// Computed once per `interval`: what it changes is not seen earlier.
+    fn capacity(&mut self, visit: &Visit, interval: Duration, packet: Bytes) -> u32 {
+        if visit.now >= self.capacity_until {
+            self.capacity_until = visit.now + interval;
+            let queue = visit.queued.saturating_sub(packet);
+            let drain = BitRate::of(queue, interval).as_bps();
+            self.capacity_mbps = (visit.rate.as_bps().saturating_sub(drain) / 1_000_000) as u32;
+        }
+        self.capacity_mbps
+    }
+
     fn find(&self, flow: u32) -> Option<usize> {
         self.flows.iter().position(|entry| entry.rank.2 == flow)
     }

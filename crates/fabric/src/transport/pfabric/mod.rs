@@ -23,7 +23,7 @@ use super::{Ended, How, Message, Transport};
 use crate::network::Network;
 use crate::packet::{HostId, PacketId, PacketKind, Timer, flags};
 use isolane_core::units::{Bytes, Duration};
-use isolane_scenario::fabric::model::FabricPolicy;
+use isolane_scenario::fabric::model::{FabricPolicy, PortSettings};
 
 /// What the numbers come to on one network.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +56,18 @@ impl Settings {
             timeout: given.duration_us("timeout_us", timeout_us),
             probe_after: given.or("probe_after_timeouts", 5.0) as u32,
         })
+    }
+
+    /// Ports with a small buffer each, and nothing but drops.
+    #[must_use]
+    pub fn ports(&self, given: &PortSettings) -> PortSettings {
+        PortSettings {
+            buffer: self.buffer,
+            shared_buffer: false,
+            ecn: None,
+            pfc: None,
+            ..given.clone()
+        }
     }
 }
 
