@@ -16,7 +16,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::paced::{self, PACE, Paced, SILENCE};
-use super::flow::{Flows, answer, base_round_trip};
+use super::flow::{Flows, answer, base_round_trip, line_rate};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -109,7 +109,7 @@ impl D3 {
         let now = network.now();
         let (settings, mtu, header) = (self.settings, self.flows.mtu, self.flows.header);
         let flow = &mut self.flows[id];
-        let rate = network.host_rate(flow.message.from);
+        let rate = line_rate(network, flow.message.from);
         let unsent = Bytes::new(paced::unsent(flow, &flow.own.paced, mtu, header));
         let mut desired = BitRate::ZERO;
         if let Some(deadline) = flow.message.deadline {
@@ -258,7 +258,8 @@ impl Transport for D3 {
                 }
             }
             ASK => {
-                if flow.own.ask.rings(network, timer) && flow.open && !flow.own.over {
+                let rings = flow.own.ask.rings(network, timer);
+                if rings && flow.open && !flow.own.over {
                     self.ask(network, timer.index, ended);
                 }
             }

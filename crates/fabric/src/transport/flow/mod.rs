@@ -17,7 +17,7 @@ pub use set::PacketSet;
 use crate::network::Network;
 use crate::packet::{HostId, Packet, PacketId, PacketKind};
 use crate::transport::{Ended, How, Message};
-use isolane_core::units::{Bytes, Instant};
+use isolane_core::units::{BitRate, Bytes, Duration, Instant};
 
 /// One message in progress, with a protocol's own state `P`.
 #[derive(Clone, Debug)]
@@ -224,9 +224,17 @@ pub fn answer(network: &mut Network, id: PacketId, kind: PacketKind, header: u16
     network.answer(id);
 }
 
+/// What a host can send and receive: the slower of its own port and of the one that leads to it. A scenario may make the
+/// host's port much faster than its link.
+pub fn line_rate(network: &Network, host: HostId) -> BitRate {
+    let ports = &network.topology().ports;
+    let own = ports[usize::from(host.0)];
+    own.rate.min(ports[own.back.0 as usize].rate)
+}
+
 /// The longest base round trip of a full packet and its answer among the pairs of the first host: hosts are numbered
 /// rack by rack, so the way to the last one passes all tiers.
-pub fn base_round_trip(network: &Network) -> isolane_core::units::Duration {
+pub fn base_round_trip(network: &Network) -> Duration {
     let (mtu, header) = (network.mtu(), network.header());
     let last = HostId((network.topology().hosts - 1) as u16);
     network

@@ -18,7 +18,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::paced::{self, PACE, Paced, SILENCE};
-use super::flow::{Flow, Flows, answer, base_round_trip};
+use super::flow::{Flow, Flows, answer, base_round_trip, line_rate};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -132,7 +132,7 @@ impl Pdq {
     /// What a packet of the flow tells of it now.
     fn header(&self, network: &Network, id: u32) -> Header {
         let flow = &self.flows[id];
-        let rate = network.host_rate(flow.message.from);
+        let rate = line_rate(network, flow.message.from);
         Header {
             deadline: flow.message.deadline,
             time: rate.time_for(Bytes::new(flow.remaining)),

@@ -150,10 +150,8 @@ impl PortAgent for Switches {
             }
             // A flow that is over has left the lists.
             (false, ..) if packet.flags & flags::LAST != 0 => {}
-            (false, Some(_), Some(back)) => {
-                if self.ways[packet.flow as usize].contains(&back.0) {
-                    self.confirm(back.0, packet);
-                }
+            (false, Some(_), Some(back)) if self.ways[packet.flow as usize].contains(&back.0) => {
+                self.confirm(back.0, packet);
             }
             (false, None, _) => {
                 // Ports that the answer did not pass hear of it now; for the others nothing changes.

@@ -17,7 +17,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
-use super::flow::{Flow, Flows, answer, base_round_trip};
+use super::flow::{Flow, Flows, answer, base_round_trip, line_rate};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -46,7 +46,7 @@ impl Settings {
     pub fn new(policy: &FabricPolicy, network: &Network) -> Result<Self, ParameterError> {
         let given = Given::new(policy)?;
         let round_trip = base_round_trip(network);
-        let product = network.host_rate(HostId(0)).bytes_in(round_trip).get();
+        let product = line_rate(network, HostId(0)).bytes_in(round_trip).get();
         let packet = (network.mtu() + network.header()).get();
         let window = product.div_ceil(packet).max(1);
         let timeout_us = 3.0 * round_trip.as_us_f64();

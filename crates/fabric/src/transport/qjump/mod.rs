@@ -19,7 +19,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
-use super::flow::{Flow, Flows, answer};
+use super::flow::{Flow, Flows, answer, line_rate};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -63,7 +63,7 @@ impl Settings {
         let hosts = u64::from(network.topology().hosts);
         let all = Bytes::new(2 * hosts * packet.get());
         let epoch =
-            network.host_rate(HostId(0)).time_for(all) + given.duration_us("overhead_us", 1.0);
+            line_rate(network, HostId(0)).time_for(all) + given.duration_us("overhead_us", 1.0);
         let limited = classes.saturating_sub(given.or("unlimited_levels", 1.0) as usize);
         let mut limits = [None; CLASSES_MAX];
         for (level, limit) in limits.iter_mut().enumerate().take(limited) {
