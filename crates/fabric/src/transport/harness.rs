@@ -72,6 +72,7 @@ pub(super) fn topology(hosts: u32) -> Topology {
     Topology::new(&FabricTopology {
         shape: Shape::SingleSwitch { hosts },
         host_rate: BitRate::from_gbps(100),
+        nic_rate: BitRate::from_gbps(100),
         hop_delay: Duration::from_ns(200),
     })
 }
