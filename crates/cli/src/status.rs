@@ -6,6 +6,7 @@ use isolane_enforce::EnforceError;
 use isolane_explain::ExplainError;
 use isolane_host::HostError;
 use isolane_recommend::RecommendError;
+use isolane_rpc_lab::error::LabError;
 use isolane_scenario::error::{CommandError, InputError};
 use isolane_testbed::TestbedError;
 use isolane_verbs_testbed::identity::IdentityError;
@@ -66,6 +67,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
             || cause.downcast_ref().is_some_and(EnforceError::is_bad_input)
             || cause.is::<QueueingError>()
+            || matches!(cause.downcast_ref(), Some(LabError::Input(_)))
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
     let of_testbed = |wanted: fn(&TestbedError) -> bool| {
@@ -77,6 +79,13 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     match bad {
         true => BAD_INPUT,
         false if of_testbed(|error| matches!(error, TestbedError::Interrupted)) => INTERRUPTED,
+        false
+            if error
+                .chain()
+                .any(|cause| matches!(cause.downcast_ref(), Some(LabError::Interrupted))) =>
+        {
+            INTERRUPTED
+        }
         false if of_testbed(|error| matches!(error, TestbedError::Failed { .. })) => FAILED,
         false => MACHINE,
     }

@@ -217,6 +217,20 @@ pub const ROOMS: &[Room] = &[
         ],
     },
     Room {
+        folder: "python",
+        package: "isolane-python",
+        pure: false,
+        may_unsafe: true,
+        may_use: &["isolane-rpc"],
+    },
+    Room {
+        folder: "rpc-lab",
+        package: "isolane-rpc-lab",
+        pure: false,
+        may_unsafe: false,
+        may_use: &["isolane-core", "isolane-scenario", "isolane-rpc"],
+    },
+    Room {
         folder: "cli",
         package: "isolane",
         pure: false,
@@ -240,6 +254,7 @@ pub const ROOMS: &[Room] = &[
             "isolaned",
             "isolane-enforce",
             "isolane-rpc",
+            "isolane-rpc-lab",
         ],
     },
     Room {

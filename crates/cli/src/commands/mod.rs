@@ -13,6 +13,7 @@ mod man;
 mod policies;
 mod profiles;
 mod recommend;
+mod rpc;
 mod run;
 mod schema;
 mod sim;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Arguments),
     /// Compute delay bounds and admissible traffic of a switch port under weighted fair queueing
     Wfq(wfq::Arguments),
+    /// Admission control for remote procedure calls: a lab with real gRPC programs
+    Rpc(rpc::Arguments),
     /// Hold tenants that are not trusted to their guarantees: control verbs, objects, data
     Enforce(enforce::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
@@ -81,6 +84,7 @@ impl Command {
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),
+            Self::Rpc(arguments) => rpc::run(&arguments),
             Self::Enforce(arguments) => enforce::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),

@@ -1,0 +1,66 @@
+//! `isolane rpc lab` from the command line: what it refuses, and that it leaves nothing behind.
+//!
+//! The lab itself takes most of a minute and root; `.ci/languages lab` runs it.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_isolane"))
+        .args(["rpc", "lab"])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn check(arguments: &[&str], code: i32, part: &str) {
+    let output = lab(arguments);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} {stderr}");
+    assert!(stderr.contains(part), "{part:?} is not in {stderr}");
+    assert_eq!(output.stdout, b"");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_the_remedy() {
+    check(&["--percentile", "100"], 2, "--percentile 100");
+    check(&["--line-mbit", "1"], 2, "--line-mbit 1 ");
+    check(&["--clients", "cobol"], 2, "invalid value 'cobol'");
+}
+
+#[test]
+fn a_machine_that_cannot_is_told_what_it_needs() {
+    let root = Command::new("id").arg("-u").output().unwrap();
+    if root.stdout != b"0\n" {
+        return check(&["--quick"], 3, "run it with sudo");
+    }
+    check(
+        &["--clients", "go", "--go", "/nonexistent/lab"],
+        3,
+        "go build ./cmd/isolane-rpc-lab",
+    );
+    check(
+        &["--clients", "python", "--python", "/nonexistent/python"],
+        3,
+        "--python",
+    );
+}
+
+/// A worker whose controller is gone ends, instead of calling for ever.
+#[test]
+fn a_worker_without_a_job_ends_with_the_reason() {
+    for role in ["client", "server"] {
+        let mut worker = Command::new(env!("CARGO_BIN_EXE_isolane"))
+            .args(["rpc", "lab-worker", role])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        worker.stdin.take().unwrap().write_all(b"no job\n").unwrap();
+        let output = worker.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("got no document"), "{stderr}");
+    }
+}

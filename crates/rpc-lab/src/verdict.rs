@@ -1,0 +1,308 @@
+//! The lab's questions, answered from its runs.
+//!
+//! Units: parts of one; milliseconds in sentences.
+//! Method: a part of calls is compared with what is allowed plus three standard errors; counts are compared exactly.
+
+use crate::job::Call;
+use crate::measure::mix;
+use crate::plan::{CLASSES, Plan};
+use crate::report::{Objective, RunKind, RunReport, Verdict};
+use std::fmt::Write;
+
+/// Standard errors of grace: a right program is called wrong about once in a thousand labs.
+const ERRORS: f64 = 3.0;
+/// How far the bytes of a class at the port may be from what its calls need: handshakes, acknowledgements, resent packets.
+const BYTES_SLACK: f64 = 0.05;
+
+/// All verdicts on the runs: target mix, without, with.
+pub fn all(plan: &Plan, runs: &[RunReport], objectives: &[Objective]) -> Vec<Verdict> {
+    let [_, without, with] = runs else {
+        return Vec::new();
+    };
+    let mut verdicts = vec![overload(without, objectives)];
+    if with.kind == RunKind::With {
+        verdicts.extend([kept(with, objectives), converged(with)]);
+    }
+    verdicts.extend([marked(with), lost(runs), sorted(plan, runs)]);
+    verdicts
+}
+
+/// Mixes that ran in the first and the second half of `calls`.
+pub fn halves(calls: &[Call]) -> [[f64; CLASSES]; 2] {
+    let (first, second) = calls.split_at(calls.len() / 2);
+    [first, second].map(|half| mix(half, |call| call.1))
+}
+
+fn overload(without: &RunReport, objectives: &[Objective]) -> Verdict {
+    let mut words = String::from("without admission control");
+    let mut passed = false;
+    for (objective, misses) in objectives.iter().zip(&without.misses) {
+        passed |= misses.share - ERRORS * misses.error > objective.allowed();
+        let _ = write!(
+            words,
+            "{} {:.1} % of class {} miss {:.1} ms",
+            separator(objective),
+            100.0 * misses.share,
+            objective.class,
+            objective.slo_ms
+        );
+    }
+    if !passed {
+        words.push_str(": the port was not overloaded, so the lab shows nothing");
+    }
+    verdict("overload", passed, words)
+}
+
+fn kept(with: &RunReport, objectives: &[Objective]) -> Verdict {
+    let mut words = String::from("of the admitted calls");
+    let mut passed = true;
+    for (objective, misses) in objectives.iter().zip(&with.misses) {
+        let enough = with.classes[objective.class].ran > 0;
+        passed &= enough && misses.share <= objective.allowed() + ERRORS * misses.error;
+        let _ = write!(
+            words,
+            "{} {:.1} % (+- {:.1}) of class {} miss {:.1} ms",
+            separator(objective),
+            100.0 * misses.share,
+            100.0 * misses.error,
+            objective.class,
+            objective.slo_ms
+        );
+    }
+    let allowed = objectives.first().map_or(0.0, Objective::allowed);
+    let _ = write!(words, "; {:.1} % may", 100.0 * allowed);
+    verdict("slo", passed, words)
+}
+
+fn separator(objective: &Objective) -> &'static str {
+    if objective.class == 0 { "" } else { "," }
+}
+
+fn converged(with: &RunReport) -> Verdict {
+    let [first, second] = with.mix_halves;
+    let count = with.classes.iter().map(|class| class.ran).sum::<usize>() as f64 / 2.0;
+    // Whether a call runs in a class is a draw: the difference of two halves has twice the variance of one.
+    let same = |class: usize| {
+        let part = with.mix_ran[class];
+        let error = (2.0 * part * (1.0 - part) / count.max(1.0)).sqrt();
+        (first[class] - second[class]).abs() <= ERRORS * error + DRIFT
+    };
+    let passed = (0..CLASSES).all(same);
+    let words = format!(
+        "asked {}, ran {} in the first half and {} in the second",
+        parts(&with.mix_asked),
+        parts(&first),
+        parts(&second)
+    );
+    verdict("mix", passed, words)
+}
+
+/// How far the mix may still move between the halves: probabilities go up and down by steps of `beta` for ever.
+const DRIFT: f64 = 0.05;
+
+fn marked(with: &RunReport) -> Verdict {
+    let expected = match with.kind {
+        RunKind::Shadow => 0,
+        _ => with.moved,
+    };
+    let counts = [with.told, with.seen_downgraded];
+    let (passed, words) = match with.kind {
+        RunKind::Shadow => (
+            with.moved == 0,
+            format!(
+                "shadow mode: {} calls would have been downgraded, {} were",
+                with.told, with.moved
+            ),
+        ),
+        _ => (
+            expected > 0 && counts == [expected; 2],
+            format!(
+                "{expected} calls were downgraded, {} told the application, {} told the server",
+                with.told, with.seen_downgraded
+            ),
+        ),
+    };
+    verdict("marked", passed, words)
+}
+
+fn lost(runs: &[RunReport]) -> Verdict {
+    let sum = |of: fn(&RunReport) -> u64| runs.iter().map(of).sum::<u64>();
+    let dropped: u64 = runs
+        .iter()
+        .flat_map(|run| &run.port)
+        .map(|class| class.dropped)
+        .sum();
+    let (issued, served) = (sum(|run| run.issued), sum(|run| run.served));
+    let (failed, unanswered) = (sum(|run| run.failed), sum(|run| run.unanswered));
+    let mut words = format!(
+        "{issued} calls issued, {served} served, {failed} failed, {unanswered} unanswered, {dropped} packets dropped at the port"
+    );
+    if let Some(error) = runs.iter().find_map(|run| run.first_error.as_ref()) {
+        let _ = write!(words, "; first error: {error}");
+    }
+    let passed = issued == served && failed == 0 && unanswered == 0 && dropped == 0;
+    verdict("nothing lost", passed, words)
+}
+
+fn sorted(plan: &Plan, runs: &[RunReport]) -> Verdict {
+    let mut passed = true;
+    let mut worst: f64 = 0.0;
+    for run in runs {
+        let total: u64 = run.port.iter().map(|class| class.bytes).sum();
+        for (class, count) in run.port.iter().enumerate() {
+            let expected = run.ran[class] * plan.wire_bytes();
+            // A class with few calls is judged by the bytes of all: handshakes of idle connections are no miss.
+            let slack = BYTES_SLACK * total as f64 / CLASSES as f64;
+            let off = (count.bytes as f64 - expected as f64).abs();
+            passed &= off <= slack;
+            worst = worst.max(off / total.max(1) as f64);
+        }
+    }
+    let words = format!(
+        "each class' packets passed its own queue of the port; bytes agree with the calls to {:.1} %",
+        100.0 * worst
+    );
+    let words = match passed {
+        true => words,
+        false => format!("not {words}: are code points set on all sockets?"),
+    };
+    verdict("code points", passed, words)
+}
+
+fn parts(mix: &[f64; CLASSES]) -> String {
+    mix.map(|part| format!("{part:.2}")).join("/")
+}
+
+fn verdict(name: &'static str, passed: bool, words: String) -> Verdict {
+    Verdict {
+        name,
+        passed,
+        words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Misses;
+    use crate::network::ClassCount;
+
+    fn objectives() -> Vec<Objective> {
+        let one = |class| Objective {
+            class,
+            slo_ms: 10.0,
+            measured_ms: 10.0,
+            theory_ms: 5.0,
+            per_mtu_us: 1000.0,
+            percentile: 99.0,
+            increment: 0.01,
+        };
+        vec![one(0), one(1)]
+    }
+
+    /// A run of 1,000 calls in which nothing is wrong: 300 were moved down from class 0.
+    fn run(kind: RunKind, missed: f64) -> RunReport {
+        let plan = Plan::quick();
+        let ran = [200, 350, 450];
+        let mix_ran = [0.2, 0.35, 0.45];
+        let misses = Misses {
+            share: missed,
+            error: 0.002,
+        };
+        let classes = std::array::from_fn(|class| crate::measure::ClassFigures {
+            ran: ran[class] as usize,
+            ..Default::default()
+        });
+        RunReport {
+            kind,
+            from_ms: 0,
+            classes,
+            misses: vec![misses; 2],
+            mix_asked: plan.asked_mix,
+            mix_ran,
+            mix_halves: [mix_ran; 2],
+            issued: 1000,
+            answered: 1000,
+            failed: 0,
+            unanswered: 0,
+            first_error: None,
+            moved: 300,
+            told: 300,
+            served: 1000,
+            seen_downgraded: 300,
+            ran,
+            port: ran
+                .map(|calls| ClassCount {
+                    bytes: calls * plan.wire_bytes(),
+                    ..Default::default()
+                })
+                .to_vec(),
+            late_ms_max: 1.0,
+            theory: plan.theory(&plan.asked_mix).unwrap(),
+            clients: Vec::new(),
+        }
+    }
+
+    /// The verdicts that are no when the run with admission is spoiled.
+    fn refused(spoil: impl Fn(&mut RunReport)) -> Vec<&'static str> {
+        let mut with = run(RunKind::With, 0.01);
+        spoil(&mut with);
+        let runs = [run(RunKind::Target, 0.01), run(RunKind::Without, 0.4), with];
+        let verdicts = all(&Plan::quick(), &runs, &objectives());
+        assert_eq!(verdicts.len(), 6);
+        let no = verdicts.into_iter().filter(|verdict| !verdict.passed);
+        no.map(|verdict| verdict.name).collect()
+    }
+
+    #[test]
+    fn every_verdict_finds_what_it_is_about() {
+        assert!(refused(|_| {}).is_empty());
+        assert_eq!(refused(|run| run.misses[1].share = 0.02), ["slo"]);
+        assert_eq!(refused(|run| run.classes[0].ran = 0), ["slo"]);
+        assert_eq!(
+            refused(|run| run.mix_halves[1] = [0.5, 0.35, 0.15]),
+            ["mix"]
+        );
+        assert_eq!(refused(|run| run.told = 299), ["marked"]);
+        assert_eq!(refused(|run| run.seen_downgraded = 301), ["marked"]);
+        assert_eq!(refused(|run| run.unanswered = 1), ["nothing lost"]);
+        assert_eq!(refused(|run| run.served = 999), ["nothing lost"]);
+        assert_eq!(refused(|run| run.port[2].dropped = 1), ["nothing lost"]);
+        // All packets in the class of those without a code point.
+        assert_eq!(
+            refused(|run| {
+                let all = run.port.iter().map(|class| class.bytes).sum();
+                run.port[0].bytes = 0;
+                run.port[1].bytes = 0;
+                run.port[2].bytes = all;
+            }),
+            ["code points"]
+        );
+    }
+
+    #[test]
+    fn a_port_that_was_not_overloaded_shows_nothing() {
+        let runs = [
+            run(RunKind::Target, 0.01),
+            run(RunKind::Without, 0.012),
+            run(RunKind::With, 0.01),
+        ];
+        let verdict = &all(&Plan::quick(), &runs, &objectives())[0];
+        assert!(
+            !verdict.passed && verdict.words.contains("not overloaded"),
+            "{verdict:?}"
+        );
+    }
+
+    #[test]
+    fn shadow_mode_must_move_nothing() {
+        let shadow = |moved| {
+            let mut last = run(RunKind::Shadow, 0.4);
+            last.moved = moved;
+            let runs = [run(RunKind::Target, 0.01), run(RunKind::Without, 0.4), last];
+            let verdicts = all(&Plan::quick(), &runs, &objectives());
+            verdicts.iter().all(|verdict| verdict.passed)
+        };
+        assert!(shadow(0) && !shadow(1));
+    }
+}

@@ -1,0 +1,272 @@
+package isolane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Admission holds what a process knows of its destinations. It is safe for use by many goroutines; destinations share no lock
+// once they are known.
+type Admission struct {
+	config atomic.Pointer[settings]
+	begin  time.Time
+	known  sync.Map // destination name to *destination
+	count  atomic.Int64
+	// sweeping keeps all but one caller from looking for idle destinations at a time.
+	sweeping sync.Mutex
+	// random and now are replaced by tests.
+	random func() uint32
+	now    func() uint64
+}
+
+// settings are a checked Config with its classes in the algorithm's units.
+type settings struct {
+	Config
+	options []options
+}
+
+// destination is what is known of one destination.
+type destination struct {
+	cells    []cell
+	lastCall atomic.Uint64
+}
+
+type cell struct {
+	mutex  sync.Mutex
+	state  admitState
+	counts Counts
+}
+
+// Counts are the calls that asked for one class.
+type Counts struct {
+	// Asked is all of them.
+	Asked uint64
+	// Downgraded ran in the lowest class (in shadow mode: would have).
+	Downgraded uint64
+	// Met ran in the class and met its objective.
+	Met uint64
+	// Missed ran in the class and missed it.
+	Missed uint64
+}
+
+// Verdict is what becomes of one call.
+type Verdict struct {
+	// Asked is the class that the application asked for, Class the one to run in; 0 is the highest.
+	Asked, Class int
+	// Downgraded says that the call runs in a lower class than it asked for.
+	Downgraded bool
+	// WouldDowngrade says that it would, were the mode not shadow.
+	WouldDowngrade bool
+
+	mtus uint32
+	at   *destination
+}
+
+// New makes an Admission; the Config's zero fields take their defaults.
+func New(config Config) (*Admission, error) {
+	begin := time.Now()
+	a := &Admission{
+		begin:  begin,
+		random: rand.Uint32,
+		now:    func() uint64 { return ps(time.Since(begin)) },
+	}
+	checked, err := check(config)
+	if err != nil {
+		return nil, err
+	}
+	a.config.Store(checked)
+	return a, nil
+}
+
+func check(config Config) (*settings, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	checked := &settings{Config: config}
+	for _, class := range config.Classes[:len(config.Classes)-1] {
+		checked.options = append(checked.options, class.options(config.IdleAfter))
+	}
+	return checked, nil
+}
+
+// Reconfigure takes other settings over while calls run. The number, names and code points of the classes must stay.
+func (a *Admission) Reconfigure(config Config) error {
+	next, err := check(config)
+	if err != nil {
+		return err
+	}
+	now := a.config.Load()
+	same := len(next.Classes) == len(now.Classes)
+	for i := 0; same && i < len(next.Classes); i++ {
+		same = next.Classes[i].Name == now.Classes[i].Name && next.Classes[i].DSCP == now.Classes[i].DSCP
+	}
+	if !same {
+		return fmt.Errorf("isolane: class (number, name, DSCP) cannot change while the program runs; restart it for that")
+	}
+	a.config.Store(next)
+	return nil
+}
+
+// Config is the configuration in force, with its defaults filled in.
+func (a *Admission) Config() Config {
+	config := a.config.Load().Config
+	config.Classes = append([]Class(nil), config.Classes...)
+	return config
+}
+
+// Decide decides on a call of size bytes to the destination that asks for class. It never waits. A class that is none of the
+// configured ones is the lowest.
+func (a *Admission) Decide(to string, class int, bytes int) Verdict {
+	config := a.config.Load()
+	lowest := len(config.Classes) - 1
+	if class < 0 || class > lowest {
+		class = lowest
+	}
+	verdict := Verdict{Asked: class, Class: class, mtus: mtus(bytes, config.MTUBytes)}
+	at := a.destination(to, config)
+	if at == nil {
+		return verdict
+	}
+	now := a.now()
+	at.lastCall.Store(now)
+	verdict.at = at
+	cell := &at.cells[class]
+	cell.mutex.Lock()
+	defer cell.mutex.Unlock()
+	cell.counts.Asked++
+	if class == lowest || config.Mode == Off {
+		return verdict
+	}
+	if cell.state.decide(&config.options[class], now, a.random()) {
+		return verdict
+	}
+	cell.counts.Downgraded++
+	if config.Mode == Shadow {
+		verdict.WouldDowngrade = true
+		return verdict
+	}
+	verdict.Class, verdict.Downgraded = lowest, true
+	return verdict
+}
+
+// Complete learns from a call that ended latency after it was handed to its connection.
+func (a *Admission) Complete(verdict Verdict, latency time.Duration) {
+	config := a.config.Load()
+	if verdict.at == nil || config.Mode == Off || verdict.Class >= len(config.options) {
+		return
+	}
+	options := &config.options[verdict.Class]
+	took := ps(latency)
+	cell := &verdict.at.cells[verdict.Class]
+	cell.mutex.Lock()
+	defer cell.mutex.Unlock()
+	cell.state.complete(options, a.now(), took, verdict.mtus)
+	if took < saturatingMul(options.targetPerMTU, uint64(verdict.mtus)) {
+		cell.counts.Met++
+	} else {
+		cell.counts.Missed++
+	}
+}
+
+// Probability is the admit probability of a destination and class, 1 when nothing is known of it.
+func (a *Admission) Probability(to string, class int) float64 {
+	found, ok := a.known.Load(to)
+	if !ok || class < 0 || class >= len(found.(*destination).cells) {
+		return 1
+	}
+	cell := &found.(*destination).cells[class]
+	cell.mutex.Lock()
+	defer cell.mutex.Unlock()
+	return float64(cell.state.probability) / float64(one)
+}
+
+// Report is the state of one destination and class, for metrics.
+type Report struct {
+	Destination string
+	Class       string
+	Probability float64
+	Counts      Counts
+}
+
+// Reports lists every destination and class, in order of their names and ranks.
+func (a *Admission) Reports() []Report {
+	config := a.config.Load()
+	var reports []Report
+	a.known.Range(func(name, value any) bool {
+		at := value.(*destination)
+		for i := range at.cells {
+			cell := &at.cells[i]
+			cell.mutex.Lock()
+			reports = append(reports, Report{
+				Destination: name.(string),
+				Class:       config.Classes[i].Name,
+				Probability: float64(cell.state.probability) / float64(one),
+				Counts:      cell.counts,
+			})
+			cell.mutex.Unlock()
+		}
+		return true
+	})
+	sort.SliceStable(reports, func(i, j int) bool { return reports[i].Destination < reports[j].Destination })
+	return reports
+}
+
+// Forget drops what is known of a destination that has departed.
+func (a *Admission) Forget(to string) {
+	if _, was := a.known.LoadAndDelete(to); was {
+		a.count.Add(-1)
+	}
+}
+
+// destination finds or makes the place of a destination; nil when all places are taken by destinations that are in use.
+func (a *Admission) destination(to string, config *settings) *destination {
+	if found, ok := a.known.Load(to); ok {
+		return found.(*destination)
+	}
+	if a.count.Load() >= int64(config.DestinationsMax) {
+		a.sweep(config)
+		if a.count.Load() >= int64(config.DestinationsMax) {
+			return nil
+		}
+	}
+	now := a.now()
+	made := &destination{cells: make([]cell, len(config.Classes))}
+	made.lastCall.Store(now)
+	for i := range made.cells {
+		made.cells[i].state = newAdmitState(now)
+	}
+	// Two callers may both find a last place: the bound may be passed by as many as there are callers at once.
+	found, was := a.known.LoadOrStore(to, made)
+	if !was {
+		a.count.Add(1)
+	}
+	return found.(*destination)
+}
+
+// sweep drops destinations that had no call for the idle time. Whoever finds another at it does not wait.
+func (a *Admission) sweep(config *settings) {
+	if !a.sweeping.TryLock() {
+		return
+	}
+	defer a.sweeping.Unlock()
+	now, idle := a.now(), ps(config.IdleAfter)
+	a.known.Range(func(name, value any) bool {
+		if since(now, value.(*destination).lastCall.Load()) > idle {
+			a.Forget(name.(string))
+		}
+		return true
+	})
+}
+
+// mtus is the size of a call in packets, rounded up.
+func mtus(bytes, mtu int) uint32 {
+	if bytes <= 0 {
+		return 1
+	}
+	return uint32(min((int64(bytes)+int64(mtu)-1)/int64(mtu), 1<<31))
+}

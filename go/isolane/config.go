@@ -1,0 +1,180 @@
+package isolane
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Mode says whether decisions are acted upon.
+type Mode int
+
+const (
+	// Enforce runs calls that are not admitted in the lowest class.
+	Enforce Mode = iota
+	// Shadow runs all calls in the class they ask for, and counts and reports what would happen.
+	Shadow
+	// Off decides and learns nothing; calls are counted.
+	Off
+)
+
+// String is the mode as a settings file has it.
+func (m Mode) String() string {
+	switch m {
+	case Shadow:
+		return "shadow"
+	case Off:
+		return "off"
+	default:
+		return "enforce"
+	}
+}
+
+// Class is one class of the network, and how calls into it are controlled.
+type Class struct {
+	// Name is what applications and metrics call it.
+	Name string
+	// DSCP marks its packets, 0 to 63.
+	DSCP int
+	// TargetPerMTU is the objective: longest latency of a call for each MTU of its size. Zero for the lowest class only.
+	TargetPerMTU time.Duration
+	// Percentile of calls that must meet it; 99.9 if zero.
+	Percentile float64
+	// Alpha is what a window without a miss adds to the admit probability; 0.01 if zero.
+	Alpha float64
+	// Beta is what each MTU of a miss takes from it; 0.01 if zero.
+	Beta float64
+	// Floor is the least admit probability; 0.1 if zero.
+	Floor float64
+}
+
+// Config is everything that an operator says. The zero value of a field is its default.
+type Config struct {
+	// Mode says whether decisions are acted upon.
+	Mode Mode
+	// MTUBytes is the payload of one packet; 1460 if zero.
+	MTUBytes int
+	// IdleAfter is how long a destination keeps what it learned, and its place, without calls; a minute if zero.
+	IdleAfter time.Duration
+	// DestinationsMax bounds the memory; 100,000 if zero. Calls beyond it are admitted and not learned from.
+	DestinationsMax int
+	// Classes from the highest to the lowest, 2 to 8.
+	Classes []Class
+}
+
+const (
+	defaultMTUBytes        = 1460
+	defaultIdleAfter       = time.Minute
+	defaultDestinationsMax = 100_000
+	classesMin             = 2
+	classesMax             = 8
+	destinationsMaxMax     = 10_000_000
+)
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// withDefaults fills in what was left out.
+func (c Config) withDefaults() Config {
+	orInt := func(value *int, other int) {
+		if *value == 0 {
+			*value = other
+		}
+	}
+	orFloat := func(value *float64, other float64) {
+		if *value == 0 {
+			*value = other
+		}
+	}
+	orInt(&c.MTUBytes, defaultMTUBytes)
+	orInt(&c.DestinationsMax, defaultDestinationsMax)
+	if c.IdleAfter == 0 {
+		c.IdleAfter = defaultIdleAfter
+	}
+	c.Classes = append([]Class(nil), c.Classes...)
+	for i := range c.Classes {
+		class := &c.Classes[i]
+		orFloat(&class.Percentile, 99.9)
+		orFloat(&class.Alpha, 0.01)
+		orFloat(&class.Beta, 0.01)
+		orFloat(&class.Floor, 0.1)
+	}
+	return c
+}
+
+// check refuses what cannot control anything: the object, its value, the remedy.
+func (c Config) check() error {
+	if n := len(c.Classes); n < classesMin || n > classesMax {
+		return fmt.Errorf("isolane: %d classes; give %d to %d, the lowest last", n, classesMin, classesMax)
+	}
+	if c.Mode < Enforce || c.Mode > Off {
+		return fmt.Errorf("isolane: mode %d; give Enforce, Shadow or Off", c.Mode)
+	}
+	if c.MTUBytes < 64 || c.MTUBytes > 65_535 {
+		return fmt.Errorf("isolane: MTUBytes is %d; give the payload of a packet, 64 to 65535", c.MTUBytes)
+	}
+	if c.IdleAfter < 0 {
+		return fmt.Errorf("isolane: IdleAfter is %s; give a time above zero", c.IdleAfter)
+	}
+	if c.DestinationsMax < 1 || c.DestinationsMax > destinationsMaxMax {
+		return fmt.Errorf("isolane: DestinationsMax is %d; give 1 to %d", c.DestinationsMax, destinationsMaxMax)
+	}
+	for i, class := range c.Classes {
+		if err := class.check(i == len(c.Classes)-1); err != nil {
+			return fmt.Errorf("isolane: class %d (%q): %w", i, class.Name, err)
+		}
+		for j, other := range c.Classes[:i] {
+			if other.Name == class.Name {
+				return fmt.Errorf("isolane: classes %d and %d are both named %q; rename one", j, i, class.Name)
+			}
+			if other.DSCP == class.DSCP {
+				return fmt.Errorf("isolane: classes %d and %d both have DSCP %d, so the network could not tell them apart; "+
+					"give another", j, i, class.DSCP)
+			}
+		}
+	}
+	return nil
+}
+
+func (c Class) check(lowest bool) error {
+	if !namePattern.MatchString(c.Name) {
+		return errors.New("a name is 1 to 64 letters, digits, '-', '_' or '.': it travels in metadata")
+	}
+	if c.DSCP < 0 || c.DSCP > 63 {
+		return fmt.Errorf("DSCP is %d; give a code point from 0 to 63", c.DSCP)
+	}
+	if lowest {
+		if c.TargetPerMTU != 0 {
+			return errors.New("the lowest class has an objective; it carries what the others may not, so leave it out")
+		}
+		return nil
+	}
+	if c.TargetPerMTU <= 0 {
+		return fmt.Errorf("TargetPerMTU is %s; give the longest latency of a call for each of its MTUs", c.TargetPerMTU)
+	}
+	if !(c.Percentile > 0 && c.Percentile < 100) {
+		return fmt.Errorf("Percentile is %v; give one above 0 and below 100, like 99.9", c.Percentile)
+	}
+	steps := []struct {
+		name  string
+		value float64
+	}{{"Alpha", c.Alpha}, {"Beta", c.Beta}, {"Floor", c.Floor}}
+	for _, step := range steps {
+		if !(step.value > 0 && step.value <= 1) || partsOf(step.value) == 0 {
+			return fmt.Errorf("%s is %v; give a value above 0 and at most 1", step.name, step.value)
+		}
+	}
+	return nil
+}
+
+// options in the algorithm's units.
+func (c Class) options(idleAfter time.Duration) options {
+	return options{
+		targetPerMTU: ps(c.TargetPerMTU),
+		window:       incrementWindow(ps(c.TargetPerMTU), c.Percentile),
+		increment:    partsOf(c.Alpha),
+		decrement:    partsOf(c.Beta),
+		floor:        partsOf(c.Floor),
+		idleAfter:    ps(idleAfter),
+	}
+}

@@ -1,0 +1,198 @@
+package isolane
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// echo is a real server on loopback that answers a StringValue with itself, and remembers what calls said.
+type echo struct {
+	mutex sync.Mutex
+	from  []string
+}
+
+const echoMethod = "/isolane.test.Echo/Say"
+
+func (e *echo) handle(_ any, stream grpc.ServerStream) error {
+	values := metadata.ValueFromIncomingContext(stream.Context(), DowngradedKey)
+	e.mutex.Lock()
+	e.from = append(e.from, strings.Join(values, ","))
+	e.mutex.Unlock()
+	for {
+		message := new(wrapperspb.StringValue)
+		if err := stream.RecvMsg(message); err != nil {
+			return nil
+		}
+		if message.Value == "fail" {
+			return context.DeadlineExceeded
+		}
+		if err := stream.SendMsg(message); err != nil {
+			return err
+		}
+	}
+}
+
+func serve(t *testing.T) (*echo, string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := new(echo)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(e.handle))
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return e, listener.Addr().String()
+}
+
+func dial(t *testing.T, a *Admission, address string) *Conn {
+	t.Helper()
+	conn, err := Dial(a, address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func say(t *testing.T, conn grpc.ClientConnInterface, class int, text string) (Outcome, error) {
+	t.Helper()
+	var outcome Outcome
+	ctx, cancel := context.WithTimeout(WithOutcome(WithClass(context.Background(), class), &outcome), 10*time.Second)
+	defer cancel()
+	reply := new(wrapperspb.StringValue)
+	err := conn.Invoke(ctx, echoMethod, wrapperspb.String(text), reply)
+	if err == nil && reply.Value != text {
+		t.Fatalf("%q came back as %q", text, reply.Value)
+	}
+	return outcome, err
+}
+
+func TestADowngradedCallSaysSoToServerAndApplication(t *testing.T) {
+	e, address := serve(t)
+	a, _, random := at(t, threeClasses())
+	conn := dial(t, a, address)
+	if outcome, err := say(t, conn, 0, "hello"); err != nil || outcome.Downgraded || outcome.Latency <= 0 {
+		t.Fatal(outcome, err)
+	}
+	// Over loopback no call meets 15 us for its one MTU: the probability went down.
+	if p := a.Probability(address, 0); p >= 1 {
+		t.Fatalf("a miss lowers the probability: %v", p)
+	}
+	*random = 1<<32 - 1
+	outcome, err := say(t, conn, 0, "again")
+	if err != nil || !outcome.Downgraded || outcome.Asked != 0 || outcome.Ran != 2 {
+		t.Fatal(outcome, err)
+	}
+	if len(e.from) != 2 || e.from[0] != "" || e.from[1] != "0" {
+		t.Fatalf("the server was told %q", e.from)
+	}
+}
+
+func TestAFailedCallTeachesNothingAndIsPassedOn(t *testing.T) {
+	_, address := serve(t)
+	a, _, _ := at(t, threeClasses())
+	conn := dial(t, a, address)
+	if _, err := say(t, conn, 0, "fail"); err == nil {
+		t.Fatal("the error is lost")
+	}
+	if p := a.Probability(address, 0); p != 1 {
+		t.Fatalf("an error says nothing of the network: %v", p)
+	}
+}
+
+func TestInterceptorsMoveTheCallsOfAPlainConnection(t *testing.T) {
+	e, address := serve(t)
+	a, _, random := at(t, threeClasses())
+	conn := dial(t, a, address)
+	plain, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(conn.UnaryClientInterceptor()), grpc.WithStreamInterceptor(conn.StreamClientInterceptor()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := say(t, plain, 1, "one"); err != nil {
+		t.Fatal(err)
+	}
+	*random = 1<<32 - 1
+	if outcome, err := say(t, plain, 1, "two"); err != nil || !outcome.Downgraded {
+		t.Fatal(outcome, err)
+	}
+	if e.from[1] != "1" {
+		t.Fatalf("the server was told %q", e.from)
+	}
+}
+
+func TestAStreamCountsWhatItSendsAndEndsOnce(t *testing.T) {
+	_, address := serve(t)
+	a, _, _ := at(t, threeClasses())
+	conn := dial(t, a, address)
+	ctx, cancel := context.WithTimeout(WithClass(context.Background(), 0), 10*time.Second)
+	defer cancel()
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := conn.NewStream(ctx, desc, echoMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		message := wrapperspb.String(strings.Repeat("x", 2000))
+		if err := stream.SendMsg(message); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counts := a.Reports()[0].Counts; counts.Missed+counts.Met != 0 {
+		t.Fatalf("the stream has not ended: %+v", counts)
+	}
+	stream.CloseSend()
+	for range 2 {
+		if err := stream.RecvMsg(new(wrapperspb.StringValue)); err == nil {
+			t.Fatal("the stream goes on")
+		}
+	}
+	if counts := a.Reports()[0].Counts; counts.Missed+counts.Met != 1 {
+		t.Fatalf("one end, counted once: %+v", counts)
+	}
+	// 3 messages of 2,003 bytes are 7 MTUs of 1,000.
+	if p := a.Probability(address, 0); p < 0.9299 || p > 0.9301 {
+		t.Fatalf("probability %v, want 0.93", p)
+	}
+}
+
+func TestTheDialerMarksItsSockets(t *testing.T) {
+	_, address := serve(t)
+	conn, err := Dialer(46)(context.Background(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var field int
+	raw.Control(func(fd uintptr) { field, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_TOS) })
+	if err != nil || field != 46<<2 {
+		t.Fatalf("field %#x, %v", field, err)
+	}
+}
+
+func TestServerTimeIsNotTheNetworks(t *testing.T) {
+	for text, want := range map[string]time.Duration{"1500": 1500 * time.Microsecond, "-1": 0, "x": 0} {
+		if got := serverTime(metadata.Pairs(ServerTimeKey, text)); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+}
