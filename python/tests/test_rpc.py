@@ -1,0 +1,248 @@
+"""Admission in front of real grpcio servers on loopback: what calls say, what is learned, which packets carry which mark."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+
+from isolane import aio, rpc
+
+SETTINGS = """
+mtu_bytes = 1000
+alpha = 0.01
+beta = 0.01
+floor = 0.1
+[[class]]
+name = "high"
+dscp = 46
+target_per_mtu = "15us"
+[[class]]
+name = "medium"
+dscp = 26
+target_per_mtu = "10s"
+[[class]]
+name = "low"
+dscp = 10
+"""
+
+#: Drives the probability of class 0 down to its floor: a hundred misses of ten MTUs.
+SLOW_CALLS = 100
+
+
+class Server:
+    """Answers with the request, and remembers what calls said of themselves."""
+
+    def __init__(self) -> None:
+        self.seen: list[int | None] = []
+        self.server = grpc.server(futures.ThreadPoolExecutor(4))
+        handlers = {
+            "Say": grpc.unary_unary_rpc_method_handler(self.say),
+            "Stream": grpc.stream_stream_rpc_method_handler(self.stream),
+        }
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def say(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.seen.append(rpc.downgraded_from(context))
+        if request == b"fail":
+            context.abort(grpc.StatusCode.INTERNAL, "asked to fail")
+        if request == b"slow":
+            context.set_trailing_metadata(((rpc.SERVER_TIME, "999000000"),))
+        return request
+
+    def stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        self.seen.append(rpc.downgraded_from(context))
+        yield from requests
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.server.stop(0).wait()
+
+
+def overload(admission: rpc.Admission, destination: str) -> None:
+    """As after many calls that missed the objective of class 0."""
+    for _ in range(SLOW_CALLS):
+        decision = admission.decide(destination, 0, 10_000)
+        admission.complete(decision.ticket, 10.0)
+    assert admission.probability(destination, 0) == pytest.approx(0.1, abs=1e-6)
+
+
+def test_a_call_that_misses_lowers_what_the_next_ones_get(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    with rpc.channel(server.address, admission) as channel:
+        say = channel.unary_unary("/test.Echo/Say")
+        with rpc.asking("high") as asked:
+            assert say(b"x" * 7000, timeout=10) == b"x" * 7000
+    # Loopback takes more than 105 us for 7 MTUs of 15 us each, or the interceptor would not be worth its name.
+    assert asked.outcome is not None and asked.outcome.latency is not None
+    assert (asked.outcome.asked, asked.outcome.ran, asked.outcome.downgraded) == (0, 0, False)
+    missed = asked.outcome.latency >= 105e-6
+    assert admission.probability(server.address, "high") == pytest.approx(0.93 if missed else 1.0, abs=1e-6)
+    assert server.seen == [None]
+
+
+def test_downgraded_calls_say_so_to_server_and_application(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    overload(admission, server.address)
+    told = []
+    with rpc.channel(server.address, admission) as channel:
+        say = channel.unary_unary("/test.Echo/Say")
+        for _ in range(100):
+            with rpc.asking(0):
+                reply, call = say.with_call(b"hello", timeout=10)
+            outcome = rpc.outcome(call)
+            assert reply == b"hello" and outcome is not None
+            assert outcome.ran == (2 if outcome.downgraded else 0)
+            told.append(outcome.downgraded)
+    assert server.seen == [0 if down else None for down in told]
+    # Nine of ten are downgraded; fewer than 60 of 100 would come once in 10^15 runs.
+    assert sum(told) >= 60
+    assert 'class="high"' in admission.metrics()
+
+
+def test_futures_and_streams_are_measured_at_their_end(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    with rpc.channel(server.address, admission, default="medium") as channel:
+        call = channel.unary_unary("/test.Echo/Say").future(b"later", timeout=10)
+        assert call.result() == b"later"
+        stream = channel.stream_stream("/test.Echo/Stream")(iter([b"a", b"b"]), timeout=10)
+        assert list(stream) == [b"a", b"b"]
+        for one in (call, stream):
+            ended = threading.Event()
+            if hasattr(one, "add_done_callback"):
+                one.add_done_callback(lambda _: ended.set())
+            else:
+                one.add_callback(ended.set)
+            ended.wait(10)
+            outcome = rpc.outcome(one)
+            assert outcome is not None and outcome.ran == 1 and outcome.latency is not None
+
+
+def test_a_failed_call_teaches_nothing_and_is_passed_on(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    with rpc.channel(server.address, admission, methods={"/test.Echo/Say": "high"}) as channel:
+        with pytest.raises(grpc.RpcError, match="asked to fail"):
+            channel.unary_unary("/test.Echo/Say")(b"fail", timeout=10)
+    assert admission.probability(server.address, "high") == 1.0
+
+
+def test_the_servers_own_time_is_not_the_networks(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    with rpc.channel(server.address, admission, default=0) as channel, rpc.asking(0) as asked:
+        channel.unary_unary("/test.Echo/Say")(b"slow", timeout=10)
+    assert asked.outcome is not None and asked.outcome.latency == 0.0
+    assert admission.probability(server.address, 0) == 1.0
+
+
+def test_shadow_mode_tells_and_does_not_act(server: Server) -> None:
+    admission = rpc.Admission('mode = "shadow"\n' + SETTINGS)
+    overload(admission, server.address)
+    outcomes: list[rpc.Outcome] = []
+    with rpc.channel(server.address, admission) as channel, rpc.asking(0) as asked:
+        for _ in range(50):
+            channel.unary_unary("/test.Echo/Say")(b"hello", timeout=10)
+        outcomes = asked.outcomes
+    assert all(outcome.ran == 0 and not outcome.downgraded for outcome in outcomes)
+    assert any(outcome.would_downgrade for outcome in outcomes)
+    assert server.seen == [None] * 50
+
+
+def test_aio_calls_are_downgraded_and_measured_too(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    overload(admission, server.address)
+
+    async def run() -> list[rpc.Outcome]:
+        outcomes = []
+        async with aio.channel(server.address, admission) as channel:
+            say = channel.unary_unary("/test.Echo/Say")
+            with rpc.asking("high") as asked:
+                for _ in range(60):
+                    assert await say(b"hello", timeout=10) == b"hello"
+            outcomes = asked.outcomes
+            with pytest.raises(grpc.aio.AioRpcError, match="asked to fail"):
+                await say(b"fail", timeout=10)
+            await asyncio.sleep(0)
+            stream = channel.stream_stream("/test.Echo/Stream")(iter([b"a", b"b"]), timeout=10)
+            assert [message async for message in stream] == [b"a", b"b"]
+            while any(outcome.latency is None for outcome in outcomes):
+                await asyncio.sleep(0.001)
+        return outcomes
+
+    outcomes = asyncio.run(run())
+    assert [seen is not None for seen in server.seen[:60]] == [outcome.downgraded for outcome in outcomes]
+    assert any(outcome.downgraded for outcome in outcomes)
+
+
+def test_connections_carry_the_code_points_of_their_classes(server: Server) -> None:
+    """Goal: a packet says its class. Method: grpcio's own sockets in this process, asked for their IP_TOS."""
+    admission = rpc.Admission(SETTINGS)
+    with rpc.ClassChannel(server.address, admission) as channel:
+        channel.connect(10)
+        port = int(server.address.split(":")[1])
+        assert {46 << 2, 26 << 2, 10 << 2} <= fields_of_sockets_to(port)
+
+
+def fields_of_sockets_to(port: int) -> set[int]:
+    import os
+
+    fields = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            copy = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with copy:
+            try:
+                if copy.getpeername()[1] == port:
+                    fields.add(copy.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) & 0xFC)
+                    fields.add(copy.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS) & 0xFC)
+            except (OSError, IndexError, TypeError):
+                continue
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (SETTINGS.replace("dscp = 46", "dscp = 64"), "64"),
+        (SETTINGS.replace('"15us"', '"15"'), "target_per_mtu"),
+        ("", "class"),
+        (SETTINGS.replace("alpha", "alfa"), "alpha"),
+    ],
+)
+def test_settings_with_a_mistake_are_refused(text: str, part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        rpc.Admission(text)
+
+
+def test_settings_change_while_calls_run_or_stay_as_they_were(tmp_path: Any) -> None:
+    file = tmp_path / "rpc.toml"
+    file.write_text(SETTINGS)
+    admission = rpc.Admission.from_file(file)
+    assert admission.mode == "enforce" and admission.reload() is False
+    admission.reload('mode = "off"\n' + SETTINGS)
+    assert admission.mode == "off"
+    with pytest.raises(ValueError, match="restart"):
+        admission.reload(SETTINGS.replace("46", "34"))
+    with pytest.raises(OSError, match="absent.toml"):
+        rpc.Admission.from_file(tmp_path / "absent.toml")
+
+
+def test_classes_are_named_or_numbered_and_others_refused() -> None:
+    admission = rpc.Admission(SETTINGS)
+    assert admission.number("medium") == admission.number(1) == 1
+    assert admission.lowest == 2
+    with pytest.raises(ValueError, match=r"'urgent' is none.*0 \(high\)"):
+        admission.decide("host:1", "urgent", 1)
+    assert admission.forget("host:1") is False
