@@ -4,7 +4,8 @@
 //! packet that came first, so that a flow whose key falls from packet to packet is not reordered. When the buffer is
 //! full, the packet with the largest key gives way, the newest of equal ones. A flow is a sender and a channel number.
 //! Cost: linear in the packets that wait; such ports are meant to hold a few hundred (two bandwidth-delay products).
-//! The array keeps the memory of its longest queue, so a steady load allocates nothing.
+//! Keys and flows lie in arrays of their own in order of arrival, so a look over all of them reads little memory. The
+//! arrays keep the memory of their longest queue, so a steady load allocates nothing.
 //!
 //! [`Packet::key`]: crate::packet::Packet::key
 
@@ -14,19 +15,17 @@ use isolane_scenario::fabric::model::CLASSES_MAX;
 /// The packets of one port, smallest key first.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted {
-    /// In no order.
+    /// Key of each waiting packet, in order of arrival.
+    keys: Vec<u64>,
+    /// Its sender and channel.
+    flows: Vec<u64>,
+    /// What it is.
     waiting: Vec<Entry>,
     class_bytes: [u64; CLASSES_MAX],
-    arrived: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    key: u64,
-    /// Rises with each arrival.
-    number: u64,
-    /// Sender and channel.
-    flow: u64,
     id: PacketId,
     bytes: u16,
     class: u8,
@@ -36,12 +35,11 @@ impl Sorted {
     /// Takes in `id`.
     pub fn push(&mut self, packets: &Packets, id: PacketId) {
         let packet = &packets[id];
-        self.arrived += 1;
         self.class_bytes[usize::from(packet.class)] += u64::from(packet.bytes);
+        self.keys.push(packet.key);
+        self.flows
+            .push(u64::from(packet.from.0) << 32 | u64::from(packet.flow));
         self.waiting.push(Entry {
-            key: packet.key,
-            number: self.arrived,
-            flow: u64::from(packet.from.0) << 32 | u64::from(packet.flow),
             id,
             bytes: packet.bytes,
             class: packet.class,
@@ -50,25 +48,32 @@ impl Sorted {
 
     /// Takes out the earliest packet of the flow with the smallest key among the classes that are not `paused`.
     pub fn pop(&mut self, paused: u8) -> Option<PacketId> {
-        let ready = |entry: &&Entry| paused & (1 << entry.class) == 0;
-        let most_urgent = self.waiting.iter().filter(ready);
-        let flow = most_urgent
-            .min_by_key(|entry| (entry.key, entry.number))?
-            .flow;
-        let (place, _) = self
-            .waiting
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.flow == flow && ready(entry))
-            .min_by_key(|(_, entry)| entry.number)
-            .expect("the flow has a packet");
+        if paused != 0 {
+            return self.pop_unpaused(paused);
+        }
+        let smallest = smallest(&self.keys)?;
+        let first_with = self.keys.iter().position(|key| *key == smallest)?;
+        let flow = self.flows[first_with];
+        let place = self.flows.iter().position(|other| *other == flow)?;
+        Some(self.remove(place))
+    }
+
+    #[cold]
+    fn pop_unpaused(&mut self, paused: u8) -> Option<PacketId> {
+        let ready = |place: &usize| paused & (1 << self.waiting[*place].class) == 0;
+        let places = 0..self.keys.len();
+        let first = places.clone().filter(ready);
+        let flow = self.flows[first.min_by_key(|place| self.keys[*place])?];
+        let place = places
+            .into_iter()
+            .find(|place| ready(place) && self.flows[*place] == flow)?;
         Some(self.remove(place))
     }
 
     /// Takes out the packet with the largest key, the newest of equal ones.
     pub fn evict_largest(&mut self) -> Option<PacketId> {
-        let by_key = |(_, entry): &(usize, &Entry)| (entry.key, entry.number);
-        let (place, _) = self.waiting.iter().enumerate().max_by_key(by_key)?;
+        let largest = self.keys.iter().copied().max()?;
+        let place = self.keys.iter().rposition(|key| *key == largest)?;
         Some(self.remove(place))
     }
 
@@ -89,8 +94,24 @@ impl Sorted {
     }
 
     fn remove(&mut self, place: usize) -> PacketId {
-        let entry = self.waiting.swap_remove(place);
+        self.keys.remove(place);
+        self.flows.remove(place);
+        let entry = self.waiting.remove(place);
         self.class_bytes[usize::from(entry.class)] -= u64::from(entry.bytes);
         entry.id
     }
+}
+
+/// The smallest of `keys`, eight at a time: one after the other, each comparison would wait for the one before.
+fn smallest(keys: &[u64]) -> Option<u64> {
+    let mut lanes = [u64::MAX; 8];
+    let chunks = keys.chunks_exact(lanes.len());
+    let rest = chunks.remainder().iter().min();
+    for chunk in chunks {
+        for (lane, key) in lanes.iter_mut().zip(chunk) {
+            *lane = (*lane).min(*key);
+        }
+    }
+    let smallest = lanes.iter().chain(rest).min();
+    smallest.copied().filter(|_| !keys.is_empty())
 }
