@@ -7,7 +7,7 @@
 //! Limits: whoever watches ([`Observers`]) is asked every 4,096 steps only.
 
 use crate::discipline::Order;
-use crate::network::{Network, Ordering, Owner, Step, Tap};
+use crate::network::{HeadroomError, Network, Ordering, Owner, Step, Tap};
 use crate::rpc::Calls;
 use crate::topology::Topology;
 use crate::transport::Transport;
@@ -54,6 +54,9 @@ pub enum RunError {
     /// A parameter of the transport.
     #[error(transparent)]
     Transport(#[from] ParameterError),
+    /// Buffers that cannot keep the promise of pauses.
+    #[error(transparent)]
+    Headroom(#[from] HeadroomError),
     /// A parameter of the policy.
     #[error(transparent)]
     Policy(#[from] OptionError),
@@ -74,6 +77,8 @@ pub struct Outcome {
 /// When a parameter contradicts itself, or on [`Observers::cancel`].
 pub fn run(scenario: &FabricScenario, observers: Observers<'_>) -> Result<Outcome, RunError> {
     let mut network = network(scenario, &scenario.ports);
+    let classes = scenario.classes.len();
+    Network::check_headroom(network.topology(), &scenario.ports, classes)?;
     let policy = &scenario.policy;
     match policy.kind {
         FabricPolicyKind::None | FabricPolicyKind::Aequitas | FabricPolicyKind::Spq => {
@@ -169,6 +174,7 @@ fn result<T: Transport>(
         seed: scenario.seed,
         hosts: network.topology().hosts,
         measured_s: calls.measured.as_secs_f64(),
+        simulated_s: (network.now() - Instant::ZERO).as_secs_f64(),
         goodput_gbps: calls.classes.iter().map(|class| class.goodput_gbps).sum(),
         classes: calls.classes,
         utilisation: calls.utilisation,

@@ -204,6 +204,7 @@ mod tests {
             seed: 1,
             hosts: 3,
             measured_s: 0.5,
+            simulated_s: 1.0,
             classes: vec![class("high", Some(15.0), 80), class("low", None, 100)],
             utilisation: 0.9,
             goodput_gbps: 20.0,

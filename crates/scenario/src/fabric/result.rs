@@ -24,6 +24,9 @@ pub struct FabricResult {
     pub hosts: u32,
     /// Simulated time in which calls were measured, seconds.
     pub measured_s: f64,
+    /// Simulated time of the whole run, until its last event, seconds.
+    #[serde(default)]
+    pub simulated_s: f64,
     /// Per class asked for, the highest first.
     pub classes: Vec<ClassResult>,
     /// Payload of completed calls over the payload that arrived, measured calls only.
