@@ -6,7 +6,8 @@
 //! port pauses is taken off the list, since it takes nothing here.
 //!
 //! Early start: flows before it that are nearly done do not count, as long as the sum of their rests is below K round
-//! trips. Dampening: a port that has just accepted a paused flow accepts no other one until its packets are seen.
+//! trips. Dampening: a port that has just accepted a paused flow accepts no other one until its packets are seen, or would
+//! have passed if they are fewer than that.
 //! Capacity is the link's rate, less what drains the queue in two round trips, computed that often; one full packet is no queue,
 //! since paced packets of several hosts meet.
 
@@ -110,7 +111,7 @@ impl Switches {
             header.paused_by = port.0;
         } else {
             if entry.paused_by != NOBODY && state.accepted != packet.flow {
-                state.damped_until = visit.now + self.dampening;
+                state.damped_until = visit.now + self.dampening.min(header.time);
                 state.accepted = packet.flow;
             }
             header.paused_by = NOBODY;
