@@ -123,9 +123,9 @@ impl Discipline {
 
     /// Takes out the packet that goes next, if there is one whose class is not `paused`.
     #[inline]
-    pub fn pop(&mut self, packets: &mut Packets, _now: Instant, paused: u8) -> Option<PacketId> {
+    pub fn pop(&mut self, packets: &mut Packets, now: Instant, paused: u8) -> Option<PacketId> {
         match self {
-            Self::Wfq(port) => port.pop(packets, paused),
+            Self::Wfq(port) => port.pop(packets, now, paused),
             Self::Strict(queues) => {
                 let ready = queues.waiting() & !paused;
                 let class = ready.trailing_zeros() as usize;

@@ -10,10 +10,12 @@
 //! where that is small, so that finishes are exact; the clock keeps its last corner exactly, and only the start of a
 //! class that had no fluid backlog is rounded down by less than a tick (a millionth of a byte at 100 Gb/s). Values
 //! wrap, and only differences count.
+//! Pauses: virtual time stands for a class that is paused, and the fluid server divides the line among the others. When
+//! it is let go, its finishes move by what it missed: it neither catches up nor has lost its turn. A pause counts from the
+//! port's next choice on.
 //! Cost: constant while classes stay backlogged, O(classes) when one begins or runs dry; nothing is allocated.
 //! Limits: backlog of a class and time between two corners stay below 2^63 ticks, about nine minutes with weights of
-//! which the least common multiple is at most 2^14. The fluid server knows of no pauses: a class that was paused is
-//! behind its fluid service and catches up first when it is let go.
+//! which the least common multiple is at most 2^14.
 
 use super::queues::ClassQueues;
 use crate::packet::{Packet, PacketId, Packets};
@@ -26,6 +28,8 @@ pub struct WeightedFair {
     queues: ClassQueues,
     /// Finish of the first packet of each class with packets.
     first_finish: [u64; CLASSES_MAX],
+    /// What each class's pauses have added to the finishes in its packets.
+    missed: [u64; CLASSES_MAX],
     fluid: Fluid,
 }
 
@@ -35,6 +39,7 @@ impl WeightedFair {
         Self {
             queues: ClassQueues::default(),
             first_finish: [0; CLASSES_MAX],
+            missed: [0; CLASSES_MAX],
             fluid: Fluid::new(weights, rate),
         }
     }
@@ -45,7 +50,7 @@ impl WeightedFair {
         let packet = &mut packets[id];
         let class = usize::from(packet.class);
         let finish = self.fluid.arrive(now, class, packet.bytes);
-        packet.tag = finish;
+        packet.tag = finish.wrapping_sub(self.missed[class]);
         if self.queues.push(packets, class, id) {
             self.first_finish[class] = finish;
         }
@@ -61,13 +66,25 @@ impl WeightedFair {
 
     /// Takes out the packet whose fluid service ends first among the classes that are not `paused`.
     #[inline]
-    pub fn pop(&mut self, packets: &Packets, paused: u8) -> Option<PacketId> {
+    pub fn pop(&mut self, packets: &Packets, now: Instant, paused: u8) -> Option<PacketId> {
+        if paused != self.fluid.held {
+            self.hold(now, paused);
+        }
         let class = smallest(&self.first_finish, self.queues.waiting() & !paused)?;
         let (id, next) = self.queues.pop(packets, class);
         if let Some(next) = next {
-            self.first_finish[class] = packets[next].tag;
+            self.first_finish[class] = packets[next].tag.wrapping_add(self.missed[class]);
         }
         Some(id)
+    }
+
+    /// From now on exactly the classes of `paused` are.
+    #[cold]
+    fn hold(&mut self, now: Instant, paused: u8) {
+        for (class, missed) in self.fluid.hold(now, paused).into_iter().enumerate() {
+            self.missed[class] = self.missed[class].wrapping_add(missed);
+            self.first_finish[class] = self.first_finish[class].wrapping_add(missed);
+        }
     }
 
     /// What waits.
@@ -110,7 +127,11 @@ struct Fluid {
     weights: [u32; CLASSES_MAX],
     /// Classes with fluid backlog, and maybe some that ran dry since the last corner.
     backlogged: u8,
-    /// Their summed weight.
+    /// Classes that are paused, and so not among those.
+    held: u8,
+    /// Virtual time at which each of them was paused, ticks.
+    held_at: [u64; CLASSES_MAX],
+    /// The summed weight of the backlogged ones.
     weight: u64,
     /// Ticks per picosecond and unit of weight.
     scale: u64,
@@ -138,6 +159,8 @@ impl Fluid {
             last_finish: [0; CLASSES_MAX],
             weights: all,
             backlogged: 0,
+            held: 0,
+            held_at: [0; CLASSES_MAX],
             weight: 0,
             scale,
             clock: 0,
@@ -156,7 +179,11 @@ impl Fluid {
         }
         let cost = ((u128::from(bytes) * u128::from(self.cost[class])) >> FRACTION) as u64;
         if self.backlogged & bit == 0 {
-            self.join(scaled, class, cost);
+            if self.held & bit == 0 {
+                self.join(scaled, class, cost);
+            } else if is_before(self.last_finish[class], self.held_at[class]) {
+                self.last_finish[class] = self.held_at[class];
+            }
         }
         let finish = self.last_finish[class].wrapping_add(cost);
         self.last_finish[class] = finish;
@@ -168,12 +195,24 @@ impl Fluid {
     fn restart(&mut self, now: Instant) {
         self.backlogged = 0;
         self.weight = 0;
+        // Nobody waits for the end of a pause; if there is one, the next choice finds it again.
+        self.held = 0;
         self.corner = now.as_ps().wrapping_mul(self.scale);
         self.none_dry_for = u64::MAX;
     }
 
     /// `class` begins to be served now, with a packet of `cost`.
     fn join(&mut self, scaled: u64, class: usize, cost: u64) {
+        self.turn(scaled);
+        self.backlogged |= 1 << class;
+        self.weight += u64::from(self.weights[class]);
+        self.last_finish[class] = self.clock;
+        // With more weight the others take longer, so their bound stays one.
+        self.none_dry_for = self.none_dry_for.min(cost.saturating_mul(self.weight));
+    }
+
+    /// Makes `scaled` a corner, to within a tick.
+    fn turn(&mut self, scaled: u64) {
         if self.backlogged == 0 {
             self.corner = scaled;
             self.none_dry_for = u64::MAX;
@@ -183,11 +222,35 @@ impl Fluid {
             self.corner = self.corner.wrapping_add(gone * self.weight);
             self.none_dry_for -= gone * self.weight;
         }
-        self.backlogged |= 1 << class;
-        self.weight += u64::from(self.weights[class]);
-        self.last_finish[class] = self.clock;
-        // With more weight the others take longer, so their bound stays one.
-        self.none_dry_for = self.none_dry_for.min(cost.saturating_mul(self.weight));
+    }
+
+    /// Takes the classes of `paused` out of the service and the others in again: how far each has moved, ticks.
+    fn hold(&mut self, now: Instant, paused: u8) -> [u64; CLASSES_MAX] {
+        let scaled = now.as_ps().wrapping_mul(self.scale);
+        self.advance(scaled);
+        self.turn(scaled);
+        let mut missed = [0; CLASSES_MAX];
+        for class in 0..CLASSES_MAX {
+            let (bit, weight) = (1 << class, u64::from(self.weights[class]));
+            if paused & !self.held & bit != 0 {
+                self.held_at[class] = self.clock;
+                if self.backlogged & bit != 0 {
+                    self.backlogged &= !bit;
+                    self.weight -= weight;
+                }
+            } else if self.held & !paused & bit != 0 {
+                missed[class] = self.clock.wrapping_sub(self.held_at[class]);
+                self.last_finish[class] = self.last_finish[class].wrapping_add(missed[class]);
+                if is_before(self.clock, self.last_finish[class]) {
+                    self.backlogged |= bit;
+                    self.weight += weight;
+                }
+            }
+        }
+        self.held = paused;
+        // Which class runs dry first is open now: the next arrival looks.
+        self.none_dry_for = if self.backlogged == 0 { u64::MAX } else { 0 };
+        missed
     }
 
     /// Lets classes run dry up to `scaled`.
