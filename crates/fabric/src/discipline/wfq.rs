@@ -230,7 +230,7 @@ impl Fluid {
         self.advance(scaled);
         self.turn(scaled);
         let mut missed = [0; CLASSES_MAX];
-        for class in 0..CLASSES_MAX {
+        for (class, missed) in missed.iter_mut().enumerate() {
             let (bit, weight) = (1 << class, u64::from(self.weights[class]));
             if paused & !self.held & bit != 0 {
                 self.held_at[class] = self.clock;
@@ -239,8 +239,8 @@ impl Fluid {
                     self.weight -= weight;
                 }
             } else if self.held & !paused & bit != 0 {
-                missed[class] = self.clock.wrapping_sub(self.held_at[class]);
-                self.last_finish[class] = self.last_finish[class].wrapping_add(missed[class]);
+                *missed = self.clock.wrapping_sub(self.held_at[class]);
+                self.last_finish[class] = self.last_finish[class].wrapping_add(*missed);
                 if is_before(self.clock, self.last_finish[class]) {
                     self.backlogged |= bit;
                     self.weight += weight;
