@@ -26,6 +26,26 @@ const NONE: u32 = u32::MAX;
 /// Deadline, rest, flow: the smallest goes first.
 type Rank = (u64, u64, u32);
 
+/// The ports that a flow leaves through.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// [`Packet::path`] of the flow, which tells it from the record's earlier owners.
+    path: u16,
+    /// The ports that answers pass, a bit each.
+    passed: u8,
+    ports: [u32; HOPS_MAX],
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self {
+            path: 0,
+            passed: 0,
+            ports: [NONE; HOPS_MAX],
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     rank: Rank,
@@ -50,8 +70,8 @@ struct Port {
 #[derive(Clone, Debug)]
 pub(super) struct Switches {
     ports: Vec<Port>,
-    /// By flow: the ports that it leaves through.
-    ways: Vec<[u32; HOPS_MAX]>,
+    /// By flow.
+    ways: Vec<Way>,
     round_trip: Duration,
     early_start: Duration,
     probe_rtts_per_place: f64,
@@ -74,19 +94,40 @@ impl Switches {
         }
     }
 
-    /// Notes that `flow` leaves through `port`.
-    fn note(&mut self, flow: u32, port: PortId, first: bool) {
-        if self.ways.len() <= flow as usize {
-            self.ways.resize(flow as usize + 1, [NONE; HOPS_MAX]);
+    /// Notes that the packet's flow leaves through `port`.
+    fn note(&mut self, packet: &Packet, port: PortId) {
+        if self.ways.len() <= packet.flow as usize {
+            self.ways.resize(packet.flow as usize + 1, Way::default());
         }
-        let way = &mut self.ways[flow as usize];
-        if first {
-            *way = [NONE; HOPS_MAX];
+        let way = &mut self.ways[packet.flow as usize];
+        if way.path != packet.path {
+            *way = Way {
+                path: packet.path,
+                ..Way::default()
+            };
         }
-        let free = way
-            .iter()
-            .position(|&known| known == NONE || known == port.0);
-        way[free.expect("a way has at most eight ports")] = port.0;
+        let mut places = way.ports.iter();
+        let free = places.position(|&known| known == NONE || known == port.0);
+        way.ports[free.expect("a way has at most eight ports")] = port.0;
+    }
+
+    /// An answer leaves a switch: the port beside the one that it came through hears of it, if the flow left there.
+    fn pass(&mut self, back: PortId, packet: &mut Packet) {
+        let way = &mut self.ways[packet.flow as usize];
+        if let Some(place) = way.ports.iter().position(|&port| port == back.0) {
+            way.passed |= 1 << place;
+            self.confirm(back.0, packet);
+        }
+    }
+
+    /// An answer is back: the ports that answers do not pass hear of it now.
+    fn arrive(&mut self, packet: &mut Packet) {
+        let way = self.ways[packet.flow as usize];
+        for (place, port) in way.ports.into_iter().enumerate() {
+            if port != NONE && way.passed & (1 << place) == 0 {
+                self.confirm(port, packet);
+            }
+        }
     }
 
     /// A packet on its way out.
@@ -145,23 +186,14 @@ impl PortAgent for Switches {
     fn visit(&mut self, visit: Visit, packet: &mut Packet) {
         let outward = matches!(packet.kind, PacketKind::Data | PacketKind::Request);
         match (outward, visit.leaves, visit.back) {
-            (true, Some(port), back) => {
-                self.note(packet.flow, port, back.is_none());
+            (true, Some(port), _) => {
+                self.note(packet, port);
                 self.rank(&visit, port, packet);
             }
             // A flow that is over has left the lists.
             (false, ..) if packet.flags & flags::LAST != 0 => {}
-            (false, Some(_), Some(back)) if self.ways[packet.flow as usize].contains(&back.0) => {
-                self.confirm(back.0, packet);
-            }
-            (false, None, _) => {
-                // Ports that the answer did not pass hear of it now; for the others nothing changes.
-                for port in self.ways[packet.flow as usize] {
-                    if port != NONE {
-                        self.confirm(port, packet);
-                    }
-                }
-            }
+            (false, Some(_), Some(back)) => self.pass(back, packet),
+            (false, None, _) => self.arrive(packet),
             _ => {}
         }
     }
