@@ -136,7 +136,9 @@ fn network_below(name: &str) -> Value {
     };
     let mut schema = object(keys, network_below);
     let lists: Vec<&[PolicyParameter]> = match name {
-        "transport" => parameters::every_congestion().collect(),
+        "transport" => parameters::every_congestion()
+            .map(|(_, list)| list)
+            .collect(),
         "policy" => parameters::every_policy().collect(),
         _ => Vec::new(),
     };

@@ -239,6 +239,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-core",
             "isolane-scenario",
             "isolane-sim",
+            "isolane-fabric",
             "isolane-testbed",
             "isolane-audit",
             "isolane-recommend",

@@ -54,9 +54,15 @@ pub fn policy(kind: FabricPolicyKind) -> &'static [PolicyParameter] {
     }
 }
 
-/// The lists of every congestion control.
-pub(crate) fn every_congestion() -> impl Iterator<Item = &'static [PolicyParameter]> {
-    [LINE_RATE, WINDOW, SWIFT, DCQCN, DCTCP, TIMELY, HPCC].into_iter()
+/// The policy that `name` spells.
+pub fn policy_named(name: &str) -> Option<FabricPolicyKind> {
+    super::parse::spelled(name)
+}
+
+/// Every congestion control with its parameters, in the order of [`CONGESTION`].
+pub fn every_congestion() -> impl Iterator<Item = (&'static str, &'static [PolicyParameter])> {
+    let lists = [LINE_RATE, WINDOW, SWIFT, DCQCN, DCTCP, TIMELY, HPCC];
+    CONGESTION.iter().copied().zip(lists)
 }
 
 /// The lists of every policy.

@@ -161,9 +161,10 @@ pub(super) fn loads(top: &Table<'_>, scenario: &FabricScenario) -> Result<(), In
 fn overloaded(scenario: &FabricScenario, groups: &[Loads], running: &[usize]) -> Option<String> {
     let mut worst: Option<(f64, usize, usize)> = None;
     let rack = rack_capacity(&scenario.topology);
+    let nic = scenario.topology.nic_rate.as_gbps_f64() / scenario.topology.host_rate.as_gbps_f64();
     let empty = Loads::none(&scenario.topology);
     for (kind, list) in empty.lists().into_iter().enumerate() {
-        let capacity = if kind < 2 { 1.0 } else { rack };
+        let capacity = [nic, 1.0, rack, rack][kind];
         for at in 0..list.len() {
             let sum: f64 = running
                 .iter()
@@ -189,7 +190,8 @@ fn overloaded(scenario: &FabricScenario, groups: &[Loads], running: &[usize]) ->
         _ => format!("the links into rack {at}"),
     };
     let carries = match kind {
-        0 | 1 => "1".to_owned(),
+        0 => rounded(nic).to_string(),
+        1 => "1".to_owned(),
         _ => format!("{} (all links of the rack together)", rounded(rack)),
     };
     Some(format!(
@@ -248,11 +250,11 @@ fn calls(sizes: &SizeDistribution, mtu: Bytes) -> Vec<Bytes> {
 struct IdleCall {
     size: Bytes,
     packets: u64,
-    /// The packets one after the other on the first link.
-    first_link: Duration,
-    /// The last packet on each further link.
+    /// The packets one after the other on a link of the host's rate.
+    all_packets: Duration,
+    /// The last packet through the port of the sending host, which may be faster.
     last_packet: Duration,
-    /// An acknowledgement on each link.
+    /// An acknowledgement through the host's port and on the other link.
     answer: Duration,
     /// Links.
     links: u64,
@@ -267,16 +269,17 @@ impl IdleCall {
         let on_wire = size.get() + packets * header.get();
         let last = size.get() - (packets - 1) * mtu.get() + header.get();
         let links = shortest_way(scenario.topology.shape);
-        let first_link = rate.time_for(Bytes::new(on_wire));
-        let last_packet = rate.time_for(Bytes::new(last));
-        let answer = rate.time_for(header);
+        let nic = scenario.topology.nic_rate;
+        let all_packets = rate.time_for(Bytes::new(on_wire));
+        let last_packet = nic.time_for(Bytes::new(last));
+        let answer = nic.time_for(header) + rate.time_for(header);
         // Links above the racks may be faster than any: only the host's links at both ends count as wire time.
         let propagation = scenario.topology.hop_delay * (2 * links);
-        let total = first_link + last_packet + answer * 2 + propagation;
+        let total = all_packets + last_packet + answer + propagation;
         Self {
             size,
             packets,
-            first_link,
+            all_packets,
             last_packet,
             answer,
             links,
@@ -297,11 +300,11 @@ impl IdleCall {
             false => String::new(),
         };
         format!(
-            "below what an idle network takes. A call of {} needs {} packets: {} on the first link at {}, {} for the last \
-             packet on the last link, 2 x {} for the acknowledgement, 2 x {} links x {}: {}{per_mtu}; must be above {}",
+            "below what an idle network takes. A call of {} needs {} packets: {} on a link of {}, {} for the last packet \
+             through the sender's port, {} for the acknowledgement, 2 x {} links x {}: {}{per_mtu}; must be above {}",
             self.size,
             self.packets,
-            self.first_link,
+            self.all_packets,
             scenario.topology.host_rate,
             self.last_packet,
             self.answer,

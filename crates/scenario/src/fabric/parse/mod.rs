@@ -25,6 +25,8 @@ use crate::table::{Source, Table};
 use isolane_core::units::Duration;
 use settings::Settings;
 
+pub(crate) use named::spelled;
+
 const WARMUP: Duration = Duration::from_ms(2);
 const DURATION: Duration = Duration::from_ms(20);
 const SEED: u64 = 1;

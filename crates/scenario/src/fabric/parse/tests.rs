@@ -241,16 +241,19 @@ fn objectives_below_the_wire_time_are_refused_with_the_least_time() {
         "\"15us\"",
         "\"3us\"",
         expect![[
-            r#"f.toml:20: class "high": slo.target = "3us": below what an idle network takes. A call of 32KiB needs 7 packets: 2.644us on the first link at 100.00Gb/s, 186.24ns for the last packet on the last link, 2 x 3.2ns for the acknowledgement, 2 x 2 links x 200ns: 3.636us; must be above 3.636us"#
+            r#"f.toml:20: class "high": slo.target = "3us": below what an idle network takes. A call of 32KiB needs 7 packets: 2.644us on a link of 100.00Gb/s, 186.24ns for the last packet through the sender's port, 6.4ns for the acknowledgement, 2 x 2 links x 200ns: 3.636us; must be above 3.636us"#
         ]],
     );
     refused(
         "\"25us\"",
         "\"500ns\"",
         expect![[
-            r#"f.toml:25: class "medium": slo.target = "500ns": below what an idle network takes. A call of 32KiB needs 7 packets: 2.644us on the first link at 100.00Gb/s, 186.24ns for the last packet on the last link, 2 x 3.2ns for the acknowledgement, 2 x 2 links x 200ns: 3.636us / 7 = 519.497ns per MTU; must be above 519.497ns"#
+            r#"f.toml:25: class "medium": slo.target = "500ns": below what an idle network takes. A call of 32KiB needs 7 packets: 2.644us on a link of 100.00Gb/s, 186.24ns for the last packet through the sender's port, 6.4ns for the acknowledgement, 2 x 2 links x 200ns: 3.636us / 7 = 519.497ns per MTU; must be above 519.497ns"#
         ]],
     );
+    let nic = "topology = \"single-switch\"\nnic_rate = \"1000Gb/s\"";
+    let text = GOOD.replacen("topology = \"single-switch\"", nic, 1);
+    expect![[r#"f.toml:21: class "high": slo.target = "3us": below what an idle network takes. A call of 32KiB needs 7 packets: 2.644us on a link of 100.00Gb/s, 18.624ns for the last packet through the sender's port, 3.52ns for the acknowledgement, 2 x 2 links x 200ns: 3.466us; must be above 3.466us"#]].assert_eq(&refused_text(&text.replacen("\"15us\"", "\"3us\"", 1)));
     // Of calls between 1 B and 15 MB some can meet 3 us, and which do is for the run to say.
     let text = GOOD.replacen("\"32KiB\"", "\"google-rpc-2008\"", 1);
     assert!(parse(&text.replacen("\"15us\"", "\"3us\"", 1), "f.toml").is_ok());
