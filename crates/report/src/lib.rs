@@ -6,6 +6,7 @@
 //!
 //! * [`audit`] - the verdict matrix with a drill-down per pair;
 //! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
+//! * [`network`] - one or several runs on a network;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
 //! * [`wfq`] - worst delays of a port under weighted fair queueing;
@@ -15,6 +16,7 @@
 mod audit_page;
 mod explain_page;
 pub mod html;
+mod network_page;
 pub mod number;
 mod recommend_page;
 mod run_page;
@@ -27,6 +29,8 @@ mod wfq_page;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
 use isolane_recommend::result::Recommendation;
+use isolane_scenario::fabric::model::FabricScenario;
+use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
 
 pub use wfq_page::{WfqDelays, WfqPoint, intervals};
@@ -52,6 +56,15 @@ pub fn run(result: &RunResult) -> String {
 /// all with the same axes.
 pub fn runs(results: &[RunResult]) -> String {
     run_page::page(results)
+}
+
+/// One or several runs of one network as one HTML file; with each run its scenario and the remarks on it.
+pub fn network(
+    scenarios: &[FabricScenario],
+    results: &[FabricResult],
+    remarks: &[Vec<String>],
+) -> String {
+    network_page::page(scenarios, results, remarks)
 }
 
 /// A recommendation as one HTML file.

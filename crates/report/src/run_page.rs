@@ -317,6 +317,7 @@ fn dot_plot(results: &[RunResult], names: &[&str], result: &RunResult) -> Option
                         text: time(value),
                     })
                     .collect(),
+                bound: None,
             })
         })
         .collect();

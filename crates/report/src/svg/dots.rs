@@ -26,6 +26,8 @@ pub struct DotRow {
     pub ink: usize,
     /// The dots, in ascending order; a thin line joins the first and the last.
     pub dots: Vec<Dot>,
+    /// Where a bound is, in the axis' unit.
+    pub bound: Option<f64>,
 }
 
 /// One dot.
@@ -52,7 +54,9 @@ impl DotPlot {
         let mut drawing = Drawing::new(self.width, bottom + AXIS, &self.label);
         let values = || {
             let dots = self.rows.iter().flat_map(|row| &row.dots);
+            let bounds = self.rows.iter().filter_map(|row| row.bound);
             dots.map(|dot| dot.value)
+                .chain(bounds)
                 .filter(|value| value.is_finite() && *value > 0.0)
         };
         let low = values().fold(self.x_range.0, f64::min);
@@ -79,6 +83,10 @@ impl DotPlot {
                     (x.map(first.value), middle),
                     (x.map(last.value), middle),
                 );
+            }
+            if let Some(bound) = row.bound {
+                let at = x.map(bound);
+                drawing.segment("bound", (at, middle - 8.0), (at, middle + 8.0));
             }
             let mut labelled_to = f64::NEG_INFINITY;
             for (order, dot) in row.dots.iter().enumerate() {
@@ -121,6 +129,7 @@ mod tests {
                 name: "lat".into(),
                 ink: 2,
                 dots: vec![dot("p50", 2.0), dot("p99", 2.1), dot("p99.9", 9.0)],
+                bound: None,
             }],
         };
         expect![[r#"
