@@ -46,6 +46,17 @@ pub(crate) fn policy_names() -> Names {
     Names(stack::ALL.iter().map(|name| (*name).to_owned()).collect())
 }
 
+/// The policies of RDMA hosts and those of networks, for `isolane sim --policy`.
+pub(crate) fn every_policy_name() -> Names {
+    let Names(mut names) = policy_names();
+    for name in isolane_scenario::fabric::parameters::POLICY {
+        if !names.iter().any(|known| known == name) {
+            names.push((*name).to_owned());
+        }
+    }
+    Names(names)
+}
+
 /// The policies and `all`, for `--policies`.
 pub(crate) fn policies_or_all() -> Names {
     let Names(mut names) = policy_names();

@@ -5,6 +5,7 @@
 //!
 //! * [`commands`] - one file per command;
 //! * [`inputs`] - profiles, policies and durations as the command line names them;
+//! * [`network`] - runs of networks: many at once, in words, as traces;
 //! * [`output`] - printing and writing files;
 //! * [`progress`] - the progress bar;
 //! * [`remarks`] - what a run says in words;
@@ -14,6 +15,7 @@
 
 mod commands;
 mod inputs;
+mod network;
 mod output;
 mod progress;
 mod remarks;

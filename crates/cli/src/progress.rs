@@ -15,6 +15,16 @@ pub(crate) fn bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
+/// A bar for the part of the work that is done, on stderr when that is a terminal.
+pub(crate) fn part() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left")
+        .expect("the template is a constant that parses");
+    ProgressBar::new(0).with_style(style)
+}
+
 /// How often a run in real time is drawn.
 const TICK: Duration = Duration::from_millis(100);
 

@@ -6,6 +6,8 @@ use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
 use isolane_recommend::result::Recommendation;
 use isolane_report::WfqDelays;
+use isolane_scenario::fabric::model::FabricScenario;
+use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +29,25 @@ pub(crate) fn write_runs(directory: &Path, results: &[RunResult]) -> Result<Path
     output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::runs(results))?;
+    Ok(path)
+}
+
+/// Writes the page of runs on a network, and their JSON (a list in a comparison), into `directory`; returns its path.
+pub(crate) fn write_network(
+    directory: &Path,
+    scenarios: &[FabricScenario],
+    results: &[FabricResult],
+    remarks: &[Vec<String>],
+) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    let json = match results {
+        [one] => output::json(one)?,
+        _ => output::json(&results)?,
+    };
+    output::write_file(&directory.join("result.json"), &json)?;
+    let path = directory.join(REPORT);
+    let page = isolane_report::network(scenarios, results, remarks);
+    output::write_file(&path, &page)?;
     Ok(path)
 }
 

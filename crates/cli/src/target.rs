@@ -76,6 +76,11 @@ impl Bed {
 }
 
 impl TargetArguments {
+    /// Whether it is the simulator, with nothing else asked for.
+    pub(crate) fn is_simulator(&self) -> bool {
+        self.target == SIMULATOR && self.identity.is_none()
+    }
+
     /// The words that ask for the same target; none for the simulator.
     pub(crate) fn words(&self) -> Vec<(&'static str, String)> {
         let mut words = Vec::new();

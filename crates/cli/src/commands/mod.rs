@@ -17,6 +17,7 @@ mod rpc;
 mod run;
 mod schema;
 mod sim;
+mod sweep;
 mod top;
 mod traffic;
 mod traffic_work;
@@ -31,8 +32,10 @@ use clap::Subcommand;
 /// One command and its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run one scenario: goodput, latency, share and policy cost per tenant, and the NICs' counters
+    /// Run one scenario, of RDMA hosts or of a network: goodput, latency and shares per tenant or class, and counters
     Sim(sim::Arguments),
+    /// Run a network's scenario under every combination of settings and seeds, on all cores
+    Sweep(sweep::Arguments),
     /// Run every victim alone and under every attacker: verdict and exhausted resource per pair
     Audit(audit::Arguments),
     /// Run your tenants under every policy: which one meets their SLOs, and what each cannot protect against
@@ -78,6 +81,7 @@ impl Command {
     pub(crate) fn run(self) -> Result<Status> {
         match self {
             Self::Sim(arguments) => sim::run(&arguments),
+            Self::Sweep(arguments) => sweep::run(&arguments),
             Self::Audit(arguments) => audit::run(&arguments),
             Self::Recommend(arguments) => recommend::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),

@@ -5,6 +5,8 @@ use crate::output;
 use crate::status::Status;
 use crate::text::{Table, number};
 use anyhow::Result;
+use isolane_scenario::PolicyParameter;
+use isolane_scenario::fabric::parameters;
 use isolane_scenario::stack::{self, ALL, Feature, PolicyPart};
 use serde::Serialize;
 
@@ -14,6 +16,9 @@ pub(crate) struct Arguments {
     /// One policy with its parameters; parts are joined with +
     #[arg(value_parser = crate::inputs::policy_names(), hide_possible_values = true)]
     name: Option<String>,
+    /// The policies and congestion controls of networks instead, with their parameters
+    #[arg(long, conflicts_with = "name")]
+    networks: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,6 +52,14 @@ struct Listing {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    if arguments.networks {
+        let listing = networks();
+        match arguments.json {
+            true => output::print_json(&listing)?,
+            false => output::print(&show_networks(&listing))?,
+        }
+        return Ok(Status::Done);
+    }
     let parts: Vec<&PolicyPart> = match &arguments.name {
         None => stack::part_names().filter_map(stack::part).collect(),
         Some(name) => {
@@ -73,17 +86,65 @@ fn of(part: &PolicyPart) -> Part {
         controls: controls(part),
         needs: needs(part.needs),
         honours_weights: stack::honours_weights(part.name),
-        parameters: part
-            .parameters
-            .iter()
-            .map(|parameter| Parameter {
-                name: parameter.name,
-                min: parameter.min,
-                max: parameter.max,
-                about: parameter.about,
+        parameters: part.parameters.iter().map(parameter).collect(),
+    }
+}
+
+fn parameter(parameter: &PolicyParameter) -> Parameter {
+    Parameter {
+        name: parameter.name,
+        min: parameter.min,
+        max: parameter.max,
+        about: parameter.about,
+    }
+}
+
+/// What a network's scenario may name.
+#[derive(Serialize)]
+struct Networks {
+    policies: Vec<Named>,
+    congestion: Vec<Named>,
+}
+
+/// A name of a network's scenario, as JSON.
+#[derive(Serialize)]
+struct Named {
+    name: &'static str,
+    about: &'static str,
+    parameters: Vec<Parameter>,
+}
+
+fn networks() -> Networks {
+    let policies = parameters::POLICY.iter().zip(parameters::POLICY_ABOUT);
+    Networks {
+        policies: policies
+            .map(|(name, about)| Named {
+                name,
+                about,
+                parameters: parameters::policy_named(name)
+                    .map_or(&[][..], parameters::policy)
+                    .iter()
+                    .map(parameter)
+                    .collect(),
+            })
+            .collect(),
+        congestion: parameters::every_congestion()
+            .map(|(name, list)| Named {
+                name,
+                about: "congestion control",
+                parameters: list.iter().map(parameter).collect(),
             })
             .collect(),
     }
+}
+
+fn show_networks(networks: &Networks) -> String {
+    let mut text = String::new();
+    for named in networks.policies.iter().chain(&networks.congestion) {
+        text.push_str(&format!("{}: {}\n", named.name, named.about));
+        text.push_str(&table_of(&named.parameters));
+    }
+    text
 }
 
 fn controls(part: &PolicyPart) -> Vec<&'static str> {
@@ -135,22 +196,26 @@ fn show(parts: &[&PolicyPart]) -> String {
             false => "treats all tenants alike",
         };
         text.push_str(&format!("  weights   {weights}\n"));
-        if part.parameters.is_empty() {
-            text.push_str("  no parameters\n");
-            continue;
-        }
-        let mut table = Table::new("lrrl", &["parameter", "least", "most", "meaning (default)"]);
-        for parameter in part.parameters {
-            table.row(vec![
-                parameter.name.to_owned(),
-                number(parameter.min),
-                number(parameter.max),
-                parameter.about.to_owned(),
-            ]);
-        }
-        text.push_str(&table.render());
+        let list: Vec<Parameter> = part.parameters.iter().map(parameter).collect();
+        text.push_str(&table_of(&list));
     }
     text
+}
+
+fn table_of(parameters: &[Parameter]) -> String {
+    if parameters.is_empty() {
+        return "  no parameters\n".to_owned();
+    }
+    let mut table = Table::new("lrrl", &["parameter", "least", "most", "meaning (default)"]);
+    for parameter in parameters {
+        table.row(vec![
+            parameter.name.to_owned(),
+            number(parameter.min),
+            number(parameter.max),
+            parameter.about.to_owned(),
+        ]);
+    }
+    table.render()
 }
 
 fn dash(text: String) -> String {

@@ -25,6 +25,10 @@ enum Document {
     Scenario,
     /// What `isolane sim --json` prints
     Result,
+    /// A network's scenario file (TOML of this shape)
+    Network,
+    /// What `isolane sim --json` prints for a network
+    NetworkResult,
     /// What `isolane audit --json` prints
     Audit,
     /// What `isolane recommend --json` prints
@@ -39,6 +43,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let value = match arguments.document {
         Document::Scenario => schema::scenario(),
         Document::Result => schema::result(),
+        Document::Network => schema::network_scenario(),
+        Document::NetworkResult => schema::network_result(),
         Document::Explanation => schemars::schema_for!(Explanation).to_value(),
         Document::Doctor => schemars::schema_for!(Examination).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),

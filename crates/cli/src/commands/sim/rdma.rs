@@ -1,12 +1,13 @@
-//! `isolane sim`: one scenario, once per policy.
+//! `isolane sim` on RDMA hosts: one scenario, once per policy.
 
+use super::Arguments;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::progress;
 use crate::remarks;
 use crate::report;
 use crate::status::Status;
-use crate::target::{TargetArguments, cancel_on_signal, suit};
+use crate::target::{cancel_on_signal, suit};
 use crate::text::{Table, number, optional};
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
@@ -15,49 +16,6 @@ use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
 use isolane_scenario::model::{Class, Scenario};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::PathBuf;
-
-/// Arguments of `isolane sim`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Scenario file (TOML); - reads it from stdin
-    scenario: PathBuf,
-    /// Policy instead of the scenario's
-    #[arg(long, value_parser = inputs::policy_names())]
-    policy: Option<String>,
-    /// Run once under each of these policies, and compare
-    #[arg(
-        long,
-        value_name = "POLICY,...",
-        value_delimiter = ',',
-        conflicts_with = "policy"
-    )]
-    #[arg(value_parser = inputs::policy_names())]
-    policies: Vec<String>,
-    /// Device profile instead of the scenario's: a name, or the path of a TOML file
-    #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
-    profile: Option<String>,
-    /// Run seed instead of the scenario's
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Measured time instead of the scenario's, like 5ms
-    #[arg(long, value_parser = inputs::duration)]
-    duration: Option<Duration>,
-    #[command(flatten)]
-    target: TargetArguments,
-    /// Set a parameter of the policy, like target_us=3; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// Also print the policy's figures, and the counters that are zero
-    #[arg(long, short)]
-    verbose: bool,
-    /// Print JSON; with --policies a list of runs
-    #[arg(long)]
-    json: bool,
-    /// Also write an HTML report into this directory
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-}
 
 /// One run: what was asked, and what came out.
 struct Run {
@@ -65,14 +23,15 @@ struct Run {
     result: RunResult,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let runs = measure(arguments)?;
+/// Runs the scenario that `text`, called `file`, describes.
+pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Status> {
+    let runs = measure(arguments, text, file)?;
     let compare = !arguments.policies.is_empty();
     let results: Vec<RunResult> = runs.iter().map(|run| run.result.clone()).collect();
     match arguments.json {
         true if compare => output::print_json(&results)?,
         true => output::print_json(&results[0])?,
-        false => output::print(&text(&runs, compare, arguments.verbose))?,
+        false => output::print(&shown(&runs, compare, arguments.verbose))?,
     }
     if let Some(directory) = &arguments.report {
         let path = match compare {
@@ -85,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 }
 
 /// The runs that `arguments` ask for: at least one.
-fn measure(arguments: &Arguments) -> Result<Vec<Run>> {
+fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
     let mut library = inputs::library();
     let profile = arguments.profile.as_deref();
     let profile = profile.map(|name| inputs::profile(&mut library, name));
@@ -102,7 +61,6 @@ fn measure(arguments: &Arguments) -> Result<Vec<Run>> {
             }
         }
     }
-    let (text, file) = inputs::scenario_text(&arguments.scenario)?;
     let mut scenarios = Vec::new();
     for policy in policies {
         let overrides = Overrides {
@@ -110,7 +68,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Run>> {
             policy,
             seed: arguments.seed,
         };
-        let mut scenario = isolane_scenario::parse_with(&text, &file, &library, &overrides)?;
+        let mut scenario = isolane_scenario::parse_with(text, file, &library, &overrides)?;
         if let Some(duration) = arguments.duration {
             set_duration(&mut scenario, duration)?;
         }
@@ -159,7 +117,7 @@ fn set_duration(scenario: &mut Scenario, duration: Duration) -> Result<()> {
 }
 
 /// Everything a terminal shows of `runs`; a comparison leaves counters to `verbose`.
-fn text(runs: &[Run], compare: bool, verbose: bool) -> String {
+fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
     let Run { scenario, result } = &runs[0];
     let policies: Vec<&str> = runs.iter().map(|run| run.result.policy.as_str()).collect();
     let mut text = format!(

@@ -1,0 +1,107 @@
+//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]) or of a network ([`network`]), once per policy.
+//!
+//! What the file says decides: a network's has a `[fabric]` table. An option that the other kind has is an error, for it
+//! would do nothing.
+
+mod network;
+mod rdma;
+
+use crate::inputs::{self, bad};
+use crate::status::Status;
+use crate::target::TargetArguments;
+use anyhow::{Result, bail};
+use isolane_core::units::Duration;
+use isolane_scenario::fabric;
+use std::path::PathBuf;
+
+/// Arguments of `isolane sim`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Scenario file (TOML), of RDMA hosts or of a network ([fabric]); - reads it from stdin
+    scenario: PathBuf,
+    /// Policy instead of the scenario's
+    #[arg(long, value_parser = inputs::every_policy_name())]
+    policy: Option<String>,
+    /// Run once under each of these policies, and compare
+    #[arg(
+        long,
+        value_name = "POLICY,...",
+        value_delimiter = ',',
+        conflicts_with = "policy"
+    )]
+    #[arg(value_parser = inputs::every_policy_name())]
+    policies: Vec<String>,
+    /// Device profile instead of the scenario's: a name, or the path of a TOML file
+    #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
+    profile: Option<String>,
+    /// Run seed instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Measured time instead of the scenario's, like 5ms
+    #[arg(long, value_parser = inputs::duration)]
+    duration: Option<Duration>,
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Set a parameter of the policy, like target_us=3; of a network any key, like traffic.all.load=0.9; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Also print the policy's figures, and the counters that are zero
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print JSON; with --policies a list of runs
+    #[arg(long)]
+    json: bool,
+    /// Also write an HTML report into this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Of networks")]
+    network: NetworkArguments,
+}
+
+/// What only networks have.
+#[derive(Debug, clap::Args)]
+struct NetworkArguments {
+    /// Report every pair of hosts and class too
+    #[arg(long)]
+    per_pair: bool,
+    /// Report a time series of 50 points, unless the scenario says another interval
+    #[arg(long)]
+    series: bool,
+    /// Write the packets that hosts send into this file, for Wireshark (pcap with nanoseconds)
+    #[arg(long, value_name = "FILE.pcap", conflicts_with = "policies")]
+    trace: Option<PathBuf>,
+    /// Trace the packets of this port instead, like switch->host7
+    #[arg(long, value_name = "PORT", requires = "trace")]
+    trace_port: Option<String>,
+    /// Most packets of a trace; later ones are counted, not written
+    #[arg(long, value_name = "N", requires = "trace", default_value_t = 100_000)]
+    trace_packets: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let (text, file) = inputs::scenario_text(&arguments.scenario)?;
+    if fabric::is_network(&text, &file)? {
+        let given = [
+            (arguments.profile.is_some(), "--profile"),
+            (!arguments.target.is_simulator(), "--target"),
+        ];
+        if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
+            bail!(bad(format!(
+                "{option}: {file} describes a network ([fabric]), which has no device profiles and only the simulator; \
+                 drop the option"
+            )));
+        }
+        return network::run(arguments, &text, &file);
+    }
+    let given = [
+        (arguments.network.per_pair, "--per-pair"),
+        (arguments.network.series, "--series"),
+        (arguments.network.trace.is_some(), "--trace"),
+    ];
+    if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
+        bail!(bad(format!(
+            "{option}: {file} describes RDMA hosts, and only networks (files with [fabric]) have that; drop the option"
+        )));
+    }
+    rdma::run(arguments, &text, &file)
+}
