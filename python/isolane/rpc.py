@@ -177,7 +177,7 @@ class Admission:
         return True
 
 
-class ClassChannel(grpc.Channel):
+class ClassChannel(grpc.Channel):  # type: ignore[misc]
     """One grpcio channel for each class; a call takes the one that its interceptor chose, or the lowest."""
 
     def __init__(
@@ -237,8 +237,9 @@ class ClassChannel(grpc.Channel):
     def __enter__(self) -> ClassChannel:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> bool:
         self.close()
+        return False
 
 
 class _Calls:
@@ -281,11 +282,11 @@ class _Details(NamedTuple):
 
 
 # grpcio asks for a class that is also a ClientCallDetails.
-class _CallDetails(_Details, grpc.ClientCallDetails):
+class _CallDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]
     pass
 
 
-class AdmissionInterceptor(
+class AdmissionInterceptor(  # type: ignore[misc]
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
