@@ -133,3 +133,18 @@ fn a_parameter_of_another_policy_is_refused() {
     assert!(error.contains("rtt_packets"), "{error}");
     assert!(error.contains("window_packets"), "{error}");
 }
+
+/// A parameter may be set together with the policy that has it, by name or by path.
+#[test]
+fn parameters_of_the_policy_asked_for_are_taken() {
+    for name in ["window_packets", "policy.window_packets"] {
+        let overrides = FabricOverrides {
+            policy: Some("pfabric".to_owned()),
+            settings: vec![(name.to_owned(), "8".to_owned())],
+            ..FabricOverrides::default()
+        };
+        let scenario = parse_with(NETWORK, "baselines.toml", &overrides);
+        let scenario = scenario.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(scenario.policy.parameters["window_packets"], 8.0, "{name}");
+    }
+}

@@ -55,11 +55,12 @@ impl Settings {
         if let Some(duration) = overrides.duration {
             settings.add("duration", &format!("{}ps", duration.as_ps()));
         }
-        for (path, value) in &overrides.settings {
-            settings.add(path, value);
-        }
+        // Before the settings, which may be parameters of this policy.
         if let Some(policy) = &overrides.policy {
             settings.add("policy.name", policy);
+        }
+        for (path, value) in &overrides.settings {
+            settings.add(path, value);
         }
         settings
     }
