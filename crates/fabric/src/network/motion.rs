@@ -61,7 +61,7 @@ impl Network {
         let packet = &self.packets[id];
         let port = self.topology.way(node, packet.to, packet.path);
         if packet.flags & flags::VISIT_PORTS != 0 {
-            let first = self.topology.ports_of[node.0 as usize][0].0;
+            let first = self.topology.first_port(node.0 - self.topology.hosts);
             let back = PortId(first + u32::from(packet.ingress));
             self.show(id, Some(port), Some(back));
         }
@@ -241,7 +241,7 @@ impl Network {
         let state = &self.ports[port.0 as usize];
         if state.switch != HOST {
             let packet = &self.packets[id];
-            let first = self.first_port(state.switch);
+            let first = self.topology.first_port(u32::from(state.switch));
             let entered = PortId(first + u32::from(packet.ingress));
             let (class, bytes) = (packet.class, u64::from(packet.bytes));
             self.release_ingress(now, entered, class, bytes);
@@ -251,15 +251,9 @@ impl Network {
     #[inline]
     fn enter_ingress(&mut self, now: Instant, node: NodeId, id: PacketId) {
         let packet = &self.packets[id];
-        let first = self.first_port((node.0 - self.topology.hosts) as u16);
+        let first = self.topology.first_port(node.0 - self.topology.hosts);
         let entered = PortId(first + u32::from(packet.ingress));
         let (class, bytes) = (packet.class, u64::from(packet.bytes));
         self.occupy_ingress(now, entered, class, bytes);
-    }
-
-    #[inline]
-    fn first_port(&self, switch: u16) -> u32 {
-        let node = self.topology.hosts + u32::from(switch);
-        self.topology.ports_of[node as usize][0].0
     }
 }

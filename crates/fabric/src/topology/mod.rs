@@ -95,6 +95,12 @@ impl Topology {
         PortId(route.up + ((hash * u64::from(route.ups)) >> 32) as u32)
     }
 
+    /// The first port of a switch, counted without hosts.
+    #[inline]
+    pub(crate) fn first_port(&self, switch: u32) -> u32 {
+        self.routes[switch as usize].first
+    }
+
     /// Switches.
     pub fn switches(&self) -> u32 {
         self.routes.len() as u32

@@ -122,8 +122,13 @@ fn symmetric_callers_share_evenly_under_every_congestion_control() {
         let jain = jain_of_callers(congestion, apart);
         assert!(jain > 1.0 - 1e-9, "{congestion}, apart: {jain}");
         // Rates that search for their share differ a little over 20 ms. TIMELY has no fixed point of its own: any
-        // division of the line keeps its delay steady (Zhu et al. 2016), so evenness is not its promise.
-        let least = if congestion == "timely" { 0.95 } else { 0.995 };
+        // division of the line keeps its delay steady (Zhu et al. 2016), so evenness is not its promise. HPCC hears of
+        // the port once per packet, and a seventh of its greatest window (3 packets here) is less than one.
+        let least = match congestion {
+            "timely" => 0.95,
+            "hpcc" => 0.98,
+            _ => 0.995,
+        };
         let jain = jain_of_callers(congestion, incast);
         assert!(jain > least, "{congestion}, at one port: {jain}");
     }

@@ -307,7 +307,7 @@ impl Channels {
         packet.expected = expected;
         packet.bytes = self.settings.header;
         packet.payload = 0;
-        packet.flags &= flags::MARKED | flags::REPEATED;
+        packet.flags &= flags::MARKED | flags::REPEATED | flags::TELEMETRY;
         network.answer(id);
     }
 
