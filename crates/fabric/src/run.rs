@@ -1,9 +1,10 @@
 //! One scenario from start to result: the loop between network, transport and calls.
 //!
-//! Method: the policy names a transport and an order of the ports ([`run`]); everything else follows from the scenario. The
-//! loop ends when no call is in flight and none can begin, when nothing happens any more, or when the scenario's
-//! drain time is over; calls that are open then are counted as unfinished.
-//! Checked in every run: packets and bytes are conserved ([`Network::assert_conservation`]), and each message ends once.
+//! Method: the policy names a transport and an order of the ports ([`run`]); everything else follows from the
+//! scenario. The loop ends when no call is in flight and none can begin, when nothing happens any more, or when the
+//! scenario's drain time is over; calls that are open then are counted as unfinished.
+//! Checked in every run: packets and bytes are conserved ([`Network::assert_conservation`]), and each message ends
+//! once.
 //! Limits: whoever watches ([`Observers`]) is asked every 4,096 steps only.
 
 use crate::discipline::Order;
@@ -194,8 +195,8 @@ fn spelling(variant: &impl std::fmt::Debug) -> String {
 /// Steps between two looks at the observers.
 const WATCH_STEPS: u32 = 4_096;
 
-/// Runs until nothing happens any more, no call is in flight and none can begin, or the calls' end; `watch` hears the part of
-/// the time that is over and may end the run. False if it did.
+/// Runs until nothing happens any more, no call is in flight and none can begin, or the calls' end; `watch` hears the
+/// part of the time that is over and may end the run. False if it did.
 pub fn drive_watched<T: Transport>(
     network: &mut Network,
     transport: &mut T,

@@ -1,5 +1,5 @@
-//! The paper's experiments in `scenarios/aequitas`: each file is taken by the parser, and its first half millisecond runs twice to
-//! the same bytes, under each policy that the simulator has.
+//! The paper's experiments in `scenarios/aequitas`: each file is taken by the parser, and its first half millisecond
+//! runs twice to the same bytes, under each policy that the simulator has.
 
 use isolane_fabric::run::{Observers, RunError, run};
 use isolane_scenario::fabric::parameters::POLICY;

@@ -1,8 +1,8 @@
 //! Admission of calls by measured latency, for each caller, called host and class (Aequitas algorithm 2).
 //!
 //! Problem: the scenario's policy and promises as the library's options, and one state for each pair and class.
-//! Method: [`isolane_core::policy::aequitas`] decides; here are the table of states and the random stream of each caller.
-//! The lowest class is never gated, and calls that are not admitted run there, never in a class between.
+//! Method: [`isolane_core::policy::aequitas`] decides; here are the table of states and the random stream of each
+//! caller. The lowest class is never gated, and calls that are not admitted run there, never in a class between.
 //! Choice: a promise for a whole call is judged here, and its window is that of the whole call's target
 //! (`target / (1 - percentile)`), as the published simulator has it; one per MTU has the window of the paper's line 4.
 //! Limits: 24 bytes for each pair and class with a promise.

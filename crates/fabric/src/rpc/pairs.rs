@@ -1,8 +1,8 @@
 //! What became of the calls of each pair of hosts and class, for scenarios that ask for it.
 //!
 //! Problem: fairness between callers needs figures per pair, and a thousand pairs cannot each have a large histogram.
-//! Method: latencies in 64 steps per doubling, grown to the largest one seen; admit probabilities in 1,024 steps, sampled at
-//! each call's start.
+//! Method: latencies in 64 steps per doubling, grown to the largest one seen; admit probabilities in 1,024 steps,
+//! sampled at each call's start.
 //! Units: picoseconds, bytes; probabilities 0 to 1.
 //! Limits: quantiles of latencies are within 0.8 %, of probabilities within 0.001. About 12 KB per pair and class.
 

@@ -2,8 +2,8 @@
 //!
 //! Problem: latencies of millions of calls by the class they ran in, and shares by the class they asked for.
 //! Method: counters and histograms of fixed size per class; nothing is kept per call.
-//! Units: picoseconds, bytes, calls. Only calls that began in the measured time count, but goodput is the payload of all
-//! calls that ended in it, whenever they began.
+//! Units: picoseconds, bytes, calls. Only calls that began in the measured time count, but goodput is the payload of
+//! all calls that ended in it, whenever they began.
 //! Limits: quantiles are within 0.05 % ([`isolane_core::stats::Histogram`]).
 
 use super::objective::Objective;

@@ -2,12 +2,12 @@
 //!
 //! Problem: convergence is seen over time, and a run may be long and its interval short.
 //! Method: sums and one histogram per class, emptied at the end of each interval. An interval that would give more than
-//! [`POINTS_MAX`] points is doubled until it does not; the result says which one was used. Pairs have series of their own only up
-//! to [`PAIRS_MAX`] pairs, and queues only at the ports to hosts that are called, up to [`QUEUES_MAX`].
+//! [`POINTS_MAX`] points is doubled until it does not; the result says which one was used. Pairs have series of their
+//! own only up to [`PAIRS_MAX`] pairs, and queues only at the ports to hosts that are called, up to [`QUEUES_MAX`].
 //! Units: microseconds, gigabits per second, bytes, probabilities.
-//! Values: `rnl_p99_us/CLASS` and `rnl_p999_us/CLASS` of calls that ended in the interval and ran in the class, `goodput_gbps/CLASS`,
-//! `ran_share/CLASS` of the payload that began, `admit/CLASS` the mean admit probability met by calls that asked for the
-//! class; with pairs `admit/0->2/CLASS` at the interval's end and `goodput_gbps/0->2/CLASS`.
+//! Values: `rnl_p99_us/CLASS` and `rnl_p999_us/CLASS` of calls that ended in the interval and ran in the class,
+//! `goodput_gbps/CLASS`, `ran_share/CLASS` of the payload that began, `admit/CLASS` the mean admit probability met by
+//! calls that asked for the class; with pairs `admit/0->2/CLASS` at the interval's end and `goodput_gbps/0->2/CLASS`.
 
 use super::admission::Admission;
 use super::record::gbps;

@@ -1,8 +1,10 @@
 //! Sizes of calls: drawing from a distribution, and its means.
 //!
-//! Problem: loads are given in line rates, so a generator must know the mean size exactly, and must draw sizes that have it.
+//! Problem: loads are given in line rates, so a generator must know the mean size exactly, and must draw sizes that
+//! have it.
 //! Method: the inverse of the cumulative distribution, linear between its points; a share above zero at the first
-//! point is an atom of that size, and two points of one size are an atom there. The means are integrals of the same lines.
+//! point is an atom of that size, and two points of one size are an atom there. The means are integrals of the same
+//! lines.
 //! Units: bytes of payload. A drawn size is rounded up to whole bytes, and at least 1.
 //! Limits: rounding up adds half a byte to the mean.
 
