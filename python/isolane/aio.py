@@ -23,7 +23,7 @@ from isolane.rpc import Admission, AdmissionInterceptor, Decision, Outcome, size
 __all__ = ["AioChannel", "channel"]
 
 
-class AioChannel(grpc.aio.Channel):  # type: ignore[misc]
+class AioChannel(grpc.aio.Channel):
     """One grpc.aio channel for each class; every call takes the one that admission gives it."""
 
     def __init__(

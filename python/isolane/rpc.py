@@ -177,7 +177,7 @@ class Admission:
         return True
 
 
-class ClassChannel(grpc.Channel):  # type: ignore[misc]
+class ClassChannel(grpc.Channel):
     """One grpcio channel for each class; a call takes the one that its interceptor chose, or the lowest."""
 
     def __init__(
@@ -237,9 +237,8 @@ class ClassChannel(grpc.Channel):  # type: ignore[misc]
     def __enter__(self) -> ClassChannel:
         return self
 
-    def __exit__(self, *_: object) -> bool:
+    def __exit__(self, *_: object) -> None:
         self.close()
-        return False
 
 
 class _Calls:
@@ -282,11 +281,11 @@ class _Details(NamedTuple):
 
 
 # grpcio asks for a class that is also a ClientCallDetails.
-class _CallDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]
+class _CallDetails(_Details, grpc.ClientCallDetails):
     pass
 
 
-class AdmissionInterceptor(  # type: ignore[misc]
+class AdmissionInterceptor(
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
