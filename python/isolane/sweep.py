@@ -11,6 +11,8 @@ it (RAY_ADDRESS), else a local one is started.
 from __future__ import annotations
 
 import argparse
+import importlib
+import logging
 import pathlib
 import subprocess
 import sys
@@ -58,9 +60,9 @@ def merge(program: str, shards: Sequence[str], output: Sequence[str]) -> str:
 
 def on_ray(program: str, name: str, text: str, options: Sequence[str], count: int | None) -> list[str]:
     """All shards as Ray tasks, in their order."""
-    import ray
-
-    ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level="warning")
+    # Any: Ray is an extra, and only partly typed where it is there.
+    ray: Any = importlib.import_module("ray")
+    ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.WARNING)
     shards = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
     task: Any = ray.remote(num_cpus=1, max_retries=2)(shard)
     running = [task.remote(program, name, text, list(options), index + 1, shards) for index in range(shards)]

@@ -191,6 +191,15 @@ fn a_sweep_has_the_same_bytes_for_any_number_of_workers_and_shards() {
         &["4 of 8 points are missing (0, 2, 4, 6)"],
     );
     refuses(&["sweep", "--merge", &two, &two], &["give each shard once"]);
+    // A parameter counts for the points whose policy has it.
+    let policies = [
+        "--vary",
+        "policy.name=none,aequitas",
+        "--set",
+        "floor=0.2",
+        "--json",
+    ];
+    check(&[&["sweep", &file], &policies[..]].concat(), 0);
     let csv = with(&["--csv"]);
     assert_eq!(csv.lines().count(), 1 + 8 * 2);
 }

@@ -15,6 +15,7 @@ use indicatif::ProgressBar;
 use isolane_fabric::network::Tap;
 use isolane_fabric::run::{Observers, RunError, run};
 use isolane_scenario::fabric::model::FabricScenario;
+use isolane_scenario::fabric::parameters;
 use isolane_scenario::fabric::result::FabricResult;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,6 +55,19 @@ pub(crate) fn settings(written: &[String]) -> Result<Vec<(String, String)>> {
         _ => bail!(bad(format!("--set {setting}: must be key=value"))),
     };
     written.iter().map(pair).collect()
+}
+
+/// Whether `key` is a parameter of another one of `policies`, and not of the one called `name`.
+pub(crate) fn only_others<'a>(
+    key: &str,
+    name: &str,
+    policies: impl IntoIterator<Item = &'a String>,
+) -> bool {
+    let has = |name: &str| {
+        let kind = parameters::policy_named(name);
+        kind.is_some_and(|kind| parameters::describe(parameters::policy(kind), key).is_some())
+    };
+    !has(name) && policies.into_iter().any(|other| has(other))
 }
 
 impl Jobs<'_> {

@@ -11,7 +11,6 @@ use crate::target::cancel_on_signal;
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::fabric::model::FabricScenario;
-use isolane_scenario::fabric::parameters;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::fabric::{self, FabricOverrides};
 
@@ -97,8 +96,8 @@ fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Fabric
     let mut scenarios = Vec::new();
     for policy in &policies {
         let known = |key: &str| match policy {
-            Some(name) if policies.len() > 1 => !only_others(key, name, &policies),
-            _ => true,
+            Some(name) => !network::only_others(key, name, policies.iter().flatten()),
+            None => true,
         };
         let overrides = FabricOverrides {
             policy: policy.clone(),
@@ -119,13 +118,4 @@ fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Fabric
         scenarios.push(scenario);
     }
     Ok(scenarios)
-}
-
-/// Whether `key` is a parameter of another policy of the comparison, and not of the one called `name`.
-fn only_others(key: &str, name: &str, policies: &[Option<String>]) -> bool {
-    let has = |name: &str| {
-        let kind = parameters::policy_named(name);
-        kind.is_some_and(|kind| parameters::describe(parameters::policy(kind), key).is_some())
-    };
-    !has(name) && policies.iter().flatten().any(|other| has(other))
 }

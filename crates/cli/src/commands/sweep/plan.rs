@@ -13,6 +13,8 @@ use isolane_scenario::fabric::{self, FabricOverrides};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+/// Path of the policy's name.
+const POLICY: &str = "policy.name";
 /// Points of one sweep.
 const POINTS_MAX: u64 = 1_000_000;
 
@@ -103,14 +105,17 @@ impl Plan {
         };
         let first_seed = match arguments.seed {
             Some(seed) => seed,
-            None if axes.is_empty() => fabric::parse_with(text, file, &overrides)?.seed,
-            None => seed_of(text, file, &overrides, &axes)?,
+            None => {
+                point(0, None, 1, &axes, &overrides, text, file)?
+                    .scenario
+                    .seed
+            }
         };
         let mut points = Vec::new();
         for index in 0..count {
             points.push(point(
                 index,
-                first_seed,
+                Some(first_seed),
                 arguments.seeds,
                 &axes,
                 &overrides,
@@ -150,19 +155,10 @@ impl Plan {
 
 type Axis = (String, Vec<String>);
 
-/// The scenario's own seed, under the first value of each axis.
-fn seed_of(text: &str, file: &str, overrides: &FabricOverrides, axes: &[Axis]) -> Result<u64> {
-    let mut overrides = overrides.clone();
-    let first = axes
-        .iter()
-        .map(|(key, values)| (key.clone(), values[0].clone()));
-    overrides.settings.extend(first);
-    Ok(fabric::parse_with(text, file, &overrides)?.seed)
-}
-
+/// The point numbered `index`; without a first seed it has the scenario's own.
 fn point(
     index: u64,
-    first_seed: u64,
+    first_seed: Option<u64>,
     seeds: u64,
     axes: &[Axis],
     common: &FabricOverrides,
@@ -178,7 +174,13 @@ fn point(
     }
     chosen.reverse();
     let mut overrides = common.clone();
-    overrides.seed = Some(first_seed.saturating_add(index % seeds));
+    overrides.seed = first_seed.map(|seed| seed.saturating_add(index % seeds));
+    if let Some((_, policies)) = axes.iter().find(|(key, _)| key == POLICY) {
+        let own = chosen.iter().find(|(key, _)| key == POLICY);
+        let own = own.map_or("", |(_, name)| name.as_str());
+        let others = |key: &str| network::only_others(key, own, policies);
+        overrides.settings.retain(|(key, _)| !others(key));
+    }
     overrides.settings.extend(chosen.iter().cloned());
     Ok(Point {
         index,

@@ -21,6 +21,9 @@ use toml::de::{DeTable, DeValue};
 /// What stands before a value in the line that is parsed.
 const PREFIX: &str = "v = ";
 
+/// Paths of names that bring parameters of their own.
+const NAMES: [&str; 3] = ["policy.name", "transport.congestion", "congestion"];
+
 struct Setting {
     path: String,
     /// Spaces up to the line's place in the whole, and the line.
@@ -111,7 +114,11 @@ impl Settings {
 
     /// Puts every value into `tree`.
     pub(super) fn apply<'a>(&'a self, tree: &mut DeTable<'a>) -> Result<(), InputError> {
-        for setting in &self.list {
+        // What names a policy or a control decides what single words mean.
+        let names = |setting: &&Setting| NAMES.contains(&setting.path.as_str());
+        let first = self.list.iter().filter(names);
+        let others = self.list.iter().filter(|setting| !names(setting));
+        for setting in first.chain(others) {
             let refuse = |problem: Problem| InputError {
                 file: self.file.clone(),
                 line: None,

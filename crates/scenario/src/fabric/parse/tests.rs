@@ -403,7 +403,6 @@ fn settings_replace_what_the_text_says() {
         ("ports.buffer", "1MiB"),
         ("class.high.slo.target", "20us"),
         ("floor", "0.2"),
-        ("increase_packets", "2"),
         ("seed", "7"),
         ("congestion", "timely"),
     ]);
@@ -437,6 +436,26 @@ fn settings_replace_what_the_text_says() {
     expect!["f.toml: setting name.x: name = x: is no table: nothing can be set below it"]
         .assert_eq(&said("name.x", "1"));
     expect![[r#"f.toml with ports.buffer set: ports: buffer = "1KiB\nx = 2": unknown unit "KiB\nx = 2", did you mean "KiB"? must be whole bytes, or text with a unit of B, KiB, MiB, GiB, KB, MB or GB, like "64KiB""#]].assert_eq(&said("ports.buffer", "1KiB\nx = 2"));
+}
+
+#[test]
+fn a_word_is_a_parameter_of_the_policy_that_is_set_wherever_that_is_said() {
+    let text = GOOD.replacen("name = \"aequitas\"\nfloor = 0.1", "name = \"none\"", 1);
+    let settings = [("floor", "0.2"), ("policy.name", "aequitas")];
+    let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let by_path = FabricOverrides {
+        settings: settings.to_vec(),
+        ..FabricOverrides::default()
+    };
+    let by_option = FabricOverrides {
+        policy: Some("aequitas".to_owned()),
+        settings: settings[..1].to_vec(),
+        ..FabricOverrides::default()
+    };
+    for overrides in [by_path, by_option] {
+        let scenario = parse_with(&text, "f.toml", &overrides).unwrap();
+        assert_eq!(scenario.policy.parameters["floor"], 0.2);
+    }
 }
 
 #[test]
