@@ -24,6 +24,7 @@ pub mod lite;
 pub mod none;
 pub mod pacing;
 pub mod palos;
+pub mod quota;
 
 use crate::units::{BitRate, Bytes, Duration, Instant};
 use std::collections::BTreeMap;
