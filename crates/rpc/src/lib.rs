@@ -9,7 +9,8 @@
 //! * [`metrics`] - what was admitted, downgraded and met, as OpenMetrics text;
 //! * [`admission`] - all of it with the machine's clock and randomness: what an application holds;
 //! * [`meter`] - network latency of a call, from what the kernel and the server say;
-//! * [`ffi`] - the same for C.
+//! * [`ffi`] - the same for C;
+//! * `tonic` (feature `tonic`) - a layer for clients of the gRPC library tonic, and for its servers (`tonic-server`).
 //!
 //! Units: durations in nanoseconds where a name says `_ns`, sizes in bytes, sizes in MTUs rounded up.
 //! Limits: the sender's side only; a response travels in the class of its connection.
@@ -24,3 +25,5 @@ pub mod meter;
 pub mod metrics;
 pub mod settings;
 pub mod table;
+#[cfg(feature = "tonic")]
+pub mod tonic;

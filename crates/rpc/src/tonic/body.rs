@@ -1,0 +1,140 @@
+//! A request's body: how large it is before it is sent, and when its last byte was taken.
+//!
+//! Method: what is ready is taken out (an encoded unary request always is) and given to the transport later, unchanged
+//! and in order. Limits: at most [`READY_MAX`] bytes are taken ahead; what follows counts by its declared size.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use tonic::Status;
+
+/// Most bytes of a body that are taken out before the call is decided on: above gRPC's usual limit for a message.
+pub const READY_MAX: u64 = 8 << 20;
+
+const NOT_ENDED: u64 = u64::MAX;
+
+/// What is known of a body, shared with whoever measures.
+#[derive(Debug)]
+pub(super) struct Extent(AtomicU64);
+
+impl Extent {
+    /// The whole size, once the transport has taken the last byte.
+    pub(super) fn ended(&self) -> Option<u64> {
+        match self.0.load(Ordering::Acquire) {
+            NOT_ENDED => None,
+            bytes => Some(bytes),
+        }
+    }
+}
+
+/// A body, a part of which was taken out.
+pub(super) struct Gathered {
+    ready: VecDeque<Frame<Bytes>>,
+    rest: Option<tonic::body::Body>,
+    failed: Option<Status>,
+    taken: u64,
+    pub(super) extent: Arc<Extent>,
+}
+
+impl Gathered {
+    pub(super) fn new(body: tonic::body::Body) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            rest: Some(body),
+            failed: None,
+            taken: 0,
+            extent: Arc::new(Extent(AtomicU64::new(NOT_ENDED))),
+        }
+    }
+
+    /// Takes out what is ready. Never waits: a body that has nothing is left as it is.
+    pub(super) fn gather(&mut self, context: &mut Context<'_>) {
+        let mut bytes = 0;
+        while let Some(rest) = &mut self.rest {
+            if bytes >= READY_MAX {
+                return;
+            }
+            match Pin::new(rest).poll_frame(context) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(frame))) => {
+                    bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+                    self.ready.push_back(frame);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.failed = Some(error);
+                    self.rest = None;
+                }
+                Poll::Ready(None) => self.rest = None,
+            }
+        }
+    }
+
+    /// The bytes that are ready.
+    pub(super) fn ready_bytes(&self) -> u64 {
+        let data = self.ready.iter().filter_map(|frame| frame.data_ref());
+        data.map(|data| data.len() as u64).sum()
+    }
+
+    /// Whether that is all.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    fn note_end(&self) {
+        if self.ready.is_empty() && self.rest.is_none() {
+            self.extent.0.store(self.taken, Ordering::Release);
+        }
+    }
+}
+
+impl Body for Gathered {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        let frame = match this.ready.pop_front() {
+            Some(frame) => Some(Ok(frame)),
+            None => match (&mut this.rest, this.failed.take()) {
+                (_, Some(error)) => Some(Err(error)),
+                (None, None) => None,
+                (Some(rest), None) => match Pin::new(rest).poll_frame(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => {
+                        this.rest = None;
+                        None
+                    }
+                    Poll::Ready(frame) => frame,
+                },
+            },
+        };
+        if let Some(Ok(frame)) = &frame {
+            this.taken += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        this.note_end();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ready.is_empty() && self.rest.is_none() && self.failed.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ready = self.ready_bytes();
+        match &self.rest {
+            None => SizeHint::with_exact(ready),
+            Some(rest) => {
+                let mut hint = SizeHint::new();
+                hint.set_lower(ready + rest.size_hint().lower());
+                hint
+            }
+        }
+    }
+}

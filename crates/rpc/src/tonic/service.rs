@@ -1,0 +1,245 @@
+//! The client's service: decide, send in the class's channel, measure, tell.
+
+use super::body::{Extent, Gathered};
+use super::connector::{Connection, connect};
+use super::{Class, Outcome, Size};
+use crate::admission::Admission;
+use crate::meter::{Passage, Progress, SERVER_TIME};
+use crate::table::{Ask, Ticket};
+use http::{Request, Response};
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tonic::body::Body;
+use tonic::transport::{Channel, Endpoint};
+use tower::{Layer, Service, ServiceExt};
+
+/// Least time between two looks at what the kernel has acknowledged: the timer's own step.
+const LOOK_LEAST: Duration = Duration::from_millis(1);
+/// Looks come later the longer a call takes: this part of its time, so that a look is late by a sixteenth at most.
+const LOOK_PART: u32 = 16;
+
+/// One channel for each class of a destination, the highest first.
+#[derive(Clone, Debug)]
+pub struct Channels<S> {
+    /// The destination's name in the table.
+    pub destination: Arc<[u8]>,
+    /// A channel for each class, with the connection to look at, if there is one.
+    pub classes: Arc<[(S, Connection)]>,
+}
+
+impl Channels<Channel> {
+    /// Channels to `endpoint`, marked as `admission` has it, connected when first used.
+    pub fn connect(admission: &Admission, endpoint: &Endpoint) -> Self {
+        let uri = endpoint.uri();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let settings = admission.settings();
+        let classes = settings.classes.iter();
+        Self {
+            destination: authority.as_bytes().into(),
+            classes: classes.map(|class| connect(endpoint, class.dscp)).collect(),
+        }
+    }
+}
+
+/// Makes [`Admitted`] services.
+#[derive(Clone, Debug)]
+pub struct AdmittedLayer {
+    admission: Arc<Admission>,
+}
+
+impl AdmittedLayer {
+    /// All of them share `admission`.
+    pub fn new(admission: Arc<Admission>) -> Self {
+        Self { admission }
+    }
+}
+
+impl<S> Layer<Channels<S>> for AdmittedLayer {
+    type Service = Admitted<S>;
+
+    fn layer(&self, channels: Channels<S>) -> Admitted<S> {
+        let settings = self.admission.settings();
+        assert_eq!(
+            channels.classes.len(),
+            settings.classes.len(),
+            "one channel for each class"
+        );
+        let names = settings.classes.iter();
+        Admitted {
+            admission: Arc::clone(&self.admission),
+            channels,
+            names: names.map(|class| class.name.clone()).collect(),
+        }
+    }
+}
+
+/// A client's connection under admission: give it to a generated client in place of a channel.
+#[derive(Clone, Debug)]
+pub struct Admitted<S> {
+    admission: Arc<Admission>,
+    channels: Channels<S>,
+    names: Arc<[String]>,
+}
+
+impl Admitted<Channel> {
+    /// Channels to `endpoint` under `admission`, connected when first used.
+    pub fn connect(admission: Arc<Admission>, endpoint: &Endpoint) -> Self {
+        let channels = Channels::connect(&admission, endpoint);
+        AdmittedLayer::new(admission).layer(channels)
+    }
+}
+
+impl<S> Admitted<S> {
+    /// The connections, the highest class first.
+    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.channels
+            .classes
+            .iter()
+            .map(|(_, connection)| connection)
+    }
+}
+
+impl<S, B> Service<Request<Body>> for Admitted<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>> + Send>>;
+
+    /// Always: which channel is to be ready shows with the call.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().run(request))
+    }
+}
+
+impl<S, B> Admitted<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone,
+{
+    async fn run(self, request: Request<Body>) -> Result<Response<B>, S::Error> {
+        let (mut parts, body) = request.into_parts();
+        let lowest = self.names.len() - 1;
+        let asked = parts
+            .extensions
+            .get::<Class>()
+            .map_or(lowest, |class| class.0.into());
+        // A class that the settings do not have is served as best effort.
+        let asked = asked.min(lowest);
+        let declared = parts.extensions.get::<Size>().map_or(0, |size| size.0);
+        let mut body = Gathered::new(body);
+        let Ok(()) = poll_fn(|context| {
+            body.gather(context);
+            Poll::Ready(Ok::<(), Infallible>(()))
+        })
+        .await;
+        let verdict = self.admission.decide(Ask {
+            destination: &self.channels.destination,
+            class: asked as u8,
+            bytes: declared.max(body.ready_bytes()),
+        });
+        let class = usize::from(verdict.class);
+        let outcome = Outcome {
+            requested: self.names[asked].clone(),
+            class: self.names[class].clone(),
+            downgraded: verdict.downgraded,
+        };
+        outcome.write(&mut parts.headers);
+        let (channel, connection) = &self.channels.classes[class];
+        let call = Call {
+            admission: &self.admission,
+            ticket: verdict.ticket,
+            // The application's own time is not the network's.
+            learns: body.is_whole(),
+            extent: Arc::clone(&body.extent),
+        };
+        let request = Request::from_parts(parts, Body::new(body));
+        let mut response = call.measured(channel.clone(), connection, request).await?;
+        outcome.write(response.headers_mut());
+        Ok(response)
+    }
+}
+
+/// One call on its way.
+struct Call<'a> {
+    admission: &'a Admission,
+    ticket: Ticket,
+    learns: bool,
+    extent: Arc<Extent>,
+}
+
+impl Call<'_> {
+    async fn measured<S, B>(
+        self,
+        mut channel: S,
+        connection: &Connection,
+        request: Request<Body>,
+    ) -> Result<Response<B>, S::Error>
+    where
+        S: Service<Request<Body>, Response = Response<B>>,
+    {
+        let begin = Instant::now();
+        let channel = channel.ready().await?;
+        let response = channel.call(request);
+        let (response, acknowledged) = self.watched(begin, connection, response).await;
+        // A call that failed on its way says nothing of the network's latency.
+        let response = response?;
+        if self.learns {
+            let answered = begin.elapsed().saturating_sub(server_time(&response));
+            let latency = acknowledged.map_or(answered, |time| time.min(answered));
+            // Its destination may have left the table meanwhile: then there is nothing to learn.
+            let _ = self.admission.complete(self.ticket, latency);
+        }
+        Ok(response)
+    }
+
+    /// Waits for the response and looks at the connection meanwhile; the time after which the call was acknowledged.
+    async fn watched<R>(
+        &self,
+        begin: Instant,
+        connection: &Connection,
+        response: impl Future<Output = R>,
+    ) -> (R, Option<Duration>) {
+        let mut wire = connection.wire();
+        let mut passage = wire.as_ref().map(|wire| Passage::new(wire));
+        let mut acknowledged = None;
+        let mut look = || {
+            if wire.is_none() {
+                // The channel connects with its first call.
+                wire = connection.wire();
+                passage = wire.as_ref().map(|_| Passage::from_start());
+            }
+            let progress = passage.as_mut()?.look(wire.as_ref()?, self.extent.ended());
+            (progress == Progress::Arrived).then(|| begin.elapsed())
+        };
+        let mut response = std::pin::pin!(response);
+        let response = loop {
+            let pause = LOOK_LEAST.max(begin.elapsed() / LOOK_PART);
+            tokio::select! {
+                biased;
+                response = &mut response => break response,
+                () = tokio::time::sleep(pause), if acknowledged.is_none() => {
+                    acknowledged = look();
+                }
+            }
+        };
+        (response, acknowledged)
+    }
+}
+
+fn server_time<B>(response: &Response<B>) -> Duration {
+    let told = response.headers().get(SERVER_TIME);
+    let us = told.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    Duration::from_micros(us.unwrap_or(0))
+}
