@@ -6,15 +6,20 @@
 
 use crate::clock;
 use crate::metrics;
+use crate::quota::client;
 use crate::settings::{self, Settings};
 use crate::table::{Ask, Table, Ticket, TicketError, Verdict};
 use isolane_scenario::error::InputError;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Longest file of settings that is read, bytes: eight classes need a hundredth of it.
 const FILE_MAX: u64 = 1 << 20;
+
+/// How often a file of settings is looked at.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Why settings were not taken.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +68,7 @@ pub struct Admission {
     table: Table,
     file: Option<PathBuf>,
     current: Mutex<Current>,
+    stopped: AtomicBool,
 }
 
 impl Admission {
@@ -96,6 +102,7 @@ impl Admission {
                 settings: Arc::new(settings),
                 read,
             }),
+            stopped: AtomicBool::new(false),
         }
     }
 
@@ -199,7 +206,8 @@ impl Admission {
         let watch = move || {
             loop {
                 std::thread::sleep(period);
-                let Some(admission) = weak.upgrade() else {
+                let Some(admission) = weak.upgrade().filter(|admission| !admission.is_stopped())
+                else {
                     return;
                 };
                 match admission.reload_if_changed() {
@@ -211,6 +219,34 @@ impl Admission {
         };
         let thread = std::thread::Builder::new().name("isolane-settings".to_owned());
         thread.spawn(watch).map(drop)
+    }
+
+    /// Starts what the settings ask for beside calls, as long as somebody holds the admission: a look at the file every
+    /// second, and the client of the quota server. `say` gets a line for people now and then.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start(
+        self: &Arc<Self>,
+        say: impl Fn(&str) + Clone + Send + 'static,
+    ) -> std::io::Result<()> {
+        if self.file.is_some() {
+            self.watch(WATCH_PERIOD, say.clone())?;
+        }
+        if let Some(quota) = &self.settings().quota {
+            let options = client::Options::new(quota.server.clone(), &quota.tenant);
+            client::start(self, options, say)?;
+        }
+        Ok(())
+    }
+
+    /// Ends what [`Admission::start`] began, also while others still hold the admission. Calls go on.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {

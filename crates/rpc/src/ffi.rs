@@ -27,9 +27,6 @@ pub const LENGTH_MAX: usize = 1 << 20;
 /// Most handles at a time: one for each library in a process that has its own, with room.
 pub const HANDLES_MAX: usize = 64;
 
-/// How often a file of settings is looked at.
-const WATCH_PERIOD: Duration = Duration::from_secs(1);
-
 /// Why a call failed; the values are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -232,8 +229,11 @@ fn look_up(number: usize) -> Option<Arc<Entry>> {
 
 fn register(admission: Admission) -> Answer<*mut Handle> {
     let settings = admission.settings();
+    let admission = Arc::new(admission);
+    let started = admission.start(|_| {});
+    started.map_err(|error| (Code::Internal, format!("cannot start a thread: {error}")))?;
     let entry = Entry {
-        admission: Arc::new(admission),
+        admission,
         dscp: settings.classes.iter().map(|class| class.dscp).collect(),
         names: settings
             .classes
@@ -306,12 +306,7 @@ pub unsafe extern "C" fn isolane_rpc_open_file(
             // SAFETY: the caller's promise is ours.
             let path = unsafe { text(path, path_length, "the path") }?;
             let opened = Admission::from_file(Path::new(path));
-            let handle = register(opened.map_err(|error| (Code::BadSettings, error.to_string()))?)?;
-            with(handle, |entry| {
-                let watched = entry.admission.watch(WATCH_PERIOD, |_| {});
-                watched.map_err(|error| (Code::Internal, format!("cannot watch the file: {error}")))
-            })?;
-            Ok(handle)
+            register(opened.map_err(|error| (Code::BadSettings, error.to_string()))?)
         },
     )
 }
@@ -548,6 +543,8 @@ pub extern "C" fn isolane_rpc_close(handle: *mut Handle) {
         let number = handle.addr();
         let entry = look_up(number).ok_or_else(bad_handle)?;
         entry.closed.store(true, Ordering::Relaxed);
+        // Other threads may keep the entry until their next call.
+        entry.admission.stop();
         let place = &registry()[number / 16 % HANDLES_MAX];
         place.write().unwrap_or_else(PoisonError::into_inner).entry = None;
         Ok(())

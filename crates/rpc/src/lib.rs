@@ -9,6 +9,7 @@
 //! * [`metrics`] - what was admitted, downgraded and met, as OpenMetrics text;
 //! * [`admission`] - all of it with the machine's clock and randomness: what an application holds;
 //! * [`meter`] - network latency of a call, from what the kernel and the server say;
+//! * [`quota`] - leases of admitted traffic for tenants, from a server that nothing waits for;
 //! * [`ffi`] - the same for C;
 //! * `tonic` (feature `tonic`) - a layer for clients of the gRPC library tonic, and for its servers (`tonic-server`).
 //!
@@ -23,6 +24,7 @@ pub mod ffi;
 mod hash;
 pub mod meter;
 pub mod metrics;
+pub mod quota;
 pub mod settings;
 pub mod table;
 #[cfg(feature = "tonic")]

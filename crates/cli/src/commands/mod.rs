@@ -12,6 +12,7 @@ mod explain;
 mod man;
 mod policies;
 mod profiles;
+mod quota;
 mod recommend;
 mod rpc;
 mod run;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Wfq(wfq::Arguments),
     /// Admission control for remote procedure calls: a lab with real gRPC programs
     Rpc(rpc::Arguments),
+    /// Serve tenants' quotas of admitted calls, show them, change them
+    Quota(quota::Arguments),
     /// Hold tenants that are not trusted to their guarantees: control verbs, objects, data
     Enforce(enforce::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
@@ -89,6 +92,7 @@ impl Command {
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),
             Self::Rpc(arguments) => rpc::run(&arguments),
+            Self::Quota(arguments) => quota::run(&arguments),
             Self::Enforce(arguments) => enforce::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),

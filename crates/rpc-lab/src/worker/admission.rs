@@ -91,6 +91,7 @@ fn settings(job: &ClientJob) -> Settings {
         metrics_destinations: 1,
         classes: classes.collect(),
         groups: Vec::new(),
+        quota: None,
     }
 }
 

@@ -5,9 +5,11 @@
 //! Limits: 2 to 8 classes, the last one is the lowest and has no objective.
 
 mod parse;
+pub(crate) mod read;
 
 pub use parse::parse;
 
+use crate::quota::line::Address;
 use isolane_core::policy::aequitas::AequitasOptions;
 use isolane_core::units::Duration;
 
@@ -54,6 +56,15 @@ pub struct GroupSettings {
     pub destinations: String,
 }
 
+/// Where quotas come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaSettings {
+    /// The server.
+    pub server: Address,
+    /// For whom this process sends.
+    pub tenant: String,
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -71,6 +82,8 @@ pub struct Settings {
     pub classes: Vec<ClassSettings>,
     /// Destinations that quotas are about; the first group that fits a destination has it.
     pub groups: Vec<GroupSettings>,
+    /// Where quotas come from, and for whom this process sends.
+    pub quota: Option<QuotaSettings>,
 }
 
 impl Settings {
@@ -106,6 +119,9 @@ impl Settings {
         }
         if self.groups != next.groups {
             keys.push("group");
+        }
+        if self.quota != next.quota {
+            keys.push("quota");
         }
         keys
     }

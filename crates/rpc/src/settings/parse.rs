@@ -1,17 +1,14 @@
 //! The file's text to checked values, every mistake with its line.
 
-use super::{ClassSettings, GroupSettings, Mode, Settings};
+use super::read::{name, number};
+use super::{ClassSettings, GroupSettings, Mode, QuotaSettings, Settings};
 use crate::table::{CLASSES_MAX, DESTINATIONS_MAX, GROUPS_MAX};
 use isolane_core::policy::aequitas::{AequitasOptions, Probability};
 use isolane_core::units::Duration;
 use isolane_scenario::error::InputError;
 use isolane_scenario::table::{Key, Kind, Source, Table, key, required};
-use toml::de::DeValue;
 
 type Result<T> = std::result::Result<T, InputError>;
-
-/// Longest name of a class, bytes.
-const NAME_MAX: usize = 64;
 
 /// Least and most target for one MTU: a tenth of a nanosecond is less than any wire needs, ten seconds above any use.
 const TARGET: (u64, u64) = (100, 10_000_000_000_000);
@@ -67,6 +64,11 @@ const TOP: &[Key] = &[
         Kind::Tables,
         "destinations that share a quota, as [[group]]",
     ),
+    key(
+        "quota",
+        Kind::Table,
+        "the quota server, and for whom this process sends",
+    ),
     required(
         "class",
         Kind::Tables,
@@ -108,6 +110,15 @@ const GROUP: &[Key] = &[
     ),
 ];
 
+const QUOTA: &[Key] = &[
+    required(
+        "server",
+        Kind::Text,
+        "\"unix:/path\" or an address and a port, like \"127.0.0.1:7480\"",
+    ),
+    required("tenant", Kind::Text, "for whom this process sends"),
+];
+
 /// The settings that `text` says; `file` is its name in messages.
 ///
 /// # Errors
@@ -132,6 +143,7 @@ pub fn parse(file: &str, text: &str) -> Result<Settings> {
         metrics_destinations: count("metrics_destinations", 100)?,
         classes: classes(&top)?,
         groups: groups(&top)?,
+        quota: quota(&top)?,
     })
 }
 
@@ -176,6 +188,27 @@ fn classes(top: &Table<'_>) -> Result<Vec<ClassSettings>> {
     Ok(classes)
 }
 
+fn quota(top: &Table<'_>) -> Result<Option<QuotaSettings>> {
+    let Some(table) = top.table("quota", QUOTA)? else {
+        return Ok(None);
+    };
+    let table = table.placed("quota".to_owned());
+    if !top.has("group") {
+        return Err(top.missing(
+            "group",
+            "a quota is for groups of destinations; add [[group]]",
+        ));
+    }
+    let server = table.text("server")?.expect("the key is required");
+    let tenant = table.text("tenant")?.expect("the key is required");
+    Ok(Some(QuotaSettings {
+        server: server
+            .parse()
+            .map_err(|error: String| table.wrong("server", error))?,
+        tenant: tenant.to_owned(),
+    }))
+}
+
 fn groups(top: &Table<'_>) -> Result<Vec<GroupSettings>> {
     let raw = top.tables("group")?;
     if raw.len() > GROUPS_MAX {
@@ -199,20 +232,6 @@ fn groups(top: &Table<'_>) -> Result<Vec<GroupSettings>> {
         });
     }
     Ok(groups)
-}
-
-fn name(table: &Table<'_>) -> Result<String> {
-    let name = table.text("name")?.expect("the key is required");
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain) {
-        true => Ok(name.to_owned()),
-        false => Err(table.wrong(
-            "name",
-            format!(
-                "must be 1 to {NAME_MAX} letters, digits, '-', '_' or '.': it travels in metadata"
-            ),
-        )),
-    }
 }
 
 /// The lowest class has nothing to be controlled by.
@@ -273,20 +292,5 @@ fn part(table: &Table<'_>, key: &str) -> Result<Option<Probability>> {
             }
         }
         Some(_) => Err(table.wrong(key, expected)),
-    }
-}
-
-fn number(table: &Table<'_>, key: &str) -> Result<Option<f64>> {
-    let Some(value) = table.raw(key) else {
-        return Ok(None);
-    };
-    let number = match value.get_ref() {
-        DeValue::Integer(integer) => integer.as_str().parse::<f64>().ok(),
-        DeValue::Float(float) => float.as_str().parse().ok(),
-        _ => None,
-    };
-    match number.filter(|number| number.is_finite()) {
-        Some(number) => Ok(Some(number)),
-        None => Err(table.wrong(key, "must be a number")),
     }
 }

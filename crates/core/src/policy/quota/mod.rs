@@ -375,21 +375,28 @@ impl Pool {
             .collect()
     }
 
-    /// Every promise in force: tenant, client, serial, rate.
-    pub fn promises(&self) -> impl Iterator<Item = (&str, &str, u64, u64)> {
+    /// What each client may be using, as a restart needs it: tenant, client, its latest lease's number, the largest rate.
+    pub fn holdings(&self) -> impl Iterator<Item = (&str, &str, u64, u64)> {
         self.tenants.iter().flat_map(|(tenant, state)| {
-            state.clients.iter().flat_map(move |(client, state)| {
-                let promises = state.promises.iter();
-                promises.map(move |promise| {
-                    (
-                        tenant.as_str(),
-                        client.as_str(),
-                        promise.serial,
-                        promise.rate,
-                    )
-                })
+            state.clients.iter().filter_map(move |(client, state)| {
+                let latest = state.promises.last()?;
+                Some((
+                    tenant.as_str(),
+                    client.as_str(),
+                    latest.serial,
+                    state.promised(),
+                ))
             })
         })
+    }
+
+    /// The same of one client.
+    pub fn promised_to(&self, tenant: &str, client: &str) -> u64 {
+        let client = self
+            .tenants
+            .get(tenant)
+            .and_then(|tenant| tenant.clients.get(client));
+        client.map_or(0, Client::promised)
     }
 
     /// Forgets what has expired.

@@ -94,10 +94,7 @@ fn a_newcomer_waits_for_what_others_may_be_using() {
     let lower = pool
         .renew(at(1_000), "b", "x", 1_000, Some(first.serial))
         .unwrap();
-    assert_eq!(
-        lower.rate, 93,
-        "3/4 of 175 - 50, rounded down"
-    );
+    assert_eq!(lower.rate, 93, "3/4 of 175 - 50, rounded down");
     assert_eq!(
         pool.renew(at(1_010), "a", "y", 1_000, None).unwrap().rate,
         0
@@ -195,7 +192,7 @@ proptest! {
                 }
                 Step::Restart => {
                     let mut next = pool();
-                    for (tenant, client, serial, rate) in server.promises() {
+                    for (tenant, client, serial, rate) in server.holdings() {
                         next.restore(at(clock_ms), tenant, client, serial, rate);
                     }
                     server = next;

@@ -1,0 +1,187 @@
+//! `isolane quota` from the command line, and through a kill of the server.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+const SETTINGS: &str = "
+listen = \"unix:FOLDER/socket\"
+store = \"FOLDER/store\"
+term = \"60s\"
+[[class]]
+name = \"high\"
+weight = 8
+[[class]]
+name = \"middle\"
+weight = 4
+[[class]]
+name = \"low\"
+weight = 1
+[[group]]
+name = \"rack\"
+line_rate = \"100Gb/s\"
+load = 0.8
+burst = 1.4
+[[tenant]]
+name = \"search\"
+group = \"rack\"
+class = \"high\"
+guarantee = \"20Gb/s\"
+";
+
+fn isolane(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_isolane"))
+        .arg("quota")
+        .args(arguments)
+        .output();
+    output.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A server, killed at the end.
+struct Server(Child);
+
+impl Server {
+    fn start(folder: &Path) -> Self {
+        let file = folder.join("quota.toml");
+        std::fs::write(&file, SETTINGS.replace("FOLDER", folder.to_str().unwrap())).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_isolane"))
+            .args(["quota", "serve", file.to_str().unwrap()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.find(|line| {
+            line.as_ref()
+                .is_ok_and(|line| line.starts_with("listening"))
+        });
+        assert!(ready.is_some(), "it ended before it listened");
+        Self(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGKILL: nothing is put in order.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn show(server: &str) -> Value {
+    let shown = isolane(&["show", "--server", server, "--json"]);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    serde_json::from_slice(&shown.stdout).unwrap()
+}
+
+#[test]
+fn what_was_set_and_promised_survives_a_kill() {
+    use isolane_rpc::quota::client::ask_once;
+    use isolane_rpc::quota::protocol::{Answer, Request, Want};
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/socket", folder.path().display());
+    let renew = |client: &str, demand: u64| {
+        let request = Request::Renew {
+            tenant: "search".to_owned(),
+            client: client.to_owned(),
+            wants: vec![Want {
+                group: "rack".to_owned(),
+                class: "high".to_owned(),
+                demand_bytes_per_s: demand,
+                holds: None,
+            }],
+        };
+        match ask_once(&address.parse().unwrap(), &request).unwrap() {
+            Answer::Leases(leases) => leases[0].rate_bytes_per_s,
+            other => panic!("{other:?}"),
+        }
+    };
+    let server = Server::start(folder.path());
+    let set = [
+        "set", "--server", &address, "mail", "--group", "rack", "--class", "high",
+    ];
+    let done = isolane(&[&set[..], &["--guarantee", "15Gb/s", "--weight", "3"]].concat());
+    assert_eq!(
+        text(&done.stdout),
+        "mail: rack/high weight 3, guarantee 15 Gb/s\n"
+    );
+    let refused = isolane(&[&set[..], &["--guarantee", "16Gb/s"]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(
+        text(&refused.stderr),
+        "isolane quota: guarantees of 36 Gb/s exceed what can be promised, \
+         100 Gb/s x 8/13 x 0.8/1.4 = 35.165 Gb/s: search 20 Gb/s + mail 16 Gb/s; lower one of them\n"
+    );
+    assert_eq!(renew("one", 4_000_000_000), 4_000_000_000);
+    drop(server);
+
+    let away = isolane(&["show", "--server", &address]);
+    assert_eq!(away.status.code(), Some(3), "{}", text(&away.stderr));
+    let _server = Server::start(folder.path());
+    let pools = show(&address);
+    assert_eq!(pools[0]["promised_bytes_per_s"], 4_000_000_000u64);
+    let tenants = pools[0]["tenants"].as_array().unwrap();
+    assert_eq!(tenants[0]["tenant"], "mail");
+    assert_eq!(tenants[0]["weight"], 3);
+    // Another client gets what the first may not be using: 4,395,604,395 less 4,000,000,000.
+    assert_eq!(renew("two", 4_000_000_000), 395_604_395);
+    let table = text(&isolane(&["show", "--server", &address]).stdout);
+    assert!(
+        table.contains("rack/high: promised 35.165 Gb/s of 100 Gb/s x 8/13"),
+        "{table}"
+    );
+}
+
+#[test]
+fn mistakes_end_with_2_and_their_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("quota.toml");
+    let sound = SETTINGS.replace("FOLDER", folder.path().to_str().unwrap());
+    for (from, to, told) in [
+        (
+            "load = 0.8",
+            "load = 1.8",
+            "load 1.8 is not above 0 and at most 1",
+        ),
+        (
+            "class = \"high\"",
+            "class = \"low\"",
+            "is the lowest class, which promises nothing",
+        ),
+        (
+            "group = \"rack\"",
+            "group = \"rakc\"",
+            "is not one of [[group]]",
+        ),
+        (
+            "20Gb/s",
+            "40Gb/s",
+            "guarantees of 40 Gb/s exceed what can be promised",
+        ),
+        (
+            "store =",
+            "stroe =",
+            "unknown key stroe; did you mean store?",
+        ),
+        ("\"60s\"", "\"1ms\"", "term = \"1ms\": must be"),
+    ] {
+        std::fs::write(&file, sound.replacen(from, to, 1)).unwrap();
+        let output = isolane(&["serve", "--check", file.to_str().unwrap()]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(told), "{stderr}");
+    }
+    std::fs::write(&file, &sound).unwrap();
+    let output = isolane(&["serve", "--check", file.to_str().unwrap()]);
+    assert!(output.status.success());
+    assert_eq!(
+        text(&output.stdout),
+        "rack/high: at most 100 Gb/s x 8/13 x 0.8/1.4 = 35.165 Gb/s\n\
+         rack/middle: at most 100 Gb/s x 4/13 x 0.8/1.4 = 17.582 Gb/s\n"
+    );
+}

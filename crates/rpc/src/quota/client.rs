@@ -1,0 +1,217 @@
+//! The client beside a table: renews leases from a thread of its own.
+//!
+//! Method: three times in a term it tells what was asked for since the last time, raised by [`HEADROOM`], and puts the
+//! rates into the table, valid for [`CLIENT_PART`] percent of the term from when it asked. When the server does not
+//! answer it tries again with the next round; meanwhile leases expire and the admit probability decides.
+//! Units: bytes per second. Limits: the demand of a round is that of the last one, so a burst is known one round later.
+
+use super::line::{Address, Line};
+use super::protocol::{Answer, Leased, Request, Want};
+use crate::admission::Admission;
+use crate::clock;
+use isolane_core::policy::quota::CLIENT_PART;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// What is asked for beyond what was used, in percent: so that a growing sender is not held to its past.
+pub const HEADROOM: u64 = 25;
+
+/// Time between two rounds before a term is known, and after a failure.
+const FIRST: Duration = Duration::from_millis(200);
+
+/// Who asks, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The server.
+    pub server: Address,
+    /// For whom this process sends.
+    pub tenant: String,
+    /// Its own name, one for each process.
+    pub client: String,
+}
+
+impl Options {
+    /// With a client's name made of the host's name and the process's number.
+    pub fn new(server: Address, tenant: &str) -> Self {
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy().into_owned();
+        Self {
+            server,
+            tenant: tenant.to_owned(),
+            client: format!("{host}-{}-{:08x}", std::process::id(), clock::random()),
+        }
+    }
+}
+
+/// One group and class of the table.
+#[derive(Clone, Debug)]
+struct Seat {
+    group: usize,
+    class: u8,
+    asked_bytes: u64,
+    holds: Option<u64>,
+}
+
+/// Keeps leases for `admission` as long as somebody holds it; `say` gets one line whenever the server goes or comes.
+///
+/// # Errors
+/// When no thread is to be had.
+pub fn start(
+    admission: &Arc<Admission>,
+    options: Options,
+    say: impl Fn(&str) + Send + 'static,
+) -> io::Result<()> {
+    let weak = Arc::downgrade(admission);
+    let thread = std::thread::Builder::new().name("isolane-quota".to_owned());
+    thread.spawn(move || keep(&weak, &options, say)).map(drop)
+}
+
+fn keep(admission: &Weak<Admission>, options: &Options, say: impl Fn(&str)) {
+    let mut seats: Vec<Seat> = Vec::new();
+    let mut line = None;
+    let mut well = None;
+    let mut last = Instant::now();
+    let mut pause = FIRST;
+    loop {
+        std::thread::sleep(pause);
+        let held = admission.upgrade();
+        let Some(admission) = held.filter(|admission| !admission.is_stopped()) else {
+            // The server need not wait for the end of our term.
+            if let Some(line) = &mut line {
+                let _ = release(line, options);
+            }
+            return;
+        };
+        if seats.is_empty() {
+            seats = self::seats(&admission);
+        }
+        let round = round(&admission, options, &mut line, &mut seats, last.elapsed());
+        last = Instant::now();
+        let now_well = round.is_ok();
+        match round {
+            Ok(term) => pause = term / 3,
+            Err(error) => {
+                line = None;
+                pause = FIRST.max(pause.min(Duration::from_secs(5)));
+                if well != Some(false) {
+                    say(&format!(
+                        "no quota from {}: {error}; going on without",
+                        options.server
+                    ));
+                }
+            }
+        }
+        if now_well && well == Some(false) {
+            say(&format!("quota from {} again", options.server));
+        }
+        well = Some(now_well);
+    }
+}
+
+fn seats(admission: &Admission) -> Vec<Seat> {
+    let settings = admission.settings();
+    let classes = settings.classes.len() - 1;
+    let groups = 0..settings.groups.len();
+    groups
+        .flat_map(|group| {
+            (0..classes).map(move |class| Seat {
+                group,
+                class: class as u8,
+                asked_bytes: 0,
+                holds: None,
+            })
+        })
+        .collect()
+}
+
+/// Asks once; the term.
+fn round(
+    admission: &Admission,
+    options: &Options,
+    line: &mut Option<Line>,
+    seats: &mut [Seat],
+    since: Duration,
+) -> io::Result<Duration> {
+    let settings = admission.settings();
+    let table = admission.table();
+    let mut wants = Vec::with_capacity(seats.len());
+    for seat in seats.iter_mut() {
+        let asked = table.asked_bytes(seat.group, seat.class);
+        let bytes = asked.wrapping_sub(seat.asked_bytes);
+        seat.asked_bytes = asked;
+        wants.push(Want {
+            group: settings.groups[seat.group].name.clone(),
+            class: settings.classes[usize::from(seat.class)].name.clone(),
+            demand_bytes_per_s: demand(bytes, since),
+            holds: seat.holds,
+        });
+    }
+    let request = Request::Renew {
+        tenant: options.tenant.clone(),
+        client: options.client.clone(),
+        wants,
+    };
+    // The term counts from here: the server's begins later.
+    let asked_ns = clock::fine_ns();
+    let answer = ask(line, &options.server, &request)?;
+    let Answer::Leases(leases) = answer else {
+        return Err(io::Error::other(match answer {
+            Answer::Error(reason) => reason,
+            _ => "an answer to another question".to_owned(),
+        }));
+    };
+    if leases.len() != seats.len() {
+        return Err(io::Error::other("an answer of another length"));
+    }
+    let mut term_ms = u64::MAX;
+    for (seat, lease) in seats.iter_mut().zip(&leases) {
+        table.set_lease(
+            seat.group,
+            seat.class,
+            lease.rate_bytes_per_s,
+            valid_until(asked_ns, lease),
+        );
+        seat.holds = Some(lease.serial);
+        term_ms = term_ms.min(lease.term_ms);
+    }
+    // A server without groups in common has nothing to say; look again now and then.
+    Ok(Duration::from_millis(term_ms.clamp(300, 600_000)))
+}
+
+fn valid_until(asked_ns: u64, lease: &Leased) -> u64 {
+    asked_ns.saturating_add(lease.term_ms.saturating_mul(1_000_000 / 100 * CLIENT_PART))
+}
+
+/// What is asked for, with headroom.
+fn demand(bytes: u64, since: Duration) -> u64 {
+    let ns = since.as_nanos().max(1);
+    let rate = u128::from(bytes) * 1_000_000_000 * u128::from(100 + HEADROOM) / 100 / ns;
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// One request on a connection that is kept.
+fn ask(line: &mut Option<Line>, server: &Address, request: &Request) -> io::Result<Answer> {
+    let connection = match line {
+        Some(connection) => connection,
+        None => line.insert(Line::connect(server)?),
+    };
+    let text = connection.ask(&serde_json::to_string(request)?)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// One request on a connection of its own: for operators.
+///
+/// # Errors
+/// When the server does not answer in time, or not as agreed.
+pub fn ask_once(server: &Address, request: &Request) -> io::Result<Answer> {
+    ask(&mut None, server, request)
+}
+
+fn release(line: &mut Line, options: &Options) -> io::Result<String> {
+    let request = Request::Release {
+        tenant: options.tenant.clone(),
+        client: options.client.clone(),
+    };
+    line.ask(&serde_json::to_string(&request)?)
+}

@@ -1,0 +1,41 @@
+//! Readers that several files of settings share: names, and numbers that are not whole.
+
+use isolane_scenario::error::InputError;
+use isolane_scenario::table::Table;
+use toml::de::DeValue;
+
+type Result<T> = std::result::Result<T, InputError>;
+
+/// Longest name, bytes.
+const NAME_MAX: usize = 64;
+
+/// The table's `name`, which it must have.
+pub(crate) fn name(table: &Table<'_>) -> Result<String> {
+    let name = table.text("name")?.expect("the key is required");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain) {
+        true => Ok(name.to_owned()),
+        false => Err(table.wrong(
+            "name",
+            format!(
+                "must be 1 to {NAME_MAX} letters, digits, '-', '_' or '.': it travels in metadata"
+            ),
+        )),
+    }
+}
+
+/// A number, whole or not.
+pub(crate) fn number(table: &Table<'_>, key: &str) -> Result<Option<f64>> {
+    let Some(value) = table.raw(key) else {
+        return Ok(None);
+    };
+    let number = match value.get_ref() {
+        DeValue::Integer(integer) => integer.as_str().parse::<f64>().ok(),
+        DeValue::Float(float) => float.as_str().parse().ok(),
+        _ => None,
+    };
+    match number.filter(|number| number.is_finite()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(table.wrong(key, "must be a number")),
+    }
+}

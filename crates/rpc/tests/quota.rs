@@ -1,0 +1,318 @@
+//! Server and clients of quotas as they are: sockets, files, a real etcd where one is installed.
+#![allow(clippy::unwrap_used)]
+
+use isolane_rpc::admission::Admission;
+use isolane_rpc::quota::client::ask_once;
+use isolane_rpc::quota::line::Address;
+use isolane_rpc::quota::protocol::{Answer, Leased, PoolState, Request, Terms, Want};
+use isolane_rpc::quota::server::Server;
+use isolane_rpc::quota::settings::parse;
+use isolane_rpc::quota::store::etcd::EtcdStore;
+use isolane_rpc::quota::store::{Record, Store, StoreError};
+use isolane_rpc::table::Ask;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn settings(folder: &Path, place: &str) -> String {
+    format!(
+        "
+listen = \"unix:{}/socket\"
+{place}
+[[class]]
+name = \"high\"
+weight = 4
+[[class]]
+name = \"low\"
+weight = 1
+[[group]]
+name = \"all\"
+line_rate = \"1Gb/s\"
+load = 0.8
+burst = 1.6
+[[tenant]]
+name = \"search\"
+group = \"all\"
+class = \"high\"
+guarantee = \"200Mb/s\"
+[[tenant]]
+name = \"ads\"
+group = \"all\"
+class = \"high\"
+weight = 2
+",
+        folder.display()
+    )
+}
+
+fn serve(folder: &Path) -> Address {
+    let place = format!("store = \"{}/store\"", folder.display());
+    let server = Server::open(&parse("test", &settings(folder, &place)).unwrap()).unwrap();
+    let address = server.address().unwrap();
+    std::thread::spawn(move || server.serve(|_| {}));
+    address
+}
+
+fn renew(server: &Address, tenant: &str, demand: u64, holds: Option<u64>) -> Answer {
+    let wants = vec![Want {
+        group: "all".to_owned(),
+        class: "high".to_owned(),
+        demand_bytes_per_s: demand,
+        holds,
+    }];
+    let request = Request::Renew {
+        tenant: tenant.to_owned(),
+        client: "here".to_owned(),
+        wants,
+    };
+    ask_once(server, &request).unwrap()
+}
+
+fn lease(answer: Answer) -> Leased {
+    match answer {
+        Answer::Leases(leases) => leases[0],
+        other => panic!("{other:?}"),
+    }
+}
+
+fn show(server: &Address) -> Vec<PoolState> {
+    match ask_once(server, &Request::Show).unwrap() {
+        Answer::Pools(pools) => pools,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_server_divides_refuses_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(folder.path());
+    // 1 Gb/s x 4/5 x 0.8/1.6 is 400 Mb/s.
+    assert_eq!(
+        lease(renew(&server, "ads", 1 << 40, None)).rate_bytes_per_s,
+        50_000_000
+    );
+    assert_eq!(
+        lease(renew(&server, "search", 1 << 40, None)).rate_bytes_per_s,
+        0
+    );
+    let pools = show(&server);
+    assert_eq!(pools[0].arithmetic, "1 Gb/s x 4/5 x 0.8/1.6 = 400 Mb/s");
+    assert_eq!(pools[0].promised_bytes_per_s, 50_000_000);
+    let targets: Vec<u64> = pools[0]
+        .tenants
+        .iter()
+        .map(|tenant| tenant.target_bytes_per_s)
+        .collect();
+    assert_eq!(
+        targets,
+        [16_666_666, 33_333_334],
+        "a guarantee, and the rest by weight"
+    );
+    let terms = Terms {
+        tenant: "mail".to_owned(),
+        group: "all".to_owned(),
+        class: "high".to_owned(),
+        weight: 1,
+        guarantee_bytes_per_s: 25_000_001,
+    };
+    let Answer::Error(reason) = ask_once(&server, &Request::Set(terms)).unwrap() else {
+        panic!("more than can be promised");
+    };
+    assert!(
+        reason.contains("exceed what can be promised, 1 Gb/s x 4/5 x 0.8/1.6 = 400 Mb/s"),
+        "{reason}"
+    );
+    let Answer::Error(reason) = renew(&server, "nobody", 1, None) else {
+        panic!("unknown");
+    };
+    assert!(reason.contains("isolane quota set"), "{reason}");
+    let second = Server::open(
+        &parse(
+            "t",
+            &settings(
+                folder.path(),
+                &format!("store = \"{}/store\"", folder.path().display()),
+            ),
+        )
+        .unwrap(),
+    );
+    assert!(
+        second
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("another quota server")
+    );
+}
+
+/// The whole way: a client thread beside the table, a call that is admitted although the admit probability says no, and a
+/// server that nobody misses when it is not there.
+#[test]
+fn a_client_gets_its_lease_and_does_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "
+mtu_bytes = 1000
+[[class]]
+name = \"high\"
+dscp = 46
+target_per_mtu = \"15us\"
+[[class]]
+name = \"low\"
+dscp = 8
+[[group]]
+name = \"all\"
+destinations = \"*\"
+[quota]
+server = \"unix:{}/socket\"
+tenant = \"search\"
+",
+        folder.path().display()
+    );
+    let admission = Arc::new(Admission::from_text("test", &text).unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    let say = move |line: &str| tell.send(line.to_owned()).unwrap_or(());
+    admission.start(say).unwrap();
+    // No server yet: said once, and calls are decided as ever.
+    let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(line.contains("going on without"), "{line}");
+    let ask = Ask {
+        destination: b"host",
+        class: 0,
+        bytes: 10_000,
+    };
+    let verdict = admission.decide(ask);
+    admission
+        .complete(verdict.ticket, Duration::from_secs(1_000))
+        .unwrap();
+    let leased = || admission.table().counts(b"host", 0).unwrap().leased;
+    assert_eq!(leased(), 0);
+    let server = serve(folder.path());
+    let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(line.contains("again"), "{line}");
+    // The demand of these calls is told with the next renewals; then they are on the lease.
+    for _ in 0..2_000 {
+        admission.decide(ask);
+        if leased() > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(leased() > 0);
+    let pool = &show(&server)[0];
+    assert!(pool.promised_bytes_per_s > 0 && pool.promised_bytes_per_s <= pool.bound_bytes_per_s);
+}
+
+/// A real etcd, ended with the test.
+struct Etcd {
+    process: Child,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn etcd() -> Option<Etcd> {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        let required = std::env::var_os("ISOLANE_REQUIRE_ETCD").is_some();
+        assert!(!required, "no etcd here, and CI must have one");
+        println!("skipped: no etcd on this machine (Debian: etcd-server)");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let free = || {
+        TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+    };
+    let (address, peer) = (free(), free());
+    let process = Command::new("etcd")
+        .args(["--data-dir", folder.path().to_str().unwrap()])
+        .args(["--listen-client-urls", &format!("http://{address}")])
+        .args(["--advertise-client-urls", &format!("http://{address}")])
+        .args(["--listen-peer-urls", &format!("http://{peer}")])
+        .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
+        .args(["--initial-cluster", &format!("default=http://{peer}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let etcd = Etcd {
+        process,
+        address,
+        _folder: folder,
+    };
+    for _ in 0..300 {
+        if TcpStream::connect(address).is_ok() && EtcdStore::new(address, "/ready").load().is_ok() {
+            return Some(etcd);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("etcd does not answer on {address}");
+}
+
+#[test]
+fn promises_live_in_etcd_and_only_the_latest_server_writes() {
+    let Some(etcd) = etcd() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let text = settings(folder.path(), &format!("etcd = \"{}\"", etcd.address));
+    let server = Server::open(&parse("test", &text).unwrap()).unwrap();
+    let address = server.address().unwrap();
+    std::thread::spawn(move || server.serve(|_| {}));
+    let first = lease(renew(&address, "ads", 1 << 40, None));
+    assert_eq!(first.rate_bytes_per_s, 50_000_000);
+
+    // Another server takes over and knows of the promise.
+    let other = tempfile::tempdir().unwrap();
+    let text = settings(other.path(), &format!("etcd = \"{}\"", etcd.address));
+    let next = Server::open(&parse("test", &text).unwrap()).unwrap();
+    let next_address = next.address().unwrap();
+    std::thread::spawn(move || next.serve(|_| {}));
+    assert_eq!(show(&next_address)[0].promised_bytes_per_s, 50_000_000);
+    assert_eq!(
+        lease(renew(&next_address, "search", 1 << 40, None)).rate_bytes_per_s,
+        0
+    );
+    // The first one promises nothing any more.
+    let Answer::Error(reason) = renew(&address, "ads", 1 << 40, Some(first.serial)) else {
+        panic!("two servers promise");
+    };
+    assert!(reason.contains("another quota server"), "{reason}");
+
+    // Many records at once, read back in full.
+    let mut store = EtcdStore::new(etcd.address, "/many");
+    store.load().unwrap();
+    let records: Vec<Record> = (0..250)
+        .map(|number| Record::Grant {
+            group: "g".to_owned(),
+            class: "c".to_owned(),
+            tenant: "t".to_owned(),
+            client: format!("client/{number:03}"),
+            serial: number,
+            rate_bytes_per_s: 7,
+        })
+        .collect();
+    store.append(&records).unwrap();
+    let mut again = EtcdStore::new(etcd.address, "/many");
+    let mut loaded = again.load().unwrap().records;
+    // They come in the order of their keys.
+    loaded.sort_by_key(|record| match record {
+        Record::Grant { serial, .. } => *serial,
+        Record::Set(_) => u64::MAX,
+    });
+    assert!(
+        loaded == records,
+        "{} of {} records",
+        loaded.len(),
+        records.len()
+    );
+    assert!(matches!(store.append(&records), Err(StoreError::Taken(_))));
+}
