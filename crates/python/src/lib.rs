@@ -14,12 +14,13 @@ use isolane_rpc::table::{Ask, Ticket};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a process knows of its destinations.
 #[pyclass(frozen, module = "isolane._rpc", name = "Core")]
 struct Core {
-    inner: Inner,
+    inner: Arc<Inner>,
     classes: usize,
 }
 
@@ -31,13 +32,15 @@ impl Core {
     /// With the settings that `text` says; `name` stands for it in messages.
     #[staticmethod]
     fn from_text(name: &str, text: &str) -> PyResult<Self> {
-        Inner::from_text(name, text).map(Self::new).map_err(wrong)
+        Inner::from_text(name, text)
+            .map_err(wrong)
+            .and_then(Self::new)
     }
 
     /// With the settings of a file, which `reload` reads again.
     #[staticmethod]
     fn from_file(path: PathBuf) -> PyResult<Self> {
-        Inner::from_file(&path).map(Self::new).map_err(wrong)
+        Inner::from_file(&path).map_err(wrong).and_then(Self::new)
     }
 
     /// Decides on a call of `size` bytes to `destination` that asks for `asked`.
@@ -112,9 +115,12 @@ impl Core {
 }
 
 impl Core {
-    fn new(inner: Inner) -> Self {
+    /// With a `[quota]` in the settings, its client is a thread that ends with the object.
+    fn new(inner: Inner) -> PyResult<Self> {
         let classes = inner.settings().classes.len();
-        Self { inner, classes }
+        let inner = Arc::new(inner);
+        inner.start_quota(|_| {})?;
+        Ok(Self { inner, classes })
     }
 }
 

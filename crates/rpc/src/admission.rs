@@ -233,11 +233,22 @@ impl Admission {
         if self.file.is_some() {
             self.watch(WATCH_PERIOD, say.clone())?;
         }
-        if let Some(quota) = &self.settings().quota {
-            let options = client::Options::new(quota.server.clone(), &quota.tenant);
-            client::start(self, options, say)?;
-        }
-        Ok(())
+        self.start_quota(say)
+    }
+
+    /// The same for the client of the quota server alone: for callers that read their file again themselves.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start_quota(
+        self: &Arc<Self>,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let Some(quota) = &self.settings().quota else {
+            return Ok(());
+        };
+        let options = client::Options::new(quota.server.clone(), &quota.tenant);
+        client::start(self, options, say)
     }
 
     /// Ends what [`Admission::start`] began, also while others still hold the admission. Calls go on.

@@ -109,3 +109,12 @@ fn names_and_marks_need_a_restart_and_objectives_do_not() {
     let next = parse("f", &GOOD.replace("46", "34")).unwrap();
     assert_eq!(old.needs_restart(&next), ["class (number, name, dscp)"]);
 }
+
+#[test]
+fn the_example_is_sound() {
+    let text = include_str!("../../../../examples/rpc.toml");
+    let settings = parse("rpc.toml", text).unwrap();
+    let quota = settings.quota.unwrap();
+    assert_eq!(quota.server.to_string(), "127.0.0.1:7480");
+    assert_eq!(quota.tenant, "search");
+}
