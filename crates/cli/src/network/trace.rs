@@ -11,6 +11,7 @@
 //! headers is shown with their length.
 
 use crate::inputs::bad;
+use crate::output;
 use anyhow::{Context, Result, bail};
 use isolane_core::units::Instant;
 use isolane_fabric::network::{Tap, TapMoment};
@@ -70,6 +71,12 @@ pub(crate) fn open(
         None => None,
         Some(name) => Some(port_named(&topology, name)?),
     };
+    if let Some(directory) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        output::make_directory(directory)?;
+    }
     let file = File::create(path).with_context(|| {
         format!(
             "cannot write {}; free space or choose another place",
