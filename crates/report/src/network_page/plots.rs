@@ -245,7 +245,16 @@ fn kind_of(name: &str) -> &str {
 
 /// Title and axis of a kind.
 fn words(kind: &str) -> (String, String) {
+    if let Some(figure) = kind.strip_suffix('/') {
+        let (title, axis) = words(figure);
+        return (format!("{title}, of pairs"), axis);
+    }
     let known = [
+        (
+            "ran_share",
+            "Part of the payload that ran in each class over time",
+            "part of the payload",
+        ),
         (
             "rnl_p50_us",
             "Median latency over time",
