@@ -4,7 +4,7 @@
 //! RDMA hosts ([`crate::model`]).
 //!
 //! * [`model`] - the checked scenario; [`result`] - what a run reports;
-//! * [`parse()`] - TOML to scenario; [`keys`] - what it may say; [`parameters`] - of transports and policies;
+//! * [`parse()`] - TOML to scenario; `keys` - what it may say; [`parameters`] - of transports and policies;
 //! * [`sizes`] - published size distributions.
 
 pub(crate) mod keys;
