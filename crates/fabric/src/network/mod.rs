@@ -6,14 +6,14 @@
 //! What a packet meets on its way (switches store it whole before they forward it):
 //!
 //! 1. its port: straight to the line if that is idle and nothing waits, else into the port's [`Discipline`];
-//! 2. at a switch, before that: room in the buffer or a drop with a reason ([`buffer`]), a mark by the queue that it
-//!    finds ([`marking`]), a pause frame to the sender if too much of its port and class is here ([`pause`]);
-//! 3. on leaving: the telemetry of the hop ([`telemetry`]), its size over the link's rate, the link's delay.
+//! 2. at a switch, before that: room in the buffer or a drop with a reason (`buffer`), a mark by the queue that it
+//!    finds (`marking`), a pause frame to the sender if too much of its port and class is here (`pause`);
+//! 3. on leaving: the telemetry of the hop (`telemetry`), its size over the link's rate, the link's delay.
 //!
 //! An idle hop costs one event (the arrival at its end), a hop behind others two (and the port's turn). A packet
 //! leaves the buffer when its first bit does. Hosts' own ports have room for everything.
 //!
-//! Every run is checked: what was sent has been delivered, was dropped or is on its way ([`count`]).
+//! Every run is checked: what was sent has been delivered, was dropped or is on its way (`count`).
 
 pub mod agent;
 mod buffer;

@@ -2,10 +2,10 @@
 //!
 //! Problem: millions of calls between hundreds of hosts, with per-class latencies, shares and admission, in memory
 //! that does not grow with their number.
-//! Method: each calling host of each group has one timer, for its next call ([`groups`]); a call lives in a slab from
-//! its start to its end and is then only counted ([`record`]). Its network latency begins when it is handed to the
+//! Method: each calling host of each group has one timer, for its next call (`groups`); a call lives in a slab from
+//! its start to its end and is then only counted (`record`). Its network latency begins when it is handed to the
 //! transport and ends with its last acknowledgement, so waiting behind earlier calls of its channel is part of it.
-//! Admission happens before that, on the calling host alone ([`admission`]). Each call carries its class's promise as a
+//! Admission happens before that, on the calling host alone (`admission`). Each call carries its class's promise as a
 //! deadline; for D3 and PDQ, whose designs do not look at sizes, a promise per MTU is one for the mean size (3.6.10).
 //! Randomness: streams of its own per caller and purpose, so runs that differ in policy, transport or topology make the
 //! same open-loop calls.

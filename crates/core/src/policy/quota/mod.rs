@@ -5,7 +5,7 @@
 //! Method: at least `r x phi_i / sum(phi) x mu / rho` of class `i` is admitted by any port (3.5.2), since a class whose
 //! bursts stay below its weight's share never waits: that much can be promised, and not a byte more. A [`Pool`] divides
 //! this bound of one group of destinations and one class among tenants: each first gets its guarantee as far as it asks
-//! for it, the rest goes by weight, max-min ([`divide`]). A tenant's part is divided among its clients likewise.
+//! for it, the rest goes by weight, max-min ([`divide()`]). A tenant's part is divided among its clients likewise.
 //! What a client gets is a *lease*: a rate for a term. It renews well within the term, and says which lease it holds.
 //! Everything that a client may still be using counts as promised until it expires or the client holds a newer one, so a
 //! lost answer, a dead client or a restart can make grants smaller for a term, but never the sum too large.

@@ -3,7 +3,7 @@
 //! Problem: fair shares make all flows miss their deadlines where some of them could be met.
 //!
 //! Method: a sender asks all ports on its way, once per interval, for the rate that ends its flow in time; the answer is
-//! the least that any of them granted ([`router`]), and the flow sends at it until the next answer. A flow without a
+//! the least that any of them granted (`router`), and the flow sends at it until the next answer. A flow without a
 //! deadline asks for nothing and gets of what is left. A flow that cannot make it any more is given up, so that
 //! its rate serves others. With the last packet, the flow returns what it has.
 //!

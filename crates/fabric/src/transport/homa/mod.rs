@@ -5,7 +5,7 @@
 //!
 //! Method: the first `rtt_packets` of a message leave at once, at a level that its receiver has set for its size. All
 //! others wait for grants. A receiver grants to the messages with the least left, as many as there are levels for granted
-//! packets, and keeps each of them one round trip ahead ([`receiver`]). Senders send the message with the least left.
+//! packets, and keeps each of them one round trip ahead (`receiver`). Senders send the message with the least left.
 //! The receiver of a whole message says so. A receiver that misses something asks for the first gap; a sender that has
 //! it still to send answers that it is busy; a sender that hears nothing asks what the receiver has.
 //!

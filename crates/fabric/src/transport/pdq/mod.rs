@@ -4,7 +4,7 @@
 //! would reach.
 //!
 //! Method: every packet of a flow carries what ports need to rank it, and what they decide: the rate, or the port that
-//! pauses it ([`switch`]). The answer brings that back; a paused flow sends headers only, the fewer the further down it
+//! pauses it (`switch`). The answer brings that back; a paused flow sends headers only, the fewer the further down it
 //! stands. A flow that cannot make its deadline any more ends early. When a flow is over it says so to every port, until
 //! that is answered.
 //!

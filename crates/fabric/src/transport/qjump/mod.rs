@@ -3,7 +3,7 @@
 //! Problem: packet latency in a shared network depends on what everybody else sends.
 //!
 //! Method: ports are strict, and a host may send at most `f` largest packets per network epoch in a level of throughput
-//! factor `f` ([`limit`]). The epoch is what n hosts need to send one packet each to one of them, twice because hosts'
+//! factor `f` (`limit`). The epoch is what n hosts need to send one packet each to one of them, twice because hosts'
 //! epochs are not aligned, plus the overhead of the way: `2 n P / R + e`. At factor 1 no packet waits longer than
 //! that, whatever other levels do. The lowest levels are not limited.
 //!

@@ -1,6 +1,6 @@
 //! Where promises are written before they are given.
 //!
-//! Two kinds: a file of this machine ([`file`]), and etcd ([`etcd`]) where the server must be replaceable by one elsewhere.
+//! Two kinds: a file of this machine ([`mod@file`]), and etcd ([`etcd`]) where the server must be replaceable by one elsewhere.
 
 pub mod etcd;
 pub mod file;
