@@ -9,6 +9,8 @@
 
 pub mod channel;
 pub mod congestion;
+#[cfg(test)]
+mod convergence;
 pub mod d3;
 pub mod flow;
 #[cfg(test)]

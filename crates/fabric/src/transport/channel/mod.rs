@@ -33,7 +33,7 @@ use crate::packet::{NIL, Packet, PacketId, PacketKind, Timer, flags};
 use isolane_core::units::{Duration, Instant};
 use isolane_scenario::fabric::model::{Recovery, TransportSpec};
 use receiver::{Receiver, Taken};
-use sender::{Messages, Sender};
+use sender::{Messages, Repair, Sender};
 use table::Table;
 
 /// Timer of retransmissions.
@@ -50,6 +50,8 @@ const PORT_PACKETS: u64 = 2;
 pub struct Channels {
     table: Table,
     senders: Vec<Sender>,
+    /// Of selective repeat only; else empty.
+    repairs: Vec<Repair>,
     receivers: Vec<Receiver>,
     ways: Vec<Way>,
     messages: Messages,
@@ -102,6 +104,7 @@ impl Channels {
         Ok(Self {
             table: Table::new(network.topology().hosts),
             senders: Vec::new(),
+            repairs: Vec::new(),
             receivers: Vec::new(),
             ways: Vec::new(),
             messages: Messages::default(),
@@ -158,6 +161,9 @@ impl Channels {
         self.ways.push(way);
         self.senders.push(Sender::new(message, limit));
         self.receivers.push(Receiver::default());
+        if self.settings.selective {
+            self.repairs.push(Repair::default());
+        }
         channel
     }
 
@@ -221,7 +227,7 @@ impl Channels {
     fn emit(&mut self, network: &mut Network, channel: u32, now: Instant) -> u16 {
         let settings = self.settings;
         let sender = &mut self.senders[channel as usize];
-        let (sequence, repeat) = sender.take_next();
+        let (sequence, repeat) = sender.take_next(&mut self.repairs, channel);
         let message = if repeat && settings.selective {
             self.messages.holding(sender.head, sequence)
         } else {
@@ -346,7 +352,8 @@ impl Channels {
         let index = channel as usize;
         let sender = &mut self.senders[index];
         let news = if self.settings.selective {
-            sender.acknowledge_selectively(packet.sequence, packet.expected)
+            let repair = &mut self.repairs[index];
+            sender.acknowledge_selectively(repair, packet.sequence, packet.expected)
         } else {
             sender.acknowledge(packet.expected)
         };
@@ -372,7 +379,7 @@ impl Channels {
         }
         network.free(id);
         let gap = if self.settings.selective {
-            self.settings.fast && sender.find_overtaken()
+            self.settings.fast && sender.find_overtaken(&mut self.repairs[index])
         } else {
             packet.kind == PacketKind::Nack && sender.go_back()
         };
@@ -403,7 +410,7 @@ impl Channels {
             sender.backoff = (sender.backoff + 1).min(BACKOFF_MAX);
             sender.repeat_at = now + self.settings.timeout * (1 << sender.backoff);
             if self.settings.selective {
-                sender.repeat_everything();
+                sender.repeat_everything(&mut self.repairs[index]);
             } else {
                 sender.go_back();
             }

@@ -9,7 +9,8 @@ use isolane_core::units::{Bytes, Duration, Instant};
 /// Later packets that must have come before an earlier one counts as lost (RFC 6675).
 const OVERTAKEN: u32 = 3;
 
-/// One channel's sender. Packets `acked..fresh` were sent at least once, `fresh..end` wait.
+/// One channel's sender. Packets `acked..fresh` were sent at least once, `fresh..end` wait. Kept small, because a run
+/// touches thousands of them in no order.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     /// All packets before this one are acknowledged.
@@ -39,10 +40,20 @@ pub(crate) struct Sender {
     last_bytes: u16,
     last_at: Instant,
     full_bytes: u16,
-    /// Selective: acknowledged beyond `acked`; given up and to be repeated; searched for losses up to `searched`.
+    /// Selective: packets in `Repair::early` and `Repair::lost`.
+    beyond: u32,
+    lost: u32,
+}
+
+/// What selective repeat knows beyond that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repair {
+    /// Acknowledged beyond the first that is not.
     early: Bits,
+    /// Given up and to be repeated.
     lost: Bits,
     highest: u32,
+    /// Searched for losses up to here.
     searched: u32,
 }
 
@@ -68,30 +79,31 @@ impl Sender {
             last_bytes: 0,
             last_at: Instant::ZERO,
             full_bytes: 1,
-            early: Bits::default(),
-            lost: Bits::default(),
-            highest: 0,
-            searched: 0,
+            beyond: 0,
+            lost: 0,
         }
     }
 
     /// Whether a packet waits to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.next != self.end || self.lost.len() > 0
+        self.next != self.end || self.lost > 0
     }
 
     /// Packets that are believed to be on their way.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.next - self.acked - self.early.len() - self.lost.len()
+        self.next - self.acked - self.beyond - self.lost
     }
 
     /// The packet to send now, and whether it was sent before.
     #[inline]
-    pub(crate) fn take_next(&mut self) -> (u32, bool) {
-        if let Some(sequence) = self.lost.first(self.acked) {
-            self.lost.clear(self.acked, sequence);
+    pub(crate) fn take_next(&mut self, repairs: &mut [Repair], channel: u32) -> (u32, bool) {
+        if self.lost > 0 {
+            let lost = &mut repairs[channel as usize].lost;
+            let sequence = lost.first(self.acked).expect("counted");
+            lost.clear(self.acked, sequence);
+            self.lost -= 1;
             return (sequence, true);
         }
         let sequence = self.next;
@@ -138,46 +150,59 @@ impl Sender {
 
     /// Packet `sequence` and everything before `expected` have arrived; how many packets of that are news.
     #[inline]
-    pub(crate) fn acknowledge_selectively(&mut self, sequence: u32, expected: u32) -> u32 {
+    pub(crate) fn acknowledge_selectively(
+        &mut self,
+        repair: &mut Repair,
+        sequence: u32,
+        expected: u32,
+    ) -> u32 {
         let mut news = 0;
         if expected > self.acked {
-            let known = self.early.clear_below(self.acked, expected);
-            self.lost.clear_below(self.acked, expected);
+            let known = repair.early.clear_below(self.acked, expected);
+            repair.lost.clear_below(self.acked, expected);
             news = expected - self.acked - known;
             self.acked = expected;
         }
-        if sequence >= self.acked && self.early.set(self.acked, sequence) {
-            self.lost.clear(self.acked, sequence);
+        if sequence >= self.acked && repair.early.set(self.acked, sequence) {
+            repair.lost.clear(self.acked, sequence);
             news += 1;
         }
-        self.highest = self.highest.max(sequence + 1).max(expected);
+        repair.highest = repair.highest.max(sequence + 1).max(expected);
+        self.count(repair);
         news
+    }
+
+    #[inline]
+    fn count(&mut self, repair: &Repair) {
+        (self.beyond, self.lost) = (repair.early.len(), repair.lost.len());
     }
 
     /// Gives up packets that enough later ones have overtaken (selective); whether there were any.
     #[inline]
-    pub(crate) fn find_overtaken(&mut self) -> bool {
-        let end = self.highest.saturating_sub(OVERTAKEN);
+    pub(crate) fn find_overtaken(&mut self, repair: &mut Repair) -> bool {
+        let end = repair.highest.saturating_sub(OVERTAKEN);
         let mut found = false;
-        let mut sequence = self.searched.max(self.acked);
+        let mut sequence = repair.searched.max(self.acked);
         while sequence < end {
-            if !self.early.has(self.acked, sequence) {
-                found |= self.lost.set(self.acked, sequence);
+            if !repair.early.has(self.acked, sequence) {
+                found |= repair.lost.set(self.acked, sequence);
             }
             sequence += 1;
         }
-        self.searched = self.searched.max(sequence);
+        repair.searched = repair.searched.max(sequence);
+        self.count(repair);
         found
     }
 
     /// Gives up everything that is not acknowledged (selective).
-    pub(crate) fn repeat_everything(&mut self) {
+    pub(crate) fn repeat_everything(&mut self, repair: &mut Repair) {
         for sequence in self.acked..self.next {
-            if !self.early.has(self.acked, sequence) {
-                self.lost.set(self.acked, sequence);
+            if !repair.early.has(self.acked, sequence) {
+                repair.lost.set(self.acked, sequence);
             }
         }
-        self.searched = self.next;
+        repair.searched = self.next;
+        self.count(repair);
     }
 
     /// Starts over at the first packet that is not acknowledged (go-back-N); whether anything is sent again.

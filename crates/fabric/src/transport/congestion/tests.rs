@@ -263,3 +263,19 @@ fn hpcc_aims_below_the_fullest_link() {
     let window = 25_000.0 * 0.95 / 2.0 + 25_000.0 * 0.05 / 100.0;
     assert_eq!(limit.gap.as_ps(), (2e6 * 5_120.0 / window) as u64);
 }
+
+/// The parser's list and the controls' own are the same: a name that one accepts the other reads.
+#[test]
+fn parameters_are_those_of_the_scenario() {
+    for which in ALL {
+        let own: Vec<(&str, f64, f64)> = parameters(which)
+            .iter()
+            .map(|one| (one.name, one.least, one.most))
+            .collect();
+        let listed: Vec<(&str, f64, f64)> = isolane_scenario::fabric::parameters::congestion(which)
+            .iter()
+            .map(|one| (one.name, one.min, one.max))
+            .collect();
+        assert_eq!(own, listed, "{which:?}");
+    }
+}
