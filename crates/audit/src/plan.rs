@@ -179,6 +179,7 @@ impl Plan {
             description: String::new(),
             profile: self.profile.name.clone(),
             topology: self.topology,
+            network: None,
             warmup: self.settled(),
             duration,
             seed: self.seeds[run.seed],

@@ -291,7 +291,7 @@ fn ratio(counters: &[HostCounters], host: Host, name: &str) -> f64 {
         .unwrap_or(0.0)
 }
 
-fn letter(host: Host) -> char {
+fn letter(host: Host) -> &'static str {
     host.letter()
 }
 

@@ -122,6 +122,7 @@ fn is_bad_scenario(error: &TestbedError) -> bool {
         TestbedError::ProfileMismatch { .. }
         | TestbedError::Unsupported { .. }
         | TestbedError::Refused { .. }
+        | TestbedError::Network { .. }
         | TestbedError::Declined { .. } => true,
         TestbedError::Unavailable { .. }
         | TestbedError::Failed { .. }

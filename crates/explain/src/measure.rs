@@ -70,6 +70,7 @@ pub fn measure(
         description: String::new(),
         profile: profile.name.clone(),
         topology: subject.topology,
+        network: None,
         warmup: settings.warmup,
         duration: settings.duration,
         seed: settings.seed,

@@ -74,6 +74,14 @@ impl Subject {
             });
         }
         let attacker = one("attacker", pattern, attackers, |plan| &plan.info.name)?;
+        if scenario.network.is_some() {
+            return Err(ExplainError::NotApplicable {
+                profile: profile.name.clone(),
+                reason: "a network joins its hosts, and who waits for whom is followed on one cable or switch only: drop \
+                         [network]"
+                    .to_owned(),
+            });
+        }
         Self::of_plans(profile, victim, attacker, scenario.topology)
     }
 

@@ -8,13 +8,15 @@
 //! * [`network`] - ports, buffers, marks and pauses, and the event loop; it knows nothing of flows or calls;
 //! * [`transport`] - how a host turns messages into packets and back;
 //! * [`rpc`] - calls: when they begin, how large they are, in which class they run, how long they took;
-//! * [`run`] - one scenario from start to result.
+//! * [`run`] - one scenario from start to result;
+//! * [`leaf`] - the RNIC model as the NIC of some hosts.
 //!
 //! Same scenario, seed and version: same bytes on every machine. Time is in picoseconds, randomness from named streams.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
 pub mod discipline;
+pub mod leaf;
 pub mod network;
 pub mod packet;
 pub mod rpc;

@@ -126,6 +126,20 @@ impl Packets {
         self.free = id.0;
     }
 
+    /// Packets of `flow` kept now; looks at all slots.
+    pub fn of_flow(&self, flow: u32) -> usize {
+        let mut kept = vec![true; self.slots.len()];
+        let mut free = self.free;
+        while free != NIL {
+            kept[free as usize] = false;
+            free = self.slots[free as usize].next;
+        }
+        let slots = self.slots.iter().zip(kept);
+        slots
+            .filter(|(slot, kept)| *kept && slot.flow == flow)
+            .count()
+    }
+
     /// Packets kept now.
     pub fn live(&self) -> usize {
         self.live

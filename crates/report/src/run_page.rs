@@ -518,7 +518,7 @@ fn counter_row(out: &mut String, name: &str, values: impl Iterator<Item = Option
     out.push_str("</tr>\n");
 }
 
-fn host_name(host: Host) -> char {
+fn host_name(host: Host) -> &'static str {
     host.letter()
 }
 

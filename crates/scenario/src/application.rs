@@ -182,13 +182,22 @@ fn hosts(table: &Table<'_>) -> Result<Vec<Host>, InputError> {
         .text("hosts")?
         .expect("opening checked that it is there");
     let mut hosts: Vec<Host> = Vec::new();
-    for letter in text.chars().filter(|c| !c.is_whitespace() && *c != ',') {
-        let host = Host::ALL
-            .into_iter()
-            .find(|host| host.letter().to_ascii_lowercase() == letter);
-        match host {
+    // Single letters may do without commas.
+    let names: Vec<String> = if text.contains(',') {
+        text.split(',').map(|name| name.trim().to_owned()).collect()
+    } else {
+        let letters = text.chars().filter(|c| !c.is_whitespace());
+        letters.map(String::from).collect()
+    };
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        match Host::named(name) {
             Some(host) if !hosts.contains(&host) => hosts.push(host),
-            _ => return Err(table.wrong("hosts", "must be letters a to h, each once: \"a,b,c,d\"")),
+            _ => {
+                return Err(table.wrong(
+                    "hosts",
+                    "must be hosts a to z or aa to an, each once: \"a,b,c,d\"",
+                ));
+            }
         }
     }
     if hosts.len() < 2 {

@@ -4,6 +4,7 @@
 //! stated here (counts are non-zero, sizes within [`MESSAGE_MAX`], an MTU is one of [`MTUS`]).
 
 use crate::application::ApplicationTraffic;
+use crate::fabric::model::Behind;
 use isolane_core::units::{BitRate, Bytes, Duration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,8 +24,11 @@ pub struct Scenario {
     pub description: String,
     /// Name of the device profile all hosts use.
     pub profile: String,
-    /// How the hosts are joined.
+    /// How the hosts are joined, unless a network joins them.
     pub topology: Topology,
+    /// A network in the place of cable or switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Box<Behind>>,
     /// Time before measuring starts.
     pub warmup: Duration,
     /// Time measured after the warm-up.
@@ -133,52 +137,59 @@ pub enum Class {
     Auto,
 }
 
-/// One of the hosts on the cable or the switch. Host A runs clients by default, host B servers; a cable joins no
-/// others.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Host {
-    /// The first host.
-    A,
-    /// The second host.
-    B,
-    /// The third host.
-    C,
-    /// The fourth host.
-    D,
-    /// The fifth host.
-    E,
-    /// The sixth host.
-    F,
-    /// The seventh host.
-    G,
-    /// The eighth host.
-    H,
+/// Declares the hosts, their list and their letters from one list of names.
+macro_rules! hosts {
+    ($($name:ident),+ $(,)?) => {
+        /// One of the hosts on the cable or the switch. Host A runs clients by default, host B servers; a cable joins no
+        /// others.
+        #[derive(
+            Clone,
+            Copy,
+            Debug,
+            PartialEq,
+            Eq,
+            PartialOrd,
+            Ord,
+            Serialize,
+            Deserialize,
+            schemars::JsonSchema,
+        )]
+        #[serde(rename_all = "lowercase")]
+        pub enum Host {
+            $(#[doc = concat!("Host ", stringify!($name), ".")] $name,)+
+        }
+
+        /// Letters of the hosts as people write them.
+        const LETTERS: &[&str] = &[$(stringify!($name),)+];
+
+        impl Host {
+            /// All hosts, in order: one switch of 40 ports, enough for an incast of 33 senders.
+            pub const ALL: [Self; LETTERS.len()] = [$(Self::$name,)+];
+        }
+    };
+}
+
+hosts! {
+    A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T,
+    U, V, W, X, Y, Z, Aa, Ab, Ac, Ad, Ae, Af, Ag, Ah, Ai, Aj, Ak, Al, Am, An,
 }
 
 impl Host {
-    /// All hosts, in order.
-    pub const ALL: [Self; 8] = [
-        Self::A,
-        Self::B,
-        Self::C,
-        Self::D,
-        Self::E,
-        Self::F,
-        Self::G,
-        Self::H,
-    ];
-
     /// Its place in [`Host::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its letter, as people write it: `A`.
-    pub const fn letter(self) -> char {
-        (b'A' + self as u8) as char
+    /// Its letter or letters, as people write them: `A`, after `Z` comes `Aa`.
+    pub const fn letter(self) -> &'static str {
+        LETTERS[self as usize]
+    }
+
+    /// The host that a file calls `name`: `a`, `aa`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|host| host.letter().to_ascii_lowercase() == name)
     }
 }
 

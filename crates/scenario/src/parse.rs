@@ -8,6 +8,7 @@ use crate::catalogue::CatalogueEntry;
 use crate::check::{DeviceLimits, traffic_allowed};
 use crate::command::{self, Command};
 use crate::error::{CommandError, InputError, Problem};
+use crate::fabric::parse::behind;
 use crate::library::Library;
 use crate::model::{
     Class, ControlObject, ControlPhase, ControlTraffic, Host, PolicySpec, Scenario, Tenant,
@@ -19,7 +20,7 @@ use crate::spec::{APPLICATION, CONTROL, TENANT, TENANTS_MAX, TOP, TRAFFIC};
 use crate::stack;
 use crate::table::{Source, Table};
 use crate::traffic;
-use isolane_core::units::{Bytes, Duration};
+use isolane_core::units::{BitRate, Bytes, Duration};
 use std::collections::BTreeMap;
 use toml::de::DeTable;
 
@@ -101,7 +102,24 @@ pub fn parse_with(
     let policy = policy_of(&top, overrides)?;
     let tenants = reader.tenants(&top)?;
     let topology = top.choice("topology")?.unwrap_or(Topology::BackToBack);
-    joined(&top, topology, &tenants)?;
+    let seed = match overrides.seed {
+        Some(seed) => seed,
+        None => top.count("seed")?.unwrap_or(SEED),
+    };
+    let ends = tenants.iter().flat_map(|tenant| &tenant.workloads);
+    let last = ends.flat_map(Workload::hosts).max();
+    let around = behind::Around {
+        name: &name,
+        warmup,
+        duration,
+        seed,
+        hosts: last.map_or(2, |host| host.index() + 1).max(2),
+        rate: BitRate::from_gbps_f64(profile.value("link", "rate_gbps")),
+    };
+    let network = behind::read(&top, &around)?.map(Box::new);
+    if network.is_none() {
+        joined(&top, topology, &tenants)?;
+    }
     stack::check_device(&policy.name, profile, tenants.len())
         .map_err(|error| top.error_at("policy", policy::refused("policy", &error)))?;
     promise::sums::check(&top, profile, &tenants)?;
@@ -112,12 +130,10 @@ pub fn parse_with(
         topology,
         warmup,
         duration,
-        seed: match overrides.seed {
-            Some(seed) => seed,
-            None => top.count("seed")?.unwrap_or(SEED),
-        },
+        seed,
         sample_interval,
         policy,
+        network,
         tenants,
     })
 }

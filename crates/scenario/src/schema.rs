@@ -112,6 +112,7 @@ fn size(min: u64, max: u64) -> Value {
 fn below(name: &str) -> Value {
     let keys = match name {
         "policy" => return policy(),
+        "network" => return object(network::BEHIND, network_below),
         "tenant" => TENANT,
         "traffic" => TRAFFIC,
         "application" => APPLICATION,

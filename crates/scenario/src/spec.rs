@@ -132,7 +132,11 @@ const REGION: Kind = Kind::Size {
     min: 1,
     max: REGION_MAX,
 };
-pub(crate) const HOST: Kind = Kind::Choice(&["a", "b", "c", "d", "e", "f", "g", "h"]);
+pub(crate) const HOST: Kind = Kind::Choice(&[
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
+    "t", "u", "v", "w", "x", "y", "z", "aa", "ab", "ac", "ad", "ae", "af", "ag", "ah", "ai", "aj",
+    "ak", "al", "am", "an",
+]);
 const MEMORY: Kind = Kind::Choice(&["local", "remote-socket", "gpu"]);
 const PROCESSES: Kind = count(1, PROCESSES_MAX);
 
@@ -162,6 +166,11 @@ pub(crate) const TOP: &[Key] = &[
         "width of one point of the time series (duration / 50)",
     ),
     key("policy", Kind::Table, "the policy and its parameters"),
+    key(
+        "network",
+        Kind::Table,
+        "a network in the place of cable or switch: [network]",
+    ),
     required("tenant", Kind::Tables, "the tenants"),
 ];
 

@@ -64,6 +64,14 @@ pub enum TestbedError {
         /// Why.
         reason: isolane_sim::rnic::SimError,
     },
+    /// The scenario's network and its hosts do not go together.
+    #[error("scenario {scenario}: {reason}")]
+    Network {
+        /// The scenario.
+        scenario: String,
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
     /// The testbed cannot do what is asked; the scenario or the target has to change.
     #[error("{reason}")]
     Declined {

@@ -4,6 +4,7 @@
 //! is reported with everything needed to rerun it.
 
 use crate::{Testbed, TestbedError, check};
+use isolane_fabric::leaf::{self, LeafError};
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
 use isolane_scenario::profile::Profile;
@@ -29,7 +30,10 @@ impl Testbed for SimTestbed {
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
         check(scenario, profile)?;
         // The simulator borrows both arguments immutably and keeps no state, so unwinding leaves nothing torn.
-        let run = AssertUnwindSafe(|| isolane_sim::rnic::run(scenario, profile));
+        let run = AssertUnwindSafe(|| match scenario.network {
+            Some(_) => leaf::run(scenario, profile),
+            None => isolane_sim::rnic::run(scenario, profile).map_err(LeafError::Hosts),
+        });
         let result = catch_unwind(run).map_err(|panic| TestbedError::Broken {
             testbed: NAME,
             scenario: scenario.name.clone(),
@@ -38,9 +42,15 @@ impl Testbed for SimTestbed {
             profile: profile.name.clone(),
             reason: panic_message(panic.as_ref()),
         })?;
-        result.map_err(|reason| TestbedError::Refused {
-            scenario: scenario.name.clone(),
-            reason,
+        result.map_err(|reason| match reason {
+            LeafError::Hosts(reason) => TestbedError::Refused {
+                scenario: scenario.name.clone(),
+                reason,
+            },
+            reason => TestbedError::Network {
+                scenario: scenario.name.clone(),
+                reason: reason.to_string(),
+            },
         })
     }
 }

@@ -130,7 +130,12 @@ pub const ROOMS: &[Room] = &[
         package: "isolane-testbed",
         pure: false,
         may_unsafe: false,
-        may_use: &["isolane-core", "isolane-scenario", "isolane-sim"],
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-sim",
+            "isolane-fabric",
+        ],
     },
     Room {
         folder: "verbs-testbed",

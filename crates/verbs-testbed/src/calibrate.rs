@@ -150,6 +150,7 @@ fn scenario(name: &str, class: Class, bytes: u32, depth: u32, processes: u32) ->
         description: String::new(),
         profile: String::new(),
         topology: Topology::BackToBack,
+        network: None,
         warmup: WARMUP,
         duration: MEASURED,
         seed: 1,

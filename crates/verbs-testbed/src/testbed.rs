@@ -117,6 +117,10 @@ impl VerbsTestbed {
                 reason,
             })
         };
+        if scenario.network.is_some() {
+            let reason = "it describes a network, and real devices have their own: drop [network]";
+            return Err(refused(reason.to_owned()));
+        }
         policy::runs(&scenario.policy.name).map_err(refused)?;
         policy::reaches(&scenario.policy.name, &self.target).map_err(refused)?;
         for tenant in &scenario.tenants {

@@ -259,11 +259,10 @@ impl Parser {
         let label = self.name("a run's label")?;
         self.expect(",")?;
         let start = self.next;
-        let name = self.name("a host, a to h")?;
-        let letter = |host: &Host| host.letter().to_ascii_lowercase().to_string();
-        let Some(host) = Host::ALL.into_iter().find(|host| letter(host) == name) else {
+        let name = self.name("a host, a to an")?;
+        let Some(host) = Host::named(&name) else {
             self.next = start;
-            return Err(self.error(format!("host {name:?}: must be one of a to h")));
+            return Err(self.error(format!("host {name:?}: must be one of a to z or aa to an")));
         };
         self.expect(",")?;
         let name = self.name("a counter's name")?;

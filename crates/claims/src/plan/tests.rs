@@ -113,6 +113,7 @@ impl World for Counting {
             duration: Duration::from_ms(1),
             seed: 1,
             sample_interval: Duration::from_us(1),
+            network: None,
             policy: PolicySpec {
                 name: "none".to_owned(),
                 parameters: BTreeMap::new(),

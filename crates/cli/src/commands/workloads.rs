@@ -106,7 +106,7 @@ fn in_words(workload: &Workload) -> String {
                 .hosts
                 .iter()
                 .map(|host| host.letter().to_ascii_lowercase());
-            let hosts: Vec<String> = hosts.map(String::from).collect();
+            let hosts: Vec<String> = hosts.collect();
             let kind = match &application.program {
                 Program::Allreduce { algorithm, .. } => format!("allreduce, {}", word(algorithm)),
                 Program::KeyValue { .. } => "key-value store".to_owned(),

@@ -16,6 +16,7 @@
 //! Every run is checked: what was sent has been delivered, was dropped or is on its way (`count`).
 
 pub mod agent;
+mod border;
 mod buffer;
 mod count;
 mod marking;

@@ -88,6 +88,32 @@ pub(crate) const TOP: &[Key] = &[
     required("traffic", Kind::Tables, "who calls whom: [[traffic]]"),
 ];
 
+/// Keys of `[network]` in a scenario of RDMA hosts.
+pub(crate) const BEHIND: &[Key] = &[
+    required(
+        "hosts",
+        Kind::Hosts,
+        "hosts of the network that the scenario's hosts a, b, ... are",
+    ),
+    required("fabric", Kind::Table, "hosts, switches and links"),
+    required(
+        "ports",
+        Kind::Table,
+        "what every port does; pfc is needed, because the devices repeat nothing",
+    ),
+    key(
+        "class",
+        Kind::Tables,
+        "traffic classes, the highest first; the devices' frames run in it (one)",
+    ),
+    key(
+        "transport",
+        Kind::Table,
+        "how the network's other hosts send",
+    ),
+    key("traffic", Kind::Tables, "who of the other hosts calls whom"),
+];
+
 /// Spelling of every shape.
 pub(crate) const SHAPES: &[&str] = &["single-switch", "leaf-spine", "fat-tree", "two-racks"];
 

@@ -10,7 +10,7 @@
 pub(crate) mod keys;
 pub mod model;
 pub mod parameters;
-mod parse;
+pub(crate) mod parse;
 pub mod result;
 pub mod sizes;
 

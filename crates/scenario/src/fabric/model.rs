@@ -63,6 +63,15 @@ pub struct FabricTopology {
     pub hop_delay: Duration,
 }
 
+/// A network in the place of a scenario's cable or switch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Behind {
+    /// Host of the network that each host of the scenario is, from a on.
+    pub hosts: Vec<u32>,
+    /// The network, and the traffic of its other hosts. Frames of the scenario's hosts run in the highest class.
+    pub fabric: FabricScenario,
+}
+
 /// Shapes of networks. Hosts are numbered from 0, rack by rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]

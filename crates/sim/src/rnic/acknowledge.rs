@@ -35,6 +35,22 @@ impl World {
         nic.ack_free.max(ready + time) + delay
     }
 
+    /// What [`World::send_ack`] sent from `host` does when it arrives at the pair's other end.
+    #[inline]
+    pub(crate) fn send_answer(
+        &mut self,
+        host: usize,
+        pair: u32,
+        bytes: u64,
+        arrives: u64,
+        event: Event,
+    ) {
+        let queue_pair = &self.pairs[pair as usize];
+        let ends = [usize::from(queue_pair.host), usize::from(queue_pair.peer)];
+        let to = if ends[0] == host { ends[1] } else { ends[0] };
+        self.send_frame((host, to), bytes, arrives, event);
+    }
+
     /// An acknowledgement arrives, or the last packet has left where nobody acknowledges.
     pub(crate) fn acknowledged(&mut self, now: u64, pair: u32, upto: u32) {
         let queue_pair = &self.pairs[pair as usize];
@@ -161,7 +177,8 @@ impl World {
         limiter.notified_at = now;
         self.nics[host].count.notifications_sent += 1;
         let arrives = self.send_ack(host, pair, now, self.device.ack);
-        self.schedule(arrives, Event::Notified { pair, response });
+        let event = Event::Notified { pair, response };
+        self.send_answer(host, pair, self.device.ack, arrives, event);
     }
 
     /// A congestion notification reaches the sender it names.

@@ -91,7 +91,7 @@ struct LoopSpans {
 }
 
 /// The layout of all hosts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     processes: Vec<[ProcessSpans; 2]>,
     pairs: Vec<PairSpans>,
@@ -99,6 +99,18 @@ pub(crate) struct Addresses {
     /// In order of creation.
     objects: Vec<PinnedObject>,
     hosts: [Arena; Host::ALL.len()],
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self {
+            processes: Vec::new(),
+            pairs: Vec::new(),
+            loops: Vec::new(),
+            objects: Vec::new(),
+            hosts: std::array::from_fn(|_| Arena::default()),
+        }
+    }
 }
 
 /// The free memory of one host.

@@ -144,13 +144,16 @@ impl World {
         if state.buffered <= state.pause_at || nic.pausing & bit(buffer) != 0 {
             return;
         }
-        if nic.pausing == 0 {
+        let first = nic.pausing == 0;
+        if first {
             nic.pausing_since = now;
         }
         nic.pausing |= bit(buffer);
         nic.count.pauses_sent += 1;
         // Behind a switch, the switch holds what comes next.
-        if self.topology == Topology::BackToBack {
+        if first && self.ask_network(now, host, true) {
+            // The network's port holds what comes next.
+        } else if self.border.is_none() && self.topology == Topology::BackToBack {
             self.traced(|tracer| tracer.pauses(host, 1 - host));
             self.send_pause(now + delay, 1 - host, buffer, true);
         }
@@ -195,10 +198,15 @@ impl World {
         let delay = self.device.propagation;
         let nic = &mut self.nics[host];
         nic.pausing &= !bit(buffer);
-        if nic.pausing == 0 {
+        let last = nic.pausing == 0;
+        if last {
             nic.count.pausing_ps += now - nic.pausing_since;
         }
-        if self.topology == Topology::BackToBack {
+        if self.border.is_some() {
+            if last {
+                self.ask_network(now, host, false);
+            }
+        } else if self.topology == Topology::BackToBack {
             self.send_pause(now + delay, 1 - host, buffer, false);
         } else if has_held && !nic.draining {
             nic.draining = true;

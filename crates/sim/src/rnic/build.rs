@@ -80,6 +80,7 @@ impl World {
             layout: Addresses::default(),
             #[cfg(test)]
             moved: Vec::new(),
+            border: None,
             trace: None,
         };
         world.monitors.resize_with(world.nics.len(), || None);

@@ -24,6 +24,7 @@ mod addresses;
 mod apart;
 mod application;
 pub mod arbiter;
+pub mod border;
 mod buffer;
 mod build;
 pub mod cache;

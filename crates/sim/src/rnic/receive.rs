@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    fn receiver(&self, pair: u32, kind: PacketKind) -> usize {
+    pub(crate) fn receiver(&self, pair: u32, kind: PacketKind) -> usize {
         let queue_pair = &self.pairs[pair as usize];
         usize::from(if kind == PacketKind::ReadResponse {
             queue_pair.host
@@ -213,7 +213,8 @@ impl World {
         if transport == Transport::Rc && request.wants_ack {
             let arrives = self.send_ack(host, pair, at.max(ready), self.device.ack);
             self.trace_answers(host, pair, position, arrives);
-            self.schedule(arrives, Event::Acknowledged { pair, upto });
+            let event = Event::Acknowledged { pair, upto };
+            self.send_answer(host, pair, self.device.ack, arrives, event);
         }
         let plan =
             &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
@@ -371,7 +372,8 @@ impl World {
         queue_pair.expected_epoch = queue_pair.expected_epoch.wrapping_add(1);
         let position = queue_pair.received as u32;
         let arrives = self.send_ack(host, pair, at, self.device.ack);
-        self.schedule(arrives, Event::NotReady { pair, position });
+        let event = Event::NotReady { pair, position };
+        self.send_answer(host, pair, self.device.ack, arrives, event);
     }
 
     /// A READ request: its response waits for the transmitter.
@@ -415,7 +417,8 @@ impl World {
         let upto = queue_pair.received as u32;
         let arrives = self.send_ack(host, pair, read, self.device.ack + ATOMIC_BYTES);
         self.trace_answers(host, pair, position, arrives);
-        self.schedule(arrives, Event::Acknowledged { pair, upto });
+        let event = Event::Acknowledged { pair, upto };
+        self.send_answer(host, pair, self.device.ack + ATOMIC_BYTES, arrives, event);
         at
     }
 

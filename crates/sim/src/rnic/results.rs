@@ -105,7 +105,7 @@ impl World {
     fn policy_state(&self, measured_s: f64) -> BTreeMap<String, f64> {
         let mut state = BTreeMap::new();
         for (host, daemon) in self.enforcer.daemons.iter().enumerate() {
-            let name = Host::ALL[host].letter().to_ascii_lowercase().to_string();
+            let name = Host::ALL[host].letter().to_ascii_lowercase();
             self.monitor_state(host, &name, &mut state);
             self.harmonic_state(host, &name, &mut state);
             let Some(daemon) = daemon else { continue };

@@ -343,7 +343,9 @@ impl World {
         if last {
             self.trace_left(host, pair, (at, ready, departed, rank), false);
         }
-        self.schedule(departed.1, Event::Packet { pair, packet });
+        let peer = usize::from(self.pairs[pair as usize].peer);
+        let event = Event::Packet { pair, packet };
+        self.send_frame((host, peer), bytes, departed.1, event);
         let finished = last.then_some(departed.0);
         let served = self.after_request(now, pair, finished, request.wants_ack, payload);
         (served, bytes)
@@ -500,7 +502,9 @@ impl World {
         if last {
             self.trace_left(host, pair, (at, ready, departed, rank), true);
         }
-        self.schedule(departed.1, Event::Packet { pair, packet });
+        let requester = usize::from(self.pairs[pair as usize].host);
+        let event = Event::Packet { pair, packet };
+        self.send_frame((host, requester), bytes, departed.1, event);
         let paced = self.pace(now, pair, true, payload);
         let served = if more && !paced {
             Served::More

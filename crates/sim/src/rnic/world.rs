@@ -3,6 +3,7 @@
 use super::access::Access;
 use super::addresses::Addresses;
 use super::apart::Apart;
+use super::border::Border;
 use super::cache::{Cache, MissSlots};
 use super::control::ControlLoop;
 use super::device::Device;
@@ -324,6 +325,8 @@ pub(crate) struct World {
     /// Per host and tenant: payload bytes that passed a monitor, by the model's own books.
     #[cfg(test)]
     pub(crate) moved: Vec<Vec<u64>>,
+    /// Where frames leave for a network that is not the world's own.
+    pub(crate) border: Option<Box<Border>>,
     /// Records who waits for whom, when asked to.
     pub(crate) trace: Option<Box<Tracer>>,
 }
@@ -404,6 +407,9 @@ impl World {
     /// One-way delay between two hosts' ports, ps.
     #[inline]
     pub(crate) fn one_way(&self) -> u64 {
+        if let Some(way) = self.border_way() {
+            return way;
+        }
         match self.topology {
             Topology::BackToBack => self.device.propagation,
             Topology::Switch => self.device.propagation * 2 + self.device.switch,

@@ -43,7 +43,7 @@ pub enum PlanError {
         /// The tenant.
         tenant: String,
         /// The host's letter.
-        host: char,
+        host: &'static str,
     },
     /// Something the engine does not do.
     #[error(
@@ -70,7 +70,7 @@ pub enum PlanError {
         /// The end.
         end: u32,
         /// Its host's letter.
-        host: char,
+        host: &'static str,
     },
 }
 
@@ -327,7 +327,7 @@ mod tests {
         let missing = BTreeMap::from([(Host::A, prepared([0, 2]))]);
         assert_eq!(
             connect(&plan, &missing),
-            Err(PlanError::NoPeer { end: 0, host: 'A' })
+            Err(PlanError::NoPeer { end: 0, host: "A" })
         );
     }
 

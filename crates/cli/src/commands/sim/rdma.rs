@@ -293,7 +293,7 @@ fn counters(counters: &[HostCounters], verbose: bool) -> String {
     table.render()
 }
 
-/// A name and a figure for each of up to eight hosts.
+/// A name and a figure for each of all hosts.
 const ALIGNED: &str = "lrrrrrrrr";
 
 fn largest(values: &[f64]) -> f64 {

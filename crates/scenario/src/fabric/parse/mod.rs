@@ -6,8 +6,10 @@
 //! * [`lists`] - hosts, pairs, shares, sizes; [`network`] - topology, ports, classes;
 //! * [`named`] - transport and policy with their parameters; [`groups`] - the callers;
 //! * [`limits`] - what no policy can repair: overloaded links, objectives below the wire time;
+//! * [`behind`] - the same tables below `[network]` of a scenario of RDMA hosts;
 //! * [`settings`] - values of the command line in place of the text's.
 
+pub(crate) mod behind;
 mod groups;
 mod limits;
 mod lists;
