@@ -216,6 +216,13 @@ impl<E: Copy> EventQueue<E> {
         Some(self.taken(time, event))
     }
 
+    /// An event that will be taken soon, if one is at hand: for callers that fetch from memory what it will need while
+    /// they are busy with another. It may not be the next.
+    #[inline]
+    pub fn upcoming(&self) -> Option<&E> {
+        self.current.get(self.cursor).map(|node| &node.event)
+    }
+
     /// The time of the earliest event, without taking it.
     pub fn peek_time(&self) -> Option<Instant> {
         if let Some(node) = self.current.get(self.cursor) {

@@ -113,6 +113,8 @@ pub struct Network {
     counts: Counts,
     agent: Option<Box<dyn PortAgent>>,
     tap: Option<Box<dyn Tap>>,
+    /// What was read ahead; nobody needs it.
+    fetched: u64,
 }
 
 impl Network {
@@ -155,6 +157,7 @@ impl Network {
             counts: Counts::new(specs.len()),
             agent: None,
             tap: None,
+            fetched: 0,
             topology,
         }
     }
