@@ -32,7 +32,8 @@ const CASES: [Case; 2] = [
     },
 ];
 
-/// 33 hosts, three classes, 32 KB calls in bursts, Swift and admission: 3.5 million data packets.
+/// 33 hosts, three classes, 32 KB calls in bursts, Swift and admission: 3.5 million data packets. As in the public
+/// simulator, packets do not queue at the host that sends them.
 const ALL_TO_ALL: &str = r#"
 name = "all-to-all-33"
 calls = 500000
@@ -41,6 +42,7 @@ duration = "10s"
 [fabric]
 topology = "single-switch"
 hosts = 33
+nic_rate = "10000Gb/s"
 [[class]]
 name = "high"
 weight = 8
