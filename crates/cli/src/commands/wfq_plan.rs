@@ -314,7 +314,7 @@ fn sonic(answer: &Answer) -> String {
         let scheduler = format!("isolane.{}", class.name);
         schedulers.insert(
             scheduler.clone(),
-            json!({ "type": "WRR", "weight": class.weight.to_string() }),
+            json!({ "type": "DWRR", "weight": class.weight.to_string() }),
         );
         bindings.insert(
             format!("Ethernet0|{queue}"),

@@ -12,6 +12,8 @@ use isolane_scenario::fabric::result::{ClassResult, FabricResult};
 
 /// Utilisation of a port from which its queue is the cause of delay.
 const BUSY: f64 = 0.9;
+/// Part of the packets that must be dropped for drops to be a cause.
+const DROPPED: f64 = 0.0001;
 /// Part of the time that a port is paused from which pauses are a cause.
 const PAUSED: f64 = 0.01;
 /// Calls above a percentile that make it a figure rather than an accident.
@@ -51,11 +53,23 @@ fn promise(
 ) -> Option<String> {
     let name = &class.name;
     if class.issued == 0 {
+        let early = match scenario.calls {
+            Some(calls) => format!(
+                "; calls = {calls} may have run out before the warm-up of {} was over: raise it, or shorten the warm-up",
+                scenario.warmup
+            ),
+            None => String::new(),
+        };
         return Some(format!(
-            "{name}: no call asked for this class while it was measured"
+            "{name}: no call asked for this class while it was measured{early}"
         ));
     }
-    let met = class.ran_met_slo_share?;
+    let Some(met) = class.ran_met_slo_share else {
+        return Some(format!(
+            "{name} keeps no promise: of {} calls that asked for it none that ran in it ended within the run",
+            class.issued
+        ));
+    };
     let promised = slo.percentile / 100.0;
     let per = if slo.per_mtu { " per MTU" } else { "" };
     let refused = 1.0 - class.admitted_share;
@@ -66,6 +80,17 @@ fn promise(
         ),
         false => String::new(),
     };
+    // Calls that are open at the end may have missed it already.
+    if met >= promised && class.unfinished as f64 > (1.0 - promised) * class.issued as f64 {
+        return Some(format!(
+            "{name}: {} of the calls that ended in it took at most {}{per}, but {} of {} had not ended, so whether it keeps \
+             its promise cannot be said: a longer drain, or less load, shows it{price}",
+            percent(met),
+            slo.target,
+            class.unfinished,
+            class.issued
+        ));
+    }
     if met >= promised {
         return Some(format!(
             "{name} keeps its promise: {} of the calls that ran in it took at most {}{per}{price}",
@@ -90,17 +115,20 @@ fn promise(
 fn causes(class: &ClassResult, scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
     let mut causes = Vec::new();
     let dropped: u64 = result.packets.dropped.values().sum();
-    if dropped > 0 {
+    if dropped as f64 > DROPPED * result.packets.sent as f64 {
         causes.push(format!(
             "{dropped} packets were dropped and {} sent again, and a call waits for its last one",
             result.packets.repeated
         ));
     }
     let weights: u32 = scenario.classes.iter().map(|one| one.weight).sum();
+    let busiest = result.ports.busiest.first();
+    let busy = busiest.filter(|port| port.utilisation >= BUSY);
     let own = scenario.classes.iter().find(|one| one.name == class.name);
     if let Some(own) = own
         && let Some(sure) = guaranteed(own, weights, scenario)
         && class.ran_share > sure
+        && busy.is_some()
     {
         causes.push(format!(
             "it carries {} of the payload, and its weight is sure of {} / {weights} = {} of a link",
@@ -109,12 +137,7 @@ fn causes(class: &ClassResult, scenario: &FabricScenario, result: &FabricResult)
             percent(sure)
         ));
     }
-    if let Some(port) = result
-        .ports
-        .busiest
-        .first()
-        .filter(|port| port.utilisation >= BUSY)
-    {
+    if let Some(port) = busy {
         causes.push(format!(
             "{} is busy {} of the time",
             port.name,
@@ -155,7 +178,12 @@ fn guaranteed(class: &TrafficClass, weights: u32, scenario: &FabricScenario) -> 
 
 /// Higher classes that took longer than lower ones (3.4.1).
 fn inversions(scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
-    let tail = |class: &ClassResult| class.rnl_us.map(|summary| summary.p999);
+    let tail = |class: &ClassResult| {
+        let enough = class
+            .rnl_us
+            .filter(|summary| summary.count as f64 * 0.001 >= TAIL_MIN);
+        enough.map(|summary| summary.p999)
+    };
     let mut notes = Vec::new();
     for (index, pair) in result.classes.windows(2).enumerate() {
         let (Some(high), Some(low)) = (tail(&pair[0]), tail(&pair[1])) else {
