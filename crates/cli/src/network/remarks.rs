@@ -80,15 +80,17 @@ fn promise(
         ),
         false => String::new(),
     };
-    // Calls that are open at the end may have missed it already.
-    if met >= promised && class.unfinished as f64 > (1.0 - promised) * class.issued as f64 {
+    // Calls that ran in it and are open at the end may have missed it already.
+    let ended = class.rnl_us.map_or(0, |summary| summary.count) + class.terminated;
+    let open = class.admitted.saturating_sub(ended);
+    if met >= promised && open as f64 > (1.0 - promised) * class.admitted as f64 {
         return Some(format!(
-            "{name}: {} of the calls that ended in it took at most {}{per}, but {} of {} had not ended, so whether it keeps \
+            "{name}: {} of the calls that ended in it took at most {}{per}, but {} of {} had not, so whether it keeps \
              its promise cannot be said: a longer drain, or less load, shows it{price}",
             percent(met),
             slo.target,
-            class.unfinished,
-            class.issued
+            open,
+            class.admitted
         ));
     }
     if met >= promised {
