@@ -25,6 +25,7 @@ pub mod none;
 pub mod pacing;
 pub mod palos;
 pub mod quota;
+pub mod titan;
 
 use crate::units::{BitRate, Bytes, Duration, Instant};
 use std::collections::BTreeMap;
