@@ -15,6 +15,7 @@
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
 //! * [`profile`] - a device profile: every number with its source;
 //! * [`table`] - a TOML table read key by key, for other formats of this project;
+//! * [`nic`] - ordinary network cards: configurations, studies, results;
 //! * [`measure`] - what a run reports, whatever testbed it ran on.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod glob;
 pub mod library;
 pub mod measure;
 pub mod model;
+pub mod nic;
 mod parameters;
 mod parse;
 mod policy;

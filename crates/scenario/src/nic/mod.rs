@@ -1,0 +1,9 @@
+//! Ordinary network cards with several transmit queues: how a host is configured, what it sends, what came out.
+//!
+//! * [`config`] - the configurations of the trade-off study (titan, tables 1 to 3), today's and ours, as data;
+//! * [`model`] - the checked study: the card, the host, its flows;
+//! * [`result`] - what a run reports, on the simulator or on the soft network card alike.
+
+pub mod config;
+pub mod model;
+pub mod result;
