@@ -2,6 +2,7 @@
 
 use crate::plan::run_text;
 use expect_test::expect_file;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -42,40 +43,88 @@ fn is_used(path: &str) -> bool {
     })
 }
 
-/// `UPDATE_EXPECT=1 cargo test -p isolane-claims` rewrites the list after a claim was added.
-#[test]
-fn every_claim_and_scenario_is_embedded() {
-    let mut text = String::from(
-        "//! The repository's claims and their scenarios, inside the binary.\n\
-         //!\n\
-         //! Generated: `UPDATE_EXPECT=1 cargo test -p isolane-claims` writes this file after one was added.\n\n",
+/// A generated file: what it is about, then `name` with the text of each of `files`.
+fn embedded_text(about: &str, name: &str, files: &[String]) -> String {
+    let visibility = match name {
+        "CLAIMS" => "pub(super)",
+        _ => "pub",
+    };
+    let mut text = format!(
+        "//! {about}, inside the binary.\n//!\n//! {GENERATED}\n\n\
+         /// Path inside the repository, text.\n#[rustfmt::skip]\n\
+         {visibility} const {name}: &[(&str, &str)] = &[\n"
     );
-    for (name, folder, about) in [
-        (
-            "CLAIMS",
-            "claims",
-            "Every claim: path inside the repository, text.",
-        ),
-        (
-            "SCENARIOS",
-            "scenarios",
-            "Every scenario that some claim runs: path, text.",
-        ),
-    ] {
+    for file in files {
         let _ = writeln!(
             text,
-            "/// {about}\n#[rustfmt::skip]\npub const {name}: &[(&str, &str)] = &["
+            "    ({file:?}, include_str!(\"../../../../{file}\")),"
         );
-        for file in toml_files(folder) {
-            if folder == "scenarios" && !is_used(&file) {
-                continue;
-            }
-            let _ = writeln!(text, "    ({file:?}, include_str!(\"../../../{file}\")),");
-        }
-        text.push_str("];\n\n");
     }
-    let text = format!("{}\n", text.trim_end());
-    expect_file!["embedded.rs"].assert_eq(&text);
+    text.push_str("];\n");
+    text
+}
+
+/// The folder's own file: its modules and the list of all claims.
+fn embedded_root(systems: &[String]) -> String {
+    let mut text = format!(
+        "//! The repository's claims and their scenarios, inside the binary: a file for each system.\n//!\n\
+         //! {GENERATED}\n\n"
+    );
+    let mut modules: Vec<&str> = systems.iter().map(String::as_str).collect();
+    modules.push("scenarios");
+    modules.sort_unstable();
+    for module in modules {
+        let _ = writeln!(text, "mod {module};");
+    }
+    text.push_str(
+        "\npub use scenarios::SCENARIOS;\n\n\
+         /// Every claim, a list for each system: path inside the repository, text.\n\
+         #[rustfmt::skip]\n\
+         pub const CLAIMS: &[&[(&str, &str)]] = &[\n",
+    );
+    for system in systems {
+        let _ = writeln!(text, "    {system}::CLAIMS,");
+    }
+    text.push_str("];\n");
+    text
+}
+
+const GENERATED: &str = "Generated: `UPDATE_EXPECT=1 cargo test -p isolane-claims` writes this file after one was added.";
+
+/// `UPDATE_EXPECT=1 cargo test -p isolane-claims` rewrites the lists after a claim was added.
+#[test]
+fn every_claim_and_scenario_is_embedded() {
+    let mut by_system: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in toml_files("claims") {
+        let system = file.split('/').nth(1).unwrap().to_owned();
+        by_system.entry(system).or_default().push(file);
+    }
+    let systems: Vec<String> = by_system.keys().cloned().collect();
+    let mut scenarios = toml_files("scenarios");
+    scenarios.retain(|file| is_used(file));
+    let about = "Every scenario that some claim runs";
+    let mut expected = BTreeMap::from([
+        ("mod.rs".to_owned(), embedded_root(&systems)),
+        (
+            "scenarios.rs".to_owned(),
+            embedded_text(about, "SCENARIOS", &scenarios),
+        ),
+    ]);
+    for (system, files) in &by_system {
+        let text = embedded_text(&format!("The claims of {system}"), "CLAIMS", files);
+        expected.insert(format!("{system}.rs"), text);
+    }
+    for (name, text) in &expected {
+        expect_file![format!("embedded/{name}")].assert_eq(text);
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/embedded");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            expected.contains_key(&name),
+            "src/embedded/{name} belongs to no folder of claims: delete it"
+        );
+    }
 }
 
 #[test]

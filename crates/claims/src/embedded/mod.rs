@@ -1,0 +1,22 @@
+//! The repository's claims and their scenarios, inside the binary: a file for each system.
+//!
+//! Generated: `UPDATE_EXPECT=1 cargo test -p isolane-claims` writes this file after one was added.
+
+mod aequitas;
+mod harmonic;
+mod husky;
+mod justitia;
+mod palos;
+mod scenarios;
+
+pub use scenarios::SCENARIOS;
+
+/// Every claim, a list for each system: path inside the repository, text.
+#[rustfmt::skip]
+pub const CLAIMS: &[&[(&str, &str)]] = &[
+    aequitas::CLAIMS,
+    harmonic::CLAIMS,
+    husky::CLAIMS,
+    justitia::CLAIMS,
+    palos::CLAIMS,
+];
