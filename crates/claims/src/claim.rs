@@ -6,7 +6,8 @@
 use crate::audit::ClaimAudit;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
-use crate::verdict::{Published, Tolerance, Unit};
+use crate::nic::NicRun;
+use crate::verdict::{Over, Published, Tolerance, Unit};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -36,8 +37,12 @@ pub struct Claim {
     pub runs: Vec<ClaimRun>,
     /// The parts of the audit the metric names.
     pub audits: Vec<ClaimAudit>,
-    /// Run seeds; the verdict is over their median.
+    /// Run seeds.
     pub seeds: Vec<u64>,
+    /// How their values become one.
+    pub over: Over,
+    /// What its runs are made on.
+    pub testbed: ClaimTestbed,
     /// The formula.
     pub metric: Expression,
     /// The formula as written.
@@ -48,6 +53,17 @@ pub struct Claim {
     pub miss_reason: Option<String>,
     /// Path of the file inside the repository.
     pub file: String,
+}
+
+/// What a claim's runs are made on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimTestbed {
+    /// The simulators.
+    #[default]
+    Simulated,
+    /// The soft network card below a real kernel: `isolane nic study --check-claims`.
+    SoftNic,
 }
 
 /// How our number relates to a published one.
@@ -85,6 +101,9 @@ pub struct ClaimRun {
     /// A whole scenario as text, instead of a file.
     #[serde(default)]
     pub inline: Option<String>,
+    /// An experiment on a host's network card, instead of a scenario.
+    #[serde(default)]
+    pub nic: Option<NicRun>,
     /// Replaces the scenario's policy, with none of its parameters.
     #[serde(default)]
     pub policy: Option<String>,
@@ -119,6 +138,10 @@ struct RawClaim {
     tolerance: Option<Spanned<Tolerance>>,
     metric: Spanned<String>,
     seeds: Option<Spanned<Vec<u64>>>,
+    #[serde(default)]
+    over: Over,
+    #[serde(default)]
+    testbed: ClaimTestbed,
     note: Option<String>,
     miss_reason: Option<String>,
     #[serde(default, rename = "run")]
@@ -160,6 +183,8 @@ impl Claim {
             runs: raw.runs.into_iter().map(Spanned::into_inner).collect(),
             audits: raw.audits.into_iter().map(Spanned::into_inner).collect(),
             seeds,
+            over: raw.over,
+            testbed: raw.testbed,
             metric,
             metric_text,
             note: raw.note,
@@ -291,14 +316,52 @@ impl Reader<'_> {
                 "is used twice"
             } else if !needed.contains(&run.label.as_str()) {
                 "is not used by the metric"
-            } else if run.scenario.is_some() == run.inline.is_some() {
-                "needs either scenario or inline"
             } else {
-                continue;
+                match self.check_kind(raw, run) {
+                    Ok(()) => continue,
+                    Err(problem) => {
+                        return Err(self.error(at, format!("run {:?}: {problem}", run.label)));
+                    }
+                }
             };
             return Err(self.error(at, format!("run {:?} {problem}", run.label)));
         }
+        if raw.over == Over::MeanOfRuns && raw.runs.is_empty() {
+            let message = "over = \"mean-of-runs\" needs runs of network cards";
+            return Err(self.error(0, message.to_owned()));
+        }
         Ok(())
+    }
+
+    /// Whether `run` is one of a scenario or one of a network card, and has only what such a run has.
+    fn check_kind(&self, raw: &RawClaim, run: &ClaimRun) -> Result<(), String> {
+        let sources = [
+            run.scenario.is_some(),
+            run.inline.is_some(),
+            run.nic.is_some(),
+        ];
+        if sources.iter().filter(|given| **given).count() != 1 {
+            return Err("needs one of scenario, inline and nic".to_owned());
+        }
+        let Some(nic) = &run.nic else {
+            return match (raw.over, raw.testbed) {
+                (Over::MeanOfRuns, _) => {
+                    Err("over = \"mean-of-runs\" is for runs of network cards".to_owned())
+                }
+                (_, ClaimTestbed::SoftNic) => {
+                    Err("testbed = \"soft-nic\" is for runs of network cards".to_owned())
+                }
+                _ => Ok(()),
+            };
+        };
+        let changed = run.policy.is_some() || run.profile.is_some() || !run.only.is_empty();
+        if changed || !run.copies.is_empty() || !run.set.is_empty() {
+            let message =
+                "policy, profile, only, copies and set belong to scenarios; say it in nic";
+            return Err(message.to_owned());
+        }
+        nic.study(raw.seeds.as_ref().map_or(1, |seeds| seeds.get_ref()[0]))
+            .map(|_| ())
     }
 
     fn check_audits(&self, raw: &RawClaim, metric: &Expression) -> Result<(), ClaimError> {

@@ -6,13 +6,15 @@
 //! (`prediction`). `isolane claims` runs them all and says which hold; misses stay.
 //!
 //! Units: each claim names its own ([`verdict::Unit`]). Method: distinct runs once, in parallel; the verdict is
-//! over the median of the seeds. A run is of RDMA hosts on a device, or of a network (a scenario with `[fabric]`).
+//! over the median of the seeds unless the claim says otherwise. A run is of RDMA hosts on a device, of a network (a
+//! scenario with `[fabric]`), or of a host's network card.
 //! `docs/internals/claims.md` describes the files.
 //!
 //! * [`claim`] - one claim, read and checked;
 //! * [`expression`] - the language of metrics;
 //! * [`models`] - the policies' code, for arithmetic;
 //! * [`verdict`] - tolerances;
+//! * [`nic`] - studies of a network card as runs of a claim;
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
@@ -27,6 +29,7 @@ mod error;
 pub mod expression;
 pub mod laboratory;
 pub mod models;
+pub mod nic;
 pub mod plan;
 pub mod report;
 pub mod verdict;

@@ -4,18 +4,38 @@
 use crate::audit::{AuditRequest, Findings};
 use crate::claim::{Claim, ClaimRun};
 use crate::expression::{Audits, Evaluation, Runs, Value};
+use crate::nic::NicNumbers;
 use crate::report::ClaimReport;
-use crate::verdict::{Published, over_seeds, within};
+use crate::verdict::{Over, Published, over_seeds, within};
 use crate::world::{RunOutcome, World};
 use isolane_scenario::fabric;
+use isolane_scenario::nic::model::NicStudy;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Scenario files by their name under `scenarios/claims/`.
 pub type ScenarioFiles<'a> = BTreeMap<&'a str, &'a str>;
 
-/// One claim's text for one run and seed, or why there is none.
-type RunText = Result<String, String>;
+/// What a claim asks to be run, for one seed, or why it cannot be.
+type Planned = Result<Work, String>;
+
+/// One run, whoever needs it.
+#[derive(Clone, Debug)]
+enum Work {
+    /// A scenario, as text.
+    Scenario(String),
+    /// A study of a network card, and its text, by which equal ones are known.
+    Nic(Box<NicStudy>, String),
+}
+
+impl Work {
+    /// Equal for equal runs.
+    fn key(&self) -> &str {
+        match self {
+            Self::Scenario(text) | Self::Nic(_, text) => text,
+        }
+    }
+}
 
 /// Audits by what they have in common, with the columns that some claim needs.
 type Audited = BTreeMap<String, Result<Findings, String>>;
@@ -29,15 +49,15 @@ pub fn check(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Vec<ClaimReport> {
     let mut results: BTreeMap<String, Result<RunOutcome, String>> = BTreeMap::new();
-    let planned: Vec<Vec<Vec<RunText>>> = claims.iter().map(|claim| texts(claim, files)).collect();
-    let mut sources: BTreeMap<&str, String> = BTreeMap::new();
+    let planned: Vec<Vec<Vec<Planned>>> = claims.iter().map(|claim| works(claim, files)).collect();
+    let mut sources: BTreeMap<&str, (&Work, String)> = BTreeMap::new();
     for (claim, seeds) in claims.iter().zip(&planned) {
         for runs in seeds {
-            for (run, text) in claim.runs.iter().zip(runs) {
-                if let Ok(text) = text {
+            for (run, work) in claim.runs.iter().zip(runs) {
+                if let Ok(work) = work {
                     sources
-                        .entry(text)
-                        .or_insert_with(|| format!("{}, run {:?}", claim.file, run.label));
+                        .entry(work.key())
+                        .or_insert_with(|| (work, format!("{}, run {:?}", claim.file, run.label)));
                 }
             }
         }
@@ -46,17 +66,17 @@ pub fn check(
     let all = sources.len();
     let finished: Vec<(&str, Result<RunOutcome, String>)> = sources
         .par_iter()
-        .map(|(text, source)| {
-            let result = run_one(text, source, world);
+        .map(|(key, (work, source))| {
+            let result = run_one(work, source, world);
             let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
             progress(count, all);
-            (*text, result)
+            (*key, result)
         })
         .collect();
     results.extend(
         finished
             .into_iter()
-            .map(|(text, result)| (text.to_owned(), result)),
+            .map(|(key, result)| (key.to_owned(), result)),
     );
     let audited = audits(claims, world, &|done, total| {
         progress(all + done, all + total)
@@ -68,7 +88,14 @@ pub fn check(
         .collect()
 }
 
-fn run_one(text: &str, source: &str, world: &dyn World) -> Result<RunOutcome, String> {
+fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, String> {
+    let text = match work {
+        Work::Nic(study, _) => {
+            let result = world.nic(study)?;
+            return Ok(RunOutcome::Nic(NicNumbers::of(&result)));
+        }
+        Work::Scenario(text) => text,
+    };
     if fabric::is_network(text, source).map_err(|error| error.to_string())? {
         let result = world.network(text, source)?;
         return Ok(RunOutcome::Network(Box::new(result)));
@@ -112,8 +139,8 @@ fn audits(
     audited
 }
 
-/// The text of each run of `claim`, per seed.
-fn texts(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<RunText>> {
+/// Each run of `claim`, per seed.
+fn works(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<Planned>> {
     claim
         .seeds
         .iter()
@@ -121,59 +148,98 @@ fn texts(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<RunText>> {
             claim
                 .runs
                 .iter()
-                .map(|run| run_text(run, *seed, files))
+                .map(|run| match &run.nic {
+                    Some(nic) => {
+                        let study = nic.study(*seed)?;
+                        let text = serde_json::to_string(&study).map_err(|e| e.to_string())?;
+                        Ok(Work::Nic(Box::new(study), text))
+                    }
+                    None => run_text(run, *seed, files).map(Work::Scenario),
+                })
                 .collect()
         })
         .collect()
 }
 
+/// The outcome of what was planned.
+fn outcome<'a>(
+    work: &Planned,
+    results: &'a BTreeMap<String, Result<RunOutcome, String>>,
+) -> Result<&'a RunOutcome, String> {
+    let work = work.as_ref().map_err(Clone::clone)?;
+    let result = results.get(work.key()).ok_or("the run was not planned")?;
+    result.as_ref().map_err(Clone::clone)
+}
+
+/// The value of a formula over measurements that are the means of all seeds.
+fn of_means(
+    claim: &Claim,
+    seeds: &[Vec<Planned>],
+    results: &BTreeMap<String, Result<RunOutcome, String>>,
+    world: &dyn World,
+) -> Result<Value, String> {
+    let mut means = Vec::new();
+    for index in 0..claim.runs.len() {
+        let mut numbers = Vec::new();
+        for works in seeds {
+            match outcome(&works[index], results)? {
+                RunOutcome::Nic(run) => numbers.push(run),
+                _ => return Err("only runs of network cards are averaged".to_owned()),
+            }
+        }
+        means.push(RunOutcome::Nic(NicNumbers::mean(&numbers)));
+    }
+    let labels = claim.runs.iter().map(|run| run.label.as_str());
+    let evaluation = Evaluation {
+        runs: labels.zip(&means).collect(),
+        audits: Audits::new(),
+        world,
+    };
+    evaluation.value(&claim.metric)
+}
+
 fn judge(
     claim: &Claim,
-    seeds: &[Vec<RunText>],
+    seeds: &[Vec<Planned>],
     results: &BTreeMap<String, Result<RunOutcome, String>>,
     audited: &Audited,
     world: &dyn World,
 ) -> ClaimReport {
-    let per_seed: Vec<Result<Value, String>> = seeds
-        .iter()
-        .zip(&claim.seeds)
-        .map(|(texts, seed)| {
-            let runs = claim
-                .runs
-                .iter()
-                .zip(texts)
-                .map(|(run, text)| {
-                    let text = text.as_ref().map_err(Clone::clone)?;
-                    let result = results.get(text).ok_or("the run was not planned")?;
-                    let result = result.as_ref().map_err(Clone::clone)?;
-                    Ok((run.label.as_str(), result))
-                })
-                .collect::<Result<Runs<'_>, String>>()?;
-            let audits = claim
-                .audits
-                .iter()
-                .map(|audit| {
-                    let found = audited.get(&AuditRequest::of(audit, *seed).key());
-                    let found = found.ok_or("the audit was not planned")?;
-                    let found = found.as_ref().map_err(Clone::clone)?;
-                    Ok((audit.label.as_str(), found.within(&audit.columns)))
-                })
-                .collect::<Result<Audits<'_>, String>>()?;
-            let evaluation = Evaluation {
-                runs,
-                audits,
-                world,
-            };
-            evaluation.value(&claim.metric)
-        })
-        .collect();
+    let of_seed = |(works, seed): (&Vec<Planned>, &u64)| {
+        let runs = claim
+            .runs
+            .iter()
+            .zip(works)
+            .map(|(run, work)| Ok((run.label.as_str(), outcome(work, results)?)))
+            .collect::<Result<Runs<'_>, String>>()?;
+        let audits = claim
+            .audits
+            .iter()
+            .map(|audit| {
+                let found = audited.get(&AuditRequest::of(audit, *seed).key());
+                let found = found.ok_or("the audit was not planned")?;
+                let found = found.as_ref().map_err(Clone::clone)?;
+                Ok((audit.label.as_str(), found.within(&audit.columns)))
+            })
+            .collect::<Result<Audits<'_>, String>>()?;
+        let evaluation = Evaluation {
+            runs,
+            audits,
+            world,
+        };
+        evaluation.value(&claim.metric)
+    };
+    let per_seed: Vec<Result<Value, String>> = match claim.over {
+        Over::MeanOfRuns => vec![of_means(claim, seeds, results, world)],
+        _ => seeds.iter().zip(&claim.seeds).map(of_seed).collect(),
+    };
     let failure = per_seed
         .iter()
         .find_map(|value| value.as_ref().err().cloned());
     let values: Vec<Value> = per_seed.into_iter().flatten().collect();
     let ours = match failure {
         Some(_) => None,
-        None => over_seeds(&values),
+        None => over_seeds(&values, claim.over),
     };
     let verdict = match ours {
         Some(ours) => within(claim.published, claim.tolerance, ours),

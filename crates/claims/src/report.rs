@@ -1,8 +1,8 @@
 //! What came out, for people (a table), programs (JSON) and the repository (Markdown).
 
-use crate::claim::{Claim, ClaimKind};
+use crate::claim::{Claim, ClaimKind, ClaimTestbed};
 use crate::expression::Value;
-use crate::verdict::{Published, Tolerance, Unit};
+use crate::verdict::{Over, Published, Tolerance, Unit};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -19,6 +19,10 @@ pub struct ClaimReport {
     pub statement: String,
     /// Calibration, prediction or arithmetic.
     pub kind: ClaimKind,
+    /// What its runs are made on.
+    pub testbed: ClaimTestbed,
+    /// False where this testbed is another one, so that it was only listed.
+    pub ran: bool,
     /// Unit of `published` and `ours`.
     pub unit: Unit,
     /// The published number, `true` for an ordering, absent when withheld.
@@ -41,6 +45,8 @@ pub struct ClaimReport {
     pub per_seed: Vec<Value>,
     /// The seeds.
     pub seeds: Vec<u64>,
+    /// How their values became one.
+    pub over: Over,
 }
 
 /// How a published number is meant.
@@ -60,6 +66,14 @@ pub enum Relation {
 }
 
 impl ClaimReport {
+    /// Of a claim for another testbed than the one at hand.
+    pub fn elsewhere(claim: &Claim) -> Self {
+        Self {
+            ran: false,
+            ..Self::new(claim, None, Vec::new(), None, None)
+        }
+    }
+
     pub(crate) fn new(
         claim: &Claim,
         ours: Option<Value>,
@@ -81,6 +95,8 @@ impl ClaimReport {
             paper: claim.paper.clone(),
             statement: claim.statement.clone(),
             kind: claim.kind,
+            testbed: claim.testbed,
+            ran: true,
             unit: claim.unit,
             published,
             relation,
@@ -92,6 +108,7 @@ impl ClaimReport {
             metric: claim.metric_text.clone(),
             per_seed,
             seeds: claim.seeds.clone(),
+            over: claim.over,
         }
     }
 
@@ -112,9 +129,10 @@ impl ClaimReport {
             .map_or_else(|| "none".to_owned(), |value| self.text(value))
     }
 
-    /// `within`, `MISS` or `reported` (nothing published).
+    /// `within`, `MISS`, `reported` (nothing published), or `not run` (on this testbed).
     pub fn verdict_text(&self) -> &'static str {
         match self.within {
+            _ if !self.ran => "not run",
             Some(true) => "within",
             Some(false) => "MISS",
             None => "reported",
@@ -153,6 +171,8 @@ pub struct Tally {
     pub missed: usize,
     /// Claims without a published number.
     pub reported: usize,
+    /// Claims for another testbed.
+    pub elsewhere: usize,
 }
 
 impl Tally {
@@ -161,6 +181,7 @@ impl Tally {
         let mut tally = Self::default();
         for report in reports {
             match report.within {
+                _ if !report.ran => tally.elsewhere += 1,
                 Some(true) => tally.within += 1,
                 Some(false) => tally.missed += 1,
                 None => tally.reported += 1,
@@ -188,7 +209,7 @@ pub fn table(reports: &[ClaimReport]) -> String {
         }
     }
     let tally = Tally::of(reports);
-    let _ = writeln!(
+    let _ = write!(
         text,
         "{} claims: {} within tolerance, {} missed, {} reported without a published number",
         reports.len(),
@@ -196,6 +217,10 @@ pub fn table(reports: &[ClaimReport]) -> String {
         tally.missed,
         tally.reported
     );
+    if tally.elsewhere > 0 {
+        let _ = write!(text, ", {} for the soft network card", tally.elsewhere);
+    }
+    text.push('\n');
     text
 }
 
@@ -240,7 +265,7 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
         let _ = writeln!(
             text,
             "| {system} | {} | {} | {} | {} |",
-            of_system().count(),
+            of_system().filter(|report| report.ran).count(),
             tally.within,
             tally.missed,
             tally.reported
@@ -275,14 +300,40 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
         section(&mut text, "Missed", &of_system, Some(false));
         section(&mut text, "Within tolerance", &of_system, Some(true));
         section(&mut text, "Published number withheld", &of_system, None);
+        soft(&mut text, &of_system);
     }
     text
+}
+
+/// Claims that need the soft network card, without numbers: they are of the machine that runs it.
+fn soft(text: &mut String, reports: &[&ClaimReport]) {
+    let mut members = reports.iter().filter(|report| !report.ran).peekable();
+    if members.peek().is_none() {
+        return;
+    }
+    text.push_str(
+        "\n### On the soft network card\n\n\
+         Measured below a real kernel by `isolane nic study --check-claims`; the numbers depend on the machine.\n\n\
+         | claim | statement | source | kind | published | tolerance |\n|---|---|---|---|---|---|\n",
+    );
+    for report in members {
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} | {} |",
+            report.id,
+            cell(&report.statement),
+            cell(&report.paper),
+            report.kind.name(),
+            report.published_text(),
+            report.tolerance
+        );
+    }
 }
 
 fn section(text: &mut String, title: &str, reports: &[&ClaimReport], within: Option<bool>) {
     let mut members = reports
         .iter()
-        .filter(|report| report.within == within)
+        .filter(|report| report.ran && report.within == within)
         .peekable();
     if members.peek().is_none() {
         return;

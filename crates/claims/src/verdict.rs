@@ -39,6 +39,12 @@ pub enum Unit {
     /// One measurement divided by another.
     #[serde(rename = "x")]
     Ratio,
+    /// A part of a hundred; of processors, 100 is one of them.
+    #[serde(rename = "%")]
+    Percent,
+    /// Latency or time, milliseconds.
+    #[serde(rename = "ms")]
+    Milliseconds,
     /// Latency or time, microseconds.
     #[serde(rename = "us")]
     Microseconds,
@@ -69,10 +75,12 @@ impl Unit {
     /// The tolerance of a claim that states none.
     pub fn default_tolerance(self) -> Tolerance {
         match self {
-            Self::Ratio | Self::Microseconds => Tolerance::Relative(0.25),
-            Self::Share | Self::Gbps | Self::MegaPerSecond | Self::KiloPerSecond => {
-                Tolerance::Relative(0.1)
-            }
+            Self::Ratio | Self::Microseconds | Self::Milliseconds => Tolerance::Relative(0.25),
+            Self::Share
+            | Self::Percent
+            | Self::Gbps
+            | Self::MegaPerSecond
+            | Self::KiloPerSecond => Tolerance::Relative(0.1),
             Self::Bytes | Self::Count | Self::Ordering => Tolerance::Exact,
         }
     }
@@ -81,6 +89,8 @@ impl Unit {
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Ratio => "x",
+            Self::Percent => " %",
+            Self::Milliseconds => " ms",
             Self::Microseconds => " us",
             Self::Share | Self::Count | Self::Ordering => "",
             Self::Gbps => " Gb/s",
@@ -125,9 +135,26 @@ fn rounding(value: f64) -> f64 {
     value.abs() * 1e-12
 }
 
-/// One value of several seeds: the median of numbers (mean of the middle two), and an ordering only if it holds
-/// in every seed.
-pub fn over_seeds(values: &[Value]) -> Option<Value> {
+/// How the values of several seeds become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// The median of the metric's values; an ordering must hold in every seed.
+    #[default]
+    Median,
+    /// Their mean.
+    Mean,
+    /// The lowest.
+    Lowest,
+    /// The highest.
+    Highest,
+    /// The metric once, of measurements averaged over the seeds: what a paper compares that prints averages of runs.
+    MeanOfRuns,
+}
+
+/// One value of several seeds, as `over` says: the median of numbers (mean of the middle two), say, and an ordering only
+/// if it holds in every seed.
+pub fn over_seeds(values: &[Value], over: Over) -> Option<Value> {
     if values.iter().any(|value| matches!(value, Value::Truth(_))) {
         let all = values.iter().all(|value| *value != Value::Truth(false));
         return Some(Value::Truth(all));
@@ -140,13 +167,15 @@ pub fn over_seeds(values: &[Value]) -> Option<Value> {
         })
         .collect();
     numbers.sort_by(f64::total_cmp);
+    let (lowest, highest) = (numbers.first().copied()?, numbers.last().copied()?);
     let middle = numbers.len() / 2;
-    let median = match numbers.len() {
-        0 => return None,
-        n if n % 2 == 1 => numbers[middle],
-        _ => f64::midpoint(numbers[middle - 1], numbers[middle]),
-    };
-    Some(Value::Number(median))
+    Some(Value::Number(match over {
+        Over::Lowest => lowest,
+        Over::Highest => highest,
+        Over::Mean => numbers.iter().sum::<f64>() / numbers.len() as f64,
+        Over::Median | Over::MeanOfRuns if numbers.len() % 2 == 1 => numbers[middle],
+        Over::Median | Over::MeanOfRuns => f64::midpoint(numbers[middle - 1], numbers[middle]),
+    }))
 }
 
 #[cfg(test)]
@@ -204,14 +233,17 @@ mod tests {
     #[test]
     fn an_ordering_must_hold_in_every_seed() {
         let values = [Value::Truth(true), Value::Truth(false), Value::Truth(true)];
-        assert_eq!(over_seeds(&values), Some(Value::Truth(false)));
+        assert_eq!(over_seeds(&values, Over::Median), Some(Value::Truth(false)));
     }
 
     #[test]
     fn numbers_give_their_median() {
         let values = [9.0, 1.0, 2.0].map(Value::Number);
-        assert_eq!(over_seeds(&values), Some(Value::Number(2.0)));
-        assert_eq!(over_seeds(&values[..2]), Some(Value::Number(5.0)));
-        assert_eq!(over_seeds(&[]), None);
+        assert_eq!(over_seeds(&values, Over::Median), Some(Value::Number(2.0)));
+        assert_eq!(
+            over_seeds(&values[..2], Over::Median),
+            Some(Value::Number(5.0))
+        );
+        assert_eq!(over_seeds(&[], Over::Median), None);
     }
 }

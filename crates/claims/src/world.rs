@@ -5,9 +5,12 @@
 
 use crate::audit::{AuditRequest, Findings};
 use crate::expression::RequestBytes;
+use crate::nic::NicNumbers;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
+use isolane_scenario::nic::model::NicStudy;
+use isolane_scenario::nic::result::NicResult;
 
 /// What a run of a claim gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +19,8 @@ pub enum RunOutcome {
     Hosts(RunResult),
     /// Of a network, which a scenario with a `[fabric]` table describes.
     Network(Box<FabricResult>),
+    /// Of a host's network card; the mean of several where the claim asks for that.
+    Nic(NicNumbers),
 }
 
 /// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.
@@ -28,6 +33,11 @@ pub trait World: Sync {
 
     /// What running the network's scenario in `text` gives; `file` names it in messages.
     fn network(&self, text: &str, file: &str) -> Result<FabricResult, String>;
+
+    /// What running the study of a network card gives. Worlds without cards say so.
+    fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {
+        Err(format!("{} needs a testbed with network cards", study.name))
+    }
 
     /// What an audit finds; `progress` is told (runs done, runs of this audit).
     fn audit(

@@ -53,9 +53,7 @@ fn a_withheld_number_is_reported_only() {
 fn a_misspelt_key_is_named_with_its_line() {
     check(
         "unit = \"x\"\npublised = 1.85\nmetric = \"2\"\n",
-        expect![[
-            r#"claims/justitia/x.toml:7: unknown field `publised`, expected one of `id`, `system`, `paper`, `statement`, `kind`, `unit`, `published`, `at_least`, `at_most`, `withheld`, `tolerance`, `metric`, `seeds`, `note`, `miss_reason`, `run`, `audit`, did you mean "published"?"#
-        ]],
+        expect![[r#"claims/justitia/x.toml:7: unknown field `publised`, expected one of `id`, `system`, `paper`, `statement`, `kind`, `unit`, `published`, `at_least`, `at_most`, `withheld`, `tolerance`, `metric`, `seeds`, `over`, `testbed`, `note`, `miss_reason`, `run`, `audit`, did you mean "published"?"#]],
     );
 }
 
@@ -73,7 +71,7 @@ fn a_label_without_a_run_is_refused() {
 fn a_run_needs_one_source() {
     check(
         "unit = \"x\"\npublished = 1.0\nmetric = \"solo:a.share\"\n[[run]]\nlabel = \"solo\"\n",
-        expect![[r#"claims/justitia/x.toml:9: run "solo" needs either scenario or inline"#]],
+        expect![[r#"claims/justitia/x.toml:9: run "solo": needs one of scenario, inline and nic"#]],
     );
 }
 

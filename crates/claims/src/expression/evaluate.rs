@@ -68,6 +68,9 @@ impl Evaluation<'_> {
                     RunOutcome::Network(run) => {
                         return network::value(run, &measurement.tenant, &measurement.field);
                     }
+                    RunOutcome::Nic(run) => {
+                        return run.value(&measurement.tenant, &measurement.field);
+                    }
                 };
                 let tenant = run.tenant(&measurement.tenant).ok_or_else(|| {
                     let names: Vec<_> = run.tenants.iter().map(|t| t.name.as_str()).collect();
@@ -126,6 +129,10 @@ impl Evaluation<'_> {
                 let state = match self.run(label)? {
                     RunOutcome::Hosts(run) => &run.policy_state,
                     RunOutcome::Network(run) => &run.policy_state,
+                    RunOutcome::Nic(_) => {
+                        let what = "is one of a network card: it has no policy's figures";
+                        return Err(format!("run {label:?} {what}"));
+                    }
                 };
                 *state.get(name).ok_or_else(|| {
                     format!(
@@ -181,6 +188,7 @@ impl Evaluation<'_> {
             RunOutcome::Network(run) => {
                 network::matching(run, &measurement.tenant, &measurement.field)?
             }
+            RunOutcome::Nic(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
         };
         if values.is_empty() {
             return Err(format!(
@@ -217,6 +225,9 @@ impl Evaluation<'_> {
             RunOutcome::Network(_) => {
                 Err(format!("run {label:?} is one of a network: it has no NICs"))
             }
+            RunOutcome::Nic(_) => Err(format!(
+                "run {label:?} is one of a network card: it has no RDMA hosts"
+            )),
         }
     }
 
@@ -225,6 +236,9 @@ impl Evaluation<'_> {
             RunOutcome::Network(run) => Ok(run),
             RunOutcome::Hosts(_) => Err(format!(
                 "run {label:?} is one of RDMA hosts: it has no series"
+            )),
+            RunOutcome::Nic(_) => Err(format!(
+                "run {label:?} is one of a network card: it has no series"
             )),
         }
     }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::error::nearest;
 use crate::models;
+use crate::nic;
 use isolane_scenario::model::{Host, Transport, Verb};
 
 const FUNCTIONS: [&str; 20] = [
@@ -435,7 +436,8 @@ impl Parser {
         tenant: String,
         field: String,
     ) -> Result<Measurement, SyntaxError> {
-        if !FIELDS.contains(&field.as_str()) && !NETWORK_FIELDS.contains(&field.as_str()) {
+        let lists: [&[&str]; 3] = [&FIELDS, &NETWORK_FIELDS, &nic::FIELDS];
+        if !lists.iter().any(|list| list.contains(&field.as_str())) {
             self.next = start;
             return Err(self.error(unknown_field(&field)));
         }

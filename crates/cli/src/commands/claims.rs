@@ -5,9 +5,10 @@ use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use isolane_claims::claim::{Claim, ClaimTestbed};
 use isolane_claims::laboratory::Laboratory;
+use isolane_claims::plan;
 use isolane_claims::report::{self, ClaimReport, Tally};
-use isolane_claims::{claim::Claim, plan};
 use isolane_testbed::SimTestbed;
 use std::path::Path;
 
@@ -88,8 +89,12 @@ fn measure(claims: &[&Claim]) -> Vec<ClaimReport> {
         ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")
             .expect("the template is a constant that parses"),
     );
-    let reports = plan::check(
-        claims,
+    let (here, elsewhere): (Vec<&Claim>, Vec<&Claim>) = claims
+        .iter()
+        .copied()
+        .partition(|claim| claim.testbed == ClaimTestbed::Simulated);
+    let mut reports = plan::check(
+        &here,
         &isolane_claims::embedded_scenarios(),
         &laboratory,
         &|done, all| {
@@ -98,5 +103,7 @@ fn measure(claims: &[&Claim]) -> Vec<ClaimReport> {
         },
     );
     bar.finish_and_clear();
+    reports.extend(elsewhere.into_iter().map(ClaimReport::elsewhere));
+    reports.sort_by(|a, b| (&a.system, &a.id).cmp(&(&b.system, &b.id)));
     reports
 }
