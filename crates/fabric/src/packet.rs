@@ -183,7 +183,7 @@ pub mod flags {
 pub struct HopTelemetry {
     /// Bytes waiting at the port when the packet left it.
     pub queue_bytes: u64,
-    /// Bytes the port has sent so far.
+    /// Bytes the port had sent before the packet.
     pub sent_bytes: u64,
     /// When the packet left it.
     pub at: Instant,

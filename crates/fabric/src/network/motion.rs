@@ -221,12 +221,13 @@ impl Network {
         let bytes = u64::from(packet.bytes);
         let free_at = now + state.time_for(bytes);
         state.free_at = free_at.as_ps();
-        state.sent += bytes;
-        packet.hops += 1;
-        packet.ingress = state.enters;
+        // Before its own bytes count: two packets tell of what was begun between their departures.
         if packet.flags & flags::TELEMETRY != 0 && packet.kind == PacketKind::Data {
             self.telemetry.note(id, state, now);
         }
+        state.sent += bytes;
+        packet.hops += 1;
+        packet.ingress = state.enters;
         if state.waiting > 0 || state.tell_idle {
             state.free_filed = true;
             self.events.schedule(free_at, Event::Free(port));

@@ -87,11 +87,23 @@ fn the_index_shows_an_order_that_is_not_fair() {
     assert!(jain(&unfair) < 0.9, "{unfair:?}");
 }
 
-/// Jain's index of the goodputs of callers that send to one host, or each to a host of its own, without pause.
-fn jain_of_callers(congestion: &str, traffic: &str) -> f64 {
+/// Callers that send without pause.
+struct Callers {
+    congestion: &'static str,
+    traffic: &'static str,
+    hop_delay: &'static str,
+}
+
+/// Jain's index of their goodputs.
+fn jain_of_callers(callers: &Callers) -> f64 {
+    let Callers {
+        congestion,
+        traffic,
+        hop_delay,
+    } = callers;
     let text = format!(
         "name = \"symmetric\"\nwarmup = \"5ms\"\nduration = \"20ms\"\nper_pair = true\n\
-         [fabric]\ntopology = \"single-switch\"\nhosts = 8\n\
+         [fabric]\ntopology = \"single-switch\"\nhosts = 8\nhop_delay = \"{hop_delay}\"\n\
          [ports]\nbuffer = \"4MiB\"\necn = {{ min = \"64KiB\", max = \"256KiB\", max_probability = 0.1 }}\n\
          [[class]]\nname = \"only\"\n\
          [transport]\ncongestion = \"{congestion}\"\n\
@@ -112,24 +124,45 @@ fn jain_of_callers(congestion: &str, traffic: &str) -> f64 {
     jain_index(&flows).expect("there are flows")
 }
 
+/// To a host each.
+const APART: &str = "pattern = \"pairs\"\npairs = [[0, 1], [2, 3], [4, 5], [6, 7]]";
+/// Seven to one.
+const INCAST: &str = "pattern = \"incast\"\nreceiver = 7";
+
 #[test]
 fn symmetric_callers_share_evenly_under_every_congestion_control() {
-    let apart = "pattern = \"pairs\"\npairs = [[0, 1], [2, 3], [4, 5], [6, 7]]";
-    let incast = "pattern = \"incast\"\nreceiver = 7";
     for congestion in [
         "none", "window", "swift", "dcqcn", "dctcp", "timely", "hpcc",
     ] {
-        let jain = jain_of_callers(congestion, apart);
+        let callers = Callers {
+            congestion,
+            traffic: APART,
+            hop_delay: "200ns",
+        };
+        let jain = jain_of_callers(&callers);
         assert!(jain > 1.0 - 1e-9, "{congestion}, apart: {jain}");
         // Rates that search for their share differ a little over 20 ms. TIMELY has no fixed point of its own: any
-        // division of the line keeps its delay steady (Zhu et al. 2016), so evenness is not its promise. HPCC divides
-        // the line less evenly than it should, cause not found: 0.99 here, and 0.61 with hops of 2 us.
-        let least = match congestion {
-            "timely" => 0.95,
-            "hpcc" => 0.98,
-            _ => 0.995,
-        };
-        let jain = jain_of_callers(congestion, incast);
+        // division of the line keeps its delay steady (Zhu et al. 2016), so evenness is not its promise.
+        let least = if congestion == "timely" { 0.95 } else { 0.995 };
+        let jain = jain_of_callers(&Callers {
+            traffic: INCAST,
+            ..callers
+        });
         assert!(jain > least, "{congestion}, at one port: {jain}");
+    }
+}
+
+/// What a flow does not see of its own queue makes who has more give way less (`transport/congestion/hpcc.rs`), and
+/// windows of several packets leave more room for that than those of one on a short way. Nothing in these runs is
+/// drawn, so ways of different length take the place of seeds.
+#[test]
+fn hpcc_shares_evenly_on_longer_ways_too() {
+    for hop_delay in ["500ns", "1us", "1500ns", "2us", "3us", "5us", "10us"] {
+        let jain = jain_of_callers(&Callers {
+            congestion: "hpcc",
+            traffic: INCAST,
+            hop_delay,
+        });
+        assert!(jain > 0.95, "hops of {hop_delay}: {jain}");
     }
 }

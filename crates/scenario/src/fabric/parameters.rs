@@ -267,7 +267,7 @@ const HPCC: &[PolicyParameter] = &[
     parameter(
         "flows",
         (1.0, 1e6),
-        "flows at one link for which additive steps fit in the head room (100)",
+        "flows at one link for which additive steps fit in the head room (20)",
     ),
     TIMEOUT,
     FAST_REPEAT,

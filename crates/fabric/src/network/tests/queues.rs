@@ -188,7 +188,7 @@ fn telemetry_tells_of_each_hop_and_an_answer_brings_it_home() {
         ps_per_byte: 80,
     };
     // At the switch the packet waits for host 0's first one, while its second one comes.
-    assert_eq!(seen, [hop(0, 5_000, 0), hop(5_000, 10_000, 1_000)]);
+    assert_eq!(seen, [hop(0, 0, 0), hop(5_000, 5_000, 1_000)]);
 }
 
 #[test]

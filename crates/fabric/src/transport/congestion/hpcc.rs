@@ -8,6 +8,11 @@
 //! Source: Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1. The additive part is the
 //! paper's W_init (1 - eta) / N with N = `flows`. The base round trip is each channel's own; the paper uses one for
 //! the whole network.
+//!
+//! Limit, of the algorithm: only the additive part makes shares even, and the queue term works against it. A packet finds
+//! the packets of the other flows behind it, never its own flow's, which are paced; so who has more sees less queue and
+//! gives way less. Each packet seen counts as its part of what the link holds in a base round trip. Steps must outweigh
+//! that: where a packet is more than about a hundredth of it, `flows` has to be near the real number of flows.
 
 use super::{Acked, Limit, Parameter, Values, Way, whole};
 use crate::packet::{HopTelemetry, TELEMETRY_HOPS};
@@ -31,10 +36,11 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "flows",
-        default: 100.0,
+        default: 20.0,
         least: 1.0,
         most: 1e6,
-        meaning: "flows at one link for which additive steps fit in the head room (paper: N; example 100)",
+        meaning: "flows at one link for which additive steps fit in the head room (paper: N; example 100, with packets \
+                  of 1 KB; those of networks here are 5 KB by default, and steps must be felt beside packets)",
     },
 ];
 

@@ -260,7 +260,7 @@ fn hpcc_aims_below_the_fullest_link() {
     // A full line and a queue of one round trip: twice what it holds, so the window falls to 47.5 % and a step.
     let limit = ack(&mut hpcc, &[hop(2, 25_000, 25_000)], 12);
     assert_eq!(limit.window, 3);
-    let window = 25_000.0 * 0.95 / 2.0 + 25_000.0 * 0.05 / 100.0;
+    let window = 25_000.0 * 0.95 / 2.0 + 25_000.0 * 0.05 / 20.0;
     assert_eq!(limit.gap.as_ps(), (2e6 * 5_120.0 / window) as u64);
 }
 
