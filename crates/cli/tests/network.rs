@@ -75,6 +75,16 @@ fn a_network_prints_a_line_per_class_and_what_became_of_promises() {
 }
 
 #[test]
+fn commands_for_rdma_hosts_say_which_ones_take_a_network() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path());
+    let parts = ["scenario of a network", "isolane sim", "isolane sweep"];
+    refuses(&["recommend", &file], &parts);
+    refuses(&["audit", "--scenario", &file], &parts);
+    refuses(&["explain", "--scenario", &file, "--victim", "a"], &parts);
+}
+
+#[test]
 fn json_pairs_series_and_page_are_there_when_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let file = scenario(directory.path());

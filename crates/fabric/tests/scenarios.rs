@@ -68,6 +68,31 @@ fn the_comparison_runs_under_every_policy() {
     }
 }
 
+/// Who copies the manual's example sees promises kept, not a network that is still learning.
+#[test]
+fn the_manuals_example_keeps_its_promises() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/fabric-scenario.md"
+    );
+    let manual = std::fs::read_to_string(file).expect("the manual");
+    let (_, rest) = manual.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let scenario = parse_with(example, "example.toml", &FabricOverrides::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let outcome = run(&scenario, Observers::default()).unwrap_or_else(|error| panic!("{error}"));
+    for (class, spec) in outcome.result.classes.iter().zip(&scenario.classes) {
+        let Some(slo) = spec.slo else { continue };
+        let kept = class.ran_met_slo_share.expect("calls ran in it");
+        assert!(
+            kept * 100.0 >= slo.percentile,
+            "{}: {kept}, seed {}",
+            class.name,
+            scenario.seed
+        );
+    }
+}
+
 #[test]
 fn a_cancelled_run_has_no_result() {
     let text = std::fs::read_to_string(&files()[0]).expect("a readable scenario");

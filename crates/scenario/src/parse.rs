@@ -66,6 +66,7 @@ pub fn parse_with(
 ) -> Result<Scenario, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;
+    refuse_network(source, tree.get_ref())?;
     let top = Table::open(source, tree.get_ref(), 0, TOP, None)?;
 
     let profile_name = match &overrides.profile {
@@ -439,6 +440,28 @@ impl Reader<'_> {
             run_for: None,
         })
     }
+}
+
+/// A network's file where one of RDMA hosts is wanted: says what it is and which commands take it, rather than which
+/// of its keys came first.
+fn refuse_network(source: Source<'_>, top: &DeTable<'_>) -> Result<(), InputError> {
+    let Some((key, _)) = top
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == "fabric")
+    else {
+        return Ok(());
+    };
+    let problem = "[fabric] makes this the scenario of a network, and this command takes scenarios of RDMA hosts \
+                   ([[tenant]] and a profile): run it with isolane sim, compare policies with isolane sim --policies all, \
+                   or try many settings with isolane sweep";
+    Err(InputError {
+        file: source.file.to_owned(),
+        line: Some(source.line(key.span().start)),
+        place: None,
+        problem: Box::new(Problem::Promise {
+            problem: problem.to_owned(),
+        }),
+    })
 }
 
 /// Opens a tenant's table under the tenant's name, where it has one.

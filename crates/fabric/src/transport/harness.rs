@@ -10,6 +10,7 @@ use isolane_core::units::{BitRate, Bytes, Duration, Instant};
 use isolane_scenario::fabric::model::{
     FabricPolicy, FabricPolicyKind, FabricTopology, PortScheduler, PortSettings, Shape,
 };
+use proptest::prelude::*;
 
 /// A message and when it begins.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,29 @@ pub(super) fn start(at_us: f64, from: u16, to: u16, bytes: u64) -> Start {
         bytes,
         deadline_us: None,
     }
+}
+
+/// The same, due `deadline_us` later.
+pub(super) fn due(at_us: f64, from: u16, to: u16, bytes: u64, deadline_us: f64) -> Start {
+    Start {
+        deadline_us: Some(deadline_us),
+        ..start(at_us, from, to, bytes)
+    }
+}
+
+/// Up to 15 messages between four hosts, some of them due in 150 us, where up to a fifth of the packets is lost.
+pub(super) fn losses() -> impl Strategy<Value = (Vec<Start>, World)> {
+    let message = (0u32..200, 0u16..4, 1u16..4, 1u64..300_000, any::<bool>());
+    let message = message.prop_map(|(at, from, step, bytes, urgent)| Start {
+        deadline_us: urgent.then_some(150.0),
+        ..start(f64::from(at), from, (from + step) % 4, bytes)
+    });
+    let messages = proptest::collection::vec(message, 1..15);
+    let world = (0u64..200, any::<u64>()).prop_map(|(lost_of_thousand, seed)| World {
+        lost_of_thousand,
+        seed,
+    });
+    (messages, world)
 }
 
 /// What became of a message.
@@ -95,6 +119,19 @@ pub(super) fn run<T: Transport>(
     world: World,
 ) -> Vec<Option<Done>> {
     run_and_watch(network, transport, starts, world, |_, _| {})
+}
+
+/// As [`run`]; every message ends, and no packet is left.
+pub(super) fn run_to_the_end<T: Transport>(
+    network: &mut Network,
+    transport: &mut T,
+    starts: &[Start],
+    world: World,
+) -> Vec<Done> {
+    let done = run(network, transport, starts, world);
+    assert_eq!(network.packets.live(), 0);
+    let ends = done.into_iter();
+    ends.map(|one| one.expect("every message ends")).collect()
 }
 
 /// As [`run`]; shows every arriving packet, lost ones not.

@@ -225,13 +225,7 @@ impl Transport for D3 {
         let packet = network.packets[id];
         let header = self.flows.header;
         match packet.kind {
-            PacketKind::Data => {
-                let Some(flow) = self.flows.on_path(&packet) else {
-                    return network.free(id);
-                };
-                flow.came.insert(packet.sequence);
-                answer(network, id, PacketKind::Ack, header);
-            }
+            PacketKind::Data => self.flows.take_in_order(network, id),
             PacketKind::Request => {
                 network.packets[id].flags = 0;
                 answer(network, id, PacketKind::Grant, header);

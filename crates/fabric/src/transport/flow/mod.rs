@@ -133,6 +133,18 @@ impl<P: Default> Flows<P> {
         (flow.open && flow.serial as u16 == packet.path).then_some(flow)
     }
 
+    /// Data packet `id` of a flow that keeps its order has come: noted and acknowledged, or dropped if its flow is over.
+    #[inline]
+    pub fn take_in_order(&mut self, network: &mut Network, id: PacketId) {
+        let packet = network.packets[id];
+        let header = self.header;
+        let Some(flow) = self.on_path(&packet) else {
+            return network.free(id);
+        };
+        flow.came.insert(packet.sequence);
+        answer(network, id, PacketKind::Ack, header);
+    }
+
     /// The flow that `packet` belongs to, if it is still the one that the serial number in [`Packet::extra`] names.
     #[inline]
     pub fn named(&mut self, packet: &Packet) -> Option<&mut Flow<P>> {
@@ -222,6 +234,13 @@ pub fn answer(network: &mut Network, id: PacketId, kind: PacketKind, header: u16
     packet.bytes = header;
     packet.payload = 0;
     network.answer(id);
+}
+
+/// Asks for [`crate::transport::Transport::on_idle`] at every host: the next packet is chosen when a port has run dry.
+pub fn tell_when_idle(network: &mut Network) {
+    for host in 0..network.topology().hosts {
+        network.tell_when_idle(HostId(host as u16), true);
+    }
 }
 
 /// What a host can send and receive: the slower of its own port and of the one that leads to it. A scenario may make the

@@ -19,7 +19,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
-use super::flow::{Flow, Flows, answer};
+use super::flow::{Flow, Flows, answer, tell_when_idle};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -105,9 +105,7 @@ impl Homa {
     /// Hosts of `network`, whose ports are strict.
     pub fn new(settings: Settings, network: &mut Network) -> Self {
         let hosts = network.topology().hosts;
-        for host in 0..hosts {
-            network.tell_when_idle(HostId(host as u16), true);
-        }
+        tell_when_idle(network);
         let unscheduled_bytes = u64::from(settings.rtt_packets) * network.mtu().get();
         let receiver = Receiver::new(settings.levels, unscheduled_bytes);
         Self {

@@ -1,7 +1,7 @@
 //! PDQ's properties on small networks.
 
 use super::*;
-use crate::transport::harness::{self, CALM, Done, Start, World, ideal_us, start};
+use crate::transport::harness::{self, CALM, Done, Start, World, due, ideal_us, losses, start};
 use isolane_scenario::fabric::model::FabricPolicyKind;
 use proptest::prelude::*;
 
@@ -10,19 +10,9 @@ fn run(hosts: u32, starts: &[Start], world: World) -> Vec<Done> {
     let policy = harness::policy(FabricPolicyKind::Pdq, &[]);
     let settings = Settings::new(&policy, &network).expect("defaults");
     let mut pdq = Pdq::new(settings, &mut network);
-    let done = harness::run(&mut network, &mut pdq, starts, world);
-    assert_eq!(network.packets.live(), 0);
+    let done = harness::run_to_the_end(&mut network, &mut pdq, starts, world);
     assert_eq!(pdq.flows.open_now(), 0);
-    done.into_iter()
-        .map(|one| one.expect("every message ends"))
-        .collect()
-}
-
-fn due(at_us: f64, from: u16, to: u16, bytes: u64, deadline_us: f64) -> Start {
-    Start {
-        deadline_us: Some(deadline_us),
-        ..start(at_us, from, to, bytes)
-    }
+    done
 }
 
 #[test]
@@ -126,21 +116,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn every_message_ends_whatever_is_lost(
-        messages in proptest::collection::vec((0u32..200, 0u16..4, 1u16..4, 1u64..200_000, any::<bool>()), 1..15),
-        lost in 0u64..200,
-        seed in any::<u64>(),
-    ) {
-        let starts: Vec<Start> = messages
-            .iter()
-            .map(|&(at, from, step, bytes, urgent)| Start {
-                deadline_us: urgent.then_some(150.0),
-                ..start(f64::from(at), from, (from + step) % 4, bytes)
-            })
-            .collect();
-        let how = World { lost_of_thousand: lost, seed };
-        let done = run(4, &starts, how);
-        prop_assert_eq!(&done, &run(4, &starts, how));
+    fn every_message_ends_whatever_is_lost((starts, world) in losses()) {
+        let done = run(4, &starts, world);
+        prop_assert_eq!(&done, &run(4, &starts, world));
         for (done, start) in done.iter().zip(&starts) {
             prop_assert!(start.deadline_us.is_some() || done.how == How::Acknowledged);
         }

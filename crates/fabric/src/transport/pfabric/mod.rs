@@ -17,7 +17,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
-use super::flow::{Flow, Flows, answer, base_round_trip, line_rate};
+use super::flow::{Flow, Flows, answer, base_round_trip, line_rate, tell_when_idle};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -102,9 +102,7 @@ impl Pfabric {
     /// Hosts of `network`, whose ports sort packets by key and have [`Settings::buffer`].
     pub fn new(settings: Settings, network: &mut Network) -> Self {
         let hosts = network.topology().hosts;
-        for host in 0..hosts {
-            network.tell_when_idle(HostId(host as u16), true);
-        }
+        tell_when_idle(network);
         Self {
             settings,
             flows: Flows::new(network),

@@ -19,7 +19,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
-use super::flow::{Flow, Flows, answer, line_rate};
+use super::flow::{Flow, Flows, answer, line_rate, tell_when_idle};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -118,9 +118,7 @@ impl Qjump {
     /// Hosts of `network`, whose ports are strict.
     pub fn new(settings: Settings, network: &mut Network) -> Self {
         let hosts = network.topology().hosts;
-        for host in 0..hosts {
-            network.tell_when_idle(HostId(host as u16), true);
-        }
+        tell_when_idle(network);
         let queues = hosts * u32::from(settings.levels);
         Self {
             settings,

@@ -15,12 +15,9 @@ fn world(hosts: u32, parameters: &[(&str, f64)]) -> (Network, Qjump) {
 
 fn run(hosts: u32, starts: &[Start], how: World) -> Vec<Done> {
     let (mut network, mut qjump) = world(hosts, &[]);
-    let done = harness::run(&mut network, &mut qjump, starts, how);
-    assert_eq!(network.packets.live(), 0);
+    let done = harness::run_to_the_end(&mut network, &mut qjump, starts, how);
     assert_eq!(qjump.flows.open_now(), 0);
-    done.into_iter()
-        .map(|one| one.expect("every message ends"))
-        .collect()
+    done
 }
 
 fn at_level(class: u8, start: Start) -> Start {
