@@ -98,6 +98,7 @@ pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging
     let request = Request {
         kind: RTM_GETDCB,
         dump: false,
+        create: false,
         payload,
     };
     let mut answer = None;

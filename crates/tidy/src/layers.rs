@@ -60,6 +60,13 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario"],
     },
     Room {
+        folder: "nic",
+        package: "isolane-nic",
+        pure: false,
+        may_unsafe: false,
+        may_use: &["isolane-core", "isolane-scenario", "isolane-host"],
+    },
+    Room {
         folder: "verbs",
         package: "isolane-verbs",
         pure: false,
@@ -261,6 +268,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-enforce",
             "isolane-rpc",
             "isolane-rpc-lab",
+            "isolane-nic",
         ],
     },
     Room {

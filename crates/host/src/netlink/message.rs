@@ -15,6 +15,8 @@ const NOOP: u16 = 1;
 const REQUEST: u16 = 0x1 | 0x4;
 /// NLM_F_ROOT | NLM_F_MATCH.
 const DUMP: u16 = 0x300;
+/// NLM_F_CREATE.
+const CREATE: u16 = 0x400;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Request {
     pub kind: u16,
     /// Ask for every object, not for one.
     pub dump: bool,
+    /// Make the object if it does not exist.
+    pub create: bool,
     /// What follows the header: a family's own header if it has one, then attributes.
     pub payload: Vec<u8>,
 }
@@ -32,7 +36,9 @@ impl Request {
     pub fn bytes(&self, sequence: u32) -> Vec<u8> {
         let length = u32::try_from(HEADER_BYTES + self.payload.len())
             .expect("a request of ours is a few attributes");
-        let flags = REQUEST | if self.dump { DUMP } else { 0 };
+        let dump = if self.dump { DUMP } else { 0 };
+        let create = if self.create { CREATE } else { 0 };
+        let flags = REQUEST | dump | create;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.payload.len());
         bytes.extend(length.to_ne_bytes());
         bytes.extend(self.kind.to_ne_bytes());
@@ -125,7 +131,7 @@ mod tests {
 
         #[test]
         fn a_damaged_message_does_not_panic(at in 0usize..40, value in any::<u8>()) {
-            let request = Request { kind: 0x1401, dump: true, payload: vec![8, 0, 1, 0, 7, 0, 0, 0] };
+            let request = Request { kind: 0x1401, dump: true, create: false, payload: vec![8, 0, 1, 0, 7, 0, 0, 0] };
             let mut bytes = [request.bytes(5), request.bytes(5)].concat();
             bytes[at] = value;
             let _ = parse(&bytes, 5);
@@ -137,6 +143,7 @@ mod tests {
         let request = Request {
             kind: 0x1401,
             dump: false,
+            create: false,
             payload: vec![1, 2, 3, 4],
         };
         let bytes = [request.bytes(1), request.bytes(2)].concat();
@@ -156,6 +163,7 @@ mod tests {
         let request = Request {
             kind: ERROR,
             dump: false,
+            create: false,
             payload: (-1i32).to_ne_bytes().to_vec(),
         };
         let bytes = request.bytes(3);

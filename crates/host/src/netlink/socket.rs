@@ -139,6 +139,7 @@ mod tests {
         let request = Request {
             kind: RTM_GETLINK,
             dump: true,
+            create: false,
             payload: vec![0; 16],
         };
         for _ in 0..2 {

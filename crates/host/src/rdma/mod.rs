@@ -254,6 +254,7 @@ impl Connection {
         let request = Request {
             kind: NLDEV | command,
             dump,
+            create: false,
             payload: attributes.bytes().to_vec(),
         };
         let mut found = Vec::new();

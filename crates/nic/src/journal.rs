@@ -1,0 +1,357 @@
+//! What an attachment changed, written down before it is changed, so that anybody can undo it.
+//!
+//! Problem: the controller may be killed at any time, and the device may go away; what it changed must still be undone,
+//! once, by whoever comes next.
+//! Method: one JSON file for each device below the runtime directory, named by network namespace and device number, as
+//! numbers of devices repeat from namespace to namespace. It is replaced as a whole (written beside, renamed). A lock
+//! file serialises those who attach and detach. A journal of another boot is void: nothing of it lives on.
+//! Limits: a namespace's number may be used again after it ended; so the device's name and hardware address
+//! must agree as well.
+
+use crate::error::NicError;
+use crate::link::{Link, Sizes};
+use crate::options::Options;
+use crate::queues::SavedMap;
+use crate::system::System;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// The form of the file.
+const VERSION: u32 = 1;
+
+/// A process that is told from a later one with the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub process: u32,
+    /// Start in ticks since boot.
+    pub started: u64,
+}
+
+/// What was changed, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// Form of the file.
+    pub version: u32,
+    /// The boot it belongs to.
+    pub boot: String,
+    /// Network namespace.
+    pub namespace: u64,
+    /// The device's name when it was attached.
+    pub device: String,
+    /// Its number.
+    pub index: u32,
+    /// Its hardware address.
+    pub address: Vec<u8>,
+    /// Where programs and maps are pinned.
+    pub pins: PathBuf,
+    /// Queues that are managed.
+    pub queues: u16,
+    /// What the user asked for.
+    pub options: Options,
+    /// Who controls it; none before and after.
+    pub controller: Option<Process>,
+    /// XPS maps as they were.
+    pub maps: Vec<SavedMap>,
+    /// Segment sizes as they were.
+    pub sizes: Option<Sizes>,
+    /// Who was told queue weights, to be told that they no longer hold.
+    pub weights_told_to: Option<String>,
+}
+
+impl Journal {
+    /// The journal of an attachment that has changed nothing yet.
+    pub fn new(system: &System, link: &Link, pins: PathBuf, queues: u16, options: Options) -> Self {
+        Self {
+            version: VERSION,
+            boot: system.boot(),
+            namespace: System::namespace(),
+            device: link.name.clone(),
+            index: link.index,
+            address: link.address.clone(),
+            pins,
+            queues,
+            options,
+            controller: None,
+            maps: Vec::new(),
+            sizes: None,
+            weights_told_to: None,
+        }
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`NicError::File`].
+    pub fn save(&self, system: &System) -> Result<(), NicError> {
+        let path = path(system, self.namespace, self.index);
+        make_directory(system)?;
+        let text = serde_json::to_string_pretty(self).expect("a journal is plain data");
+        let part = path.with_extension("part");
+        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+        written.map_err(|error| NicError::file(path, format!("cannot be written: {error}")))
+    }
+
+    /// Removes it. One that is gone is as good.
+    ///
+    /// # Errors
+    /// [`NicError::File`].
+    pub fn remove(&self, system: &System) -> Result<(), NicError> {
+        let path = path(system, self.namespace, self.index);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(NicError::file(path, format!("cannot be removed: {error}"))),
+        }
+    }
+
+    /// The journals of this thread's namespace and of this boot.
+    ///
+    /// # Errors
+    /// [`NicError::File`] if one cannot be read or understood.
+    pub fn all(system: &System) -> Result<Vec<Self>, NicError> {
+        let namespace = System::namespace();
+        let prefix = format!("{namespace}-");
+        let mut journals = Vec::new();
+        for entry in fs::read_dir(system.run()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&prefix) && name.ends_with(".json") {
+                journals.extend(read(&entry.path(), &system.boot())?);
+            }
+        }
+        journals.sort_by_key(|journal| journal.index);
+        Ok(journals)
+    }
+
+    /// The journal of the device that is, or was, called so.
+    ///
+    /// # Errors
+    /// [`NicError::File`].
+    pub fn find(
+        system: &System,
+        link: Option<&Link>,
+        name: &str,
+    ) -> Result<Option<Self>, NicError> {
+        let journals = Self::all(system)?;
+        let of_link = |journal: &&Self| link.is_some_and(|link| journal.is_of(link));
+        let found = journals.iter().find(of_link);
+        let named = || journals.iter().find(|journal| journal.device == name);
+        Ok(found.or_else(named).cloned())
+    }
+
+    /// Whether it is about this device, under whatever name.
+    pub fn is_of(&self, link: &Link) -> bool {
+        self.index == link.index && self.address == link.address
+    }
+
+    /// The controller, if it still runs.
+    pub fn running(&self, system: &System) -> Option<Process> {
+        self.controller
+            .filter(|controller| controller.is_running(system))
+    }
+}
+
+impl Process {
+    /// The process of that number; none when there is none.
+    pub fn of(system: &System, process: u32) -> Option<Self> {
+        let started = started(&system.proc().text(&format!("{process}/stat"))?)?;
+        Some(Self { process, started })
+    }
+
+    /// Whether it still runs: a process that has ended but was not waited for does not.
+    pub fn is_running(self, system: &System) -> bool {
+        Self::of(system, self.process) == Some(self)
+    }
+}
+
+/// Start of a process from `/proc/PID/stat`, none for one that has ended. Its name, in parentheses, may hold anything.
+fn started(stat: &str) -> Option<u64> {
+    const STATE: usize = 0;
+    const STARTED: usize = 19;
+    let after_name = stat.rsplit_once(')')?.1;
+    let words: Vec<&str> = after_name.split_whitespace().collect();
+    match *words.get(STATE)? {
+        "Z" | "X" => None,
+        _ => words.get(STARTED)?.parse().ok(),
+    }
+}
+
+/// Held while a device is attached or detached.
+#[derive(Debug)]
+pub struct Lock {
+    _file: OwnedFd,
+}
+
+impl Lock {
+    /// Takes the lock of a device.
+    ///
+    /// # Errors
+    /// [`NicError::Busy`] if somebody else has it.
+    pub fn take(system: &System, device: &str) -> Result<Self, NicError> {
+        make_directory(system)?;
+        let path = system
+            .run()
+            .join(format!("{}-{device}.lock", System::namespace()));
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| denied(&path, error.into()))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(NicError::Busy {
+                device: device.to_owned(),
+            }),
+            Err(error) => Err(denied(&path, error.into())),
+        }
+    }
+}
+
+fn path(system: &System, namespace: u64, index: u32) -> PathBuf {
+    system.run().join(format!("{namespace}-{index}.json"))
+}
+
+fn make_directory(system: &System) -> Result<(), NicError> {
+    fs::create_dir_all(system.run()).map_err(|error| denied(system.run(), error))
+}
+
+fn denied(path: &Path, error: std::io::Error) -> NicError {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => NicError::NotPermitted {
+            action: format!("write {}", path.display()),
+        },
+        _ => NicError::file(path, error),
+    }
+}
+
+/// A journal; none if it is of another boot or went away meanwhile.
+fn read(path: &Path, boot: &str) -> Result<Option<Journal>, NicError> {
+    let Ok(text) = fs::read_to_string(path) else {
+        return Ok(None);
+    };
+    let journal: Journal = serde_json::from_str(&text).map_err(|error| {
+        let detail = format!("is no journal of ours ({error}); remove it if nothing is attached");
+        NicError::file(path, detail)
+    })?;
+    match (journal.version == VERSION, journal.boot == boot) {
+        (_, false) => Ok(None),
+        (true, true) => Ok(Some(journal)),
+        (false, true) => {
+            let detail = format!(
+                "has form {}, not {VERSION}: use that version",
+                journal.version
+            );
+            Err(NicError::file(path, detail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, name: &str) -> Link {
+        Link {
+            index,
+            name: name.to_owned(),
+            address: vec![2, 0, 0, 0, 0, 1],
+            ..Link::default()
+        }
+    }
+
+    fn journal(system: &System, index: u32, name: &str) -> Journal {
+        Journal::new(
+            system,
+            &link(index, name),
+            PathBuf::from("/pins"),
+            8,
+            Options::default(),
+        )
+    }
+
+    #[test]
+    fn a_journal_is_found_by_device_or_by_old_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let saved = journal(&system, 3, "eth0");
+        saved.save(&system).unwrap();
+        let find = |link: Option<&Link>, name| Journal::find(&system, link, name).unwrap();
+        assert_eq!(
+            find(Some(&link(3, "renamed")), "renamed"),
+            Some(saved.clone())
+        );
+        assert_eq!(
+            find(None, "eth0"),
+            Some(saved.clone()),
+            "the device is gone"
+        );
+        assert_eq!(find(None, "eth1"), None);
+        saved.remove(&system).unwrap();
+        saved.remove(&system).unwrap();
+        assert_eq!(find(None, "eth0"), None);
+    }
+
+    #[test]
+    fn another_boot_or_namespace_is_none_of_ours() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let other_boot = Journal {
+            boot: "x".to_owned(),
+            ..journal(&system, 3, "eth0")
+        };
+        other_boot.save(&system).unwrap();
+        let other_namespace = Journal {
+            namespace: 1,
+            ..journal(&system, 4, "eth0")
+        };
+        other_namespace.save(&system).unwrap();
+        assert_eq!(Journal::all(&system).unwrap(), []);
+    }
+
+    #[test]
+    fn a_damaged_journal_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        fs::create_dir_all(system.run()).unwrap();
+        let file = format!("{}-3.json", System::namespace());
+        fs::write(system.run().join(&file), "{\"version\":").unwrap();
+        let error = Journal::all(&system).unwrap_err().to_string();
+        assert!(
+            error.contains(&file) && error.contains("remove it"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn only_one_attaches_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let lock = Lock::take(&system, "eth0").unwrap();
+        assert!(matches!(
+            Lock::take(&system, "eth0"),
+            Err(NicError::Busy { .. })
+        ));
+        Lock::take(&system, "eth1").unwrap();
+        drop(lock);
+        Lock::take(&system, "eth0").unwrap();
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let system = System::machine();
+        let own = Process::of(&system, std::process::id()).unwrap();
+        assert!(own.is_running(&system));
+        assert!(
+            !Process {
+                started: own.started + 1,
+                ..own
+            }
+            .is_running(&system)
+        );
+        let line = "7 (a) S) R 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4242 1000";
+        assert_eq!(started(line), Some(4242));
+        assert_eq!(started(&line.replace(" R ", " Z ")), None);
+    }
+}

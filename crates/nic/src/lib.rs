@@ -1,0 +1,24 @@
+//! Ordinary network devices with several transmit queues: what the host says of them, and Titan on them.
+//!
+//! * [`device`] - one device with everything that decides fairness and latency, from [`link`], [`qdisc`], [`queues`]
+//!   and [`ethtool`]; files lie where [`system`] says;
+//! * [`options`] - what the user wants; [`journal`] - what was changed, to be undone by whoever comes next.
+//!
+//! Netlink is spoken through the codec and socket of the crate `host`: the messages needed here are a dozen, two of
+//! their families have no maintained bindings, and a second netlink stack would bring an async run time along.
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod error;
+pub mod ethtool;
+pub mod generic;
+pub mod journal;
+pub mod link;
+pub mod options;
+pub mod qdisc;
+pub mod queues;
+pub mod system;
+
+pub use device::Device;
+pub use error::NicError;
+pub use system::System;

@@ -1,0 +1,188 @@
+//! Where a host's files lie: `/sys` and `/proc` of the network namespace that this thread is in, or made-up trees.
+//!
+//! Problem: `/sys/class/net` shows the devices of the namespace in which it was mounted, which is not the one that a
+//! process has entered since.
+//! Method: after entering a namespace a sysfs of our own is mounted, detached: it hangs nowhere in the file tree, is
+//! reached through its descriptor, and ends with it. `/proc/sys/net` follows the reading thread by itself.
+//! Limits: entering a namespace and mounting need CAP_SYS_ADMIN. Source: network_namespaces(7), fsmount(2).
+
+use crate::error::NicError;
+use isolane_host::Root;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where `ip netns` keeps namespaces.
+const NAMED: &str = "/run/netns";
+/// Where journals lie, below the runtime directory.
+const RUN: &str = "/run/isolane/nic";
+/// The namespace of this thread. `/proc/self` would be the one of the process's first thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A host as files.
+#[derive(Clone, Debug)]
+pub struct System {
+    sys: Root,
+    proc: Root,
+    run: PathBuf,
+    /// Keeps a detached sysfs alive.
+    _mount: Option<Arc<OwnedFd>>,
+}
+
+impl System {
+    /// This machine, in the namespace that the process was started in.
+    pub fn machine() -> Self {
+        Self {
+            sys: Root::at("/sys"),
+            proc: Root::at("/proc"),
+            run: PathBuf::from(RUN),
+            _mount: None,
+        }
+    }
+
+    /// The trees `sys`, `proc` and `run` below `directory`.
+    pub fn at(directory: &Path) -> Self {
+        Self {
+            sys: Root::at(directory.join("sys")),
+            proc: Root::at(directory.join("proc")),
+            run: directory.join("run"),
+            _mount: None,
+        }
+    }
+
+    /// Moves this thread, and those that it will start, into the network namespace `name`, a name of `ip netns` or a
+    /// path, and sees its files.
+    ///
+    /// # Errors
+    /// [`NicError::Namespace`], [`NicError::NotPermitted`].
+    pub fn enter(name: &str) -> Result<Self, NicError> {
+        let path = match name.contains('/') {
+            true => PathBuf::from(name),
+            false => Path::new(NAMED).join(name),
+        };
+        let failed = |error: rustix::io::Errno| match error {
+            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => NicError::NotPermitted {
+                action: format!("enter the network namespace `{name}`"),
+            },
+            error => NicError::Namespace {
+                name: name.to_owned(),
+                source: error.into(),
+            },
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let namespace = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(failed)?;
+        Self::here().map_err(failed)
+    }
+
+    /// The namespace that this thread is in, through a sysfs of its own.
+    ///
+    /// # Errors
+    /// Those of fsopen(2) and fsmount(2).
+    pub fn here() -> rustix::io::Result<Self> {
+        let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(context.as_fd())?;
+        let mount = fsmount(
+            context.as_fd(),
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            MountAttrFlags::empty(),
+        )?;
+        let sys = Root::at(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        Ok(Self {
+            sys,
+            _mount: Some(Arc::new(mount)),
+            ..Self::machine()
+        })
+    }
+
+    /// Keeps journals below `directory` instead of the machine's runtime directory.
+    #[must_use]
+    pub fn with_run(mut self, directory: &Path) -> Self {
+        directory.clone_into(&mut self.run);
+        self
+    }
+
+    /// The files of sysfs, without the leading `/sys`.
+    pub fn sys(&self) -> &Root {
+        &self.sys
+    }
+
+    /// The files of procfs, without the leading `/proc`.
+    pub fn proc(&self) -> &Root {
+        &self.proc
+    }
+
+    /// Where journals lie.
+    pub fn run(&self) -> &Path {
+        &self.run
+    }
+
+    /// The number of this thread's network namespace; 0 where there is none to be seen.
+    pub fn namespace() -> u64 {
+        std::fs::metadata(OWN).map_or(0, |namespace| namespace.ino())
+    }
+
+    /// What tells this boot from the last one.
+    pub fn boot(&self) -> String {
+        let boot = self.proc.text("sys/kernel/random/boot_id");
+        boot.unwrap_or_default()
+    }
+
+    /// Processors that are on.
+    pub fn processors(&self) -> u16 {
+        let text = self.sys.text("devices/system/cpu/online");
+        let count = text.as_deref().map_or(1, count_of_list);
+        count.max(1)
+    }
+
+    /// The kernel's version, as `6.18.1`.
+    pub fn kernel(&self) -> String {
+        let release = self.proc.text("sys/kernel/osrelease");
+        release.unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// The names of the devices.
+    pub fn devices(&self) -> Vec<String> {
+        self.sys.list("class/net")
+    }
+}
+
+/// How many numbers a list such as `0-3,8` has.
+fn count_of_list(list: &str) -> u16 {
+    let count = |range: &str| -> Option<u16> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim()
+        .split(',')
+        .filter_map(count)
+        .fold(0, u16::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(
+            ["0", "0-3,8", "0-63", "x"].map(count_of_list),
+            [1, 5, 64, 0]
+        );
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_named() {
+        let error = System::enter("no-such-namespace").unwrap_err().to_string();
+        assert!(
+            error.contains("no-such-namespace") && error.contains("ip netns"),
+            "{error}"
+        );
+    }
+}
