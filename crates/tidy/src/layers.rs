@@ -112,6 +112,13 @@ pub const ROOMS: &[Room] = &[
         ],
     },
     Room {
+        folder: "ebpf",
+        package: "isolane-ebpf",
+        pure: false,
+        may_unsafe: true,
+        may_use: &["isolane-core"],
+    },
+    Room {
         folder: "sim",
         package: "isolane-sim",
         pure: true,

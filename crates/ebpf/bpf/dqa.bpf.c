@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Dynamic queue assignment: which transmit queue a packet takes, decided before the kernel decides.
+ *
+ * Problem: the kernel spreads flows over queues by hash, so flows meet in one queue while others lie idle (titan 3).
+ * Method (titan 4.1): a flow with nothing in the device takes the queue of least load and adds its weight there; it
+ * keeps the queue while it has anything outstanding, so nothing is reordered; its last completion takes the weight
+ * back. The decision is `isolane_core::policy::titan::assign`; a test compares the two.
+ *   `egress` (tc, clsact) decides, counts and writes `queue_mapping`, which the kernel's choice then follows.
+ *   `completed` and `dropped` (tracepoints) are where a packet of ours is freed - or, for devices that only hand
+ *   over to a peer, `handed_over` and `dropped_before`.
+ *   `steer` (socket filter) tells a TUN device what egress decided.
+ * A packet carries its number in `tc_index`, so that completion tells ours from others at one load, and heals what the
+ * kernel let it miss. Copies for packet sockets carry it too; their packet type says what they are.
+ * Units: packets as the stack hands them over; a packet that software segments counts as its segments once it is cut.
+ * Limits: 64 queues; programs stand aside (kernel's own choice) without a place in the table or without completions.
+ */
+#include "flows.h"
+
+/* Differentiated services code point of an IP packet, 64 of anything else. */
+static noinline u32 code_point(struct __sk_buff *skb)
+{
+	u8 head[2] = {};
+
+	if (read_packet_from(skb, 0, head, sizeof(head), FROM_NETWORK_HEADER))
+		return 64;
+	switch (head[0] >> 4) {
+	case 4:
+		return head[1] >> 2;
+	case 6:
+		return (head[0] & 0x0f) << 2 | head[1] >> 6;
+	}
+	return 64;
+}
+
+/* Expedited forwarding and network control: what nobody wants behind a segment. */
+static always_inline bool is_urgent(u32 point)
+{
+	return point == 46 || point == 48 || point == 56;
+}
+
+/* The container of a flow: that of its socket's cgroup or of the closest ancestor that has one. */
+static noinline u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
+{
+	if (!flow)
+		return 0;
+	flow->owner = packet_cgroup(skb);
+	if (!flow->owner)
+		return 0;
+	for (int level = 8; level > 0; level--) {
+		u64 cgroup = packet_ancestor_cgroup(skb, level);
+		u32 *index = cgroup ? map_lookup(&container_of, &cgroup) : 0;
+
+		if (index) {
+			flow->owner = cgroup;
+			return *index + 1;
+		}
+	}
+	return 0;
+}
+
+/* The lightest queue of a set; of equals the first after the one that was given last, going round. */
+static always_inline u32 lightest(struct dqa_state *shared, u32 queues, u64 among)
+{
+	u32 first = shared->last_queue + 1;
+	u64 best = ~0ull;
+
+	for (u32 queue = 0; queue < DQA_QUEUES_MAX; queue++) {
+		if (queue >= queues)
+			break;
+		if (!(among >> queue & 1))
+			continue;
+		/* Relative to `first`, which the verifier does not know: so it sees one iteration like another. */
+		u64 turn = (queue - first) & (DQA_QUEUES_MAX - 1);
+		u64 rank = (READ_ONCE(shared->queue[queue].load) & LOAD_MASK) << 8 | turn;
+
+		if (rank < best)
+			best = rank;
+	}
+	return (best + first) & (DQA_QUEUES_MAX - 1);
+}
+
+/* Queues of this packet's container and of this processor, but for the latency queue. */
+static always_inline u64 allowed(struct dqa_config *settings, struct dqa_container *container)
+{
+	u64 all = settings->queues >= 64 ? ~0ull : (1ull << settings->queues) - 1;
+	u64 among = all;
+
+	if (settings->latency_queue < DQA_QUEUES_MAX && among & ~(1ull << settings->latency_queue))
+		among &= ~(1ull << settings->latency_queue);
+	if (container && among & container->queues)
+		among &= container->queues;
+	if (settings->processor_pools) {
+		u32 cpu = this_cpu() & (DQA_CPUS_MAX - 1);
+		u64 pool = settings->processor_queues[cpu];
+
+		if (among & pool)
+			among &= pool;
+	}
+	return among;
+}
+
+/* A flow became backlogged: its queue and weight. */
+static noinline u32 assign(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_state *shared,
+			   struct dqa_flow *flow)
+{
+	struct dqa_container *container = 0;
+	u32 latency = settings ? settings->latency_queue : DQA_NO_QUEUE;
+	u64 weight = DQA_WEIGHT_ONE;
+	u32 point = 64;
+	u32 queue;
+
+	if (!settings || !shared || !flow)
+		return 0;
+	if (settings->weights == DQA_WEIGH_CONTAINERS) {
+		if (!flow->container)
+			flow->container = find_container(skb, flow);
+		u32 index = flow->container - 1;
+
+		if (flow->container)
+			container = map_lookup(&containers, &index);
+		if (container) {
+			u32 flows = __sync_fetch_and_add(&container->flows, 1) + 1;
+
+			weight = container->weight / (flows ? flows : 1);
+		}
+	} else {
+		flow->container = 0;
+	}
+	if (settings->weights == DQA_WEIGH_DSCP || latency < DQA_QUEUES_MAX)
+		point = code_point(skb);
+	if (settings->weights == DQA_WEIGH_DSCP && point < 64)
+		weight = settings->dscp_weights[point & 63];
+	if (!weight)
+		weight = 1;
+	if (latency < DQA_QUEUES_MAX && (skb->len <= settings->small_bytes || is_urgent(point))) {
+		queue = latency;
+		COUNT(sparse);
+	} else {
+		queue = lightest(shared, settings->queues, allowed(settings, container));
+		shared->last_queue = queue;
+	}
+	if (queue_of(flow->place) != queue)
+		flow->moves++;
+	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT;
+	__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].load, weight + FLOW_ONE);
+	COUNT(assigned);
+	return queue;
+}
+
+/* Whether nothing has completed for so long that the tracepoints must be gone, though packets leave. */
+static always_inline bool is_blind(struct dqa_state *shared, u64 now, u32 fallback_ticks)
+{
+	u64 waiting = READ_ONCE(shared->waiting);
+
+	if (waiting <= READ_ONCE(shared->completed)) {
+		if (waiting != now)
+			WRITE_ONCE(shared->waiting, now);
+		return false;
+	}
+	return now > waiting && now - waiting > fallback_ticks;
+}
+
+/* What TCP small queues and byte queue limits would hold back, where the device has cut them off. A flow with nothing
+ * outstanding always passes, since only a completion or an acknowledgement makes it try again. */
+static noinline bool is_held(struct dqa_config *settings, struct dqa_state *shared, struct dqa_flow *flow, u32 len)
+{
+	if (!settings || !shared || !flow)
+		return false;
+	u64 backlog = READ_ONCE(flow->backlog);
+
+	if (!packets_of(backlog))
+		return false;
+	if (settings->gate_flow_bytes && bytes_of(backlog) + len > settings->gate_flow_bytes)
+		return true;
+	s64 bytes = READ_ONCE(shared->queue[queue_of(flow->place)].bytes);
+
+	return settings->gate_queue_bytes && bytes > 0 && bytes + len > settings->gate_queue_bytes;
+}
+
+SEC("classifier")
+int egress(struct __sk_buff *skb)
+{
+	struct dqa_config *settings = map_lookup(&config, &zero);
+	struct dqa_state *shared = map_lookup(&state, &zero);
+
+	if (skb->tc_index)
+		skb->tc_index = 0;
+	if (!settings || !shared || !settings->enabled)
+		return TC_ACT_UNSPEC;
+	u64 now = ticks_now();
+
+	if (unlikely(is_blind(shared, now, settings->fallback_ticks))) {
+		skb->tc_index = DQA_TAG_PROBE;
+		COUNT(untouched);
+		return TC_ACT_UNSPEC;
+	}
+	/* The kernel would replace a forwarded packet's hash that covers addresses only; ours must be the final one. */
+	u32 key = skb->hash && !skb->ingress_ifindex ? skb->hash : packet_hash(skb);
+	u32 index = key & settings->sets_mask;
+	struct dqa_set *set = map_lookup(&flows, &index);
+
+	if (!set || !key)
+		return TC_ACT_UNSPEC;
+	struct dqa_flow *flow = find(set, key);
+
+	if (unlikely(!flow)) {
+		u32 way = claim(set, shared, key, now, settings->stale_ticks);
+
+		if (way >= DQA_WAYS) {
+			COUNT(full);
+			return TC_ACT_UNSPEC;
+		}
+		flow = &set->flow[way];
+	}
+	u32 len = skb->len;
+	u32 segments = skb->gso_size && !settings->hardware_segmentation ? skb->gso_segs : 1;
+	u32 units = settings->completion == DQA_HANDED_OVER && segments ? segments : 1;
+	bool gate = settings->gate_flow_bytes || settings->gate_queue_bytes;
+
+	if (gate && is_held(settings, shared, flow, len)) {
+		COUNT(gated);
+		return TC_ACT_SHOT;
+	}
+	if (packets_of(flow->backlog) && unlikely(is_stale(flow, now, settings->stale_ticks)))
+		heal(flow, shared, now, settings->stale_ticks);
+	u64 old, new;
+	u32 tries = 0;
+
+	for (;;) {
+		old = READ_ONCE(flow->backlog);
+		/* The number counts packets, whatever their units; its overflow leaves the word at the top. */
+		new = (packets_of(old) ? old : old & NUMBERS) + NUMBER_ONE + BYTES_ONE * len + units;
+		if (likely(swap(&flow->backlog, old, new) == old))
+			break;
+		if (++tries == TRIES)
+			return TC_ACT_UNSPEC;
+	}
+	touch(flow, now);
+	u32 queue;
+
+	if (packets_of(old)) {
+		queue = queue_of(READ_ONCE(flow->place));
+		COUNT(kept);
+	} else {
+		queue = assign(skb, settings, shared, flow);
+	}
+	if (gate)
+		__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].bytes, len);
+	__sync_fetch_and_add(&flow->sent_bytes, len);
+	__sync_fetch_and_add(&flow->sent_packets, 1);
+	skb->tc_index = DQA_TAG_OURS | number_of(new) | (segments != 1 ? DQA_TAG_SEGMENTED : 0);
+	skb->queue_mapping = queue + 1;
+	return TC_ACT_UNSPEC;
+}
+
+/* Software cut a packet into segments, each of which will complete: so many more are outstanding. */
+static noinline int cut(struct sk_buff *skb, struct dqa_flow *flow)
+{
+	struct skb_shared_info *info = (void *)(skb->head + skb->end);
+	u16 size = 0, segments = 0;
+
+	if (!flow)
+		return 0;
+	read_kernel(&size, sizeof(size), &info->gso_size);
+	read_kernel(&segments, sizeof(segments), &info->gso_segs);
+	if (!size)
+		return 0;
+	if (segments > 1)
+		__sync_fetch_and_add(&flow->backlog, segments - 1);
+	return 1;
+}
+
+/* The kernel used another queue than it was told - it kept a socket's earlier choice: the weight goes where the
+ * packets are, and so do the next ones. */
+static noinline int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue)
+{
+	if (!flow || !shared)
+		return 0;
+	u64 moved = weight_of(place) | (u64)queue << DQA_QUEUE_SHIFT;
+
+	if (swap(&flow->place, place, moved) != place)
+		return 0;
+	u64 load = weight_of(place) + FLOW_ONE;
+
+	__sync_fetch_and_add(&shared->queue[queue_of(place)].load, -load);
+	__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].load, load);
+	COUNT(moved);
+	return 0;
+}
+
+enum ending { DONE, LOST };
+
+static always_inline int complete(struct sk_buff *skb, enum ending ending)
+{
+	u32 tag = skb->tc_index;
+
+	if (likely(!(tag & (DQA_TAG_OURS | DQA_TAG_PROBE))))
+		return 0;
+	struct dqa_config *settings = map_lookup(&config, &zero);
+	struct net_device *device = skb->dev;
+
+	if (!settings || device->ifindex != settings->ifindex)
+		return 0;
+	if (device->nd_net.net->net_cookie != settings->net_cookie)
+		return 0;
+	if ((*skb->__pkt_type_offset & 7) == PACKET_OUTGOING)
+		return 0;
+	struct dqa_state *shared = map_lookup(&state, &zero);
+	u64 now = ticks_now();
+
+	if (!shared)
+		return 0;
+	if (shared->completed != now) {
+		WRITE_ONCE(shared->completed, now);
+		sweep(shared, settings->sets_mask, now, settings->stale_ticks);
+	}
+	if (!(tag & DQA_TAG_OURS))
+		return 0;
+	u32 key = skb->hash;
+	u32 index = key & settings->sets_mask;
+	struct dqa_set *set = map_lookup(&flows, &index);
+	struct dqa_flow *flow = set && key ? find(set, key) : 0;
+
+	if (!flow) {
+		COUNT(unknown);
+		return 0;
+	}
+	touch(flow, now);
+	if (tag & DQA_TAG_SEGMENTED && settings->completion == DQA_FREED && cut(skb, flow))
+		return 0;
+	u32 number = tag & NUMBER_MASK;
+	bool exact = ending == DONE && !(tag & DQA_TAG_SEGMENTED);
+
+	/* A driver that was busy gets the same packet again. */
+	if (exact && flow->completed_number == number)
+		return 0;
+	/* Read before the count falls to 0, after which egress may write them. */
+	u64 place = READ_ONCE(flow->place);
+	u32 container = flow->container;
+	u32 len = skb->len;
+	u32 left, bytes, tries = 0;
+	u64 old;
+
+	for (;;) {
+		old = READ_ONCE(flow->backlog);
+		left = packets_of(old);
+		if (!left) {
+			COUNT(unknown);
+			return 0;
+		}
+		left -= 1;
+		/* Everything sent up to this packet has left the queue before it. */
+		u32 after = (number_of(old) - number) & NUMBER_MASK;
+
+		if (exact && unlikely(after < left)) {
+			left = after;
+			COUNT(recovered);
+		}
+		bytes = bytes_of(old);
+		u64 new = old & NUMBERS;
+
+		if (left)
+			new |= BYTES_ONE * (bytes > len ? bytes - len : 0) | left;
+		bytes -= bytes_of(new);
+		if (likely(swap(&flow->backlog, old, new) == old))
+			break;
+		if (++tries == TRIES)
+			return 0;
+	}
+	if (exact)
+		flow->completed_number = number;
+	if (settings->gate_flow_bytes || settings->gate_queue_bytes)
+		__sync_fetch_and_add(&shared->queue[queue_of(place)].bytes, -(s64)bytes);
+	if (!left)
+		give_back(shared, place, container);
+	else if (unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues)
+		follow(flow, shared, place, skb->queue_mapping);
+	if (ending == DONE)
+		COUNT(completed);
+	else
+		COUNT(dropped);
+	return 0;
+}
+
+SEC("tp_btf/consume_skb")
+int completed(u64 *ctx)
+{
+	return complete((struct sk_buff *)ctx[0], DONE);
+}
+
+SEC("tp_btf/kfree_skb")
+int dropped(u64 *ctx)
+{
+	return complete((struct sk_buff *)ctx[0], LOST);
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int handed_over(u64 *ctx)
+{
+	return complete((struct sk_buff *)ctx[0], DONE);
+}
+
+/* Before the device had it. What is dropped later was handed over already. */
+SEC("tp_btf/kfree_skb")
+int dropped_before(u64 *ctx)
+{
+	u32 reason = ctx[2];
+
+	if (is_reason(reason, SKB_DROP_REASON_QDISC_DROP) || is_reason(reason, SKB_DROP_REASON_QDISC_OVERLIMIT) ||
+	    is_reason(reason, SKB_DROP_REASON_QDISC_CONGESTED) || is_reason(reason, SKB_DROP_REASON_TC_EGRESS))
+		return complete((struct sk_buff *)ctx[0], LOST);
+	return 0;
+}
+
+SEC("socket")
+int steer(struct __sk_buff *skb)
+{
+	struct dqa_config *settings = map_lookup(&config, &zero);
+
+	if (skb->queue_mapping)
+		return skb->queue_mapping - 1;
+	return settings ? (u64)skb->hash * settings->queues >> 32 : 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

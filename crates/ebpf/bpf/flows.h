@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * One flow's books: how much it has in the device, in which queue, and what it added to that queue's load.
+ *
+ * Problem: egress runs on any processor and completion on another, without a lock, and the tracing programs may miss a
+ * packet (the kernel skips a tracing program that would interrupt itself).
+ * Method: `backlog` is one word, changed by compare-and-swap only. Whoever takes its packet count from 0 up decides
+ * the place and adds the weight; whoever takes it back to 0 returns what the place says. In between the place is
+ * stable, but for `follow`, which compares and swaps too. Packets of one flow leave their queue in order, so packet n
+ * done means that everything up to n is: a missed completion is made good by the next one.
+ * What stays over - flows that ended with a completion missed - is found by age, a few sets per tick.
+ * Limits: 2^20 packets, 2^30 bytes and a run of 2^14 packets in one flow.
+ */
+#ifndef ISOLANE_FLOWS_H
+#define ISOLANE_FLOWS_H
+
+#include "maps.h"
+
+#define PACKETS_MASK ((1ull << DQA_PACKETS_BITS) - 1)
+#define BYTES_ONE (1ull << DQA_PACKETS_BITS)
+#define BYTES_MASK ((1ull << DQA_BYTES_BITS) - 1)
+#define NUMBER_SHIFT (DQA_PACKETS_BITS + DQA_BYTES_BITS)
+#define NUMBER_ONE (1ull << NUMBER_SHIFT)
+#define NUMBER_MASK ((1u << DQA_NUMBER_BITS) - 1)
+#define NUMBERS (~(NUMBER_ONE - 1))
+#define LOAD_MASK ((1ull << DQA_FLOWS_SHIFT) - 1)
+#define FLOW_ONE (1ull << DQA_FLOWS_SHIFT)
+
+/* How often a lost race is run again. Two processors at one flow are rare, eight in a row do not happen. */
+#define TRIES 8
+
+static always_inline u32 packets_of(u64 backlog)
+{
+	return backlog & PACKETS_MASK;
+}
+
+static always_inline u32 bytes_of(u64 backlog)
+{
+	return backlog >> DQA_PACKETS_BITS & BYTES_MASK;
+}
+
+static always_inline u32 number_of(u64 backlog)
+{
+	return backlog >> NUMBER_SHIFT;
+}
+
+static always_inline u32 queue_of(u64 place)
+{
+	return place >> DQA_QUEUE_SHIFT & (DQA_QUEUES_MAX - 1);
+}
+
+static always_inline u64 weight_of(u64 place)
+{
+	return (u32)place;
+}
+
+static always_inline u64 swap(u64 *word, u64 old, u64 new)
+{
+	return __sync_val_compare_and_swap(word, old, new);
+}
+
+static always_inline bool is_stale(const struct dqa_flow *flow, u64 now, u32 stale_ticks)
+{
+	u64 touched = READ_ONCE(flow->touched);
+
+	return now > touched && now - touched > stale_ticks;
+}
+
+static always_inline void touch(struct dqa_flow *flow, u64 now)
+{
+	if (flow->touched != now)
+		WRITE_ONCE(flow->touched, now);
+}
+
+/* A flow has drained: what `place` added to its queue's load goes back, and its container has one flow less. */
+static noinline int give_back(struct dqa_state *shared, u64 place, u32 container)
+{
+	u32 index = container - 1;
+
+	if (!shared)
+		return 0;
+	__sync_fetch_and_add(&shared->queue[queue_of(place)].load, -(weight_of(place) + FLOW_ONE));
+	if (container) {
+		struct dqa_container *owner = map_lookup(&containers, &index);
+
+		if (owner)
+			__sync_fetch_and_add(&owner->flows, -1);
+	}
+	return 0;
+}
+
+/* A flow whose completions were lost counts as drained. Only one caller wins. */
+static noinline int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now, u32 stale_ticks)
+{
+	if (!flow || !shared)
+		return 0;
+	u64 old = READ_ONCE(flow->backlog);
+	u64 place = READ_ONCE(flow->place);
+	u32 container = flow->container;
+	u32 bytes = bytes_of(old);
+
+	if (!packets_of(old) || !is_stale(flow, now, stale_ticks))
+		return 0;
+	if (swap(&flow->backlog, old, old & NUMBERS) != old)
+		return 0;
+	if (bytes)
+		__sync_fetch_and_add(&shared->queue[queue_of(place)].bytes, -(s64)bytes);
+	give_back(shared, place, container);
+	COUNT(healed);
+	return 1;
+}
+
+/* Looks through the next few sets for flows that nobody will touch again. */
+static noinline int sweep(struct dqa_state *shared, u32 sets_mask, u64 now, u32 stale_ticks)
+{
+	if (!shared)
+		return 0;
+	u32 first = __sync_fetch_and_add(&shared->sweep, DQA_SWEEP_SETS);
+
+	for (u32 i = 0; i < DQA_SWEEP_SETS; i++) {
+		u32 index = (first + i) & sets_mask;
+		struct dqa_set *set = map_lookup(&flows, &index);
+
+		if (!set)
+			return 0;
+		for (u32 way = 0; way < DQA_WAYS; way++) {
+			struct dqa_flow *flow = &set->flow[way];
+
+			if (packets_of(flow->backlog) && is_stale(flow, now, stale_ticks))
+				heal(flow, shared, now, stale_ticks);
+		}
+	}
+	return 0;
+}
+
+static always_inline struct dqa_flow *find(struct dqa_set *set, u32 key)
+{
+	for (u32 way = 0; way < DQA_WAYS; way++)
+		if (set->flow[way].key == key)
+			return &set->flow[way];
+	return 0;
+}
+
+/* A place for a new flow: a free one, else that of the flow that has had nothing outstanding for longest. */
+static noinline u32 claim(struct dqa_set *set, struct dqa_state *shared, u32 key, u64 now, u32 stale_ticks)
+{
+	u32 best = DQA_WAYS;
+	u64 oldest = ~0ull;
+
+	if (!set || !shared)
+		return DQA_WAYS;
+	for (u32 way = 0; way < DQA_WAYS; way++) {
+		struct dqa_flow *flow = &set->flow[way];
+
+		if (packets_of(flow->backlog) && !heal(flow, shared, now, stale_ticks))
+			continue;
+		u64 age = flow->key ? flow->touched + 1 : 0;
+
+		if (age < oldest) {
+			oldest = age;
+			best = way;
+		}
+	}
+	if (best >= DQA_WAYS)
+		return DQA_WAYS;
+	struct dqa_flow *flow = &set->flow[best & (DQA_WAYS - 1)];
+	u32 old = flow->key;
+
+	if (__sync_val_compare_and_swap(&flow->key, old, key) != old)
+		return DQA_WAYS;
+	if (old)
+		COUNT(evicted);
+	flow->moves = 0;
+	flow->sent_bytes = 0;
+	flow->sent_packets = 0;
+	flow->owner = 0;
+	flow->container = 0;
+	flow->completed_number = ~0u;
+	flow->touched = now;
+	return best;
+}
+
+#endif

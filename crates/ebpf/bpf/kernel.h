@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The part of the kernel's interface that the programs use, so that compiling needs nothing but clang.
+ *
+ * Kernel structs hold only the fields that are read; their offsets are corrected when the object is loaded (CO-RE, by
+ * field name), so order and completeness here mean nothing. `struct __sk_buff` and the helpers' numbers are the
+ * kernel's stable interface to BPF programs (bpf-helpers(7)) and must be exact.
+ */
+#ifndef ISOLANE_KERNEL_H
+#define ISOLANE_KERNEL_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
+typedef _Bool bool;
+enum { false, true };
+
+#define SEC(name) __attribute__((section(name), used))
+#define always_inline inline __attribute__((always_inline))
+#define noinline __attribute__((noinline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
+
+/* Description of a map, as the loader reads it from the object's type information. */
+#define __uint(name, value) int (*name)[value]
+#define __type(name, type) typeof(type) *name
+
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6 };
+#define MAP_MMAPABLE (1u << 10)
+
+/* Go on with the next filter, or with the packet's way if there is none; drop it. */
+#define TC_ACT_UNSPEC (-1)
+#define TC_ACT_SHOT 2
+
+#define FROM_NETWORK_HEADER 1
+#define PACKET_OUTGOING 4
+
+/* The programs' view of a packet. */
+struct __sk_buff {
+	u32 len;
+	u32 pkt_type;
+	u32 mark;
+	u32 queue_mapping;
+	u32 protocol;
+	u32 vlan_present;
+	u32 vlan_tci;
+	u32 vlan_proto;
+	u32 priority;
+	u32 ingress_ifindex;
+	u32 ifindex;
+	u32 tc_index;
+	u32 cb[5];
+	u32 hash;
+	u32 tc_classid;
+	u32 data;
+	u32 data_end;
+	u32 napi_id;
+	u32 family;
+	u32 remote_ip4;
+	u32 local_ip4;
+	u32 remote_ip6[4];
+	u32 local_ip6[4];
+	u32 remote_port;
+	u32 local_port;
+	u32 data_meta;
+	u64 flow_keys;
+	u64 tstamp;
+	u32 wire_len;
+	u32 gso_segs;
+	u64 sk;
+	u32 gso_size;
+};
+
+#define from_kernel __attribute__((preserve_access_index))
+
+struct net {
+	u64 net_cookie;
+} from_kernel;
+
+typedef struct {
+	struct net *net;
+} from_kernel possible_net_t;
+
+struct net_device {
+	u32 ifindex;
+	possible_net_t nd_net;
+} from_kernel;
+
+struct skb_shared_info {
+	u16 gso_size;
+	u16 gso_segs;
+} from_kernel;
+
+struct sk_buff {
+	struct net_device *dev;
+	u32 len;
+	u16 queue_mapping;
+	u8 __pkt_type_offset[0];
+	u16 tc_index;
+	u32 hash;
+	u32 end;
+	u8 *head;
+} from_kernel;
+
+enum skb_drop_reason {
+	SKB_DROP_REASON_TC_EGRESS,
+	SKB_DROP_REASON_QDISC_DROP,
+	SKB_DROP_REASON_QDISC_OVERLIMIT,
+	SKB_DROP_REASON_QDISC_CONGESTED,
+};
+
+/* The running kernel's value of a drop reason, corrected when the object is loaded; whether it has that reason. */
+#define reason_value(name) __builtin_preserve_enum_value(*(enum skb_drop_reason *)name, 1)
+#define reason_exists(name) __builtin_preserve_enum_value(*(enum skb_drop_reason *)name, 0)
+#define is_reason(reason, name) (reason_exists(name) && (reason) == reason_value(name))
+
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static u32 (*const this_cpu)(void) = (void *)8;
+static u32 (*const packet_hash)(struct __sk_buff *packet) = (void *)34;
+static long (*const read_packet_from)(const void *packet, u32 offset, void *to, u32 bytes, u32 from) = (void *)68;
+static u64 (*const packet_cgroup)(struct __sk_buff *packet) = (void *)79;
+static u64 (*const packet_ancestor_cgroup)(struct __sk_buff *packet, int level) = (void *)83;
+static long (*const read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
+static u64 (*const ticks_now)(void) = (void *)118;
+
+#endif

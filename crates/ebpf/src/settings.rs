@@ -1,0 +1,145 @@
+//! What the caller decides: about a device once, and about its flows at any time.
+//!
+//! Units: bytes of packets as the stack hands them over, link header included; weights in parts of
+//! [`WEIGHT_ONE`](isolane_core::policy::titan::WEIGHT_ONE).
+
+use crate::EbpfError;
+use crate::intf::PROCESSORS_MAX;
+use isolane_core::policy::titan::{QUEUES_MAX, QueueSet, WEIGHT_ONE};
+use std::path::PathBuf;
+
+/// When a packet no longer counts as outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// When the driver frees it after transmission: network cards; TUN, which frees what is read.
+    Freed,
+    /// When it is handed to the driver, which passes it on at once: veth, IFB. Only the queueing discipline counts.
+    HandedOver,
+}
+
+/// A device, and where its programs and maps are pinned.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// The device, in the network namespace of the calling thread.
+    pub ifindex: u32,
+    /// Transmit queues that are managed, from 1 to 64; the rest of the device's queues stay unused by these programs.
+    pub queues: u16,
+    /// When a packet is done.
+    pub completion: Completion,
+    /// Whether the device cuts segments itself (TSO and, if used, UDP segmentation).
+    pub hardware_segmentation: bool,
+    /// A directory on a BPF file system, made if absent ([`crate::bpffs::find_or_mount`] has a place for it).
+    pub pins: PathBuf,
+    /// Flows in the table, a power of two from 4 to 16,384; 0 means the most.
+    pub flows: u32,
+}
+
+/// Where a flow's weight comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightSource {
+    /// Every flow weighs one.
+    #[default]
+    Flow,
+    /// By its code point.
+    Dscp,
+    /// Its container's weight, divided by the container's backlogged flows.
+    Containers,
+}
+
+/// Which queues a processor may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CpuPools {
+    /// All.
+    #[default]
+    Off,
+    /// The set of each processor, in their order; a processor beyond the end may use all.
+    PerProcessor(Vec<QueueSet>),
+}
+
+/// Limits that stand for TCP small queues and byte queue limits where a device cuts them off (TUN forgets the socket as
+/// soon as a packet enters its ring). A packet beyond them is dropped before it is sent, which TCP takes as a reason to
+/// wait; a flow with nothing outstanding always passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Bytes of one flow; 0 means no limit.
+    pub flow_bytes: u32,
+    /// Bytes of one queue; 0 means no limit.
+    pub queue_bytes: u32,
+}
+
+/// What may change while packets flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DqaSettings {
+    /// Where weights come from.
+    pub weights: WeightSource,
+    /// Queues of processors.
+    pub pools: CpuPools,
+    /// The queue kept light for small and marked packets.
+    pub latency_queue: Option<u16>,
+    /// What is small.
+    pub small_bytes: u32,
+    /// Weight of each code point, for [`WeightSource::Dscp`].
+    pub dscp_weights: [u32; 64],
+    /// Limits of the soft NIC.
+    pub gate: Option<Gate>,
+    /// Whether queues are assigned at all; else packets pass untouched.
+    pub enabled: bool,
+}
+
+impl Default for DqaSettings {
+    fn default() -> Self {
+        Self {
+            weights: WeightSource::Flow,
+            pools: CpuPools::Off,
+            latency_queue: None,
+            small_bytes: 1500,
+            dscp_weights: [WEIGHT_ONE; 64],
+            gate: None,
+            enabled: true,
+        }
+    }
+}
+
+impl LoadOptions {
+    pub(crate) fn check(&self) -> Result<(), EbpfError> {
+        let bad = |message: String| Err(EbpfError::BadInput(message));
+        if !(1..=QUEUES_MAX).contains(&self.queues) {
+            return bad(format!(
+                "{} transmit queues: the programs manage 1 to {QUEUES_MAX}",
+                self.queues
+            ));
+        }
+        let known = self.flows == 0
+            || self.flows.is_power_of_two() && (4..=crate::FLOWS_MAX).contains(&self.flows);
+        if !known {
+            return bad(format!(
+                "a table of {} flows: a power of two from 4 to {}, or 0 for the most",
+                self.flows,
+                crate::FLOWS_MAX
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl DqaSettings {
+    pub(crate) fn check(&self, queues: u16) -> Result<(), EbpfError> {
+        let bad = |message: String| Err(EbpfError::BadInput(message));
+        if let Some(queue) = self.latency_queue
+            && (queue >= queues || queues < 2)
+        {
+            return bad(format!(
+                "latency queue {queue} of {queues}: one of at least two, counted from 0"
+            ));
+        }
+        if let CpuPools::PerProcessor(sets) = &self.pools
+            && sets.len() > PROCESSORS_MAX
+        {
+            return bad(format!(
+                "pools of {} processors: at most {PROCESSORS_MAX}",
+                sets.len()
+            ));
+        }
+        Ok(())
+    }
+}

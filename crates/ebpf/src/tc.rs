@@ -1,0 +1,247 @@
+//! Our filter at a device's egress, and the clsact queueing discipline that holds it, by rtnetlink.
+//!
+//! Problem: other programs may sit at the same hook; ours must come and go without touching theirs. Method: the filter
+//! has a preference and a handle of its own, is replaced and removed by exactly these, and clsact is removed only if we
+//! added it and it holds nothing else. Written by hand, because the loader library finds devices by name only and
+//! cannot list filters or remove the queueing discipline.
+//! Source: rtnetlink(7), tc-bpf(8).
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// Our place among the filters: later than most, since what runs earlier may change or drop the packet.
+pub const PREFERENCE: u16 = 26_995;
+/// And our handle there.
+pub const HANDLE: u32 = 1;
+
+const NEW_QDISC: u16 = 36;
+const DELETE_QDISC: u16 = 37;
+const NEW_FILTER: u16 = 44;
+const DELETE_FILTER: u16 = 45;
+const GET_FILTER: u16 = 46;
+
+const REQUEST: u16 = 1;
+const ACKNOWLEDGE: u16 = 4;
+const REPLACE: u16 = 0x100;
+const EXCLUSIVE: u16 = 0x200;
+const CREATE: u16 = 0x400;
+const DUMP: u16 = 0x300;
+
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+const INGRESS: u32 = 0xffff_fff2;
+const EGRESS: u32 = 0xffff_fff3;
+
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const BPF_FD: u16 = 6;
+const BPF_NAME: u16 = 7;
+const BPF_FLAGS: u16 = 8;
+const DIRECT_ACTION: u32 = 1;
+const ALL_PROTOCOLS: u16 = 0x0003;
+
+const HEADER_BYTES: usize = 16;
+const TCMSG_BYTES: usize = 20;
+
+/// A filter at the egress or ingress of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filter {
+    pub(crate) egress: bool,
+    pub(crate) preference: u16,
+    pub(crate) handle: u32,
+}
+
+impl Filter {
+    pub(crate) fn is_ours(self) -> bool {
+        self.egress && self.preference == PREFERENCE && self.handle == HANDLE
+    }
+}
+
+/// Adds clsact; false if the device has it already.
+pub(crate) fn add_clsact(ifindex: u32) -> io::Result<bool> {
+    let mut message = Message::new(NEW_QDISC, CREATE | EXCLUSIVE, ifindex);
+    message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
+    message.attribute(KIND, b"clsact\0");
+    match message.send() {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes clsact with all it holds.
+pub(crate) fn remove_clsact(ifindex: u32) -> io::Result<()> {
+    let mut message = Message::new(DELETE_QDISC, 0, ifindex);
+    message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
+    message.send()
+}
+
+/// Sets our filter, in one step if it exists.
+pub(crate) fn set_filter(ifindex: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut message = Message::new(NEW_FILTER, CREATE | REPLACE, ifindex);
+    message.tcmsg(HANDLE, EGRESS, ours());
+    message.attribute(KIND, b"bpf\0");
+    let options = message.begin(OPTIONS);
+    message.attribute(BPF_FD, &(program.as_raw_fd() as u32).to_ne_bytes());
+    message.attribute(BPF_NAME, b"isolane\0");
+    message.attribute(BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes());
+    message.end(options);
+    message.send()
+}
+
+/// Removes our filter and no other.
+pub(crate) fn remove_filter(ifindex: u32) -> io::Result<()> {
+    let mut message = Message::new(DELETE_FILTER, 0, ifindex);
+    message.tcmsg(HANDLE, EGRESS, ours());
+    message.attribute(KIND, b"bpf\0");
+    message.send()
+}
+
+/// Every filter that clsact holds.
+pub(crate) fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
+    let mut all = Vec::new();
+    for (parent, egress) in [(INGRESS, false), (EGRESS, true)] {
+        let mut message = Message::new(GET_FILTER, DUMP, ifindex);
+        message.tcmsg(0, parent, 0);
+        let found = message.dump(NEW_FILTER)?;
+        all.extend(found.into_iter().filter_map(|body| {
+            let word = |at: usize| {
+                body.get(at..at + 4)?
+                    .try_into()
+                    .ok()
+                    .map(u32::from_ne_bytes)
+            };
+            let (handle, info) = (word(8)?, word(16)?);
+            // Each preference is listed once for itself, with handle 0, besides its filters.
+            (handle != 0).then_some(Filter {
+                egress,
+                preference: (info >> 16) as u16,
+                handle,
+            })
+        }));
+    }
+    Ok(all)
+}
+
+fn ours() -> u32 {
+    u32::from(PREFERENCE) << 16 | u32::from(ALL_PROTOCOLS.to_be())
+}
+
+/// A request under construction.
+struct Message {
+    bytes: Vec<u8>,
+    ifindex: u32,
+}
+
+impl Message {
+    fn new(kind: u16, flags: u16, ifindex: u32) -> Self {
+        let flags = REQUEST | flags | if flags == DUMP { 0 } else { ACKNOWLEDGE };
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        Self { bytes, ifindex }
+    }
+
+    fn tcmsg(&mut self, handle: u32, parent: u32, info: u32) {
+        for word in [0, self.ifindex, handle, parent, info] {
+            self.bytes.extend(word.to_ne_bytes());
+        }
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        let at = self.begin(kind);
+        self.bytes.extend(value);
+        self.end(at);
+    }
+
+    fn begin(&mut self, kind: u16) -> usize {
+        let at = self.bytes.len();
+        self.bytes.extend([0; 2]);
+        self.bytes.extend(kind.to_ne_bytes());
+        at
+    }
+
+    fn end(&mut self, at: usize) {
+        let length = (self.bytes.len() - at) as u16;
+        self.bytes[at..at + 2].copy_from_slice(&length.to_ne_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn open(&mut self) -> io::Result<OwnedFd> {
+        let length = self.bytes.len() as u32;
+        self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
+        let kernel = SocketAddrNetlink::new(0, 0);
+        rustix::net::sendto(&socket, &self.bytes, SendFlags::empty(), &kernel)?;
+        Ok(socket)
+    }
+
+    /// Sends it and waits for the kernel's yes or no.
+    fn send(mut self) -> io::Result<()> {
+        let socket = self.open()?;
+        answers(&socket, |kind, body| match kind {
+            ERROR => Some(outcome(body)),
+            _ => None,
+        })
+    }
+
+    /// Sends it and returns the bodies of all answers of this kind.
+    fn dump(mut self, wanted: u16) -> io::Result<Vec<Vec<u8>>> {
+        let socket = self.open()?;
+        let mut found = Vec::new();
+        answers(&socket, |kind, body| match kind {
+            DONE => Some(Ok(())),
+            ERROR => Some(outcome(body)),
+            _ => {
+                if kind == wanted && body.len() >= TCMSG_BYTES {
+                    found.push(body.to_vec());
+                }
+                None
+            }
+        })?;
+        Ok(found)
+    }
+}
+
+/// Passes messages to `each` until it has seen the last one.
+fn answers(
+    socket: &OwnedFd,
+    mut each: impl FnMut(u16, &[u8]) -> Option<io::Result<()>>,
+) -> io::Result<()> {
+    let mut buffer = vec![0_u8; 1 << 16];
+    loop {
+        let (_, read) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty())?;
+        let mut rest = &buffer[..read];
+        if rest.len() < HEADER_BYTES {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        while rest.len() >= HEADER_BYTES {
+            let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            let kind = u16::from_ne_bytes([rest[4], rest[5]]);
+            if !(HEADER_BYTES..=rest.len()).contains(&length) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if let Some(end) = each(kind, &rest[HEADER_BYTES..length]) {
+                return end;
+            }
+            rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+        }
+    }
+}
+
+/// The error number of an acknowledgement, 0 for success.
+fn outcome(body: &[u8]) -> io::Result<()> {
+    let number = body
+        .first_chunk::<4>()
+        .map(|bytes| i32::from_ne_bytes(*bytes));
+    match number {
+        Some(0) => Ok(()),
+        Some(number) => Err(io::Error::from_raw_os_error(-number)),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
