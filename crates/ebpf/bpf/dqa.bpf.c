@@ -12,13 +12,14 @@
  *   `steer` (socket filter) tells a TUN device what egress decided.
  * A packet carries its number in `tc_index`, so that completion tells ours from others at one load, and heals what the
  * kernel let it miss. Copies for packet sockets carry it too; their packet type says what they are.
- * Units: packets as the stack hands them over; a packet that software segments counts as its segments once it is cut.
+ * Units: packets. What a device segments itself is one until it is freed; what software segments counts as its
+ * segments once it is cut; what is only handed over counts as its segments from the start, wherever they are made.
  * Limits: 64 queues; programs stand aside (kernel's own choice) without a place in the table or without completions.
  */
 #include "flows.h"
 
 /* Differentiated services code point of an IP packet, 64 of anything else. */
-static noinline u32 code_point(struct __sk_buff *skb)
+verified_apart u32 code_point(struct __sk_buff *skb)
 {
 	u8 head[2] = {};
 
@@ -40,7 +41,7 @@ static always_inline bool is_urgent(u32 point)
 }
 
 /* The container of a flow: that of its socket's cgroup or of the closest ancestor that has one. */
-static noinline u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
+verified_apart u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
 {
 	if (!flow)
 		return 0;
@@ -59,23 +60,24 @@ static noinline u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
 	return 0;
 }
 
-/* The lightest queue of a set; of equals the first after the one that was given last, going round. */
+/*
+ * The lightest queue of a set that is not empty; of equals the first after the one that was given last, going round.
+ * Without branches, since each would double what the verifier has to follow; a queue outside the set ranks above all.
+ */
 static always_inline u32 lightest(struct dqa_state *shared, u32 queues, u64 among)
 {
 	u32 first = shared->last_queue + 1;
-	u64 best = ~0ull;
+	s64 best = ~0ull >> 1;
 
 	for (u32 queue = 0; queue < DQA_QUEUES_MAX; queue++) {
 		if (queue >= queues)
 			break;
-		if (!(among >> queue & 1))
-			continue;
-		/* Relative to `first`, which the verifier does not know: so it sees one iteration like another. */
 		u64 turn = (queue - first) & (DQA_QUEUES_MAX - 1);
-		u64 rank = (READ_ONCE(shared->queue[queue].load) & LOAD_MASK) << 8 | turn;
+		u64 load = READ_ONCE(shared->queue[queue].load) & LOAD_MASK;
+		s64 rank = (~among >> queue & 1) << 62 | load << 8 | turn;
+		s64 gain = best - rank;
 
-		if (rank < best)
-			best = rank;
+		best -= gain & ~(gain >> 63);
 	}
 	return (best + first) & (DQA_QUEUES_MAX - 1);
 }
@@ -101,7 +103,7 @@ static always_inline u64 allowed(struct dqa_config *settings, struct dqa_contain
 }
 
 /* A flow became backlogged: its queue and weight. */
-static noinline u32 assign(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_state *shared,
+verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_state *shared,
 			   struct dqa_flow *flow)
 {
 	struct dqa_container *container = 0;
@@ -163,7 +165,7 @@ static always_inline bool is_blind(struct dqa_state *shared, u64 now, u32 fallba
 
 /* What TCP small queues and byte queue limits would hold back, where the device has cut them off. A flow with nothing
  * outstanding always passes, since only a completion or an acknowledgement makes it try again. */
-static noinline bool is_held(struct dqa_config *settings, struct dqa_state *shared, struct dqa_flow *flow, u32 len)
+verified_apart int is_held(struct dqa_config *settings, struct dqa_state *shared, struct dqa_flow *flow, u32 len)
 {
 	if (!settings || !shared || !flow)
 		return false;
@@ -176,6 +178,12 @@ static noinline bool is_held(struct dqa_config *settings, struct dqa_state *shar
 	s64 bytes = READ_ONCE(shared->queue[queue_of(flow->place)].bytes);
 
 	return settings->gate_queue_bytes && bytes > 0 && bytes + len > settings->gate_queue_bytes;
+}
+
+/* Packets that segmentation makes; where the kernel does not say, one too many rather than one too few. */
+static always_inline u32 segments_of(u32 size, u32 segments, u32 len)
+{
+	return segments ? segments : len / size + 1;
 }
 
 SEC("classifier")
@@ -214,8 +222,16 @@ int egress(struct __sk_buff *skb)
 		flow = &set->flow[way];
 	}
 	u32 len = skb->len;
-	u32 segments = skb->gso_size && !settings->hardware_segmentation ? skb->gso_segs : 1;
-	u32 units = settings->completion == DQA_HANDED_OVER && segments ? segments : 1;
+	u32 units = 1, segmented = 0;
+
+	if (skb->gso_size) {
+		bool handed_over = settings->completion == DQA_HANDED_OVER;
+
+		if (handed_over)
+			units = segments_of(skb->gso_size, skb->gso_segs, len);
+		if (handed_over || !settings->hardware_segmentation)
+			segmented = DQA_TAG_SEGMENTED;
+	}
 	bool gate = settings->gate_flow_bytes || settings->gate_queue_bytes;
 
 	if (gate && is_held(settings, shared, flow, len)) {
@@ -229,8 +245,8 @@ int egress(struct __sk_buff *skb)
 
 	for (;;) {
 		old = READ_ONCE(flow->backlog);
-		/* The number counts packets, whatever their units; its overflow leaves the word at the top. */
-		new = (packets_of(old) ? old : old & NUMBERS) + NUMBER_ONE + BYTES_ONE * len + units;
+		/* The number's overflow leaves the word at the top. */
+		new = (packets_of(old) ? old : old & NUMBERS) + NUMBER_ONE * units + BYTES_ONE * len + units;
 		if (likely(swap(&flow->backlog, old, new) == old))
 			break;
 		if (++tries == TRIES)
@@ -241,39 +257,34 @@ int egress(struct __sk_buff *skb)
 
 	if (packets_of(old)) {
 		queue = queue_of(READ_ONCE(flow->place));
-		COUNT(kept);
+		COUNT_OFTEN(kept);
 	} else {
 		queue = assign(skb, settings, shared, flow);
 	}
 	if (gate)
 		__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].bytes, len);
-	__sync_fetch_and_add(&flow->sent_bytes, len);
-	__sync_fetch_and_add(&flow->sent_packets, 1);
-	skb->tc_index = DQA_TAG_OURS | number_of(new) | (segments != 1 ? DQA_TAG_SEGMENTED : 0);
+	/* Not atomic: one socket sends at a time, and for others these are statistics. */
+	flow->sent_bytes += len;
+	flow->sent_packets += 1;
+	skb->tc_index = DQA_TAG_OURS | number_of(new) | segmented;
 	skb->queue_mapping = queue + 1;
 	return TC_ACT_UNSPEC;
 }
 
-/* Software cut a packet into segments, each of which will complete: so many more are outstanding. */
-static noinline int cut(struct sk_buff *skb, struct dqa_flow *flow)
+/* Segments of this packet: 0 if it is none that will be cut, which a segment is not. */
+static noinline u32 segments_in(struct sk_buff *skb, u32 len)
 {
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 	u16 size = 0, segments = 0;
 
-	if (!flow)
-		return 0;
 	read_kernel(&size, sizeof(size), &info->gso_size);
 	read_kernel(&segments, sizeof(segments), &info->gso_segs);
-	if (!size)
-		return 0;
-	if (segments > 1)
-		__sync_fetch_and_add(&flow->backlog, segments - 1);
-	return 1;
+	return size ? segments_of(size, segments, len) : 0;
 }
 
 /* The kernel used another queue than it was told - it kept a socket's earlier choice: the weight goes where the
  * packets are, and so do the next ones. */
-static noinline int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue)
+verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue)
 {
 	if (!flow || !shared)
 		return 0;
@@ -327,10 +338,24 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 		return 0;
 	}
 	touch(flow, now);
-	if (tag & DQA_TAG_SEGMENTED && settings->completion == DQA_FREED && cut(skb, flow))
-		return 0;
 	u32 number = tag & NUMBER_MASK;
-	bool exact = ending == DONE && !(tag & DQA_TAG_SEGMENTED);
+	u32 len = skb->len;
+	u32 units = 1;
+	bool exact = ending == DONE;
+
+	if (tag & DQA_TAG_SEGMENTED) {
+		u32 segments = segments_in(skb, len);
+
+		/* Software cut it and frees the whole: from now on its segments are outstanding. */
+		if (segments && settings->completion == DQA_FREED) {
+			__sync_fetch_and_add(&flow->backlog, (NUMBER_ONE + 1) * (segments - 1));
+			return 0;
+		}
+		if (segments)
+			units = segments;
+		else
+			exact = false;
+	}
 
 	/* A driver that was busy gets the same packet again. */
 	if (exact && flow->completed_number == number)
@@ -338,7 +363,6 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	/* Read before the count falls to 0, after which egress may write them. */
 	u64 place = READ_ONCE(flow->place);
 	u32 container = flow->container;
-	u32 len = skb->len;
 	u32 left, bytes, tries = 0;
 	u64 old;
 
@@ -349,7 +373,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 			COUNT(unknown);
 			return 0;
 		}
-		left -= 1;
+		left = left > units ? left - units : 0;
 		/* Everything sent up to this packet has left the queue before it. */
 		u32 after = (number_of(old) - number) & NUMBER_MASK;
 
@@ -377,7 +401,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	else if (unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues)
 		follow(flow, shared, place, skb->queue_mapping);
 	if (ending == DONE)
-		COUNT(completed);
+		COUNT_OFTEN(completed);
 	else
 		COUNT(dropped);
 	return 0;

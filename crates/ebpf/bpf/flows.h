@@ -73,7 +73,7 @@ static always_inline void touch(struct dqa_flow *flow, u64 now)
 }
 
 /* A flow has drained: what `place` added to its queue's load goes back, and its container has one flow less. */
-static noinline int give_back(struct dqa_state *shared, u64 place, u32 container)
+verified_apart int give_back(struct dqa_state *shared, u64 place, u32 container)
 {
 	u32 index = container - 1;
 
@@ -90,7 +90,7 @@ static noinline int give_back(struct dqa_state *shared, u64 place, u32 container
 }
 
 /* A flow whose completions were lost counts as drained. Only one caller wins. */
-static noinline int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now, u32 stale_ticks)
+verified_apart int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now, u32 stale_ticks)
 {
 	if (!flow || !shared)
 		return 0;
@@ -111,7 +111,7 @@ static noinline int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 no
 }
 
 /* Looks through the next few sets for flows that nobody will touch again. */
-static noinline int sweep(struct dqa_state *shared, u32 sets_mask, u64 now, u32 stale_ticks)
+verified_apart int sweep(struct dqa_state *shared, u32 sets_mask, u64 now, u32 stale_ticks)
 {
 	if (!shared)
 		return 0;
@@ -142,7 +142,7 @@ static always_inline struct dqa_flow *find(struct dqa_set *set, u32 key)
 }
 
 /* A place for a new flow: a free one, else that of the flow that has had nothing outstanding for longest. */
-static noinline u32 claim(struct dqa_set *set, struct dqa_state *shared, u32 key, u64 now, u32 stale_ticks)
+verified_apart u32 claim(struct dqa_set *set, struct dqa_state *shared, u32 key, u64 now, u32 stale_ticks)
 {
 	u32 best = DQA_WAYS;
 	u64 oldest = ~0ull;

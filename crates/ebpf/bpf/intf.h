@@ -31,7 +31,8 @@
 
 /*
  * `dqa_flow.backlog`, one word, so that one compare-and-swap changes all of it:
- * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14.
+ * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14 (a packet that is cut counts
+ * as its segments).
  */
 #define DQA_PACKETS_BITS 20
 #define DQA_BYTES_BITS 30
@@ -43,7 +44,7 @@
 
 /* What egress writes into `skb->tc_index`, where completion finds it. */
 #define DQA_TAG_OURS 0x8000     /* counted; the low 14 bits are the packet's number */
-#define DQA_TAG_SEGMENTED 0x4000 /* counted once, but software will cut it into several */
+#define DQA_TAG_SEGMENTED 0x4000 /* may be cut by software: what completes says */
 #define DQA_TAG_PROBE 0x4000    /* alone: not counted, only says that completions work */
 
 /* Sets that are looked through for lost completions at each tick. */

@@ -19,7 +19,9 @@ enum { false, true };
 
 #define SEC(name) __attribute__((section(name), used))
 #define always_inline inline __attribute__((always_inline))
-#define noinline __attribute__((noinline))
+#define noinline __attribute__((__noinline__))
+/* A function that is not static is verified once, for any arguments, instead of once for every way to its callers. */
+#define verified_apart __attribute__((__noinline__))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))

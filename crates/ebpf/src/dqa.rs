@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 const MAPS: [&str; 6] = [
     "config",
@@ -29,9 +30,9 @@ const EGRESS: &str = "egress";
 const STEER: &str = "steer";
 
 /// Flows not heard of for so long have lost their completions.
-const STALE_NS: u64 = 1_000_000_000;
+const STALE: Duration = Duration::from_secs(1);
 /// Packets without completions for so long: stand aside. The kernel's own transmit watchdog waits as long.
-const FALLBACK_NS: u64 = 5_000_000_000;
+const FALLBACK: Duration = Duration::from_secs(5);
 
 /// The programs of one device.
 #[derive(Debug)]
@@ -234,6 +235,16 @@ impl Dqa {
         Ok(())
     }
 
+    /// How long the programs wait before they take a flow's completions for lost (1 s), and those of the whole device
+    /// (5 s; then packets pass untouched until something completes). For devices slower than that, and for tests.
+    pub fn set_patience(&mut self, flow: Duration, device: Duration) {
+        let config = self.config();
+        let tick_ns = u128::from(config.tick_ns.load(Relaxed).max(1));
+        let ticks = |time: Duration| (time.as_nanos() / tick_ns).clamp(1, u32::MAX.into()) as u32;
+        config.stale_ticks.store(ticks(flow), Relaxed);
+        config.fallback_ticks.store(ticks(device), Relaxed);
+    }
+
     /// Gives the flows of a cgroup (version 2, with those below it) a weight to share and the queues they may use;
     /// an empty set means all.
     ///
@@ -369,7 +380,6 @@ impl Dqa {
             "name the network namespace (Linux 5.14 or newer)",
         ))?;
         let tick_ns = sys::tick_ns();
-        let ticks = |ns: u64| (ns / u64::from(tick_ns)).max(1) as u32;
         let flows = match options.flows {
             0 => crate::FLOWS_MAX,
             flows => flows,
@@ -384,11 +394,10 @@ impl Dqa {
         config.completion.store(u32::from(handed_over), Relaxed);
         let segmentation = u32::from(options.hardware_segmentation);
         config.hardware_segmentation.store(segmentation, Relaxed);
-        config.stale_ticks.store(ticks(STALE_NS), Relaxed);
-        config.fallback_ticks.store(ticks(FALLBACK_NS), Relaxed);
         config.tick_ns.store(tick_ns, Relaxed);
         let last = u32::from(options.queues) - 1;
         self.state[0].last_queue.store(last, Relaxed);
+        self.set_patience(STALE, FALLBACK);
         Ok(())
     }
 

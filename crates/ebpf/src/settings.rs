@@ -26,7 +26,8 @@ pub struct LoadOptions {
     pub queues: u16,
     /// When a packet is done.
     pub completion: Completion,
-    /// Whether the device cuts segments itself (TSO and, if used, UDP segmentation).
+    /// Whether the device cuts all segments itself (TSO, and UDP segmentation where that is used), and no queueing
+    /// discipline does so before it. Only for [`Completion::Freed`]; what is handed over says it by itself.
     pub hardware_segmentation: bool,
     /// A directory on a BPF file system, made if absent ([`crate::bpffs::find_or_mount`] has a place for it).
     pub pins: PathBuf,

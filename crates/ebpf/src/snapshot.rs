@@ -48,13 +48,12 @@ impl FlowSnapshot {
     }
 }
 
-impl FlowTable<'_> {
+impl<'a> FlowTable<'a> {
     /// Every flow that has an entry, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = FlowSnapshot> {
+    pub fn iter(&self) -> impl Iterator<Item = FlowSnapshot> + use<'a> {
         let tick_ns = u64::from(self.tick_ns);
-        self.flows
-            .iter()
-            .filter_map(move |flow| snapshot(flow, tick_ns))
+        let flows: &'a [Flow] = self.flows;
+        flows.iter().filter_map(move |flow| snapshot(flow, tick_ns))
     }
 }
 

@@ -8,7 +8,7 @@
 use isolane_ebpf::bpffs;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -148,7 +148,7 @@ pub(crate) fn veth() -> Host {
     host
 }
 
-/// A TUN device with several queues, 10.2.0.1/24; whatever is sent below 10.2.0.0/24 can be read here.
+/// A TUN device with several queues: what is sent through it can be read here, and the other way round.
 pub(crate) struct Tun {
     pub(crate) queues: Vec<OwnedFd>,
 }
@@ -158,8 +158,8 @@ const TUNSETIFF: u64 = 0x4004_54ca;
 const TUNSETSTEERINGEBPF: u64 = 0x8004_54e0;
 
 impl Tun {
-    /// Makes `t0`, without offloads: every packet is read as it is sent.
-    pub(crate) fn new(count: usize) -> Self {
+    /// Makes it, without offloads: every packet is read as it is sent.
+    pub(crate) fn new(name: &str, count: usize) -> Self {
         let queues = (0..count).map(|_| {
             let file = File::options()
                 .read(true)
@@ -167,7 +167,7 @@ impl Tun {
                 .open("/dev/net/tun")
                 .expect("/dev/net/tun");
             let mut request = [0_u8; 40];
-            request[..2].copy_from_slice(b"t0");
+            request[..name.len()].copy_from_slice(name.as_bytes());
             request[16..18].copy_from_slice(&TUN_QUEUES_FLAGS.to_ne_bytes());
             // SAFETY: a request of the size of `struct ifreq`.
             check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) })
@@ -181,10 +181,9 @@ impl Tun {
         let tun = Self {
             queues: queues.collect(),
         };
-        ip("addr add 10.2.0.1/24 dev t0");
         // No router solicitations, so that what is read is what the test sent.
-        ip("link set t0 addrgenmode none");
-        ip("link set t0 up");
+        ip(&format!("link set {name} addrgenmode none mtu 4000"));
+        ip(&format!("link set {name} up"));
         tun
     }
 
@@ -208,4 +207,56 @@ impl Tun {
             Err(error) => panic!("read queue {queue}: {error}"),
         }
     }
+
+    /// Hands a packet to the kernel, as if it had come from the wire.
+    pub(crate) fn write(&self, queue: usize, packet: &[u8]) {
+        match rustix::io::write(&self.queues[queue], packet) {
+            Ok(bytes) => assert_eq!(bytes, packet.len()),
+            Err(error) => panic!("write: {error}"),
+        }
+    }
+}
+
+/// What this thread's namespace says of packets out of order, as a receiver and as a sender.
+pub(crate) fn out_of_order() -> [u64; 3] {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").expect("its counters");
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next(), lines.next());
+    let pairs: Vec<(&str, u64)> = names
+        .zip(values)
+        .map(|(names, values)| names.split_whitespace().zip(values.split_whitespace()))
+        .expect("names and values")
+        .filter_map(|(name, value)| Some((name, value.parse().ok()?)))
+        .collect();
+    ["TCPOFOQueue", "TCPSACKReorder", "TCPTSReorder"].map(|wanted| {
+        let found = pairs.iter().find(|(name, _)| *name == wanted);
+        found.unwrap_or_else(|| panic!("no counter {wanted}")).1
+    })
+}
+
+/// Sends a frame as it is through a device.
+pub(crate) fn send_frame(device: &str, frame: &[u8]) {
+    let protocol = i32::from(0x0003_u16.to_be());
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol) };
+    check(fd).expect("packet socket");
+    // SAFETY: just opened, nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: all zero is a valid address; filled below.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = ifindex(device) as i32;
+    address.sll_halen = 6;
+    // SAFETY: pointers and lengths belong together.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            frame.as_ptr().cast(),
+            frame.len(),
+            0,
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as u32,
+        )
+    };
+    assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
 }

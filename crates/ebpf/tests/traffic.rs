@@ -1,0 +1,326 @@
+//! Real traffic: TCP and UDP, IPv4 and IPv6, tagged and forwarded, through veth (handed over) and TUN (freed).
+//!
+//! Goal: a flow keeps one queue while it has anything outstanding, so nothing is reordered; few flows never share;
+//! drained flows give their weights back. Method: the receiver's own counters of packets out of order, and the flow
+//! table watched while traffic runs.
+#![allow(unsafe_code)]
+
+mod support;
+
+use isolane_ebpf::{Completion, Dqa, DqaCounters, DqaSettings, LoadOptions};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use support::{Host, Tun, command, ifindex, in_lab, ip, out_of_order, send_frame, veth};
+
+fn attach(device: &str, completion: Completion, segmentation: bool, pins: &Path) -> Dqa {
+    let options = LoadOptions {
+        ifindex: ifindex(device),
+        queues: 8,
+        completion,
+        hardware_segmentation: segmentation,
+        pins: pins.into(),
+        flows: 0,
+    };
+    let mut dqa = Dqa::load(&options, &DqaSettings::default()).expect("loads");
+    dqa.attach().expect("attaches");
+    dqa
+}
+
+fn drained(dqa: &Dqa) -> bool {
+    let queues = dqa.queues();
+    queues
+        .iter()
+        .all(|queue| queue.weight == 0 && queue.flows == 0)
+        && dqa.flows().iter().all(|flow| flow.outstanding == 0)
+}
+
+/// A list of `mq` whose queues send 20 Mbit/s each, so that packets wait in them.
+fn slow_queues(device: &str) {
+    command(
+        "tc",
+        &format!("qdisc replace dev {device} root handle 1: mq"),
+    );
+    for queue in 1..=8 {
+        let rate = "tbf rate 20mbit burst 20k limit 2m";
+        command(
+            "tc",
+            &format!("qdisc add dev {device} parent 1:{queue:x} {rate}"),
+        );
+    }
+}
+
+/// Sends `bytes` on each of `count` TCP connections to `address` in parallel; `watch` runs meanwhile.
+fn tcp(host: &Host, address: &str, count: usize, bytes: usize, mut watch: impl FnMut()) {
+    let address: SocketAddr = address.parse().expect("an address");
+    let listener = host.run(|| TcpListener::bind(address).expect("listen"));
+    let address = listener.local_addr().expect("its port");
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(move || {
+            let streams: Vec<TcpStream> = (0..count)
+                .map(|_| listener.accept().expect("accept").0)
+                .collect();
+            std::thread::scope(|scope| {
+                for mut stream in streams {
+                    scope.spawn(move || {
+                        let mut buffer = vec![0; 1 << 16];
+                        while stream.read(&mut buffer).expect("read") > 0 {}
+                    });
+                }
+            });
+        });
+        let senders: Vec<_> = (0..count)
+            .map(|_| TcpStream::connect(address).expect("connect"))
+            .map(|mut stream| {
+                scope.spawn(move || {
+                    stream.write_all(&vec![7; bytes]).expect("write");
+                })
+            })
+            .collect();
+        while !receiver.is_finished() {
+            watch();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for sender in senders {
+            sender.join().expect("sent");
+        }
+    });
+}
+
+/// Watches a flow table: whether a flow changed queue without having drained, and whether large flows met.
+#[derive(Default)]
+struct Watch {
+    last: BTreeMap<u32, (u32, u16, u64)>,
+    moved_while_backlogged: u32,
+    met: u32,
+    samples: u32,
+}
+
+impl Watch {
+    fn look(&mut self, dqa: &Dqa) {
+        let mut queues = [0; 64];
+        for flow in dqa.flows().iter() {
+            let now = (flow.moves, flow.queue, flow.sent_packets);
+            if let Some((moves, queue, _)) = self.last.insert(flow.key, now)
+                && queue != flow.queue
+                && moves == flow.moves
+            {
+                self.moved_while_backlogged += 1;
+            }
+            if flow.outstanding > 0 && flow.sent_bytes > 200_000 {
+                queues[usize::from(flow.queue)] += 1;
+                self.samples += 1;
+            }
+        }
+        self.met += queues.iter().filter(|flows| **flows > 1).count() as u32;
+    }
+}
+
+/// A UDP packet over IPv4 in a frame with VLAN tag 5.
+fn tagged_udp(port: u16) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 1, 0x81, 0x00, 0, 5, 0x08, 0x00]);
+    frame.extend([
+        0x45, 0, 0, 128, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 5, 0, 1, 10, 5, 0, 2,
+    ]);
+    frame.extend(port.to_be_bytes());
+    frame.extend([0x13, 0x88, 0, 108, 0, 0]);
+    frame.resize(14 + 4 + 128, 0);
+    frame
+}
+
+fn check_counters(counters: &DqaCounters) {
+    assert_eq!(counters.full, 0, "{counters:?}");
+    assert_eq!(counters.healed, 0, "{counters:?}");
+    assert_eq!(counters.untouched, 0, "{counters:?}");
+}
+
+#[test]
+fn tcp_over_slow_veth_queues_stays_in_order_and_apart() {
+    in_lab("tcp over veth", |pins| {
+        let peer = veth();
+        command("ethtool", "-K v0 tso off gso off");
+        slow_queues("v0");
+        let dqa = attach("v0", Completion::HandedOver, false, pins);
+        let before = peer.run(out_of_order);
+        let mut watch = Watch::default();
+        tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || watch.look(&dqa));
+        let counters = dqa.counters().expect("readable");
+        println!("{counters:?} samples {}", watch.samples);
+        assert!(watch.samples > 100, "{} samples", watch.samples);
+        assert_eq!(watch.met, 0, "three flows shared one of eight queues");
+        assert_eq!(watch.moved_while_backlogged, 0);
+        assert_eq!(peer.run(out_of_order), before, "out of order");
+        check_counters(&counters);
+        assert!(
+            counters.kept > counters.assigned,
+            "packets waited: {counters:?}"
+        );
+        assert!(drained(&dqa), "{:?}", dqa.queues());
+        dqa.detach().expect("detaches");
+    });
+}
+
+#[test]
+fn segments_that_software_cuts_are_counted_as_segments() {
+    in_lab("software segmentation", |pins| {
+        let peer = veth();
+        command("ethtool", "-K v0 tso off gso on");
+        slow_queues("v0");
+        let dqa = attach("v0", Completion::HandedOver, false, pins);
+        let before = peer.run(out_of_order);
+        let mut most = 0;
+        tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || {
+            let outstanding = dqa.flows().iter().map(|flow| flow.outstanding);
+            most = most.max(outstanding.max().unwrap_or_default());
+        });
+        let counters = dqa.counters().expect("readable");
+        println!("{counters:?} most outstanding {most}");
+        assert_eq!(peer.run(out_of_order), before, "out of order");
+        assert!(
+            counters.completed > counters.assigned + counters.kept,
+            "{counters:?}"
+        );
+        assert!(drained(&dqa), "{:?} {:?}", dqa.queues(), dqa.flows());
+        dqa.detach().expect("detaches");
+    });
+}
+
+#[test]
+fn more_flows_than_queues_spread_evenly() {
+    in_lab("tcp, more flows than queues", |pins| {
+        let peer = veth();
+        slow_queues("v0");
+        let dqa = attach("v0", Completion::HandedOver, true, pins);
+        let before = peer.run(out_of_order);
+        let mut most = 0;
+        tcp(&peer, "10.1.0.2:0", 16, 500_000, || {
+            most = most.max(
+                dqa.queues()
+                    .iter()
+                    .map(|queue| queue.flows)
+                    .max()
+                    .unwrap_or(0),
+            );
+        });
+        assert!((2..=4).contains(&most), "{most} flows in one of 8 queues");
+        assert_eq!(peer.run(out_of_order), before, "out of order");
+        check_counters(&dqa.counters().expect("readable"));
+        assert!(drained(&dqa), "{:?}", dqa.queues());
+        dqa.detach().expect("detaches");
+    });
+}
+
+#[test]
+fn other_kinds_of_traffic_are_counted_too() {
+    in_lab("udp, ipv6, vlan, forwarded", |pins| {
+        let peer = veth();
+        slow_queues("v0");
+        let dqa = attach("v0", Completion::HandedOver, true, pins);
+        let before = peer.run(out_of_order);
+        let flows = || dqa.flows().iter().count();
+
+        tcp(&peer, "[fd00::2]:0", 2, 200_000, || ());
+        let ipv6 = flows();
+        assert!(ipv6 >= 2, "{ipv6}");
+        // Tagged frames, counted like others. This kernel has no VLAN devices, and of a packet socket's tagged frame it
+        // dissects addresses only: so they are few flows.
+        let counters = dqa.counters().expect("readable");
+        for port in 0..10 {
+            send_frame("v0", &tagged_udp(6000 + port));
+        }
+        let after = dqa.counters().expect("readable");
+        let tagged = after.assigned + after.kept - counters.assigned - counters.kept;
+        assert!(tagged >= 10, "{tagged}");
+        let vlan = flows();
+        assert!(vlan > ipv6, "{ipv6} {vlan}");
+
+        // One unconnected socket, many destinations: a flow each, by their addresses and ports.
+        let socket = UdpSocket::bind("10.1.0.1:0").expect("bind");
+        for port in 4000..4020 {
+            socket.send_to(&[0; 500], ("10.1.0.2", port)).expect("send");
+        }
+        let udp = flows();
+        assert!(udp >= vlan + 15, "{vlan} {udp}");
+
+        // A third host behind this one: its packets have no socket here.
+        let third = Host::new();
+        ip(&format!(
+            "link add w0 type veth peer name w1 netns {}",
+            third.path()
+        ));
+        ip("addr add 10.3.0.1/24 dev w0");
+        ip("link set w0 up");
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("this namespace forwards");
+        third.run(|| {
+            ip("addr add 10.3.0.2/24 dev w1");
+            ip("link set w1 up");
+            ip("route add default via 10.3.0.1");
+        });
+        peer.run(|| ip("route add 10.3.0.0/24 via 10.1.0.1"));
+        let counters = dqa.counters().expect("readable");
+        third.run(|| tcp(&peer, "10.1.0.2:0", 2, 200_000, || ()));
+        let after = dqa.counters().expect("readable");
+        assert!(after.kept > counters.kept, "{after:?}");
+        assert!(flows() >= udp + 2);
+
+        assert_eq!(peer.run(out_of_order), before, "out of order");
+        check_counters(&after);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(drained(&dqa), "{:?}", dqa.queues());
+        dqa.detach().expect("detaches");
+    });
+}
+
+#[test]
+fn tcp_through_tun_stays_in_order_and_apart() {
+    in_lab("tcp over tun", |pins| {
+        let tun = Tun::new("t0", 8);
+        ip("addr add 10.2.0.1/24 dev t0");
+        let peer = Host::new();
+        let far = peer.run(|| {
+            let far = Tun::new("t1", 1);
+            ip("addr add 10.2.0.2/24 dev t1");
+            far
+        });
+        let dqa = attach("t0", Completion::Freed, false, pins);
+        tun.steer(dqa.steering_program());
+        let before = peer.run(out_of_order);
+        let mut watch = Watch::default();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // The wire: one packet of each queue at a time, slower than the senders.
+            let wire = scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    for queue in 0..8 {
+                        if let Some(packet) = tun.read(queue) {
+                            far.write(0, &packet);
+                        }
+                    }
+                    while let Some(packet) = far.read(0) {
+                        tun.write(0, &packet);
+                    }
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            tcp(&peer, "10.2.0.2:0", 3, 2_000_000, || watch.look(&dqa));
+            stop.store(true, Relaxed);
+            wire.join().expect("the wire");
+        });
+        for queue in 0..8 {
+            while tun.read(queue).is_some() {}
+        }
+        let counters = dqa.counters().expect("readable");
+        println!("{counters:?} samples {}", watch.samples);
+        assert!(watch.samples > 100, "{} samples", watch.samples);
+        assert_eq!(watch.met, 0, "three flows shared one of eight queues");
+        assert_eq!(watch.moved_while_backlogged, 0);
+        assert_eq!(peer.run(out_of_order), before, "out of order");
+        check_counters(&counters);
+        assert!(drained(&dqa), "{:?}", dqa.queues());
+        dqa.detach().expect("detaches");
+    });
+}
