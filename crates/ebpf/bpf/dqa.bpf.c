@@ -150,8 +150,11 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	return queue;
 }
 
-/* Whether nothing has completed for so long that the tracepoints must be gone, though packets leave. */
-static always_inline bool is_blind(struct dqa_state *shared, u64 now, u32 fallback_ticks)
+/*
+ * Whether nothing has completed for so long that the tracepoints must be gone, though packets leave. Halfway there
+ * another reason is tried: a filter after ours that accepts packets clears `tc_index`.
+ */
+static always_inline bool is_blind(struct dqa_config *settings, struct dqa_state *shared, u64 now)
 {
 	u64 waiting = READ_ONCE(shared->waiting);
 
@@ -160,7 +163,11 @@ static always_inline bool is_blind(struct dqa_state *shared, u64 now, u32 fallba
 			WRITE_ONCE(shared->waiting, now);
 		return false;
 	}
-	return now > waiting && now - waiting > fallback_ticks;
+	if (now <= waiting)
+		return false;
+	if (now - waiting > settings->fallback_ticks / 2 && !settings->untagged)
+		settings->untagged = 1;
+	return now - waiting > settings->fallback_ticks;
 }
 
 /* What TCP small queues and byte queue limits would hold back, where the device has cut them off. A flow with nothing
@@ -198,7 +205,7 @@ int egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	u64 now = ticks_now();
 
-	if (unlikely(is_blind(shared, now, settings->fallback_ticks))) {
+	if (unlikely(is_blind(settings, shared, now))) {
 		skb->tc_index = DQA_TAG_PROBE;
 		COUNT(untouched);
 		return TC_ACT_UNSPEC;
@@ -305,13 +312,17 @@ enum ending { DONE, LOST };
 static always_inline int complete(struct sk_buff *skb, enum ending ending)
 {
 	u32 tag = skb->tc_index;
-
-	if (likely(!(tag & (DQA_TAG_OURS | DQA_TAG_PROBE))))
-		return 0;
 	struct dqa_config *settings = map_lookup(&config, &zero);
+
+	if (!settings)
+		return 0;
+	bool ours = tag & DQA_TAG_OURS;
+
+	if (likely(!ours && tag != DQA_TAG_PROBE && !settings->untagged))
+		return 0;
 	struct net_device *device = skb->dev;
 
-	if (!settings || device->ifindex != settings->ifindex)
+	if (device->ifindex != settings->ifindex)
 		return 0;
 	if (device->nd_net.net->net_cookie != settings->net_cookie)
 		return 0;
@@ -319,20 +330,22 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 		return 0;
 	struct dqa_state *shared = map_lookup(&state, &zero);
 	u64 now = ticks_now();
-
-	if (!shared)
-		return 0;
-	if (shared->completed != now) {
-		WRITE_ONCE(shared->completed, now);
-		sweep(shared, settings->sets_mask, now, settings->stale_ticks);
-	}
-	if (!(tag & DQA_TAG_OURS))
-		return 0;
 	u32 key = skb->hash;
 	u32 index = key & settings->sets_mask;
 	struct dqa_set *set = map_lookup(&flows, &index);
 	struct dqa_flow *flow = set && key ? find(set, key) : 0;
 
+	if (!shared)
+		return 0;
+	/* Without a tag, what was received looks like what was sent, but for its hash. */
+	if (unlikely(!ours && tag != DQA_TAG_PROBE && !flow))
+		return 0;
+	if (shared->completed != now) {
+		WRITE_ONCE(shared->completed, now);
+		sweep(shared, settings->sets_mask, now, settings->stale_ticks);
+	}
+	if (unlikely(tag == DQA_TAG_PROBE))
+		return 0;
 	if (!flow) {
 		COUNT(unknown);
 		return 0;
@@ -341,9 +354,10 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	u32 number = tag & NUMBER_MASK;
 	u32 len = skb->len;
 	u32 units = 1;
-	bool exact = ending == DONE;
+	bool exact = ours && ending == DONE;
+	bool uncut = settings->completion == DQA_FREED && settings->hardware_segmentation;
 
-	if (tag & DQA_TAG_SEGMENTED) {
+	if (tag & DQA_TAG_SEGMENTED || unlikely(!ours && !uncut)) {
 		u32 segments = segments_in(skb, len);
 
 		/* Software cut it and frees the whole: from now on its segments are outstanding. */

@@ -113,6 +113,9 @@ struct dqa_config {
 	/* For user space alone: whether clsact was added with the programs, and how long a tick is. */
 	unsigned int clsact_added;
 	unsigned int tick_ns;
+	unsigned int preference;
+	/* Set by egress: somebody after it at the hook takes the tags away, so completion goes by the hash alone. */
+	unsigned int untagged;
 };
 
 /* A container; the map `container_of` says which cgroup has which. */
@@ -146,7 +149,7 @@ _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");
 _Static_assert(sizeof(struct dqa_set) == 256, "a set is four cache lines");
 _Static_assert(sizeof(struct dqa_queue) == 64, "a queue is one cache line");
 _Static_assert(sizeof(struct dqa_state) == 64 * 65, "state");
-_Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 8, "config");
+_Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 16, "config");
 _Static_assert(sizeof(struct dqa_container) == 64, "a container is one cache line");
 _Static_assert(sizeof(struct dqa_counters) == 128, "counters");
 _Static_assert(DQA_PACKETS_BITS + DQA_BYTES_BITS + DQA_NUMBER_BITS == 64, "one word");

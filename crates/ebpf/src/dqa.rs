@@ -158,9 +158,14 @@ impl Dqa {
         if added {
             self.config().clsact_added.store(1, Relaxed);
         }
-        tc::set_filter(ifindex, self.egress.as_fd()).map_err(EbpfError::kernel(format!(
-            "add a filter to device {ifindex}"
-        )))
+        self.config().untagged.store(0, Relaxed);
+        let preference = tc::set_filter(ifindex, self.egress.as_fd()).map_err(
+            EbpfError::kernel(format!("add a filter to device {ifindex}")),
+        )?;
+        self.config()
+            .preference
+            .store(u32::from(preference), Relaxed);
+        Ok(())
     }
 
     /// Whether our filter is in place.
@@ -364,6 +369,12 @@ impl Dqa {
     /// The device's number in its namespace.
     pub fn ifindex(&self) -> u32 {
         self.config().ifindex.load(Relaxed)
+    }
+
+    /// Whether another filter takes our marks off the packets, so that completions go by the packets' hash alone: then
+    /// a missed one is found only after a second.
+    pub fn is_untagged(&self) -> bool {
+        self.config().untagged.load(Relaxed) != 0
     }
 
     /// Where everything is pinned.

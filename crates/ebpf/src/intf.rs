@@ -75,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) processor_queues: [AtomicU64; PROCESSORS_MAX],
     pub(crate) clsact_added: AtomicU32,
     pub(crate) tick_ns: AtomicU32,
+    pub(crate) preference: AtomicU32,
+    pub(crate) untagged: AtomicU32,
 }
 
 /// `struct dqa_container`.
@@ -93,7 +95,7 @@ pub(crate) const COUNTERS: usize = 16;
 const _: () = assert!(size_of::<Flow>() == 64);
 const _: () = assert!(size_of::<Queue>() == 64);
 const _: () = assert!(size_of::<State>() == 64 * 65);
-const _: () = assert!(size_of::<Config>() == 64 + 256 + 4096 + 8);
+const _: () = assert!(size_of::<Config>() == 64 + 256 + 4096 + 16);
 const _: () = assert!(size_of::<Container>() == 64);
 const _: () = assert!(QUEUES_MAX == isolane_core::policy::titan::QUEUES_MAX as usize);
 const _: () = assert!(isolane_core::policy::titan::WEIGHT_ONE == 1024);
@@ -117,3 +119,6 @@ pub(crate) fn load(word: u64) -> (u64, u32) {
         (word >> FLOWS_SHIFT) as u32,
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Our place among the filters: later than most, since what runs earlier may change or drop the packet.
-pub const PREFERENCE: u16 = 26_995;
-/// And our handle there.
-pub const HANDLE: u32 = 1;
+/// Our places among the filters, in the order in which they are tried. We run first: a filter that accepts a packet ends
+/// the list, and ours never does. A place is not ours to take if filters of another kind have it.
+pub const PREFERENCES: std::ops::RangeInclusive<u16> = 1..=16;
+/// Our handle there, which no other program is likely to have: "isol".
+pub const HANDLE: u32 = 0x6973_6f6c;
 
 const NEW_QDISC: u16 = 36;
 const DELETE_QDISC: u16 = 37;
@@ -58,7 +59,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     pub(crate) fn is_ours(self) -> bool {
-        self.egress && self.preference == PREFERENCE && self.handle == HANDLE
+        self.egress && PREFERENCES.contains(&self.preference) && self.handle == HANDLE
     }
 }
 
@@ -81,10 +82,27 @@ pub(crate) fn remove_clsact(ifindex: u32) -> io::Result<()> {
     message.send()
 }
 
-/// Sets our filter, in one step if it exists.
-pub(crate) fn set_filter(ifindex: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+/// Sets our filter, in one step if it exists, and returns its preference.
+pub(crate) fn set_filter(ifindex: u32, program: BorrowedFd<'_>) -> io::Result<u16> {
+    let there = filters(ifindex)?
+        .into_iter()
+        .find(|filter| filter.is_ours());
+    if let Some(filter) = there {
+        return set_filter_at(ifindex, program, filter.preference).map(|()| filter.preference);
+    }
+    let mut refused = None;
+    for preference in PREFERENCES {
+        match set_filter_at(ifindex, program, preference) {
+            Ok(()) => return Ok(preference),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.expect("at least one place was tried"))
+}
+
+fn set_filter_at(ifindex: u32, program: BorrowedFd<'_>, preference: u16) -> io::Result<()> {
     let mut message = Message::new(NEW_FILTER, CREATE | REPLACE, ifindex);
-    message.tcmsg(HANDLE, EGRESS, ours());
+    message.tcmsg(HANDLE, EGRESS, place(preference));
     message.attribute(KIND, b"bpf\0");
     let options = message.begin(OPTIONS);
     message.attribute(BPF_FD, &(program.as_raw_fd() as u32).to_ne_bytes());
@@ -96,8 +114,14 @@ pub(crate) fn set_filter(ifindex: u32, program: BorrowedFd<'_>) -> io::Result<()
 
 /// Removes our filter and no other.
 pub(crate) fn remove_filter(ifindex: u32) -> io::Result<()> {
+    let there = filters(ifindex)?
+        .into_iter()
+        .find(|filter| filter.is_ours());
+    let Some(filter) = there else {
+        return Ok(());
+    };
     let mut message = Message::new(DELETE_FILTER, 0, ifindex);
-    message.tcmsg(HANDLE, EGRESS, ours());
+    message.tcmsg(HANDLE, EGRESS, place(filter.preference));
     message.attribute(KIND, b"bpf\0");
     message.send()
 }
@@ -128,8 +152,8 @@ pub(crate) fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     Ok(all)
 }
 
-fn ours() -> u32 {
-    u32::from(PREFERENCE) << 16 | u32::from(ALL_PROTOCOLS.to_be())
+fn place(preference: u16) -> u32 {
+    u32::from(preference) << 16 | u32::from(ALL_PROTOCOLS.to_be())
 }
 
 /// A request under construction.

@@ -236,12 +236,7 @@ pub(crate) fn out_of_order() -> [u64; 3] {
 
 /// Sends a frame as it is through a device.
 pub(crate) fn send_frame(device: &str, frame: &[u8]) {
-    let protocol = i32::from(0x0003_u16.to_be());
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol) };
-    check(fd).expect("packet socket");
-    // SAFETY: just opened, nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = packet_socket();
     // SAFETY: all zero is a valid address; filled below.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -259,4 +254,14 @@ pub(crate) fn send_frame(device: &str, frame: &[u8]) {
         )
     };
     assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+}
+
+/// A socket that sees every packet of this namespace, as a capture does.
+pub(crate) fn packet_socket() -> OwnedFd {
+    let protocol = i32::from(0x0003_u16.to_be());
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol) };
+    check(fd).expect("packet socket");
+    // SAFETY: just opened, nobody else has it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
