@@ -203,7 +203,7 @@ impl Profile {
     }
 }
 
-fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
+pub(crate) fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
     let name = top.text("name")?.expect("opening checked that it is there");
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     match !name.is_empty() && name.chars().all(plain) {
@@ -213,12 +213,21 @@ fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
 }
 
 fn section(top: &Table<'_>, name: &'static str) -> Result<BTreeMap<String, Sourced>, InputError> {
+    section_of(top, name, PARAMETERS)
+}
+
+/// The table `name` of `top`: those of `parameters` that belong there, all of them, nothing else.
+pub(crate) fn section_of(
+    top: &Table<'_>,
+    name: &'static str,
+    parameters: &[Parameter],
+) -> Result<BTreeMap<String, Sourced>, InputError> {
     let value = top.raw(name).expect("opening checked that it is there");
     let DeValue::Table(map) = value.get_ref() else {
         return Err(top.wrong(name, format!("must be a table, [{name}]")));
     };
     let place = top.clone().placed(name.to_owned());
-    let known: Vec<&Parameter> = PARAMETERS
+    let known: Vec<&Parameter> = parameters
         .iter()
         .filter(|parameter| parameter.section == name)
         .collect();

@@ -26,6 +26,8 @@ pub struct NicConfig {
     pub shared_segment: Option<Bytes>,
     /// One queue is kept for small packets (ours).
     pub latency_queue: bool,
+    /// Flows of one batch of completions enqueue before any of them is dequeued (TCP Xmit Batching, titan 5; a patch).
+    pub transmit_batching: bool,
     /// TCP Small Queues: what a flow may have below TCP.
     pub small_queues: bool,
     /// The software queue above each hardware queue.
@@ -91,6 +93,7 @@ const VANILLA: NicConfig = NicConfig {
     queue_weights: false,
     shared_segment: None,
     latency_queue: false,
+    transmit_batching: false,
     small_queues: true,
     qdisc: Qdisc::Fifo,
     byte_limit: ByteLimit::Dynamic,
@@ -119,6 +122,7 @@ const T1: NicConfig = NicConfig {
     name: "T1",
     title: "C6 with DQA",
     assignment: Assignment::Dynamic,
+    transmit_batching: true,
     ..C6
 };
 
@@ -227,6 +231,7 @@ pub const CATALOGUE: &[NicConfig] = &[
         name: "isolane",
         title: "T3 with a latency queue",
         latency_queue: true,
+        transmit_batching: false,
         ..T3
     },
 ];

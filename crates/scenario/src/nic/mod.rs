@@ -2,8 +2,12 @@
 //!
 //! * [`config`] - the configurations of the trade-off study (titan, tables 1 to 3), today's and ours, as data;
 //! * [`model`] - the checked study: the card, the host, its flows;
+//! * [`parse()`](parse::parse) - study TOML to the checked study;
+//! * [`profile`] - numbers of a card and its host, each with its source;
 //! * [`result`] - what a run reports, on the simulator or on the soft network card alike.
 
 pub mod config;
 pub mod model;
+pub mod parse;
+pub mod profile;
 pub mod result;
