@@ -8,6 +8,7 @@ mod husky;
 mod justitia;
 mod palos;
 mod scenarios;
+mod titan;
 
 pub use scenarios::SCENARIOS;
 
@@ -19,4 +20,5 @@ pub const CLAIMS: &[&[(&str, &str)]] = &[
     husky::CLAIMS,
     justitia::CLAIMS,
     palos::CLAIMS,
+    titan::CLAIMS,
 ];
