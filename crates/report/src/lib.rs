@@ -7,6 +7,7 @@
 //! * [`audit`] - the verdict matrix with a drill-down per pair;
 //! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
 //! * [`network`] - one or several runs on a network;
+//! * [`nic`] - a study of network cards;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
 //! * [`wfq`] - worst delays of a port under weighted fair queueing;
@@ -17,6 +18,7 @@ mod audit_page;
 mod explain_page;
 pub mod html;
 mod network_page;
+mod nic_page;
 pub mod number;
 mod recommend_page;
 mod run_page;
@@ -24,6 +26,9 @@ pub mod svg;
 #[cfg(test)]
 #[path = "../tests/support/synthetic.rs"]
 mod synthetic;
+#[cfg(test)]
+#[path = "../tests/support/synthetic_nic.rs"]
+mod synthetic_nic;
 mod wfq_page;
 
 use isolane_audit::matrix::AuditResult;
@@ -32,6 +37,7 @@ use isolane_recommend::result::Recommendation;
 use isolane_scenario::fabric::model::FabricScenario;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
+use isolane_scenario::nic::result::NicResult;
 
 pub use wfq_page::{WfqDelays, WfqPoint, intervals};
 
@@ -65,6 +71,11 @@ pub fn network(
     remarks: &[Vec<String>],
 ) -> String {
     network_page::page(scenarios, results, remarks)
+}
+
+/// A study of network cards, of one testbed, as one HTML file.
+pub fn nic(results: &[NicResult]) -> String {
+    nic_page::page(results)
 }
 
 /// A recommendation as one HTML file.

@@ -9,6 +9,8 @@ mod devtools;
 mod story;
 #[path = "support/synthetic.rs"]
 mod synthetic;
+#[path = "support/synthetic_nic.rs"]
+mod synthetic_nic;
 
 use devtools::Browser;
 use isolane_report::{number, svg};
@@ -487,4 +489,36 @@ fn an_explanation_s_hostile_name_is_only_text() {
     assert!(page.text("h1").contains(hostile));
     assert_eq!(page.value("document.images.length"), json!(0));
     page.is_clean();
+}
+
+#[test]
+fn a_study_of_cards_fits_a_desk_and_a_phone() {
+    let configs = [
+        "C1", "C6", "XPS", "T1", "T2", "T3", "TX3", "fq_codel", "isolane",
+    ];
+    let mut results = synthetic_nic::study(&configs, &[3, 12, 48], 2);
+    for config in ["C1", "C6", "T1"] {
+        results.push(synthetic_nic::cluster(config, 6, 1));
+    }
+    let text = isolane_report::nic(&results);
+    for (device, window, dark) in [("desk", DESK, false), ("phone", PHONE, true)] {
+        let Some(mut page) = open(&text, "", window, dark) else {
+            return;
+        };
+        assert_eq!(
+            page.value("document.querySelectorAll('#flows-12 tbody tr').length"),
+            json!(9)
+        );
+        assert_eq!(
+            page.value("document.querySelectorAll('#cluster-6 svg.plot').length"),
+            json!(2)
+        );
+        assert_eq!(page.value(NO_SIDEWAYS_SCROLL), json!(true), "{device}");
+        // The keyboard reaches a table that is wider than the screen, and can scroll it.
+        let focused = "(document.querySelector('#flows-12 .scroller').focus(), \
+                       document.activeElement.getAttribute('aria-label'))";
+        assert_eq!(page.value(focused), json!("12 flows"));
+        page.screenshot(&format!("nic-study-{device}"), true);
+        page.is_clean();
+    }
 }

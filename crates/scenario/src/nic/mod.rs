@@ -4,10 +4,12 @@
 //! * [`model`] - the checked study: the card, the host, its flows;
 //! * [`parse()`](parse::parse) - study TOML to the checked study;
 //! * [`profile`] - numbers of a card and its host, each with its source;
-//! * [`result`] - what a run reports, on the simulator or on the soft network card alike.
+//! * [`result`] - what a run reports, on the simulator or on the soft network card alike;
+//! * [`summary`] - runs put together as tables and plots show them.
 
 pub mod config;
 pub mod model;
 pub mod parse;
 pub mod profile;
 pub mod result;
+pub mod summary;
