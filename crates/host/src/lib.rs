@@ -13,17 +13,21 @@
 //! * [`inventory`] - resources per process, per cgroup and per tenant;
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
 //! * [`dcb`] - priority flow control and traffic classes;
-//! * [`doctor`] - the checks of `isolane doctor`.
+//! * [`doctor`] - the checks of `isolane doctor`;
+//! * [`command`] - running `ip`, `tc` and the like;
+//! * [`namespaces`] - network namespaces for tests and labs.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
 #![forbid(unsafe_code)]
 
 pub mod cgroup;
+pub mod command;
 pub mod counters;
 pub mod dcb;
 pub mod doctor;
 pub mod error;
 pub mod inventory;
+pub mod namespaces;
 pub mod netlink;
 pub mod process;
 pub mod rdma;

@@ -25,3 +25,9 @@ pub enum LabError {
     #[error("interrupted; the lab's namespaces are removed")]
     Interrupted,
 }
+
+impl From<isolane_host::command::CommandError> for LabError {
+    fn from(error: isolane_host::command::CommandError) -> Self {
+        Self::Machine(error.to_string())
+    }
+}

@@ -3,8 +3,8 @@
 //! Method: a thread for each program reads its stdout line by line, another keeps the end of its stderr. All waits end: at a
 //! document, at the program's end, at the limit, or when the user interrupts. Dropping a program kills it.
 
-use crate::command::command;
 use crate::error::LabError;
+use isolane_host::command::command;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;

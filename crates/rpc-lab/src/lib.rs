@@ -22,7 +22,6 @@
 //! Source: Aequitas (in the thesis "cloud QoS"), sections 3.2.2.1, 3.5 and 3.6.11.
 #![forbid(unsafe_code)]
 
-mod command;
 pub mod error;
 pub mod fleet;
 pub mod job;

@@ -6,19 +6,16 @@
 //! follows the weights too. Buckets hold two packets, so that no class runs ahead of the line.
 //! Packets are real: segmentation offload is off, or the port would schedule 64 KiB at a time. Queues are long enough that
 //! nothing is lost in the port: congestion shows as delay.
-//! Limits: answers travel back unshaped. Names begin with `isolane-lab-` and the process' id; what an earlier lab that was
+//! Limits: answers travel back unshaped. Names begin with `isolane-lab-` and the process; what an earlier lab that was
 //! killed left behind is removed first. The namespaces' settings are their own: nothing of the machine's is changed.
 
-use crate::command::{run, run_words};
 use crate::error::LabError;
 use crate::plan::Plan;
-use std::fs;
-use std::path::Path;
+use isolane_host::command::{run, run_words};
+use isolane_host::namespaces;
 
 /// What all namespaces of all labs begin with.
 const PREFIX: &str = "isolane-lab-";
-/// Where iproute2 keeps the names of namespaces.
-const NAMES: &str = "/run/netns";
 /// Ethernet, IP and TCP headers with time stamps: what a segment has besides its payload, as the port counts it.
 pub const HEADERS: u32 = 14 + 20 + 20 + 12;
 /// Packets that a class of the port may hold: far more than a period's burst, so that none is dropped.
@@ -63,9 +60,9 @@ impl Network {
     /// When this is not root, or the machine lacks a part; nothing is left behind.
     pub fn build(plan: &Plan, clients: usize, keep: bool) -> Result<Self, LabError> {
         require_root()?;
-        remove_stale();
+        namespaces::remove_stale(PREFIX);
         let mut network = Self {
-            name: format!("{PREFIX}{}", std::process::id()),
+            name: format!("{PREFIX}{}", namespaces::maker()),
             clients,
             keep: false,
         };
@@ -250,39 +247,13 @@ fn parse_count(text: &str, class: usize) -> ClassCount {
 /// # Errors
 /// When this is not root.
 pub fn require_root() -> Result<(), LabError> {
-    if rustix::process::geteuid().is_root() {
+    if namespaces::is_root() {
         return Ok(());
     }
     Err(LabError::Machine(
         "the lab makes network namespaces, which needs root; run it with sudo (it changes nothing outside them)"
             .to_owned(),
     ))
-}
-
-/// Removes the namespaces of labs whose process is gone.
-fn remove_stale() {
-    let Ok(entries) = fs::read_dir(NAMES) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if owner(&name).is_some_and(|process| !is_lab(process)) {
-            let _ = run(&format!("ip netns del {name}"));
-        }
-    }
-}
-
-/// The process that made the namespace `name`, if a lab did.
-fn owner(name: &str) -> Option<u32> {
-    let rest = name.strip_prefix(PREFIX)?;
-    rest.split('-').next()?.parse().ok()
-}
-
-/// Whether `process` still runs, and is one of ours rather than a later one with its number.
-fn is_lab(process: u32) -> bool {
-    let own = fs::read_to_string("/proc/self/comm");
-    let other = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("comm"));
-    matches!((own, other), (Ok(own), Ok(other)) if own == other)
 }
 
 #[cfg(test)]
@@ -319,12 +290,5 @@ mod tests {
         };
         assert_eq!(parse_count(text, 1), want);
         assert_eq!(parse_count(text, 7), ClassCount::default());
-    }
-
-    #[test]
-    fn only_names_of_labs_have_an_owner() {
-        assert_eq!(owner("isolane-lab-42-c0"), Some(42));
-        assert_eq!(owner("isolane-lab-x-c0"), None);
-        assert_eq!(owner("somebody-42"), None);
     }
 }

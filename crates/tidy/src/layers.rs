@@ -119,6 +119,18 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core"],
     },
     Room {
+        folder: "soft-nic",
+        package: "isolane-soft-nic",
+        pure: false,
+        may_unsafe: true,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-host",
+            "isolane-ebpf",
+        ],
+    },
+    Room {
         folder: "sim",
         package: "isolane-sim",
         pure: true,
@@ -255,7 +267,12 @@ pub const ROOMS: &[Room] = &[
         package: "isolane-rpc-lab",
         pure: false,
         may_unsafe: false,
-        may_use: &["isolane-core", "isolane-scenario", "isolane-rpc"],
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-rpc",
+            "isolane-host",
+        ],
     },
     Room {
         folder: "cli",
@@ -285,6 +302,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-rpc",
             "isolane-rpc-lab",
             "isolane-nic",
+            "isolane-soft-nic",
         ],
     },
     Room {

@@ -1,14 +1,21 @@
 //! Runs `ip`, `tc` and the like, and turns what they say into our words.
+//!
+//! Method: words are passed as they are, without a shell; the superuser's folders are searched too.
+//! Units: none. Limits: a command's output is text; what it says on refusal is known for the tools of iproute2.
 
-use crate::error::LabError;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
 /// Where the network's programs lie when PATH of a plain user does not say so.
 const SBIN: &str = "/usr/sbin:/sbin";
 
+/// A command that did not do its work; the message names it, what it said, and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CommandError(String);
+
 /// A command that finds the programs of the superuser too.
-pub(crate) fn command(program: &str) -> Command {
+pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:{SBIN}"));
@@ -17,25 +24,35 @@ pub(crate) fn command(program: &str) -> Command {
 }
 
 /// Runs `line`, words separated by blanks, and returns what it printed.
-pub(crate) fn run(line: &str) -> Result<String, LabError> {
+///
+/// # Errors
+/// When it is not there, or does not end well.
+///
+/// # Panics
+/// If the line is empty.
+pub fn run(line: &str) -> Result<String, CommandError> {
     let mut words = line.split_whitespace();
     let program = words.next().expect("a command has a name");
     run_words(program, &words.collect::<Vec<_>>())
 }
 
 /// Runs `program` with `words`, and returns what it printed.
-pub(crate) fn run_words(program: &str, words: &[&str]) -> Result<String, LabError> {
+///
+/// # Errors
+/// When it is not there, or does not end well.
+pub fn run_words(program: &str, words: &[&str]) -> Result<String, CommandError> {
     let line = format!("{program} {}", words.join(" "));
     let output = command(program).args(words).output();
     let output = match output {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(LabError::Machine(format!(
-                "there is no `{program}` on PATH; install iproute2 (Debian: apt-get install iproute2)"
+            return Err(CommandError(format!(
+                "there is no `{program}` on PATH; install {}",
+                package(program)
             )));
         }
         Err(error) => {
-            return Err(LabError::Machine(format!("cannot run `{line}`: {error}")));
+            return Err(CommandError(format!("cannot run `{line}`: {error}")));
         }
     };
     if output.status.success() {
@@ -45,29 +62,40 @@ pub(crate) fn run_words(program: &str, words: &[&str]) -> Result<String, LabErro
     Err(refusal(&line, said.trim()))
 }
 
+/// What to install for a program.
+pub fn package(program: &str) -> String {
+    let package = match program {
+        "ping" => "iputils-ping",
+        "iperf3" => "iperf3",
+        "taskset" | "setpriv" => "util-linux",
+        _ => "iproute2",
+    };
+    format!("{package} (Debian: apt-get install {package})")
+}
+
 /// What a refusal of the kernel means for the reader.
-fn refusal(line: &str, said: &str) -> LabError {
+fn refusal(line: &str, said: &str) -> CommandError {
     let remedy = [
         (
             "Operation not permitted",
-            "run the lab as root, outside containers that forbid network namespaces",
+            "run it as root, outside containers that forbid network namespaces",
         ),
         (
             "Unknown device type",
-            "this kernel has no veth; load the module veth",
+            "this kernel has no such device; load its module (veth, ...)",
         ),
         (
             "qdisc kind is unknown",
-            "this kernel has no htb; load the module sch_htb",
+            "this kernel has no such qdisc; load its module (sch_htb, ...)",
         ),
         (
             "TC classifier not found",
-            "this kernel has no u32 classifier; load the module cls_u32",
+            "this kernel has no such classifier; load its module (cls_u32, ...)",
         ),
     ];
     let remedy = remedy.iter().find(|(sign, _)| said.contains(sign));
     let remedy = remedy.map_or(String::new(), |(_, remedy)| format!("; {remedy}"));
-    LabError::Machine(format!("`{line}` failed: {said}{remedy}"))
+    CommandError(format!("`{line}` failed: {said}{remedy}"))
 }
 
 #[cfg(test)]
@@ -80,7 +108,7 @@ mod tests {
             "tc qdisc add dev x htb",
             "Error: Specified qdisc kind is unknown.",
         );
-        assert!(error.to_string().contains("load the module sch_htb"));
+        assert!(error.to_string().contains("sch_htb"));
     }
 
     #[test]

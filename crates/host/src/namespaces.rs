@@ -1,0 +1,119 @@
+//! Network namespaces that a test or a lab makes for itself, and the removal of those that a killed one left.
+//!
+//! Method: a namespace's name is a prefix, its [maker](maker), and a word. Whoever makes some removes first what makers that
+//! are gone left behind: programs that still run in there, and the namespace. A process number may be used again, so a
+//! maker is a number and a start time.
+//! Units: start times in clock ticks since the machine came up. Limits: needs root and iproute2.
+
+use crate::command::{CommandError, run};
+use crate::process::Process;
+use crate::root::Root;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where iproute2 keeps the names of namespaces.
+const NAMES: &str = "/run/netns";
+
+/// A namespace, removed when dropped.
+#[derive(Debug)]
+pub struct Space {
+    name: String,
+}
+
+impl Space {
+    /// Makes the namespace `name`, its loopback device up.
+    ///
+    /// # Errors
+    /// When this is not root, or there is one of that name.
+    pub fn make(name: String) -> Result<Self, CommandError> {
+        run(&format!("ip netns add {name}"))?;
+        let space = Self { name };
+        run(&format!("ip -n {} link set lo up", space.name))?;
+        Ok(space)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        remove(&self.name);
+    }
+}
+
+/// The file that stands for a namespace.
+pub fn file(name: &str) -> PathBuf {
+    Path::new(NAMES).join(name)
+}
+
+/// Whether this process may make namespaces.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// This process, for the names of its namespaces: number and start time.
+pub fn maker() -> String {
+    let own = std::process::id();
+    format!("{own}.{}", start_of(own).unwrap_or(0))
+}
+
+/// Removes the namespaces with this prefix whose maker is gone, and ends what still runs in them.
+pub fn remove_stale(prefix: &str) {
+    let Ok(entries) = fs::read_dir(NAMES) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_stale = |(process, start)| start_of(process) != Some(start);
+        if owner(prefix, &name).is_some_and(is_stale) {
+            remove(&name);
+        }
+    }
+}
+
+/// Number and start time of the process that made the namespace `name`, if it has this prefix.
+pub fn owner(prefix: &str, name: &str) -> Option<(u32, u64)> {
+    let maker = name.strip_prefix(prefix)?.split('-').next()?;
+    let (process, start) = maker.split_once('.')?;
+    Some((process.parse().ok()?, start.parse().ok()?))
+}
+
+/// Ends what runs in a namespace and removes it; what is gone already is no error.
+fn remove(name: &str) {
+    if let Ok(text) = run(&format!("ip netns pids {name}")) {
+        let processes = text.lines().filter_map(|line| line.trim().parse().ok());
+        for process in processes.filter_map(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+    }
+    let _ = run(&format!("ip netns del {name}"));
+}
+
+fn start_of(process: u32) -> Option<u64> {
+    Process::read(&Root::machine(), process)?.start_ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_with_the_prefix_have_an_owner() {
+        let owner = |name| owner("isolane-lab-", name);
+        assert_eq!(owner("isolane-lab-42.7-c0"), Some((42, 7)));
+        assert_eq!(owner("isolane-lab-x-c0"), None);
+        assert_eq!(owner("isolane-lab-42-c0"), None);
+        assert_eq!(owner("somebody-42.7"), None);
+    }
+
+    #[test]
+    fn this_process_is_a_maker_that_runs() {
+        let name = format!("isolane-test-{}-s", maker());
+        let (process, start) = owner("isolane-test-", &name).unwrap();
+        assert_eq!(start_of(process), Some(start));
+        assert_ne!(start_of(process), Some(start + 1));
+    }
+}
