@@ -181,7 +181,8 @@ mod tests {
             fq 2 0
             cake 2 0
             isolane 4 0
-        "#]].assert_eq(&table);
+        "#]]
+        .assert_eq(&table);
     }
 
     #[test]
