@@ -203,6 +203,20 @@ tenant = \"search\"
     assert!(leased() > 0);
     let pool = &show(&server)[0];
     assert!(pool.promised_bytes_per_s > 0 && pool.promised_bytes_per_s <= pool.bound_bytes_per_s);
+    // Whoever stops gives its rate back, and does not use it any more although calls go on.
+    admission.stop();
+    for _ in 0..2_000 {
+        if show(&server)[0].promised_bytes_per_s == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(show(&server)[0].promised_bytes_per_s, 0);
+    let before = leased();
+    for _ in 0..100 {
+        admission.decide(ask);
+    }
+    assert_eq!(leased(), before);
 }
 
 /// A real etcd, ended with the test.
@@ -298,6 +312,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
             client: format!("client/{number:03}"),
             serial: number,
             rate_bytes_per_s: 7,
+            term_ms: None,
         })
         .collect();
     store.append(&records).unwrap();

@@ -6,14 +6,19 @@
 //! Units: bytes per second; time is an argument.
 
 use super::protocol::{Answer, Leased, PoolState, Request, TenantState, Terms, Want};
-use super::settings::Settings;
+use super::settings::{Settings, TENANTS_MAX};
 use super::store::{Record, Store, StoreError};
-use isolane_core::policy::quota::{Pool, Terms as PoolTerms};
+use crate::settings::read::{NAME_MAX, is_name};
+use crate::table::{CLASSES_MAX, GROUPS_MAX};
+use isolane_core::policy::quota::{Holding, Pool, QuotaError, Terms as PoolTerms};
 use isolane_core::units::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most bytes of a client's name.
 const CLIENT_MAX: usize = 128;
+
+/// Most groups and classes of one renewal: all that a table has.
+const WANTS_MAX: usize = GROUPS_MAX * CLASSES_MAX;
 
 /// Why a request was refused.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +39,20 @@ pub enum BookError {
     /// A name that is empty or too long.
     #[error("the client's name has {0} bytes: must be 1 to {CLIENT_MAX}")]
     Client(usize),
+    /// A tenant's name that no file could have.
+    #[error("tenant {0:?}: a name is 1 to {NAME_MAX} letters, digits, '-', '_' or '.'")]
+    Tenant(String),
+    /// More tenants than a file may have.
+    #[error("group {group:?}, class {class:?} has {TENANTS_MAX} tenants, which is the most")]
+    Tenants {
+        /// The group.
+        group: String,
+        /// The class.
+        class: String,
+    },
+    /// A renewal of too much at once.
+    #[error("{0} groups and classes in one renewal: at most {WANTS_MAX} are answered")]
+    Wants(usize),
     /// It cannot be written down.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -84,6 +103,7 @@ impl Book {
         now: Instant,
     ) -> Result<Self, BookError> {
         let loaded = store.load()?;
+        let own_ms = milliseconds(settings.term);
         let pools = settings.pools.iter().map(|(group, class, bound)| {
             let pool = Pool::new(bound.clone(), settings.term);
             ((group.clone(), class.clone()), pool)
@@ -95,7 +115,8 @@ impl Book {
             changed: BTreeMap::new(),
             quiet_until: match loaded.complete {
                 true => Instant::ZERO,
-                false => now.saturating_add(settings.term),
+                // What is missing may have been promised under another term.
+                false => now.saturating_add(Duration::from_ms(own_ms.max(loaded.term_ms))),
             },
         };
         for terms in &settings.tenants {
@@ -116,9 +137,17 @@ impl Book {
                     client,
                     serial,
                     rate_bytes_per_s,
+                    term_ms,
                 } => {
                     if let Some(pool) = book.pools.get_mut(&(group.clone(), class.clone())) {
-                        pool.restore(now, tenant, client, *serial, *rate_bytes_per_s);
+                        let holding = Holding {
+                            tenant,
+                            client,
+                            serial: *serial,
+                            rate: *rate_bytes_per_s,
+                            term: Duration::from_ms(term_ms.unwrap_or(own_ms)),
+                        };
+                        pool.restore(now, holding);
                     }
                 }
             }
@@ -173,11 +202,35 @@ impl Book {
         if !(1..=CLIENT_MAX).contains(&client.len()) {
             return Err(BookError::Client(client.len()));
         }
+        if wants.len() > WANTS_MAX {
+            return Err(BookError::Wants(wants.len()));
+        }
+        // Refusals come before the first promise: one that nobody hears of would be in the way for a term.
+        let mut known = false;
+        for want in wants {
+            let pool = self.pool(&want.group, &want.class)?;
+            if pool.knows(tenant) {
+                pool.admits(now, tenant, client)?;
+                known = true;
+            }
+        }
+        if !known && !wants.is_empty() {
+            return Err(QuotaError::Unknown(tenant.to_owned()).into());
+        }
         let quiet = now < self.quiet_until;
-        let term_ms = self.term.as_ps() / 1_000_000_000;
+        let term_ms = milliseconds(self.term);
         let (mut leases, mut records) = (Vec::new(), Vec::new());
         for want in wants {
             let pool = self.pool(&want.group, &want.class)?;
+            if !pool.knows(tenant) {
+                // A client asks for all its groups and classes, and its tenant need not have terms in each.
+                leases.push(Leased {
+                    serial: want.holds.unwrap_or(0),
+                    rate_bytes_per_s: 0,
+                    term_ms,
+                });
+                continue;
+            }
             let demand = if quiet { 0 } else { want.demand_bytes_per_s };
             let lease = pool.renew(now, tenant, client, demand, want.holds)?;
             records.push(Record::Grant {
@@ -188,6 +241,7 @@ impl Book {
                 serial: lease.serial,
                 // It may still be using a larger one.
                 rate_bytes_per_s: pool.promised_to(tenant, client),
+                term_ms: Some(term_ms),
             });
             leases.push(Leased {
                 serial: lease.serial,
@@ -203,12 +257,8 @@ impl Book {
     }
 
     fn set(&mut self, terms: &Terms) -> Result<(), BookError> {
-        let pool_terms = PoolTerms {
-            weight: terms.weight,
-            guarantee: terms.guarantee_bytes_per_s,
-        };
         let pool = self.pool(&terms.group, &terms.class)?;
-        Ok(pool.set(&terms.tenant, pool_terms)?)
+        Ok(pool.set(&terms.tenant, pool_terms(terms))?)
     }
 
     fn note(&mut self, terms: &Terms) {
@@ -220,28 +270,37 @@ impl Book {
         self.changed.insert(key, terms.clone());
     }
 
-    /// Changes a tenant's terms for good.
+    /// Changes a tenant's terms for good; what cannot be written down is not changed.
     fn change(&mut self, terms: &Terms) -> Result<(), BookError> {
-        self.set(terms)?;
+        if !is_name(&terms.tenant) {
+            return Err(BookError::Tenant(terms.tenant.clone()));
+        }
+        let pool = self.pool(&terms.group, &terms.class)?;
+        if pool.tenants() >= TENANTS_MAX && !pool.knows(&terms.tenant) {
+            return Err(BookError::Tenants {
+                group: terms.group.clone(),
+                class: terms.class.clone(),
+            });
+        }
+        pool.check(&terms.tenant, pool_terms(terms))?;
+        self.store.append(&[Record::Set(terms.clone())])?;
         self.note(terms);
-        Ok(self.store.append(&[Record::Set(terms.clone())])?)
+        self.set(terms)
     }
 
     /// Writes only what is in force.
     fn compact(&mut self) -> Result<(), BookError> {
         let mut records: Vec<Record> = self.changed.values().cloned().map(Record::Set).collect();
         for ((group, class), pool) in &self.pools {
-            records.extend(
-                pool.holdings()
-                    .map(|(tenant, client, serial, rate)| Record::Grant {
-                        group: group.clone(),
-                        class: class.clone(),
-                        tenant: tenant.to_owned(),
-                        client: client.to_owned(),
-                        serial,
-                        rate_bytes_per_s: rate,
-                    }),
-            );
+            records.extend(pool.holdings().map(|holding| Record::Grant {
+                group: group.clone(),
+                class: class.clone(),
+                tenant: holding.tenant.to_owned(),
+                client: holding.client.to_owned(),
+                serial: holding.serial,
+                rate_bytes_per_s: holding.rate,
+                term_ms: Some(milliseconds(holding.term)),
+            }));
         }
         Ok(self.store.replace(&records)?)
     }
@@ -271,3 +330,18 @@ impl Book {
             .collect()
     }
 }
+
+fn pool_terms(terms: &Terms) -> PoolTerms {
+    PoolTerms {
+        weight: terms.weight,
+        guarantee: terms.guarantee_bytes_per_s,
+    }
+}
+
+/// Rounded up: what is written down never ends too early.
+fn milliseconds(term: Duration) -> u64 {
+    term.as_ps().div_ceil(1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests;

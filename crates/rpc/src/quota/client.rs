@@ -9,6 +9,7 @@ use super::line::{Address, Line};
 use super::protocol::{Answer, Leased, Request, Want};
 use crate::admission::Admission;
 use crate::clock;
+use crate::table::Grant;
 use isolane_core::policy::quota::CLIENT_PART;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -53,6 +54,13 @@ struct Seat {
     holds: Option<u64>,
 }
 
+/// All of them, as they were when they were last looked at.
+#[derive(Debug)]
+struct Asked {
+    seats: Vec<Seat>,
+    at: Instant,
+}
+
 /// Keeps leases for `admission` as long as somebody holds it; `say` gets one line whenever the server goes or comes.
 ///
 /// # Errors
@@ -63,31 +71,37 @@ pub fn start(
     say: impl Fn(&str) + Send + 'static,
 ) -> io::Result<()> {
     let weak = Arc::downgrade(admission);
+    let asked = Asked {
+        seats: seats(admission),
+        at: Instant::now(),
+    };
     let thread = std::thread::Builder::new().name("isolane-quota".to_owned());
-    thread.spawn(move || keep(&weak, &options, say)).map(drop)
+    thread
+        .spawn(move || keep(&weak, &options, asked, say))
+        .map(drop)
 }
 
-fn keep(admission: &Weak<Admission>, options: &Options, say: impl Fn(&str)) {
-    let mut seats: Vec<Seat> = Vec::new();
+fn keep(admission: &Weak<Admission>, options: &Options, mut asked: Asked, say: impl Fn(&str)) {
     let mut line = None;
     let mut well = None;
-    let mut last = Instant::now();
     let mut pause = FIRST;
     loop {
         std::thread::sleep(pause);
-        let held = admission.upgrade();
-        let Some(admission) = held.filter(|admission| !admission.is_stopped()) else {
-            // The server need not wait for the end of our term.
-            if let Some(line) = &mut line {
-                let _ = release(line, options);
+        let admission = match admission.upgrade() {
+            Some(admission) if !admission.is_stopped() => admission,
+            held => {
+                // Calls may go on; the server gives our rates to others from here on.
+                if let Some(admission) = held {
+                    give_up(&admission, &asked.seats);
+                }
+                if let Some(line) = &mut line {
+                    // It need not wait for the end of our term.
+                    let _ = release(line, options);
+                }
+                return;
             }
-            return;
         };
-        if seats.is_empty() {
-            seats = self::seats(&admission);
-        }
-        let round = round(&admission, options, &mut line, &mut seats, last.elapsed());
-        last = Instant::now();
+        let round = round(&admission, options, &mut line, &mut asked);
         let now_well = round.is_ok();
         match round {
             Ok(term) => pause = term / 3,
@@ -109,18 +123,27 @@ fn keep(admission: &Weak<Admission>, options: &Options, say: impl Fn(&str)) {
     }
 }
 
+fn give_up(admission: &Admission, seats: &[Seat]) {
+    for seat in seats {
+        let nothing = Grant::default();
+        let now_ns = clock::fine_ns();
+        admission
+            .table()
+            .set_lease(seat.group, seat.class, nothing, now_ns);
+    }
+}
+
 fn seats(admission: &Admission) -> Vec<Seat> {
     let settings = admission.settings();
     let classes = settings.classes.len() - 1;
     let groups = 0..settings.groups.len();
     groups
-        .flat_map(|group| {
-            (0..classes).map(move |class| Seat {
-                group,
-                class: class as u8,
-                asked_bytes: 0,
-                holds: None,
-            })
+        .flat_map(|group| (0..classes).map(move |class| (group, class as u8)))
+        .map(|(group, class)| Seat {
+            group,
+            class,
+            asked_bytes: admission.table().asked_bytes(group, class),
+            holds: None,
         })
         .collect()
 }
@@ -130,12 +153,15 @@ fn round(
     admission: &Admission,
     options: &Options,
     line: &mut Option<Line>,
-    seats: &mut [Seat],
-    since: Duration,
+    asked: &mut Asked,
 ) -> io::Result<Duration> {
     let settings = admission.settings();
     let table = admission.table();
+    let Asked { seats, at } = asked;
     let mut wants = Vec::with_capacity(seats.len());
+    // From one look to the next: a server that answers late makes nobody ask for more.
+    let since = at.elapsed();
+    *at = Instant::now();
     for seat in seats.iter_mut() {
         let asked = table.asked_bytes(seat.group, seat.class);
         let bytes = asked.wrapping_sub(seat.asked_bytes);
@@ -166,12 +192,11 @@ fn round(
     }
     let mut term_ms = u64::MAX;
     for (seat, lease) in seats.iter_mut().zip(&leases) {
-        table.set_lease(
-            seat.group,
-            seat.class,
-            lease.rate_bytes_per_s,
-            valid_until(asked_ns, lease),
-        );
+        let grant = Grant {
+            rate_bytes_per_s: lease.rate_bytes_per_s,
+            until_ns: valid_until(asked_ns, lease),
+        };
+        table.set_lease(seat.group, seat.class, grant, clock::fine_ns());
         seat.holds = Some(lease.serial);
         term_ms = term_ms.min(lease.term_ms);
     }

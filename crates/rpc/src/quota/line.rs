@@ -4,15 +4,19 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for the other side.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Longest line that is read, bytes: some hundred groups and classes.
+/// Longest request that is read, bytes: a renewal of all groups and classes that a table can have.
 pub const LINE_MAX: u64 = 1 << 20;
+
+/// Longest answer that is read, bytes: a look at some hundred thousand tenants.
+pub const ANSWER_MAX: u64 = 64 << 20;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,13 @@ impl std::fmt::Display for Address {
     }
 }
 
+impl Address {
+    /// Whether other machines may reach it.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
+    }
+}
+
 /// Bytes both ways.
 pub trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
@@ -75,18 +86,25 @@ impl Line {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// The next line; `None` at the end.
+    /// The next request; `None` at the end.
     ///
     /// # Errors
-    /// When the line is too long, no text, or does not come in time.
+    /// When the line is longer than [`LINE_MAX`], no text, or does not come in time.
     pub fn read(&mut self) -> io::Result<Option<String>> {
+        self.read_up_to(LINE_MAX)
+    }
+
+    fn read_up_to(&mut self, max: u64) -> io::Result<Option<String>> {
         let mut line = String::new();
-        let mut limited = (&mut self.0).take(LINE_MAX);
+        let mut limited = (&mut self.0).take(max);
         let bytes = limited.read_line(&mut line)?;
         match (bytes, line.ends_with('\n')) {
             (0, _) => Ok(None),
             (_, true) => Ok(Some(line)),
-            (_, false) => Err(io::Error::other("a line that does not end")),
+            (_, false) if bytes as u64 == max => {
+                Err(io::Error::other(format!("a line of more than {max} bytes")))
+            }
+            (_, false) => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
@@ -107,7 +125,7 @@ impl Line {
     pub fn ask(&mut self, line: &str) -> io::Result<String> {
         self.write(line)?;
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        self.read()?.ok_or_else(end)
+        self.read_up_to(ANSWER_MAX)?.ok_or_else(end)
     }
 }
 
@@ -116,6 +134,10 @@ fn patient(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
 }
 
 /// Who waits for connections.
@@ -128,15 +150,18 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens; a Unix socket that nobody serves any more is replaced.
+    /// Listens; a Unix socket that nobody serves any more is replaced, and nothing else.
     ///
     /// # Errors
-    /// When the address is taken.
+    /// When the address is taken, by another server or by a file that is no socket.
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => TcpListener::bind(address).map(Self::Tcp),
             Address::Unix(path) => {
-                if path.exists() && UnixStream::connect(path).is_err() {
+                if is_socket(path)
+                    && UnixStream::connect(path)
+                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+                {
                     std::fs::remove_file(path)?;
                 }
                 UnixListener::bind(path).map(Self::Unix)
@@ -180,5 +205,52 @@ impl Listener {
             }
         };
         Ok(Line(BufReader::new(stream)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_serves_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("precious");
+        std::fs::write(&file, "data").unwrap();
+        assert!(Listener::bind(&Address::Unix(file.clone())).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+        let socket = Address::Unix(folder.path().join("socket"));
+        let first = Listener::bind(&socket).unwrap();
+        assert!(Listener::bind(&socket).is_err(), "it is served");
+        drop(first);
+        assert!(Listener::bind(&socket).is_ok(), "left over");
+    }
+
+    #[test]
+    fn answers_may_be_longer_than_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = Address::Unix(folder.path().join("socket"));
+        let listener = Listener::bind(&address).unwrap();
+        let long = "x".repeat(2 * LINE_MAX as usize);
+        let answer = long.clone();
+        let server = std::thread::spawn(move || {
+            let mut line = listener.accept(PATIENCE).unwrap();
+            assert_eq!(line.read().unwrap().unwrap(), "show\n");
+            line.write(&answer).unwrap();
+            line.read().unwrap_err().to_string()
+        });
+        let mut line = Line::connect(&address).unwrap();
+        assert_eq!(line.ask("show").unwrap().trim_end(), long);
+        // The server takes only a part of it, and goes.
+        let _ = line.write(&long);
+        let refused = server.join().unwrap();
+        assert_eq!(refused, "a line of more than 1048576 bytes");
+    }
+
+    #[test]
+    fn addresses_that_others_reach_are_known() {
+        let remote = |text: &str| text.parse::<Address>().unwrap().is_remote();
+        assert!(!remote("127.0.0.1:7480") && !remote("[::1]:7480") && !remote("unix:/run/q"));
+        assert!(remote("0.0.0.0:7480") && remote("10.0.0.1:7480") && remote("[::]:7480"));
     }
 }

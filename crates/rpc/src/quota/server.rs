@@ -53,7 +53,10 @@ impl Server {
     /// When either is taken or cannot be used, or the file promises more than can be.
     pub fn open(settings: &Settings) -> Result<Self, ServerError> {
         let store: Result<Box<dyn Store>, StoreError> = match &settings.place {
-            Place::Folder(folder) => FileStore::open(folder).map(|store| Box::new(store) as _),
+            Place::Folder(folder) => {
+                let term_ms = settings.term.as_ps().div_ceil(1_000_000_000);
+                FileStore::open(folder, term_ms).map(|store| Box::new(store) as _)
+            }
             Place::Etcd { address, prefix } => Ok(Box::new(EtcdStore::new(*address, prefix))),
         };
         let book = Book::open(settings, store.map_err(BookError::from)?, now())?;

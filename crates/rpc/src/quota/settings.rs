@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub const TERM: (u64, u64) = (300_000_000_000, 600_000_000_000_000);
 
 /// Most tenants of a group and class.
-const TENANTS_MAX: usize = 10_000;
+pub(crate) const TENANTS_MAX: usize = 10_000;
 
 /// Where promises are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,13 +7,18 @@ use toml::de::DeValue;
 type Result<T> = std::result::Result<T, InputError>;
 
 /// Longest name, bytes.
-const NAME_MAX: usize = 64;
+pub(crate) const NAME_MAX: usize = 64;
+
+/// Whether `name` can be one: it travels in metadata, in keys of stores and in labels.
+pub(crate) fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain)
+}
 
 /// The table's `name`, which it must have.
 pub(crate) fn name(table: &Table<'_>) -> Result<String> {
     let name = table.text("name")?.expect("the key is required");
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain) {
+    match is_name(name) {
         true => Ok(name.to_owned()),
         false => Err(table.wrong(
             "name",

@@ -4,6 +4,7 @@
 //! within the lease moves it on by the time its bytes take at the rate, and fits while it is not further than
 //! [`BURST_NS`] ahead of now. An expired lease lets nothing pass, so that without the server everything is as without
 //! quotas. What was asked for is counted, within the lease or not: the server divides by demand.
+//! What a call used beyond now is a debt in bytes: another rate pays it off in another time.
 //! Units: bytes, bytes per second, nanoseconds of the table's clock.
 //! Limits: a word shared by all destinations of a group and class, written by each call that fits.
 
@@ -21,14 +22,28 @@ pub(crate) struct Lease {
     rate_bytes_per_s: AtomicU64,
     until_ns: AtomicU64,
     used_until_ns: AtomicU64,
+    /// The rate at which `used_until_ns` was counted: the last one above zero.
+    counted_at_bytes_per_s: AtomicU64,
     asked_bytes: AtomicU64,
 }
 
 impl Lease {
-    /// From now on until `until_ns`.
-    pub(crate) fn set(&self, rate_bytes_per_s: u64, until_ns: u64) {
+    /// From `now_ns` on until `until_ns`. One thread at a time; a call in between may be counted at the other rate.
+    pub(crate) fn set(&self, rate_bytes_per_s: u64, until_ns: u64, now_ns: u64) {
         self.rate_bytes_per_s.store(rate_bytes_per_s, Relaxed);
         self.until_ns.store(until_ns, Relaxed);
+        let old = self.counted_at_bytes_per_s.load(Relaxed);
+        if rate_bytes_per_s == 0 || rate_bytes_per_s == old {
+            return;
+        }
+        self.counted_at_bytes_per_s.store(rate_bytes_per_s, Relaxed);
+        let recount = |used: u64| {
+            let debt_ns = used.checked_sub(now_ns)?;
+            let ns = u128::from(debt_ns) * u128::from(old) / u128::from(rate_bytes_per_s);
+            Some(now_ns.saturating_add(u64::try_from(ns).unwrap_or(u64::MAX)))
+        };
+        // An error means that there is no debt.
+        let _ = self.used_until_ns.fetch_update(Relaxed, Relaxed, recount);
     }
 
     /// Everything ever asked for, bytes.
@@ -66,10 +81,30 @@ mod tests {
     fn an_expired_lease_lets_nothing_pass_and_counts_what_was_asked() {
         let lease = Lease::default();
         assert!(!lease.take(10, 5));
-        lease.set(1_000_000, 100);
+        lease.set(1_000_000, 100, 5);
         assert!(lease.take(10, 99));
         assert!(!lease.take(10, 100));
         assert_eq!(lease.asked_bytes(), 30);
+    }
+
+    #[test]
+    fn a_debt_from_a_low_rate_is_paid_at_the_next_one() {
+        let lease = Lease::default();
+        // What was left for a newcomer may be next to nothing; the one call that fits owes nine hours of it.
+        lease.set(1, u64::MAX, 1_000);
+        assert!(lease.take(32_768, 1_000));
+        assert!(!lease.take(1, 2_000_000_000));
+        // 32 KiB at 1 GB/s are 33 us.
+        lease.set(1_000_000_000, u64::MAX, 2_000_000_000);
+        assert!(lease.take(32_768, 2_000_000_000));
+        // Zero pays nothing off, and forgets nothing.
+        let owing = Lease::default();
+        owing.set(1_000_000, u64::MAX, 0);
+        assert!(owing.take(1_000_000, 0));
+        owing.set(0, u64::MAX, 1);
+        owing.set(500_000, u64::MAX, 2);
+        assert!(!owing.take(1, 1_900_000_000));
+        assert!(owing.take(1, 2_000_000_000));
     }
 
     proptest! {
@@ -80,7 +115,7 @@ mod tests {
             calls in prop::collection::vec((1u64..1_000_000, 0u64..50_000_000), 1..300),
         ) {
             let lease = Lease::default();
-            lease.set(rate, u64::MAX);
+            lease.set(rate, u64::MAX, 0);
             let (mut now_ns, mut passed, mut largest) = (1_000_000_000, 0u128, 0);
             let begin = now_ns;
             for (bytes, gap_ns) in calls {
@@ -101,7 +136,7 @@ mod tests {
         #[test]
         fn the_whole_rate_can_be_used(rate in 100_000_000u64..10_000_000_000) {
             let lease = Lease::default();
-            lease.set(rate, u64::MAX);
+            lease.set(rate, u64::MAX, 0);
             let mut passed = 0u64;
             for step in 0..20_000u64 {
                 while lease.take(32_768, 1_000_000_000 + step * 50_000) {

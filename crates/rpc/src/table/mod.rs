@@ -54,6 +54,15 @@ pub struct Ask<'a> {
     pub bytes: u64,
 }
 
+/// What a quota server lets a group and class send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Until then, by the table's clock, nanoseconds.
+    pub until_ns: u64,
+}
+
 /// What to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -194,8 +203,7 @@ impl Table {
             return Ok(());
         };
         let mtus = ticket.mtus();
-        let allowed_ps = rule.target_ps_per_mtu.saturating_mul(u64::from(mtus));
-        let met = latency_ns.saturating_mul(1_000) < allowed_ps;
+        let met = rule.is_met(latency_ns, mtus);
         let learns = self.parameters.mode() != Mode::Off;
         match met {
             true if learns => cell.raise(rule.increment, rule.window_ns, now_ns),
@@ -208,6 +216,25 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// A call was given up at `now_ns`, `elapsed_ns` after it was handed to the transport, and its last byte was not there:
+    /// beyond its objective that is a miss; before, it says nothing. Returns whether it was one.
+    ///
+    /// # Errors
+    /// As [`Table::complete`].
+    pub fn give_up(
+        &self,
+        ticket: Ticket,
+        elapsed_ns: u64,
+        now_ns: u64,
+    ) -> Result<bool, TicketError> {
+        let rule = self.parameters.rule(ticket.run_class());
+        let missed = rule.is_some_and(|rule| !rule.is_met(elapsed_ns, ticket.mtus()));
+        if missed {
+            self.complete(ticket, elapsed_ns, now_ns)?;
+        }
+        Ok(missed)
     }
 
     /// Forgets a destination that the caller knows to be gone. Returns whether it was there.
@@ -326,14 +353,14 @@ impl Table {
         &self.leases[usize::from(group - 1) * self.classes + usize::from(class)]
     }
 
-    /// Lets calls to group `group` (from 0, in the order of the settings) in `class` pass at this rate until `until_ns`,
-    /// whatever the admit probability.
+    /// Lets calls to group `group` (from 0, in the order of the settings) in `class` pass at this rate from `now_ns` until
+    /// `until_ns`, whatever the admit probability.
     ///
     /// # Panics
     /// When there is no such group or class.
-    pub fn set_lease(&self, group: usize, class: u8, rate_bytes_per_s: u64, until_ns: u64) {
+    pub fn set_lease(&self, group: usize, class: u8, grant: Grant, now_ns: u64) {
         self.lease(group as u16 + 1, class)
-            .set(rate_bytes_per_s, until_ns);
+            .set(grant.rate_bytes_per_s, grant.until_ns, now_ns);
     }
 
     /// Bytes that calls to group `group` ever asked for in `class`, admitted or not.

@@ -37,6 +37,14 @@ pub(super) struct Rule {
     pub(super) floor: Probability,
 }
 
+impl Rule {
+    /// Whether a call of `mtus` MTUs that took `latency_ns` met the objective.
+    pub(super) fn is_met(&self, latency_ns: u64, mtus: u32) -> bool {
+        let allowed_ps = self.target_ps_per_mtu.saturating_mul(u64::from(mtus));
+        latency_ns.saturating_mul(1_000) < allowed_ps
+    }
+}
+
 impl Parameters {
     pub(super) fn new(settings: &Settings) -> Self {
         let parameters = Self {

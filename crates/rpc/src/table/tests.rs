@@ -128,7 +128,11 @@ fn a_call_within_its_lease_is_admitted_whatever_the_probability() {
     let group = "[[group]]\nname = \"rack\"\ndestinations = \"10.0.1.*\"\n";
     let text = format!("{}{group}", TEXT.replace("TOP", ""));
     let table = Table::new(&parse("test", &text).unwrap(), 3, 0);
-    table.set_lease(0, 0, 7_000_000, 10 * SECOND);
+    let grant = Grant {
+        rate_bytes_per_s: 7_000_000,
+        until_ns: 10 * SECOND,
+    };
+    table.set_lease(0, 0, grant, SECOND);
     let mut now_ns = SECOND;
     let mut never = |destination: &[u8]| {
         now_ns += 1_000_000;
@@ -150,6 +154,22 @@ fn a_call_within_its_lease_is_admitted_whatever_the_probability() {
     now_ns = 10 * SECOND;
     let late = table.decide(ask(b"10.0.1.1", 0), now_ns, u32::MAX);
     assert!(late.downgraded, "the lease has expired");
+}
+
+#[test]
+fn a_call_that_is_given_up_is_a_miss_beyond_its_objective_only() {
+    let table = Table::new(&settings(""), 3, 0);
+    let call = |class| table.decide(ask(b"a", class), 1, 0).ticket;
+    // 7 MTUs of 15 us.
+    assert_eq!(table.give_up(call(0), 104_999, 2), Ok(false));
+    assert_eq!(table.give_up(call(0), 105_000, 2), Ok(true));
+    assert_eq!(table.give_up(call(2), SECOND, 2), Ok(false), "no objective");
+    let counts = table.counts(b"a", 0).unwrap();
+    assert_eq!((counts.ended(), counts.missed), (1, 1));
+    let probability = table.probability(b"a", 0).unwrap();
+    assert!((probability.as_f64() - 0.93).abs() < 1e-6);
+    let foreign = Ticket::from_word(u64::MAX);
+    assert_eq!(table.give_up(foreign, SECOND, 2), Ok(false));
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //! for it, the rest goes by weight, max-min ([`divide()`]). A tenant's part is divided among its clients likewise.
 //! What a client gets is a *lease*: a rate for a term. It renews well within the term, and says which lease it holds.
 //! Everything that a client may still be using counts as promised until it expires or the client holds a newer one, so a
-//! lost answer, a dead client or a restart can make grants smaller for a term, but never the sum too large.
+//! lost answer, a dead client or a restart can make grants smaller for a term, but never the sum too large. That holds
+//! also where a restart brings another term, or without a tenant whose clients still use what they were promised.
 //! Time: an argument; a clock that runs backwards stands still. A client counts its term from when it *asked*, by
 //! its own clock and shortened by [`CLIENT_PART`], so that it stops before the pool gives its rate to somebody else.
 //! Units: bytes per second, rounded down at each division.
@@ -29,6 +30,9 @@ pub const CLIENT_PART: u64 = 90;
 
 /// Most leases of one client that are remembered: answers that got lost within a term.
 const LEASES_MAX: usize = 16;
+
+/// Most clients of one tenant at a time: each costs some hundred bytes and a look at every renewal.
+pub const CLIENTS_MAX: usize = 10_000;
 
 /// What can be promised of one class at one group of destinations, with its arithmetic.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +132,11 @@ pub enum QuotaError {
     /// Nobody by that name.
     #[error("tenant {0:?} is not known here; add it with `isolane quota set`")]
     Unknown(String),
+    /// Too many clients of one tenant.
+    #[error(
+        "tenant {0:?} has {CLIENTS_MAX} clients here already; let processes share one, or wait until some have gone"
+    )]
+    Crowded(String),
     /// A weight of zero.
     #[error(
         "weight 0 of tenant {0:?} would keep it from everything beyond its guarantee; give 1 or more"
@@ -146,11 +155,27 @@ pub struct Lease {
     pub term: Duration,
 }
 
+/// What a client may be using, as a restart needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding<'a> {
+    /// For whom it sends.
+    pub tenant: &'a str,
+    /// Its name.
+    pub client: &'a str,
+    /// The number of its latest lease.
+    pub serial: u64,
+    /// The largest rate of its leases.
+    pub rate: u64,
+    /// The longest term of its leases.
+    pub term: Duration,
+}
+
 /// What a client may still be using.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Promise {
     serial: u64,
     rate: u64,
+    term: Duration,
     until: Instant,
 }
 
@@ -223,6 +248,8 @@ pub struct Pool {
     now: Instant,
     serial: u64,
     tenants: BTreeMap<String, Tenant>,
+    /// Promises from before a restart to clients of tenants that are not known any more, by both names.
+    orphans: BTreeMap<(String, String), Promise>,
 }
 
 impl Pool {
@@ -234,6 +261,7 @@ impl Pool {
             now: Instant::ZERO,
             serial: 0,
             tenants: BTreeMap::new(),
+            orphans: BTreeMap::new(),
         }
     }
 
@@ -242,11 +270,21 @@ impl Pool {
         &self.bound
     }
 
-    /// Adds a tenant or changes its terms.
+    /// Whether a tenant has terms here.
+    pub fn knows(&self, tenant: &str) -> bool {
+        self.tenants.contains_key(tenant)
+    }
+
+    /// How many tenants have terms here.
+    pub fn tenants(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Whether [`Pool::set`] would take these terms.
     ///
     /// # Errors
-    /// When all guarantees together would exceed the bound; nothing changes then.
-    pub fn set(&mut self, name: &str, terms: Terms) -> Result<(), QuotaError> {
+    /// When all guarantees together would exceed the bound, or a weight is none.
+    pub fn check(&self, name: &str, terms: Terms) -> Result<(), QuotaError> {
         if terms.weight == 0 {
             return Err(QuotaError::Weight(name.to_owned()));
         }
@@ -269,6 +307,15 @@ impl Pool {
                 terms: each.collect::<Vec<_>>().join(" + "),
             });
         }
+        Ok(())
+    }
+
+    /// Adds a tenant or changes its terms.
+    ///
+    /// # Errors
+    /// As [`Pool::check`]; nothing changes then.
+    pub fn set(&mut self, name: &str, terms: Terms) -> Result<(), QuotaError> {
+        self.check(name, terms)?;
         let tenant = self.tenants.entry(name.to_owned()).or_insert(Tenant {
             terms,
             clients: BTreeMap::new(),
@@ -277,11 +324,26 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether [`Pool::renew`] would answer this client at `now`.
+    ///
+    /// # Errors
+    /// When the tenant is not known, or has too many clients.
+    pub fn admits(&mut self, now: Instant, tenant: &str, client: &str) -> Result<(), QuotaError> {
+        self.tick(now);
+        let Some(known) = self.tenants.get(tenant) else {
+            return Err(QuotaError::Unknown(tenant.to_owned()));
+        };
+        match known.clients.len() < CLIENTS_MAX || known.clients.contains_key(client) {
+            true => Ok(()),
+            false => Err(QuotaError::Crowded(tenant.to_owned())),
+        }
+    }
+
     /// A client asks for `demand` at `now` and says which lease it holds. It gets what its tenant's part leaves for it,
     /// but never more than nobody else may be using.
     ///
     /// # Errors
-    /// When the tenant is not known.
+    /// As [`Pool::admits`].
     pub fn renew(
         &mut self,
         now: Instant,
@@ -290,11 +352,9 @@ impl Pool {
         demand: u64,
         holds: Option<u64>,
     ) -> Result<Lease, QuotaError> {
-        self.tick(now);
+        self.admits(now, tenant, client)?;
         let until = self.now.saturating_add(self.term);
-        let Some(known) = self.tenants.get_mut(tenant) else {
-            return Err(QuotaError::Unknown(tenant.to_owned()));
-        };
+        let known = self.tenants.get_mut(tenant).expect("found just now");
         let asking = known.clients.entry(client.to_owned()).or_default();
         asking.demand = demand;
         asking.until = until;
@@ -310,6 +370,7 @@ impl Pool {
         let promise = Promise {
             serial: self.serial,
             rate,
+            term: self.term,
             until,
         };
         let known = self.tenants.get_mut(tenant).expect("found above");
@@ -330,22 +391,28 @@ impl Pool {
         }
     }
 
-    /// A promise from before a restart: it counts for a whole term from `now`, since nobody knows how old it is.
-    pub fn restore(&mut self, now: Instant, tenant: &str, client: &str, serial: u64, rate: u64) {
+    /// A promise from before a restart: it counts for its whole term from `now`, since nobody knows how old it is, and
+    /// also when its tenant is gone, since its client does not know that.
+    pub fn restore(&mut self, now: Instant, holding: Holding<'_>) {
         self.tick(now);
+        let Holding {
+            serial, rate, term, ..
+        } = holding;
         self.serial = self.serial.max(serial);
-        let until = self.now.saturating_add(self.term);
-        let Some(tenant) = self.tenants.get_mut(tenant) else {
-            return;
-        };
-        let client = tenant.clients.entry(client.to_owned()).or_default();
-        client.demand = rate;
-        client.until = until;
         let promise = Promise {
             serial,
             rate,
-            until,
+            term,
+            until: self.now.saturating_add(term),
         };
+        let Some(tenant) = self.tenants.get_mut(holding.tenant) else {
+            let names = (holding.tenant.to_owned(), holding.client.to_owned());
+            self.orphans.insert(names, promise);
+            return;
+        };
+        let client = tenant.clients.entry(holding.client.to_owned()).or_default();
+        client.demand = rate;
+        client.until = promise.until;
         remember(&mut client.promises, promise);
     }
 
@@ -355,7 +422,9 @@ impl Pool {
             .tenants
             .values()
             .flat_map(|tenant| tenant.clients.values());
-        clients.map(Client::promised).fold(0, u64::saturating_add)
+        let rates = clients.map(Client::promised);
+        let orphans = self.orphans.values().map(|promise| promise.rate);
+        rates.chain(orphans).fold(0, u64::saturating_add)
     }
 
     /// Every tenant at `now`.
@@ -370,27 +439,40 @@ impl Pool {
                 clients: tenant.clients.len(),
                 demand: tenant.demand(),
                 target,
-                promised: tenant.clients.values().map(Client::promised).sum(),
+                promised: (tenant.clients.values().map(Client::promised))
+                    .fold(0, u64::saturating_add),
             })
             .collect()
     }
 
-    /// What each client may be using, as a restart needs it: tenant, client, its latest lease's number, the largest rate.
-    pub fn holdings(&self) -> impl Iterator<Item = (&str, &str, u64, u64)> {
-        self.tenants.iter().flat_map(|(tenant, state)| {
-            state.clients.iter().filter_map(move |(client, state)| {
-                let latest = state.promises.last()?;
-                Some((
-                    tenant.as_str(),
-                    client.as_str(),
-                    latest.serial,
-                    state.promised(),
-                ))
+    /// What each client may be using.
+    pub fn holdings(&self) -> impl Iterator<Item = Holding<'_>> {
+        let known = self.tenants.iter().flat_map(|(tenant, state)| {
+            let clients = state.clients.iter();
+            clients.filter_map(move |(client, state)| {
+                Some(Holding {
+                    tenant,
+                    client,
+                    serial: state.promises.last()?.serial,
+                    rate: state.promised(),
+                    term: state.promises.iter().map(|promise| promise.term).max()?,
+                })
             })
-        })
+        });
+        let orphans = self
+            .orphans
+            .iter()
+            .map(|((tenant, client), promise)| Holding {
+                tenant,
+                client,
+                serial: promise.serial,
+                rate: promise.rate,
+                term: promise.term,
+            });
+        known.chain(orphans)
     }
 
-    /// The same of one client.
+    /// What one client may be using.
     pub fn promised_to(&self, tenant: &str, client: &str) -> u64 {
         let client = self
             .tenants
@@ -401,8 +483,11 @@ impl Pool {
 
     /// Forgets what has expired.
     fn tick(&mut self, now: Instant) {
-        self.now = self.now.max(now);
-        let now = self.now;
+        if now <= self.now {
+            // Nothing lasts for no time, so what was looked at before is as it was.
+            return;
+        }
+        self.now = now;
         for tenant in self.tenants.values_mut() {
             for client in tenant.clients.values_mut() {
                 client.promises.retain(|promise| promise.until > now);
@@ -410,6 +495,7 @@ impl Pool {
             let uses = |client: &Client| client.until > now || !client.promises.is_empty();
             tenant.clients.retain(|_, client| uses(client));
         }
+        self.orphans.retain(|_, promise| promise.until > now);
     }
 
     /// What each tenant is to get, in order.
@@ -451,6 +537,7 @@ fn remember(promises: &mut Vec<Promise>, promise: Promise) {
     if promises.len() > LEASES_MAX {
         let oldest = promises.remove(0);
         promises[0].rate = promises[0].rate.max(oldest.rate);
+        promises[0].term = promises[0].term.max(oldest.term);
     }
 }
 

@@ -125,6 +125,55 @@ fn a_clock_that_runs_backwards_stands_still() {
     assert_eq!(pool.renew(at(13_000), "a", "y", 60, None).unwrap().rate, 60);
 }
 
+#[test]
+fn a_restart_remembers_clients_of_tenants_that_are_gone_and_longer_terms() {
+    let mut before = pool();
+    let gone = Terms {
+        weight: 1,
+        guarantee: 0,
+    };
+    before.set("gone", gone).unwrap();
+    before.renew(at(0), "gone", "x", 100, None).unwrap();
+    before.renew(at(0), "b", "y", 40, None).unwrap();
+    // The next one has no such tenant, and leases of a tenth of the time.
+    let mut next = pool();
+    next.term = Duration::from_ms(TERM_MS / 10);
+    for holding in before.holdings() {
+        assert_eq!(holding.term, Duration::from_ms(TERM_MS));
+        next.restore(at(0), holding);
+    }
+    assert_eq!(next.promised(), 140);
+    assert!(!next.knows("gone"));
+    // Both are written down again, for the restart after this one.
+    assert_eq!(next.holdings().count(), 2);
+    let rate = |pool: &mut Pool, ms| pool.renew(at(ms), "a", "z", 1_000, None).unwrap().rate;
+    assert_eq!(rate(&mut next, TERM_MS - 1), 35, "what nobody may be using");
+    // Then both have expired, and their demands with them.
+    assert_eq!(rate(&mut next, TERM_MS), 175);
+}
+
+#[test]
+fn clients_of_a_tenant_are_bounded() {
+    let mut pool = pool();
+    for client in 0..CLIENTS_MAX {
+        pool.restore(
+            at(0),
+            Holding {
+                tenant: "a",
+                client: &client.to_string(),
+                serial: 1,
+                rate: 0,
+                term: Duration::from_ms(TERM_MS),
+            },
+        );
+    }
+    let error = pool.renew(at(1), "a", "one more", 1, None).unwrap_err();
+    assert_eq!(error, QuotaError::Crowded("a".to_owned()));
+    assert!(pool.renew(at(1), "a", "0", 1, None).is_ok(), "a known one");
+    assert!(pool.renew(at(1), "b", "one more", 1, None).is_ok());
+    assert!(pool.renew(at(TERM_MS), "a", "one more", 1, None).is_ok());
+}
+
 /// A client as it should be: uses its lease until a part of the term after it asked, by its own clock.
 #[derive(Clone, Debug, Default)]
 struct Holder {
@@ -192,8 +241,8 @@ proptest! {
                 }
                 Step::Restart => {
                     let mut next = pool();
-                    for (tenant, client, serial, rate) in server.holdings() {
-                        next.restore(at(clock_ms), tenant, client, serial, rate);
+                    for holding in server.holdings() {
+                        next.restore(at(clock_ms), holding);
                     }
                     server = next;
                 }

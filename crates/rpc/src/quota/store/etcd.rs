@@ -2,7 +2,8 @@
 //!
 //! Method: each tenant's terms and each client's latest promise have a key. A server that starts raises the number under
 //! `epoch`; each of its writes is a transaction that holds only while the number is its own, so that a server which was
-//! replaced can promise nothing more. Promises expire in etcd too, after many terms, so that gone clients leave no keys.
+//! replaced can promise nothing more. Promises expire in etcd too, after many terms, so that gone clients leave no keys: a
+//! lease of etcd's gets keys for half its time only, so that each key outlives the longest term.
 //! Units: seconds for etcd's leases.
 //! Limits: plain HTTP to one endpoint, without passwords: put a local proxy of etcd in front of a cluster that has them.
 //! Source: etcd's documentation of its gRPC gateway.
@@ -12,6 +13,7 @@ use crate::quota::line::PATIENCE;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 /// Longest answer that is read, bytes: some hundred thousand promises.
 const ANSWER_MAX: u64 = 64 << 20;
@@ -19,7 +21,7 @@ const ANSWER_MAX: u64 = 64 << 20;
 /// Most writes in one transaction: etcd's own limit is 128.
 const WRITES_MAX: usize = 100;
 
-/// A promise's key lives so long, seconds: longer than any term.
+/// A lease of etcd's lasts so long, seconds: more than twice any term.
 const TTL_S: u64 = 3_600;
 
 /// An etcd.
@@ -29,9 +31,8 @@ pub struct EtcdStore {
     prefix: String,
     /// Our number under `epoch`, once we have one.
     epoch: Option<String>,
-    /// etcd's lease for promises, and how many writes it has served.
-    lease: Option<String>,
-    writes: u64,
+    /// etcd's lease for promises, and when it was asked for.
+    lease: Option<(String, Instant)>,
 }
 
 impl EtcdStore {
@@ -42,7 +43,6 @@ impl EtcdStore {
             prefix: prefix.trim_end_matches('/').to_owned(),
             epoch: None,
             lease: None,
-            writes: 0,
         }
     }
 
@@ -58,13 +58,18 @@ impl EtcdStore {
     }
 
     fn call(&self, path: &str, body: &Value) -> Result<Value, StoreError> {
-        let answer =
+        let (status, answer) =
             post(self.address, path, &body.to_string()).map_err(|error| self.failed(error))?;
-        let value: Value = serde_json::from_str(&answer).map_err(|error| self.failed(error))?;
-        match value.get("error").and_then(Value::as_str) {
-            Some(error) => Err(self.failed(error)),
-            None => Ok(value),
+        let value: serde_json::Result<Value> = serde_json::from_str(&answer);
+        if status == 200 {
+            return value.map_err(|error| self.failed(error));
         }
+        // Its gateway puts the words under one of two names, depending on its version.
+        let said = value.as_ref().ok().and_then(|value| {
+            let words = value.get("error").or_else(|| value.get("message"));
+            words.and_then(Value::as_str)
+        });
+        Err(self.failed(format!("status {status}: {}", said.unwrap_or("no reason"))))
     }
 
     /// Takes the store over: from here on our writes hold and nobody else's.
@@ -100,20 +105,18 @@ impl EtcdStore {
     }
 
     fn lease(&mut self) -> Result<String, StoreError> {
-        // A fresh one now and then, so that a key in use outlives its lease's start by far less than the lease.
-        const WRITES_PER_LEASE: u64 = 1_000;
-        self.writes += 1;
-        if let Some(lease) = &self.lease
-            && !self.writes.is_multiple_of(WRITES_PER_LEASE)
+        if let Some((lease, since)) = &self.lease
+            && since.elapsed() < Duration::from_secs(TTL_S / 2)
         {
             return Ok(lease.clone());
         }
+        let now = Instant::now();
         let granted = self.call("/v3/lease/grant", &json!({"TTL": TTL_S.to_string()}))?;
         let id = granted["ID"]
             .as_str()
             .ok_or_else(|| self.failed("no lease"))?
             .to_owned();
-        self.lease = Some(id.clone());
+        self.lease = Some((id.clone(), now));
         Ok(id)
     }
 
@@ -171,13 +174,22 @@ impl Store for EtcdStore {
         }
         // etcd has on disk what it confirmed.
         let complete = true;
-        Ok(Loaded { records, complete })
+        Ok(Loaded {
+            records,
+            complete,
+            term_ms: 0,
+        })
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let writes: Result<Vec<Value>, StoreError> =
             records.iter().map(|record| self.put(record)).collect();
-        self.write(&writes?)
+        let written = self.write(&writes?);
+        if written.is_err() {
+            // It may be the lease that is gone: an operator can revoke it, and a suspended machine outlives it.
+            self.lease = None;
+        }
+        written
     }
 
     /// Keys are replaced one by one anyway.
@@ -190,7 +202,8 @@ impl Store for EtcdStore {
     }
 }
 
-fn post(address: SocketAddr, path: &str, body: &str) -> std::io::Result<String> {
+/// The answer's status and body.
+fn post(address: SocketAddr, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -203,10 +216,11 @@ fn post(address: SocketAddr, path: &str, body: &str) -> std::io::Result<String> 
     stream.write_all(body.as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
-    match answer.split_once("\r\n\r\n") {
-        Some((_, body)) => Ok(body.to_owned()),
-        None => Err(std::io::Error::other("no HTTP answer")),
-    }
+    let parsed = answer.split_once("\r\n\r\n").and_then(|(head, body)| {
+        let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
+        Some((status.parse().ok()?, body.to_owned()))
+    });
+    parsed.ok_or_else(|| std::io::Error::other("no HTTP answer"))
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -258,6 +272,42 @@ mod tests {
         assert_eq!(encode(b"foob"), "Zm9vYg==");
         assert_eq!(encode(b"fooba"), "Zm9vYmE=");
         assert_eq!(encode(b"foobar"), "Zm9vYmFy");
+    }
+
+    /// Goal: an etcd that answers with an error is not taken for one that has nothing. Method: a server that gives one
+    /// answer to everything, in the words of both versions of etcd's gateway.
+    #[test]
+    fn an_error_is_not_an_empty_store() {
+        for (head, body, said) in [
+            (
+                "503 Service Unavailable",
+                r#"{"error":"no leader","code":14}"#,
+                "no leader",
+            ),
+            (
+                "503 Service Unavailable",
+                r#"{"code":14,"message":"no leader"}"#,
+                "no leader",
+            ),
+            ("404 Not Found", "nothing here", "status 404: no reason"),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let answer = format!(
+                "HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let server = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+                // The request is taken to its end, or closing would look like a reset.
+                std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+            });
+            let error = EtcdStore::new(address, "/x").load().unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+            server.join().unwrap();
+        }
     }
 
     proptest! {

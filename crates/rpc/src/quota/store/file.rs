@@ -3,13 +3,15 @@
 //! Method: each line has a checksum; a line that was half written when the process died ends the journal. A new journal is
 //! written beside the old one, synced, and renamed over it. Appends are not synced, since a kill of the process loses
 //! nothing that the kernel has: only a machine that goes down does, so the journal's first line names the boot, and a
-//! journal of another boot counts as incomplete (the server then promises nothing for one term). A lock on the folder
-//! keeps a second server out.
+//! journal of another boot counts as incomplete (the server then promises nothing for one term, the one that the first
+//! line names if that is longer than its own). So does one with a wrong line that has an end: only the last line
+//! can be half written, and what was half written was never promised. A lock on the folder keeps a second server out.
+//! Units: milliseconds for the term.
 
 use super::{Loaded, Record, Store, StoreError};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// A journal longer than this is replaced, bytes.
@@ -22,6 +24,8 @@ const JOURNAL: &str = "journal";
 pub struct FileStore {
     folder: PathBuf,
     boot: String,
+    /// The term of what is promised from now on.
+    term_ms: u64,
     /// Holds the lock.
     _lock: File,
     journal: Option<File>,
@@ -30,16 +34,16 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// In `folder`, which is made if it is not there.
+    /// In `folder`, which is made if it is not there, for leases of `term_ms`.
     ///
     /// # Errors
     /// When it cannot be made, or another server has it.
-    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+    pub fn open(folder: &Path, term_ms: u64) -> Result<Self, StoreError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self::with_boot(folder, boot.trim())
+        Self::with_boot(folder, boot.trim(), term_ms)
     }
 
-    fn with_boot(folder: &Path, boot: &str) -> Result<Self, StoreError> {
+    fn with_boot(folder: &Path, boot: &str, term_ms: u64) -> Result<Self, StoreError> {
         let failed = |error| failed(folder, error);
         std::fs::create_dir_all(folder).map_err(failed)?;
         let lock = File::create(folder.join("lock")).map_err(failed)?;
@@ -48,6 +52,7 @@ impl FileStore {
         Ok(Self {
             folder: folder.to_owned(),
             boot: boot.to_owned(),
+            term_ms,
             _lock: lock,
             journal: None,
             bytes: 0,
@@ -59,10 +64,17 @@ impl FileStore {
         self.folder.join(JOURNAL)
     }
 
+    /// Forgets what was written after the last whole append: it must not spoil the next line.
+    fn take_back(&mut self) -> io::Result<()> {
+        let journal = self.journal.as_mut().expect("replaced after loading");
+        journal.set_len(self.bytes)?;
+        journal.seek(SeekFrom::Start(self.bytes)).map(drop)
+    }
+
     fn rewrite(&mut self, records: &[Record]) -> io::Result<()> {
         let next = self.folder.join("journal.new");
         let mut file = File::create(&next)?;
-        let mut text = format!("boot {}\n", self.boot);
+        let mut text = format!("boot {} {}\n", self.boot, self.term_ms);
         text.extend(records.iter().map(line));
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -77,12 +89,13 @@ impl FileStore {
 
 impl Store for FileStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        match std::fs::read_to_string(self.path()) {
-            Ok(text) => Ok(read(&text, &self.boot)),
+        match std::fs::read(self.path()) {
+            // A byte that is no text makes its line a wrong one, not the whole unreadable.
+            Ok(bytes) => Ok(read(&String::from_utf8_lossy(&bytes), &self.boot)),
             // Nothing was ever promised.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded {
-                records: Vec::new(),
                 complete: true,
+                ..Loaded::default()
             }),
             Err(error) => Err(failed(&self.path(), error)),
         }
@@ -91,9 +104,11 @@ impl Store for FileStore {
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let text: String = records.iter().map(line).collect();
         let journal = self.journal.as_mut().expect("replaced after loading");
-        journal
-            .write_all(text.as_bytes())
-            .map_err(|error| failed(&self.folder.join(JOURNAL), error))?;
+        if let Err(error) = journal.write_all(text.as_bytes()) {
+            // If it cannot be taken back either, the next start finds a wrong line, and the journal incomplete.
+            let _ = self.take_back();
+            return Err(failed(&self.path(), error));
+        }
         self.bytes += text.len() as u64;
         Ok(())
     }
@@ -128,7 +143,11 @@ fn checksum(text: &str) -> u64 {
 
 fn read(text: &str, boot: &str) -> Loaded {
     let mut lines = text.split_inclusive('\n');
-    let same_boot = !boot.is_empty() && lines.next() == Some(&format!("boot {boot}\n"));
+    let head = lines.next().and_then(|line| {
+        let words = line.strip_suffix('\n')?.strip_prefix("boot ")?;
+        let (boot, term_ms) = words.split_once(' ').unwrap_or((words, "0"));
+        Some((boot, term_ms.parse::<u64>().ok()?))
+    });
     let record = |line: &str| {
         let (sum, json) = line.strip_suffix('\n')?.split_once(' ')?;
         let sound = u64::from_str_radix(sum, 16) == Ok(checksum(json));
@@ -136,9 +155,14 @@ fn read(text: &str, boot: &str) -> Loaded {
     };
     let lines: Vec<&str> = lines.collect();
     let records: Vec<Record> = lines.iter().map_while(|line| record(line)).collect();
-    // One torn line at the end was never promised; a wrong one before that hides what was.
-    let complete = same_boot && records.len() + 1 >= lines.len();
-    Loaded { records, complete }
+    // A last line without an end was never promised; a wrong one with an end hides what was.
+    let whole = lines.iter().filter(|line| line.ends_with('\n')).count();
+    let same_boot = !boot.is_empty() && head.is_some_and(|(known, _)| known == boot);
+    Loaded {
+        complete: same_boot && records.len() == whole,
+        records,
+        term_ms: head.map_or(0, |(_, term_ms)| term_ms),
+    }
 }
 
 #[cfg(test)]
@@ -154,28 +178,79 @@ mod tests {
             client: "a \"client\"\n".to_owned(),
             serial,
             rate_bytes_per_s: 10 * serial,
+            term_ms: Some(3_000),
         }
     }
 
     #[test]
     fn what_was_written_is_read_again_and_a_second_server_is_kept_out() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = FileStore::with_boot(folder.path(), "one").unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
         assert!(store.load().unwrap().complete, "nothing was ever promised");
         store.replace(&[grant(1)]).unwrap();
         store.append(&[grant(2), grant(3)]).unwrap();
-        let second = FileStore::with_boot(folder.path(), "one").unwrap_err();
+        let second = FileStore::with_boot(folder.path(), "one", 3_000).unwrap_err();
         assert!(second.to_string().contains("another quota server"));
         drop(store);
-        let mut store = FileStore::with_boot(folder.path(), "one").unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
         let loaded = store.load().unwrap();
         assert_eq!(loaded.records, [grant(1), grant(2), grant(3)]);
         assert!(loaded.complete);
         store.replace(&[grant(3)]).unwrap();
         drop(store);
-        let mut store = FileStore::with_boot(folder.path(), "two").unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "two", 300).unwrap();
         let loaded = store.load().unwrap();
         assert_eq!((loaded.records, loaded.complete), (vec![grant(3)], false));
+        assert_eq!(loaded.term_ms, 3_000, "the term of what may be missing");
+    }
+
+    #[test]
+    fn a_half_line_that_another_follows_hides_a_promise() {
+        let (torn, next) = (line(&grant(1)), line(&grant(2)));
+        let text = format!("boot x 3000\n{}{next}", &torn[..30]);
+        let loaded = read(&text, "x");
+        assert_eq!((loaded.records, loaded.complete), (Vec::new(), false));
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_journal_sound() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
+        store.replace(&[grant(1)]).unwrap();
+        // A full disk took half a line.
+        let journal = store.journal.as_mut().unwrap();
+        journal.write_all(b"0123456789abcdef {\"gra").unwrap();
+        store.take_back().unwrap();
+        store.append(&[grant(3)]).unwrap();
+        let loaded = store.load().unwrap();
+        assert_eq!(
+            (loaded.records, loaded.complete),
+            (vec![grant(1), grant(3)], true)
+        );
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
+        store.replace(&[grant(1)]).unwrap();
+        store.journal = Some(File::open(store.path()).unwrap());
+        let error = store.append(&[grant(2)]).unwrap_err().to_string();
+        assert!(error.contains("journal"), "{error}");
+        assert_eq!(store.load().unwrap().records, [grant(1)]);
+    }
+
+    #[test]
+    fn a_byte_that_is_no_text_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
+        store.replace(&[grant(1), grant(2)]).unwrap();
+        let mut bytes = std::fs::read(store.path()).unwrap();
+        let last = bytes.len() - 10;
+        bytes[last] = 0xff;
+        std::fs::write(store.path(), bytes).unwrap();
+        let loaded = store.load().unwrap();
+        assert_eq!((loaded.records, loaded.complete), (vec![grant(1)], false));
     }
 
     proptest! {
@@ -192,12 +267,13 @@ mod tests {
             prop_assert!(loaded.complete);
         }
 
-        /// One wrong byte is found, wherever it is.
+        /// One wrong byte is found, wherever it is in whatever line, but for the very last end of a line.
         #[test]
-        fn a_wrong_byte_is_found(at in 7usize..300) {
+        fn a_wrong_byte_is_found(part in 0.0f64..1.0) {
             let records: Vec<Record> = (0..8).map(grant).collect();
             let text: String = records.iter().map(line).collect();
             let mut bytes = format!("boot x\n{text}").into_bytes();
+            let at = 7 + ((bytes.len() - 8) as f64 * part) as usize;
             bytes[at] ^= 1;
             let loaded = read(&String::from_utf8_lossy(&bytes), "x");
             prop_assert!(loaded.records.len() < 8 && records.starts_with(&loaded.records));

@@ -28,6 +28,9 @@ pub enum Record {
         serial: u64,
         /// Its rate.
         rate_bytes_per_s: u64,
+        /// Its term: the server's own may be another one by the next start.
+        #[serde(default)]
+        term_ms: Option<u64>,
     },
 }
 
@@ -38,6 +41,8 @@ pub struct Loaded {
     pub records: Vec<Record>,
     /// Whether nothing that was promised can be missing.
     pub complete: bool,
+    /// The longest term of what can be missing, as far as the store knows; else 0.
+    pub term_ms: u64,
 }
 
 /// Why it cannot be written or read.
