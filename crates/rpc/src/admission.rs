@@ -10,6 +10,8 @@ use crate::quota::client;
 use crate::settings::{self, Settings};
 use crate::table::{Ask, Table, Ticket, TicketError, Verdict};
 use isolane_scenario::error::InputError;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,12 +35,10 @@ pub enum SettingsError {
         error: std::io::Error,
     },
     /// The file is far too long.
-    #[error("the settings {} have {bytes} bytes; at most {FILE_MAX} are read", .file.display())]
+    #[error("the settings {} have more than {FILE_MAX} bytes; give a shorter file", .file.display())]
     Long {
         /// Which.
         file: PathBuf,
-        /// Its size.
-        bytes: u64,
     },
     /// They say something that cannot be.
     #[error(transparent)]
@@ -122,6 +122,16 @@ impl Admission {
     pub fn complete(&self, ticket: Ticket, latency: Duration) -> Result<(), TicketError> {
         let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.table.complete(ticket, latency_ns, clock::fine_ns())
+    }
+
+    /// A call was given up `elapsed` after it was handed to the transport, and is known not to have arrived by then. Beyond
+    /// its objective that is a miss; before, it says nothing.
+    ///
+    /// # Errors
+    /// As [`Admission::complete`].
+    pub fn give_up(&self, ticket: Ticket, elapsed: Duration) -> Result<bool, TicketError> {
+        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.table.give_up(ticket, elapsed_ns, clock::fine_ns())
     }
 
     /// The table behind it.
@@ -272,13 +282,16 @@ fn read(file: &Path) -> Result<(Settings, Option<SystemTime>), SettingsError> {
         error,
     };
     let data = std::fs::metadata(file).map_err(failed)?;
-    if data.len() > FILE_MAX {
+    let mut text = String::new();
+    // A device or a file that grows has no size to go by.
+    let open = File::open(file).map_err(failed)?;
+    let read = open.take(FILE_MAX + 1).read_to_string(&mut text);
+    let bytes = read.map_err(failed)? as u64;
+    if bytes > FILE_MAX {
         return Err(SettingsError::Long {
             file: file.to_owned(),
-            bytes: data.len(),
         });
     }
-    let text = std::fs::read_to_string(file).map_err(failed)?;
     let settings = settings::parse(&file.to_string_lossy(), &text)?;
     Ok((settings, data.modified().ok()))
 }
@@ -320,6 +333,12 @@ dscp = 8
                 .metrics()
                 .contains("isolane_rpc_missed_total{class=\"high\"} 1")
         );
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = Admission::from_file(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("more than 1048576"), "{error}");
     }
 
     #[test]

@@ -266,6 +266,40 @@ fn a_downgraded_call_runs_in_the_lowest_class_and_both_ends_hear_of_it() {
     });
 }
 
+/// Programs in other languages write and read the same metadata (python/isolane/rpc.py, go/isolane/grpc.go).
+#[test]
+fn a_downgrade_is_said_as_other_languages_say_it() {
+    let mut metadata = http::HeaderMap::new();
+    for (name, value) in [
+        ("isolane-requested-class", "high"),
+        ("isolane-class", "low"),
+        ("isolane-downgraded", "0"),
+    ] {
+        metadata.insert(name, value.parse().unwrap());
+    }
+    let outcome = Outcome::of(&metadata).unwrap();
+    assert_eq!((outcome.class.as_str(), outcome.downgraded), ("low", true));
+    metadata.remove("isolane-downgraded");
+    assert!(!Outcome::of(&metadata).unwrap().downgraded);
+    run(async {
+        let (admission, client, address) = pair(SETTINGS).await;
+        distrust(&admission, &address);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..40 {
+            let mut grpc = tonic::client::Grpc::new(client.clone());
+            let mut request = Request::new(Bytes::from_static(b"\0"));
+            request.extensions_mut().insert(Class(0));
+            let path = PathAndQuery::from_static("/test.Echo/Unary");
+            grpc.ready().await.unwrap();
+            let response = grpc.unary(request, path, Plain).await.unwrap();
+            let said = response.metadata().get("isolane-downgraded");
+            seen.insert(said.map(|value| value.to_str().unwrap().to_owned()));
+        }
+        assert!(seen.remove(&Some("0".to_owned())));
+        assert!(seen.is_empty() || seen.remove(&None), "{seen:?}");
+    });
+}
+
 #[test]
 fn shadow_mode_sends_as_asked() {
     run(async {
@@ -340,6 +374,44 @@ fn futures_of(
         }
     }
     Stream(move |context: &mut Context<'_>| receive.poll_recv(context))
+}
+
+/// Goal: calls that an overloaded network makes their applications give up are no news of a good network. Method: a peer
+/// that takes connections and reads nothing, so that the end of a large call never arrives.
+#[test]
+fn a_call_that_is_given_up_on_its_way_is_a_miss_beyond_its_objective() {
+    run(async {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let settings = SETTINGS.replacen("1s", "10us", 1);
+        let admission = Arc::new(Admission::from_text("test", &settings).unwrap());
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let client = Admitted::connect(Arc::clone(&admission), &endpoint);
+        // 4 MB are 4,000 MTUs: 40 ms in class 0, more than an hour in class 1.
+        for class in [0, 1] {
+            let mut grpc = tonic::client::Grpc::new(client.clone());
+            let mut request = Request::new(Bytes::from(vec![0; 4_000_000]));
+            request.extensions_mut().insert(Class(class));
+            grpc.ready().await.unwrap();
+            let path = PathAndQuery::from_static("/test.Echo/Unary");
+            let call = grpc.unary(request, path, Plain);
+            let ended = tokio::time::timeout(Duration::from_millis(200), call).await;
+            assert!(ended.is_err(), "nobody answers");
+        }
+        let missed = |class| {
+            let counts = admission.table().counts(address.as_bytes(), class).unwrap();
+            (counts.admitted, counts.ended(), counts.missed)
+        };
+        assert_eq!((missed(0), missed(1)), ((1, 1, 1), (1, 0, 0)));
+        assert!(
+            admission
+                .table()
+                .probability(address.as_bytes(), 0)
+                .unwrap()
+                .as_f64()
+                < 0.11
+        );
+    });
 }
 
 #[test]

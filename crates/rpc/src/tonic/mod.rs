@@ -26,11 +26,11 @@ pub use service::{Admitted, AdmittedLayer, Channels};
 
 use http::{HeaderMap, HeaderValue};
 
-/// Metadata: the class that the application asked for.
+/// Metadata: the name of the class that the application asked for.
 pub const REQUESTED_CLASS: &str = "isolane-requested-class";
-/// Metadata: the class that the call runs in.
+/// Metadata: the name of the class that the call runs in.
 pub const CLASS: &str = "isolane-class";
-/// Metadata: `true` where that is lower than what was asked for.
+/// Metadata, only where that is lower: the number of the class that was asked for. Clients in all languages say so.
 pub const DOWNGRADED: &str = "isolane-downgraded";
 
 /// The class that a request asks for; goes into its extensions. Without it the lowest class is meant.
@@ -59,17 +59,20 @@ impl Outcome {
         Some(Self {
             requested: text(REQUESTED_CLASS)?,
             class: text(CLASS)?,
-            downgraded: text(DOWNGRADED)? == "true",
+            downgraded: metadata.contains_key(DOWNGRADED),
         })
     }
 
-    fn write(&self, metadata: &mut HeaderMap) {
+    /// Says so in `metadata`; `asked` is the number of the class that was asked for.
+    fn write(&self, asked: usize, metadata: &mut HeaderMap) {
         let value = |text: &str| {
             HeaderValue::from_str(text).expect("names of classes are letters, digits and -_.")
         };
         metadata.insert(REQUESTED_CLASS, value(&self.requested));
         metadata.insert(CLASS, value(&self.class));
-        let downgraded = if self.downgraded { "true" } else { "false" };
-        metadata.insert(DOWNGRADED, HeaderValue::from_static(downgraded));
+        match self.downgraded {
+            true => metadata.insert(DOWNGRADED, HeaderValue::from(asked)),
+            false => metadata.remove(DOWNGRADED),
+        };
     }
 }

@@ -4,7 +4,7 @@ use super::body::{Extent, Gathered};
 use super::connector::{Connection, connect};
 use super::{Class, Outcome, Size};
 use crate::admission::Admission;
-use crate::meter::{Passage, Progress, SERVER_TIME};
+use crate::meter::{Kernel, Passage, Progress, SERVER_TIME, Wire};
 use crate::table::{Ask, Ticket};
 use http::{Request, Response};
 use std::convert::Infallible;
@@ -155,7 +155,7 @@ where
             class: self.names[class].clone(),
             downgraded: verdict.downgraded,
         };
-        outcome.write(&mut parts.headers);
+        outcome.write(asked, &mut parts.headers);
         let (channel, connection) = &self.channels.classes[class];
         let call = Call {
             admission: &self.admission,
@@ -166,7 +166,7 @@ where
         };
         let request = Request::from_parts(parts, Body::new(body));
         let mut response = call.measured(channel.clone(), connection, request).await?;
-        outcome.write(response.headers_mut());
+        outcome.write(asked, response.headers_mut());
         Ok(response)
     }
 }
@@ -191,10 +191,21 @@ impl Call<'_> {
     {
         let begin = Instant::now();
         let channel = channel.ready().await?;
-        let response = channel.call(request);
-        let (response, acknowledged) = self.watched(begin, connection, response).await;
-        // A call that failed on its way says nothing of the network's latency.
-        let response = response?;
+        let mut watch = Watch::new(&self, connection, begin);
+        let mut response = std::pin::pin!(channel.call(request));
+        let mut acknowledged = None;
+        let response = loop {
+            let pause = LOOK_LEAST.max(begin.elapsed() / LOOK_PART);
+            tokio::select! {
+                biased;
+                response = &mut response => break response?,
+                () = tokio::time::sleep(pause), if acknowledged.is_none() => {
+                    let arrived = watch.look() == Some(Progress::Arrived);
+                    acknowledged = arrived.then(|| begin.elapsed());
+                }
+            }
+        };
+        watch.answered = true;
         if self.learns {
             let answered = begin.elapsed().saturating_sub(server_time(&response));
             let latency = acknowledged.map_or(answered, |time| time.min(answered));
@@ -203,38 +214,62 @@ impl Call<'_> {
         }
         Ok(response)
     }
+}
 
-    /// Waits for the response and looks at the connection meanwhile; the time after which the call was acknowledged.
-    async fn watched<R>(
-        &self,
-        begin: Instant,
-        connection: &Connection,
-        response: impl Future<Output = R>,
-    ) -> (R, Option<Duration>) {
-        let mut wire = connection.wire();
-        let mut passage = wire.as_ref().map(|wire| Passage::new(wire));
-        let mut acknowledged = None;
-        let mut look = || {
-            if wire.is_none() {
-                // The channel connects with its first call.
-                wire = connection.wire();
-                passage = wire.as_ref().map(|_| Passage::from_start());
-            }
-            let progress = passage.as_mut()?.look(wire.as_ref()?, self.extent.ended());
-            (progress == Progress::Arrived).then(|| begin.elapsed())
-        };
-        let mut response = std::pin::pin!(response);
-        let response = loop {
-            let pause = LOOK_LEAST.max(begin.elapsed() / LOOK_PART);
-            tokio::select! {
-                biased;
-                response = &mut response => break response,
-                () = tokio::time::sleep(pause), if acknowledged.is_none() => {
-                    acknowledged = look();
-                }
-            }
-        };
-        (response, acknowledged)
+/// A call's way on its connection, looked at until it is answered. A call that is given up before that - its future is
+/// dropped, or its deadline has come - is a miss if its bytes were still on their way beyond the objective, on a connection
+/// that lives. Otherwise a call without an answer says nothing of the network's latency.
+struct Watch<'a> {
+    call: &'a Call<'a>,
+    connection: &'a Connection,
+    begin: Instant,
+    wire: Option<Arc<Wire<Kernel>>>,
+    passage: Option<Passage>,
+    answered: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(call: &'a Call<'a>, connection: &'a Connection, begin: Instant) -> Self {
+        let wire = connection.wire();
+        Self {
+            call,
+            connection,
+            begin,
+            passage: wire.as_ref().map(|wire| Passage::new(wire)),
+            wire,
+            answered: false,
+        }
+    }
+
+    /// Where the call is, if it has a connection that tells.
+    fn look(&mut self) -> Option<Progress> {
+        if self.wire.is_none() {
+            // The channel connects with its first call.
+            self.wire = self.connection.wire();
+            self.passage = self.wire.as_ref().map(|_| Passage::from_start());
+        }
+        let (wire, passage) = (self.wire.as_ref()?, self.passage.as_mut()?);
+        Some(passage.look(wire, self.call.extent.ended()))
+    }
+
+    fn lives(&self) -> bool {
+        let newest = self.connection.wire();
+        let same = newest.zip(self.wire.as_ref());
+        same.is_some_and(|(newest, ours)| Arc::ptr_eq(&newest, ours))
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if self.answered || !self.call.learns {
+            return;
+        }
+        let progress = self.look();
+        let not_there = matches!(progress, Some(Progress::Sending | Progress::OnTheWay(_)));
+        if not_there && self.lives() {
+            let elapsed = self.begin.elapsed();
+            let _ = self.call.admission.give_up(self.call.ticket, elapsed);
+        }
     }
 }
 
