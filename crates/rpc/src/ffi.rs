@@ -6,7 +6,8 @@
 //! same for C, and a test compares the two.
 //! Units: nanoseconds, bytes; classes from 0, the highest.
 //! Limits: a pointer that is not null must point to as many bytes as the caller says, which nobody can check; at most
-//! [`HANDLES_MAX`] handles are open at a time.
+//! [`HANDLES_MAX`] handles are open at a time. A closed handle's memory goes when each thread that used it last has used
+//! another or ended. In a thread that ends, after its thread-local values have gone, errors have codes and no words.
 #![allow(unsafe_code)]
 
 use crate::admission::Admission;
@@ -109,7 +110,8 @@ thread_local! {
 
 fn remember(message: &str) {
     let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    LAST_ERROR.with(|last| *last.borrow_mut() = text);
+    // A destructor of the caller's may run when the thread's own values have gone.
+    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text);
 }
 
 /// Runs `body`; errors are remembered, panics become one.
@@ -173,8 +175,8 @@ unsafe fn hand_out(
     if buffer.is_null() && capacity > 0 {
         return Err((Code::NullPointer, "buffer is a null pointer".to_owned()));
     }
-    // SAFETY: not null; the caller vouches that it can be written.
-    unsafe { length.write(text.len()) };
+    // SAFETY: not null; the caller vouches that it can be written, aligned or not.
+    unsafe { length.write_unaligned(text.len()) };
     if capacity == 0 {
         return Ok(());
     }
@@ -196,18 +198,30 @@ fn bad_handle() -> Failure {
 /// threads share no counter; a closed one goes when the thread uses another.
 fn with<T>(handle: *mut Handle, body: impl FnOnce(&Entry) -> Answer<T>) -> Answer<T> {
     let number = handle.addr();
-    LATEST.with(|latest| {
+    let mut body = Some(body);
+    let known = LATEST.try_with(|latest| {
         let mut latest = latest.borrow_mut();
         let known = matches!(&*latest, Some((known, _)) if *known == number);
         if !known {
             *latest = Some((number, look_up(number).ok_or_else(bad_handle)?));
         }
         let (_, entry) = latest.as_ref().expect("looked up just now");
-        match entry.closed.load(Ordering::Relaxed) {
-            false => body(entry),
-            true => Err(bad_handle()),
-        }
+        let body = body.take().expect("called once");
+        open(entry).and_then(body)
+    });
+    known.unwrap_or_else(|_| {
+        // This thread's own values have gone: it ends, and a destructor of the caller's is on its way.
+        let entry = look_up(number).ok_or_else(bad_handle)?;
+        let body = body.take().expect("not called when there is no value");
+        open(&entry).and_then(body)
     })
+}
+
+fn open(entry: &Entry) -> Answer<&Entry> {
+    match entry.closed.load(Ordering::Relaxed) {
+        false => Ok(entry),
+        true => Err(bad_handle()),
+    }
 }
 
 /// A handle is its place and serial, times 16 so that it looks like an aligned pointer, and never null.
@@ -215,11 +229,14 @@ fn number(place: usize, serial: usize) -> usize {
     (serial * HANDLES_MAX + place) * 16
 }
 
+/// Serial and place of a handle.
+fn parts(number: usize) -> Option<(usize, usize)> {
+    let aligned = number.is_multiple_of(16);
+    aligned.then_some((number / 16 / HANDLES_MAX, number / 16 % HANDLES_MAX))
+}
+
 fn look_up(number: usize) -> Option<Arc<Entry>> {
-    if !number.is_multiple_of(16) {
-        return None;
-    }
-    let (serial, place) = (number / 16 / HANDLES_MAX, number / 16 % HANDLES_MAX);
+    let (serial, place) = parts(number)?;
     let place = registry()[place]
         .read()
         .unwrap_or_else(PoisonError::into_inner);
@@ -530,7 +547,8 @@ pub unsafe extern "C" fn isolane_rpc_metrics(
 /// What went wrong in this thread's last call that failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_last_error() -> *const c_char {
-    LAST_ERROR.with(|last| last.borrow().as_ptr())
+    let words = LAST_ERROR.try_with(|last| last.borrow().as_ptr());
+    words.unwrap_or(c"".as_ptr())
 }
 
 /// Ends an admission.
@@ -541,13 +559,30 @@ pub extern "C" fn isolane_rpc_close(handle: *mut Handle) {
     }
     let closed = || {
         let number = handle.addr();
-        let entry = look_up(number).ok_or_else(bad_handle)?;
+        let entry = withdraw(number).ok_or_else(bad_handle)?;
         entry.closed.store(true, Ordering::Relaxed);
-        // Other threads may keep the entry until their next call.
+        // Other threads may keep the entry until their next call; this one need not.
         entry.admission.stop();
-        let place = &registry()[number / 16 % HANDLES_MAX];
-        place.write().unwrap_or_else(PoisonError::into_inner).entry = None;
+        let _ = LATEST.try_with(|latest| {
+            latest
+                .borrow_mut()
+                .take_if(|(known, _)| *known == number)
+                .map(drop)
+        });
         Ok(())
     };
     guarded(|_| (), closed);
+}
+
+/// Takes the entry that `number` names out of the registry: of two threads that close it, one gets it, and what was
+/// opened in its place meanwhile stays.
+fn withdraw(number: usize) -> Option<Arc<Entry>> {
+    let (serial, place) = parts(number)?;
+    let mut place = registry()[place]
+        .write()
+        .unwrap_or_else(PoisonError::into_inner);
+    match place.serial == serial {
+        true => place.entry.take(),
+        false => None,
+    }
 }

@@ -42,6 +42,38 @@ static void *many_calls(void *argument) {
     return NULL;
 }
 
+static pthread_key_t key;
+static isolane_rpc *late;
+
+/* Runs when the thread's own values of the library have gone already. */
+static void at_the_end(void *argument) {
+    (void)argument;
+    isolane_rpc_decision decision;
+    CHECK(isolane_rpc_decide(late, host, sizeof host - 1, 1, 1, &decision) == ISOLANE_RPC_OK);
+    CHECK(isolane_rpc_complete(late, decision.ticket, 1) == ISOLANE_RPC_OK);
+    CHECK(isolane_rpc_complete(NULL, decision.ticket, 1) == ISOLANE_RPC_BAD_HANDLE);
+    CHECK(isolane_rpc_last_error() != NULL);
+    isolane_rpc_close(late);
+    CHECK(isolane_rpc_complete(late, decision.ticket, 1) == ISOLANE_RPC_BAD_HANDLE);
+}
+
+static void *ends_with_calls(void *argument) {
+    isolane_rpc_decision decision;
+    CHECK(isolane_rpc_decide(late, host, sizeof host - 1, 1, 1, &decision) == ISOLANE_RPC_OK);
+    CHECK(pthread_setspecific(key, &key) == 0);
+    return argument;
+}
+
+static void a_destructor_calls(void) {
+    late = isolane_rpc_open(settings, sizeof settings - 1);
+    CHECK(late != NULL);
+    CHECK(pthread_key_create(&key, at_the_end) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, ends_with_calls, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_key_delete(key) == 0);
+}
+
 static void mistakes(isolane_rpc *rpc) {
     isolane_rpc_decision decision;
     CHECK(isolane_rpc_open(NULL, 4) == NULL);
@@ -99,6 +131,9 @@ int main(void) {
     free(metrics);
 
     mistakes(rpc);
+    a_destructor_calls();
+    char unaligned[1 + sizeof length];
+    CHECK(isolane_rpc_metrics(rpc, NULL, 0, (size_t *)(void *)(unaligned + 1)) == ISOLANE_RPC_OK);
     CHECK(isolane_rpc_forget(rpc, host, sizeof host - 1) == ISOLANE_RPC_OK);
     isolane_rpc_close(rpc);
     isolane_rpc_close(rpc);
