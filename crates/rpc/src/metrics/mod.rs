@@ -14,6 +14,7 @@ pub use text::{CONTENT_TYPE, render};
 
 use crate::table::Counts;
 use isolane_core::policy::aequitas::Probability;
+use std::collections::BTreeMap;
 
 /// Everything that is reported, at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,8 +45,8 @@ pub struct Destination {
 /// Which destinations have series of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// Slots, with what each had counted before it was shown, by class.
-    listed: Vec<(u32, Vec<Counts>)>,
+    /// By slot what each had counted before it was shown, by class: looked up under the table's lock, by newcomers too.
+    listed: BTreeMap<u32, Vec<Counts>>,
     /// What departed ones counted while they were shown, by class.
     gone: Vec<Counts>,
     /// Most slots.
@@ -64,7 +65,7 @@ impl Shown {
     /// A destination has come; while there is room it is shown from its first call on.
     pub(crate) fn came(&mut self, slot: u32, classes: usize) {
         if self.listed.len() < self.max {
-            self.listed.push((slot, vec![Counts::default(); classes]));
+            self.listed.insert(slot, vec![Counts::default(); classes]);
         }
     }
 
@@ -78,7 +79,7 @@ impl Shown {
         self.max = max;
         let mut new: Vec<_> = candidates
             .into_iter()
-            .filter(|(slot, _)| !self.has(*slot))
+            .filter(|(slot, _)| !self.listed.contains_key(slot))
             .collect();
         new.sort_by_key(|&(slot, calls)| (std::cmp::Reverse(calls), slot));
         new.truncate(max.saturating_sub(self.listed.len()));
@@ -86,18 +87,14 @@ impl Shown {
         self.listed.extend(places);
     }
 
-    fn has(&self, slot: u32) -> bool {
-        self.listed.iter().any(|(listed, _)| *listed == slot)
-    }
-
     /// Slots that are shown.
     pub(crate) fn slots(&self) -> Vec<u32> {
-        self.listed.iter().map(|(slot, _)| *slot).collect()
+        self.listed.keys().copied().collect()
     }
 
     /// A destination leaves the table with these counts in `class`.
     pub(crate) fn departed(&mut self, slot: u32, class: usize, counts: &Counts) {
-        if let Some((_, base)) = self.listed.iter().find(|(listed, _)| *listed == slot) {
+        if let Some(base) = self.listed.get(&slot) {
             let own = difference(counts, &base[class]);
             self.gone
                 .resize(self.gone.len().max(class + 1), Counts::default());
@@ -107,7 +104,7 @@ impl Shown {
 
     /// The slot is another's from here on.
     pub(crate) fn forget(&mut self, slot: u32) {
-        self.listed.retain(|(listed, _)| *listed != slot);
+        self.listed.remove(&slot);
     }
 
     /// What of `totals` happened to others than the shown ones while they were shown.
