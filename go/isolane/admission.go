@@ -16,8 +16,9 @@ type Admission struct {
 	begin  time.Time
 	known  sync.Map // destination name to *destination
 	count  atomic.Int64
-	// sweeping keeps all but one caller from looking for idle destinations at a time.
+	// sweeping keeps all but one caller from looking for idle destinations at a time; swept is when one did last.
 	sweeping sync.Mutex
+	swept    atomic.Uint64
 	// random and now are replaced by tests.
 	random func() uint32
 	now    func() uint64
@@ -248,13 +249,21 @@ func (a *Admission) destination(to string, config *settings) *destination {
 	return found.(*destination)
 }
 
-// sweep drops destinations that had no call for the idle time. Whoever finds another at it does not wait.
+// sweepsInIdleTime is how often a full table is looked through, at most: newcomers must not pay for it with every call.
+const sweepsInIdleTime = 64
+
+// sweep drops destinations that had no call for the idle time. Whoever finds another at it does not wait, and if one has just
+// looked, nobody does.
 func (a *Admission) sweep(config *settings) {
 	if !a.sweeping.TryLock() {
 		return
 	}
 	defer a.sweeping.Unlock()
 	now, idle := a.now(), ps(config.IdleAfter)
+	if last := a.swept.Load(); last != 0 && since(now, last) <= idle/sweepsInIdleTime {
+		return
+	}
+	a.swept.Store(max(now, 1))
 	a.known.Range(func(name, value any) bool {
 		if since(now, value.(*destination).lastCall.Load()) > idle {
 			a.Forget(name.(string))

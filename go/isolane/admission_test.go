@@ -98,6 +98,29 @@ func TestMemoryIsBoundedAndIdlePlacesAreReused(t *testing.T) {
 	}
 }
 
+func TestAFullTableIsNotLookedThroughAtEveryCall(t *testing.T) {
+	config := threeClasses()
+	config.DestinationsMax = 1
+	config.IdleAfter = 64 * time.Second
+	a, now, _ := at(t, config)
+	looks := func(name string) bool {
+		before := a.swept.Load()
+		a.Decide(name, 0, 1)
+		return a.swept.Load() != before
+	}
+	*now = ps(time.Second)
+	if looks("host:1") {
+		t.Fatal("there was room")
+	}
+	if !looks("host:2") || looks("host:3") {
+		t.Fatal("the first newcomer looks, the next one need not")
+	}
+	*now += ps(time.Second) + 1
+	if !looks("host:2") {
+		t.Fatal("after a part of the idle time it may have changed")
+	}
+}
+
 func TestManyGoroutinesCountEveryCall(t *testing.T) {
 	a, err := New(threeClasses())
 	if err != nil {

@@ -3,7 +3,7 @@ package isolane
 import (
 	"context"
 	"errors"
-	"io"
+	"math"
 	"net"
 	"strconv"
 	"sync"
@@ -18,8 +18,12 @@ import (
 const (
 	// DowngradedKey is the request metadata of a downgraded call; its value is the class that was asked for.
 	DowngradedKey = "isolane-downgraded"
-	// ServerTimeKey is the response trailer in which [UnaryServerInterceptor] says how long the method itself took, in
-	// microseconds.
+	// RequestedClassKey and ClassKey are request metadata of every call: the names of the class that was asked for and of the
+	// class it runs in.
+	RequestedClassKey = "isolane-requested-class"
+	ClassKey          = "isolane-class"
+	// ServerTimeKey is the response metadata in which [UnaryServerInterceptor] says how long the method itself took, in
+	// microseconds; some servers say so in the trailer.
 	ServerTimeKey = "isolane-server-us"
 )
 
@@ -110,8 +114,7 @@ func invoke(ctx context.Context, method string, req, reply any, cc *grpc.ClientC
 	return cc.Invoke(ctx, method, req, reply, opts...)
 }
 
-// NewStream begins a stream in the class that admission gives it. The size that counts is what is sent on it; the latency runs
-// until its end.
+// NewStream begins a stream in the class that admission gives it. Nothing is learned from it: its time is the application's.
 func (c *Conn) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -145,12 +148,18 @@ func (c *Conn) unary(
 	ctx context.Context, method string, req, reply any, next grpc.UnaryInvoker, opts []grpc.CallOption,
 ) error {
 	verdict, ctx, outcome := c.decide(ctx, size(req))
-	var trailer metadata.MD
-	opts = append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer))
+	var header, trailer metadata.MD
+	opts = append(opts[:len(opts):len(opts)], grpc.Header(&header), grpc.Trailer(&trailer))
 	begin := time.Now()
 	err := next(ctx, method, req, reply, c.conns[verdict.Class], opts...)
-	latency := max(time.Since(begin)-serverTime(trailer), 0)
-	c.ended(verdict, outcome, latency, err)
+	latency := max(time.Since(begin)-serverTime(header, trailer), 0)
+	if outcome != nil {
+		outcome.Latency = latency
+	}
+	// One that failed or was cancelled says nothing of the network's delay.
+	if err == nil {
+		c.admission.Complete(verdict, latency)
+	}
 	return err
 }
 
@@ -163,10 +172,10 @@ func (c *Conn) stream(
 	if err != nil {
 		return nil, err
 	}
-	mtu := c.admission.config.Load().MTUBytes
-	return &measured{ClientStream: stream, desc: desc, end: func(bytes int, err error) {
-		verdict.mtus = mtus(bytes, mtu)
-		c.ended(verdict, outcome, time.Since(begin), err)
+	return &measured{ClientStream: stream, desc: desc, end: func() {
+		if outcome != nil {
+			outcome.Latency = time.Since(begin)
+		}
 	}}, nil
 }
 
@@ -184,59 +193,29 @@ func (c *Conn) decide(ctx context.Context, bytes int) (Verdict, context.Context,
 			Downgraded: verdict.Downgraded, WouldDowngrade: verdict.WouldDowngrade,
 		}
 	}
+	classes := c.admission.config.Load().Classes
+	ctx = metadata.AppendToOutgoingContext(
+		ctx, RequestedClassKey, classes[verdict.Asked].Name, ClassKey, classes[verdict.Class].Name)
 	if verdict.Downgraded {
 		ctx = metadata.AppendToOutgoingContext(ctx, DowngradedKey, strconv.Itoa(verdict.Asked))
 	}
 	return verdict, ctx, outcome
 }
 
-// ended learns from calls that succeeded: one that failed or was cancelled says nothing of the network's delay.
-func (c *Conn) ended(verdict Verdict, outcome *Outcome, latency time.Duration, err error) {
-	if outcome != nil {
-		outcome.Latency = latency
-	}
-	if err == nil {
-		c.admission.Complete(verdict, latency)
-	}
-}
-
-// measured counts what is sent on a stream and sees its end.
+// measured sees a stream's end.
 type measured struct {
 	grpc.ClientStream
-	desc  *grpc.StreamDesc
-	mutex sync.Mutex
-	bytes int
-	done  bool
-	end   func(bytes int, err error)
-}
-
-func (m *measured) SendMsg(message any) error {
-	m.mutex.Lock()
-	m.bytes += size(message)
-	m.mutex.Unlock()
-	return m.ClientStream.SendMsg(message)
+	desc *grpc.StreamDesc
+	once sync.Once
+	end  func()
 }
 
 func (m *measured) RecvMsg(message any) error {
 	err := m.ClientStream.RecvMsg(message)
 	if err != nil || !m.desc.ServerStreams {
-		m.finish(err)
+		m.once.Do(m.end)
 	}
 	return err
-}
-
-func (m *measured) finish(err error) {
-	m.mutex.Lock()
-	first, bytes := !m.done, m.bytes
-	m.done = true
-	m.mutex.Unlock()
-	if !first {
-		return
-	}
-	if isEnd(err) {
-		err = nil
-	}
-	m.end(bytes, err)
 }
 
 // Sized is a message that knows its size without being encoded; others than protocol buffers may implement it.
@@ -260,16 +239,19 @@ func size(message any) int {
 	return 0
 }
 
-func serverTime(trailer metadata.MD) time.Duration {
-	values := trailer.Get(ServerTimeKey)
-	if len(values) == 0 {
-		return 0
+// serverTime is what the server says of itself in one of these metadata.
+func serverTime(told ...metadata.MD) time.Duration {
+	for _, one := range told {
+		values := one.Get(ServerTimeKey)
+		if len(values) == 0 {
+			continue
+		}
+		us, err := strconv.ParseInt(values[0], 10, 64)
+		if err == nil && us >= 0 && us <= int64(math.MaxInt64/time.Microsecond) {
+			return time.Duration(us) * time.Microsecond
+		}
 	}
-	us, err := strconv.ParseInt(values[0], 10, 64)
-	if err != nil || us < 0 {
-		return 0
-	}
-	return time.Duration(us) * time.Microsecond
+	return 0
 }
 
 // UnaryServerInterceptor tells clients how long the method took, so that they can judge the network alone.
@@ -278,8 +260,8 @@ func UnaryServerInterceptor() grpc.UnaryServerInterceptor {
 		begin := time.Now()
 		reply, err := handler(ctx, req)
 		us := strconv.FormatInt(time.Since(begin).Microseconds(), 10)
-		// Fails only after the response has gone, which then carries no time.
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(ServerTimeKey, us))
+		// Fails only when the method has sent its metadata already, which then carries no time.
+		_ = grpc.SetHeader(ctx, metadata.Pairs(ServerTimeKey, us))
 		return reply, err
 	}
 }
@@ -293,5 +275,3 @@ func DowngradedFrom(ctx context.Context) (class int, downgraded bool) {
 	class, err := strconv.Atoi(values[0])
 	return class, err == nil
 }
-
-func isEnd(err error) bool { return errors.Is(err, io.EOF) }

@@ -133,11 +133,13 @@ func TestInterceptorsMoveTheCallsOfAPlainConnection(t *testing.T) {
 	}
 }
 
-func TestAStreamCountsWhatItSendsAndEndsOnce(t *testing.T) {
+func TestAStreamIsDecidedOnAndTeachesNothing(t *testing.T) {
 	_, address := serve(t)
 	a, _, _ := at(t, threeClasses())
 	conn := dial(t, a, address)
-	ctx, cancel := context.WithTimeout(WithClass(context.Background(), 0), 10*time.Second)
+	var outcome Outcome
+	ctx := WithOutcome(WithClass(context.Background(), 0), &outcome)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	stream, err := conn.NewStream(ctx, desc, echoMethod)
@@ -145,29 +147,81 @@ func TestAStreamCountsWhatItSendsAndEndsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		message := wrapperspb.String(strings.Repeat("x", 2000))
-		if err := stream.SendMsg(message); err != nil {
+		if err := stream.SendMsg(wrapperspb.String("x")); err != nil {
 			t.Fatal(err)
 		}
 		if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if counts := a.Reports()[0].Counts; counts.Missed+counts.Met != 0 {
-		t.Fatalf("the stream has not ended: %+v", counts)
+	if outcome.Latency != 0 {
+		t.Fatalf("the stream has not ended: %+v", outcome)
 	}
 	stream.CloseSend()
-	for range 2 {
-		if err := stream.RecvMsg(new(wrapperspb.StringValue)); err == nil {
-			t.Fatal("the stream goes on")
+	if err := stream.RecvMsg(new(wrapperspb.StringValue)); err == nil {
+		t.Fatal("the stream goes on")
+	}
+	ended := outcome.Latency
+	if stream.RecvMsg(new(wrapperspb.StringValue)); ended == 0 || outcome.Latency != ended {
+		t.Fatalf("one end: %s, then %s", ended, outcome.Latency)
+	}
+	// It took longer than the 15 us of one MTU, but who knows whose time that was.
+	if p, counts := a.Probability(address, 0), a.Reports()[0].Counts; p != 1 || counts != (Counts{Asked: 1}) {
+		t.Fatalf("probability %v, %+v", p, counts)
+	}
+}
+
+func TestACallSaysItsClassesAsInTheOtherLanguages(t *testing.T) {
+	_, address := serve(t)
+	a, _, random := at(t, threeClasses())
+	conn := dial(t, a, address)
+	a.Complete(a.Decide(address, 0, 1), time.Second)
+	*random = 1<<32 - 1
+	_, ctx, _ := conn.decide(WithClass(context.Background(), 0), 1)
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	for key, want := range map[string]string{RequestedClassKey: "high", ClassKey: "low", DowngradedKey: "0"} {
+		if got := sent.Get(key); len(got) != 1 || got[0] != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
-	if counts := a.Reports()[0].Counts; counts.Missed+counts.Met != 1 {
-		t.Fatalf("one end, counted once: %+v", counts)
+}
+
+func TestAServerSaysItsTimeInTheMetadata(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	// 3 messages of 2,003 bytes are 7 MTUs of 1,000.
-	if p := a.Probability(address, 0); p < 0.9299 || p > 0.9301 {
-		t.Fatalf("probability %v, want 0.93", p)
+	server := grpc.NewServer(grpc.UnaryInterceptor(UnaryServerInterceptor()))
+	answer := func(_ any, ctx context.Context, decode func(any) error, through grpc.UnaryServerInterceptor) (any, error) {
+		message := new(wrapperspb.StringValue)
+		if err := decode(message); err != nil {
+			return nil, err
+		}
+		handler := func(context.Context, any) (any, error) { return message, nil }
+		return through(ctx, message, &grpc.UnaryServerInfo{FullMethod: echoMethod}, handler)
+	}
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "isolane.test.Echo",
+		HandlerType: (*any)(nil),
+		Methods:     []grpc.MethodDesc{{MethodName: "Say", Handler: answer}},
+	}, nil)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	plain, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var header metadata.MD
+	reply := new(wrapperspb.StringValue)
+	if err := plain.Invoke(ctx, echoMethod, wrapperspb.String("x"), reply, grpc.Header(&header)); err != nil {
+		t.Fatal(err)
+	}
+	// There the Rust client finds it too.
+	if len(header.Get(ServerTimeKey)) != 1 {
+		t.Fatalf("metadata %v", header)
 	}
 }
 
@@ -190,9 +244,14 @@ func TestTheDialerMarksItsSockets(t *testing.T) {
 }
 
 func TestServerTimeIsNotTheNetworks(t *testing.T) {
-	for text, want := range map[string]time.Duration{"1500": 1500 * time.Microsecond, "-1": 0, "x": 0} {
-		if got := serverTime(metadata.Pairs(ServerTimeKey, text)); got != want {
-			t.Errorf("%q is %s, want %s", text, got, want)
+	for text, want := range map[string]time.Duration{
+		"1500": 1500 * time.Microsecond, "-1": 0, "x": 0, "9223372036854775807": 0,
+	} {
+		told := metadata.Pairs(ServerTimeKey, text)
+		for _, got := range []time.Duration{serverTime(told), serverTime(nil, told), serverTime(told, nil)} {
+			if got != want {
+				t.Errorf("%q is %s, want %s", text, got, want)
+			}
 		}
 	}
 }

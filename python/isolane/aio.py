@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from isolane.rpc import Admission, AdmissionInterceptor, Decision, Outcome, size_of
+from isolane.rpc import Admission, AdmissionInterceptor, Decision, Outcome, server_time, size_of
 
 __all__ = ["AioChannel", "channel"]
 
@@ -46,26 +46,26 @@ class AioChannel(grpc.aio.Channel):
             else:
                 self.channels.append(grpc.aio.secure_channel(target, credentials, options=own))
 
-    def _calls(self, kind: str, sized: bool, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _AioCalls:
+    def _calls(self, kind: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _AioCalls:
         method = arguments[0] if arguments else keywords["method"]
         calls = [getattr(channel, kind)(*arguments, **keywords) for channel in self.channels]
-        return _AioCalls(self, method, calls, sized)
+        return _AioCalls(self, method, calls, kind)
 
     def unary_unary(self, *arguments: Any, **keywords: Any) -> Any:
         """As grpc.aio.Channel has it."""
-        return self._calls("unary_unary", True, arguments, keywords)
+        return self._calls("unary_unary", arguments, keywords)
 
     def unary_stream(self, *arguments: Any, **keywords: Any) -> Any:
         """As grpc.aio.Channel has it."""
-        return self._calls("unary_stream", True, arguments, keywords)
+        return self._calls("unary_stream", arguments, keywords)
 
     def stream_unary(self, *arguments: Any, **keywords: Any) -> Any:
         """As grpc.aio.Channel has it."""
-        return self._calls("stream_unary", False, arguments, keywords)
+        return self._calls("stream_unary", arguments, keywords)
 
     def stream_stream(self, *arguments: Any, **keywords: Any) -> Any:
         """As grpc.aio.Channel has it."""
-        return self._calls("stream_stream", False, arguments, keywords)
+        return self._calls("stream_stream", arguments, keywords)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Of the lowest class, which every channel has."""
@@ -93,18 +93,19 @@ class AioChannel(grpc.aio.Channel):
 class _AioCalls:
     """One method: decides, and calls in the class that came out."""
 
-    def __init__(self, owner: AioChannel, method: str | bytes, calls: list[Any], sized: bool) -> None:
+    def __init__(self, owner: AioChannel, method: str | bytes, calls: list[Any], kind: str) -> None:
         self._owner = owner
         self._method = method.decode() if isinstance(method, bytes) else method
         self._all = calls
-        self._sized = sized
+        self._sized = kind.startswith("unary")
+        # The time of a stream is the application's.
+        self._learns = kind == "unary_unary"
 
     def __call__(self, request: Any = None, **keywords: Any) -> Any:
         size = size_of(request) if self._sized else 0
         decision, result, added = self._owner._gate.begin(self._method, size)
-        if added:
-            given: Any = keywords.get("metadata") or ()
-            keywords["metadata"] = (*given, *added)
+        given: Any = keywords.get("metadata") or ()
+        keywords["metadata"] = (*given, *added)
         began = time.perf_counter()
         arguments = () if request is None else (request,)
         call = self._all[decision.ran](*arguments, **keywords)
@@ -121,9 +122,9 @@ class _AioCalls:
 
     async def _end(self, call: Any, decision: Decision, result: Outcome, began: float, took: float) -> None:
         ok = await call.code() == grpc.StatusCode.OK
-        trailer = await call.trailing_metadata() if ok else None
+        told = server_time(await call.initial_metadata(), await call.trailing_metadata()) if ok else 0.0
         # Asking for the status took time that is not the call's.
-        self._owner._gate.end(decision, result, began + (time.perf_counter() - took), trailer, ok)
+        self._owner._gate.end(decision, result, began + (time.perf_counter() - took), told, ok and self._learns)
 
 
 def channel(

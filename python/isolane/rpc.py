@@ -8,7 +8,8 @@ delayed. `ClassChannel` has one connection for each class, whose packets carry t
 decides which one a call takes. `channel()` puts the two together.
 Units: latencies in seconds where Python has seconds, sizes in bytes; class 0 is the highest.
 Limits: a latency runs from handing a call to its channel to its end, less the time that the server says its method took
-(trailer `isolane-server-us`). Code points need Linux and grpcio 1.60 or later; elsewhere calls run unmarked.
+(`isolane-server-us` in its metadata or its trailer). Streams are decided on and not learned from: their time is the
+application's. Code points need Linux and grpcio 1.60 or later; elsewhere calls run unmarked.
 Source: Aequitas (in the thesis "cloud QoS"), section 3.5.
 
     admission = isolane.rpc.Admission.from_file("/etc/isolane/rpc.toml")
@@ -25,6 +26,7 @@ import contextlib
 import contextvars
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -37,9 +39,11 @@ __all__ = [
     "Admission",
     "AdmissionInterceptor",
     "Asking",
+    "CLASS",
     "ClassChannel",
     "DOWNGRADED",
     "Outcome",
+    "REQUESTED_CLASS",
     "SERVER_TIME",
     "asking",
     "channel",
@@ -49,10 +53,16 @@ __all__ = [
 
 #: Request metadata of a downgraded call; its value is the number of the class that was asked for.
 DOWNGRADED = "isolane-downgraded"
-#: Response trailer in which a server says how long its method took, microseconds.
+#: Request metadata of every call: names of the class that was asked for and of the class it runs in.
+REQUESTED_CLASS = "isolane-requested-class"
+CLASS = "isolane-class"
+#: Response metadata or trailer in which a server says how long its method took, microseconds.
 SERVER_TIME = "isolane-server-us"
 #: Carries the decision from the interceptor to the channel; never sent.
 _ROUTE = "isolane-route"
+
+#: Outcomes that a context keeps: one that lasts as long as its program must not grow with its calls.
+OUTCOMES_MAX = 1000
 
 Metadata = Sequence[tuple[str, Any]]
 
@@ -83,11 +93,11 @@ class Outcome:
 
 @dataclass
 class Asking:
-    """The class that calls in a context ask for, and the outcome of the last of them."""
+    """The class that calls in a context ask for, and the outcomes of the last `OUTCOMES_MAX` of them."""
 
     asked: int | str
     outcome: Outcome | None = None
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=OUTCOMES_MAX))
 
 
 _asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("isolane_asking", default=None)
@@ -105,7 +115,10 @@ def asking(asked: int | str) -> Iterator[Asking]:
 
 
 class Admission:
-    """What a process knows of its destinations. One for all channels and threads; it never waits and never raises on a call."""
+    """What a process knows of its destinations. One for all channels and threads; it never waits.
+
+    A call raises ValueError if it asks for a class that the settings do not have, and for no other reason of ours.
+    """
 
     def __init__(self, settings: str) -> None:
         """With settings as TOML text; docs/guides/rpc.md describes the keys. Raises ValueError with line, key and remedy."""
@@ -317,16 +330,22 @@ class AdmissionInterceptor(
         if current is not None:
             current.outcome = result
             current.outcomes.append(result)
-        added = [(DOWNGRADED, str(asked))] if decision.downgraded else []
+        names = self._admission.classes
+        added = [(REQUESTED_CLASS, names[asked][0]), (CLASS, names[decision.ran][0])]
+        if decision.downgraded:
+            added.append((DOWNGRADED, str(asked)))
         return decision, result, added
 
-    def end(self, decision: Decision, result: Outcome, began: float, trailer: Metadata | None, ok: bool) -> None:
-        """Learns from a call that succeeded: one that failed or was cancelled says nothing of the network's delay."""
-        result.latency = max(time.perf_counter() - began - server_time(trailer), 0.0)
-        if ok:
+    def end(self, decision: Decision, result: Outcome, began: float, told: float, learns: bool) -> None:
+        """Learns from a call that succeeded, `told` seconds of which were the server's own.
+
+        One that failed or was cancelled says nothing of the network's delay, nor does a stream.
+        """
+        result.latency = max(time.perf_counter() - began - told, 0.0)
+        if learns:
             self._admission.complete(decision.ticket, result.latency)
 
-    def _intercept(self, continuation: Any, details: Any, request: Any, size: int) -> Any:
+    def _intercept(self, continuation: Any, details: Any, request: Any, size: int, unary: bool = False) -> Any:
         decision, result, added = self.begin(_text(details.method), size)
         metadata = [*(details.metadata or ()), *added, (_ROUTE, str(decision.ran))]
         routed = _CallDetails(
@@ -343,7 +362,8 @@ class AdmissionInterceptor(
 
         def ended(done: Any) -> None:
             ok = done.code() == grpc.StatusCode.OK
-            self.end(decision, result, began, done.trailing_metadata() if ok else None, ok)
+            told = server_time(done.initial_metadata(), done.trailing_metadata()) if ok else 0.0
+            self.end(decision, result, began, told, ok and unary)
 
         # A call that has ended calls back at once; a stream has no such method, but one for its end.
         if hasattr(call, "add_done_callback"):
@@ -354,7 +374,7 @@ class AdmissionInterceptor(
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         """Called by grpcio."""
-        return self._intercept(continuation, client_call_details, request, size_of(request))
+        return self._intercept(continuation, client_call_details, request, size_of(request), unary=True)
 
     def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         """Called by grpcio."""
@@ -404,11 +424,12 @@ def size_of(message: Any) -> int:
     return int(measure()) if callable(measure) else 0
 
 
-def server_time(trailer: Iterable[tuple[str, Any]] | None) -> float:
-    """Seconds that the server says its method took; 0 when it says nothing."""
-    for key, value in trailer or ():
-        if key == SERVER_TIME and str(value).isdigit():
-            return int(value) / 1e6
+def server_time(*told: Iterable[tuple[str, Any]] | None) -> float:
+    """Seconds that the server says its method took, in one of these metadata; 0 when it says nothing."""
+    for key, value in (pair for metadata in told for pair in metadata or ()):
+        text = str(value)
+        if key == SERVER_TIME and text.isascii() and text.isdigit():
+            return int(text) / 1e6
     return 0.0
 
 

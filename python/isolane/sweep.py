@@ -72,7 +72,10 @@ def on_ray(program: str, name: str, text: str, options: Sequence[str], count: in
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m isolane.sweep", description=__doc__.split("\n", 1)[0])
+    # Without abbreviations: --shard is the program's own, and no short form of --shards.
+    parser = argparse.ArgumentParser(
+        prog="python -m isolane.sweep", description=__doc__.split("\n", 1)[0], allow_abbrev=False
+    )
     parser.add_argument("scenario", type=pathlib.Path, help="network scenario file")
     parser.add_argument("--shards", type=int, help="tasks (the cluster's cores)")
     parser.add_argument("--isolane", default="isolane", help="the program, as nodes find it")
@@ -106,8 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(cause, SweepError) else 3
     if known.out is None:
         sys.stdout.write(merged)
-    else:
+        return 0
+    try:
         known.out.write_text(merged, encoding="utf-8")
+    except OSError as error:
+        print(f"isolane.sweep: cannot write --out: {error}", file=sys.stderr)
+        return 3
     return 0
 
 

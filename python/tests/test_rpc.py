@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
@@ -44,6 +45,7 @@ class Server:
         self.server = grpc.server(futures.ThreadPoolExecutor(4))
         handlers = {
             "Say": grpc.unary_unary_rpc_method_handler(self.say),
+            "Told": grpc.unary_unary_rpc_method_handler(self.told),
             "Stream": grpc.stream_stream_rpc_method_handler(self.stream),
         }
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
@@ -57,6 +59,12 @@ class Server:
         if request == b"slow":
             context.set_trailing_metadata(((rpc.SERVER_TIME, "999000000"),))
         return request
+
+    def told(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """What the call's metadata says of its class."""
+        metadata = dict(context.invocation_metadata())
+        context.send_initial_metadata(((rpc.SERVER_TIME, "999000000"),))
+        return ",".join(metadata.get(key, "-") for key in (rpc.REQUESTED_CLASS, rpc.CLASS, rpc.DOWNGRADED)).encode()
 
     def stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         self.seen.append(rpc.downgraded_from(context))
@@ -127,6 +135,51 @@ def test_futures_and_streams_are_measured_at_their_end(server: Server) -> None:
             ended.wait(10)
             outcome = rpc.outcome(one)
             assert outcome is not None and outcome.ran == 1 and outcome.latency is not None
+
+
+def test_a_stream_is_decided_on_and_teaches_nothing(server: Server) -> None:
+    admission = rpc.Admission(SETTINGS)
+    with rpc.channel(server.address, admission, default="high") as channel:
+        stream = channel.stream_stream("/test.Echo/Stream")(iter([b"a", b"b"]), timeout=10)
+        assert list(stream) == [b"a", b"b"]
+        outcome = rpc.outcome(stream)
+        assert outcome is not None
+        for _ in range(1000):
+            if outcome.latency is not None:
+                break
+            time.sleep(0.01)
+        assert outcome.latency is not None
+    # It took longer than the 15 us of one MTU, but who knows whose time that was.
+    assert admission.probability(server.address, "high") == 1.0
+    assert 'isolane_rpc_issued_total{class="high"} 1' in admission.metrics()
+
+
+def test_a_context_that_lasts_keeps_the_last_outcomes_only() -> None:
+    gate = rpc.AdmissionInterceptor(rpc.Admission(SETTINGS), "host:1")
+    with rpc.asking("medium") as asked:
+        for size in range(rpc.OUTCOMES_MAX + 10):
+            gate.begin("/test.Echo/Say", size)
+    assert len(asked.outcomes) == rpc.OUTCOMES_MAX
+    assert asked.outcomes[-1] is asked.outcome
+
+
+def test_calls_say_their_classes_as_in_the_other_languages(server: Server) -> None:
+    """Also that a server's time in its metadata, where the Rust server puts it, is taken off."""
+    admission = rpc.Admission(SETTINGS)
+    overload(admission, server.address)
+    told = set()
+    with rpc.channel(server.address, admission) as channel, rpc.asking("high") as asked:
+        for _ in range(60):
+            told.add(channel.unary_unary("/test.Echo/Told")(b"x", timeout=10))
+            assert asked.outcome is not None and asked.outcome.latency == 0.0
+    assert told <= {b"high,low,0", b"high,high,-"} and b"high,low,0" in told
+
+    async def run() -> bytes:
+        async with aio.channel(server.address, admission, default="medium") as channel:
+            reply: bytes = await channel.unary_unary("/test.Echo/Told")(b"x", timeout=10)
+            return reply
+
+    assert asyncio.run(run()) == b"medium,medium,-"
 
 
 def test_a_failed_call_teaches_nothing_and_is_passed_on(server: Server) -> None:
