@@ -73,7 +73,7 @@ static always_inline u32 lightest(struct dqa_state *shared, u32 queues, u64 amon
 		if (queue >= queues)
 			break;
 		u64 turn = (queue - first) & (DQA_QUEUES_MAX - 1);
-		u64 load = READ_ONCE(shared->queue[queue].load) & LOAD_MASK;
+		u64 load = READ_ONCE(shared->load[queue]) & LOAD_MASK;
 		s64 rank = (~among >> queue & 1) << 62 | load << 8 | turn;
 		s64 gain = best - rank;
 
@@ -129,13 +129,17 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	} else {
 		flow->container = 0;
 	}
-	if (settings->weights == DQA_WEIGH_DSCP || latency < DQA_QUEUES_MAX)
+	bool sparse = latency < DQA_QUEUES_MAX && skb->len <= settings->small_bytes;
+
+	if (settings->weights == DQA_WEIGH_DSCP || (latency < DQA_QUEUES_MAX && !sparse)) {
 		point = code_point(skb);
+		sparse |= latency < DQA_QUEUES_MAX && is_urgent(point);
+	}
 	if (settings->weights == DQA_WEIGH_DSCP && point < 64)
 		weight = settings->dscp_weights[point & 63];
 	if (!weight)
 		weight = 1;
-	if (latency < DQA_QUEUES_MAX && (skb->len <= settings->small_bytes || is_urgent(point))) {
+	if (sparse) {
 		queue = latency;
 		COUNT(sparse);
 	} else {
@@ -145,7 +149,7 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	if (queue_of(flow->place) != queue)
 		flow->moves++;
 	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT;
-	__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].load, weight + FLOW_ONE);
+	__sync_fetch_and_add(&shared->load[queue & (DQA_QUEUES_MAX - 1)], weight + FLOW_ONE);
 	COUNT(assigned);
 	return queue;
 }
@@ -182,7 +186,7 @@ verified_apart int is_held(struct dqa_config *settings, struct dqa_state *shared
 		return false;
 	if (settings->gate_flow_bytes && bytes_of(backlog) + len > settings->gate_flow_bytes)
 		return true;
-	s64 bytes = READ_ONCE(shared->queue[queue_of(flow->place)].bytes);
+	s64 bytes = READ_ONCE(shared->bytes[queue_of(flow->place)]);
 
 	return settings->gate_queue_bytes && bytes > 0 && bytes + len > settings->gate_queue_bytes;
 }
@@ -269,7 +273,7 @@ int egress(struct __sk_buff *skb)
 		queue = assign(skb, settings, shared, flow);
 	}
 	if (gate)
-		__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].bytes, len);
+		__sync_fetch_and_add(&shared->bytes[queue & (DQA_QUEUES_MAX - 1)], len);
 	/* Not atomic: one socket sends at a time, and for others these are statistics. */
 	flow->sent_bytes += len;
 	flow->sent_packets += 1;
@@ -291,7 +295,7 @@ static noinline u32 segments_in(struct sk_buff *skb, u32 len)
 
 /* The kernel used another queue than it was told - it kept a socket's earlier choice: the weight goes where the
  * packets are, and so do the next ones. */
-verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue)
+verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue, u32 bytes)
 {
 	if (!flow || !shared)
 		return 0;
@@ -301,8 +305,12 @@ verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 p
 		return 0;
 	u64 load = weight_of(place) + FLOW_ONE;
 
-	__sync_fetch_and_add(&shared->queue[queue_of(place)].load, -load);
-	__sync_fetch_and_add(&shared->queue[queue & (DQA_QUEUES_MAX - 1)].load, load);
+	__sync_fetch_and_add(&shared->load[queue_of(place)], -load);
+	__sync_fetch_and_add(&shared->load[queue & (DQA_QUEUES_MAX - 1)], load);
+	if (bytes) {
+		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
+		__sync_fetch_and_add(&shared->bytes[queue & (DQA_QUEUES_MAX - 1)], bytes);
+	}
 	COUNT(moved);
 	return 0;
 }
@@ -377,7 +385,8 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	/* Read before the count falls to 0, after which egress may write them. */
 	u64 place = READ_ONCE(flow->place);
 	u32 container = flow->container;
-	u32 left, bytes, tries = 0;
+	u32 left, bytes, rest, tries = 0;
+	bool gate = settings->gate_flow_bytes || settings->gate_queue_bytes;
 	u64 old;
 
 	for (;;) {
@@ -400,7 +409,8 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 
 		if (left)
 			new |= BYTES_ONE * (bytes > len ? bytes - len : 0) | left;
-		bytes -= bytes_of(new);
+		rest = bytes_of(new);
+		bytes -= rest;
 		if (likely(swap(&flow->backlog, old, new) == old))
 			break;
 		if (++tries == TRIES)
@@ -408,12 +418,12 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	}
 	if (exact)
 		flow->completed_number = number;
-	if (settings->gate_flow_bytes || settings->gate_queue_bytes)
-		__sync_fetch_and_add(&shared->queue[queue_of(place)].bytes, -(s64)bytes);
+	if (gate)
+		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
 	if (!left)
 		give_back(shared, place, container);
 	else if (unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues)
-		follow(flow, shared, place, skb->queue_mapping);
+		follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0);
 	if (ending == DONE)
 		COUNT_OFTEN(completed);
 	else

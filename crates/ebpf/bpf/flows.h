@@ -79,7 +79,7 @@ verified_apart int give_back(struct dqa_state *shared, u64 place, u32 container)
 
 	if (!shared)
 		return 0;
-	__sync_fetch_and_add(&shared->queue[queue_of(place)].load, -(weight_of(place) + FLOW_ONE));
+	__sync_fetch_and_add(&shared->load[queue_of(place)], -(weight_of(place) + FLOW_ONE));
 	if (container) {
 		struct dqa_container *owner = map_lookup(&containers, &index);
 
@@ -104,7 +104,7 @@ verified_apart int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now
 	if (swap(&flow->backlog, old, old & NUMBERS) != old)
 		return 0;
 	if (bytes)
-		__sync_fetch_and_add(&shared->queue[queue_of(place)].bytes, -(s64)bytes);
+		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
 	give_back(shared, place, container);
 	COUNT(healed);
 	return 1;

@@ -38,7 +38,7 @@
 #define DQA_BYTES_BITS 30
 #define DQA_NUMBER_BITS 14
 
-/* `dqa_flow.place`, one word: weight | queue << 32. `dqa_queue.load`, one word: weight | flows << 40. */
+/* `dqa_flow.place`, one word: weight | queue << 32. `dqa_state.load`, one word: weight | flows << 40. */
 #define DQA_QUEUE_SHIFT 32
 #define DQA_FLOWS_SHIFT 40
 
@@ -70,23 +70,22 @@ struct dqa_set {
 	struct dqa_flow flow[DQA_WAYS];
 };
 
-/* One transmit queue: one cache line. */
-struct dqa_queue {
-	unsigned long long load;
-	/* Bytes in it; kept only while the gate is on. */
-	long long bytes;
-	unsigned long long reserved[6];
-};
-
-/* What the data path writes, apart from flows. */
+/*
+ * What the data path writes, apart from flows. Whoever chooses a queue reads the loads of all of them: eight in a cache
+ * line, so that for eight queues one line comes from the processor that changed it last, instead of eight. Every packet
+ * reads `completed` and `waiting`, which change once in a tick.
+ */
 struct dqa_state {
-	struct dqa_queue queue[DQA_QUEUES_MAX];
+	unsigned long long load[DQA_QUEUES_MAX];
+	/* Bytes in the queue; kept only while the gate is on. */
+	long long bytes[DQA_QUEUES_MAX];
 	/* The last completion, and the first packet sent since then. */
 	unsigned long long completed;
 	unsigned long long waiting;
+	unsigned long long reserved[6];
 	unsigned int last_queue;
 	unsigned int sweep;
-	unsigned long long reserved[5];
+	unsigned long long reserved_too[7];
 };
 
 /* What user space decides. The first cache line is what every packet reads. */
@@ -147,8 +146,7 @@ struct dqa_counters {
 
 _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");
 _Static_assert(sizeof(struct dqa_set) == 256, "a set is four cache lines");
-_Static_assert(sizeof(struct dqa_queue) == 64, "a queue is one cache line");
-_Static_assert(sizeof(struct dqa_state) == 64 * 65, "state");
+_Static_assert(sizeof(struct dqa_state) == 64 * 18, "state");
 _Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 16, "config");
 _Static_assert(sizeof(struct dqa_container) == 64, "a container is one cache line");
 _Static_assert(sizeof(struct dqa_counters) == 128, "counters");

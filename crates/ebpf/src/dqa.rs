@@ -240,6 +240,24 @@ impl Dqa {
         Ok(())
     }
 
+    /// The device has another number of transmit queues now. Flows leave queues that went when they drain; until then
+    /// the kernel puts their packets elsewhere, and the programs follow.
+    ///
+    /// # Errors
+    /// No queue, more than 64, or a latency queue that went.
+    pub fn set_queues(&mut self, queues: u16) -> Result<(), EbpfError> {
+        crate::settings::check_queues(queues)?;
+        let config = self.config();
+        let latency = config.latency_queue.load(Relaxed);
+        if latency != intf::NO_QUEUE && latency >= u32::from(queues) {
+            return Err(EbpfError::BadInput(format!(
+                "latency queue {latency} of {queues}: choose another one first"
+            )));
+        }
+        config.queues.store(u32::from(queues), Relaxed);
+        Ok(())
+    }
+
     /// How long the programs wait before they take a flow's completions for lost (1 s), and those of the whole device
     /// (5 s; then packets pass untouched until something completes). For devices slower than that, and for tests.
     pub fn set_patience(&mut self, flow: Duration, device: Duration) {
@@ -311,14 +329,15 @@ impl Dqa {
     /// The queues, as many as are managed.
     pub fn queues(&self) -> Vec<QueueSnapshot> {
         let count = self.config().queues.load(Relaxed) as usize;
-        let queues = self.state[0].queue.iter().take(count);
+        let state = &self.state[0];
+        let queues = state.load.iter().zip(&state.bytes).take(count);
         queues
-            .map(|queue| {
-                let (weight, flows) = intf::load(queue.load.load(Relaxed));
+            .map(|(load, bytes)| {
+                let (weight, flows) = intf::load(load.load(Relaxed));
                 QueueSnapshot {
                     weight,
                     flows,
-                    bytes: queue.bytes.load(Relaxed).max(0) as u64,
+                    bytes: bytes.load(Relaxed).max(0) as u64,
                 }
             })
             .collect()
@@ -418,8 +437,8 @@ impl Dqa {
         for flow in self.flows().iter() {
             bytes[usize::from(flow.queue)] += i64::from(flow.outstanding_bytes);
         }
-        for (queue, bytes) in self.state[0].queue.iter().zip(bytes) {
-            queue.bytes.store(bytes, Relaxed);
+        for (place, bytes) in self.state[0].bytes.iter().zip(bytes) {
+            place.store(bytes, Relaxed);
         }
     }
 

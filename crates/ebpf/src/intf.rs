@@ -34,23 +34,17 @@ pub(crate) struct Flow {
     pub(crate) completed_number: AtomicU32,
 }
 
-/// `struct dqa_queue`.
-#[repr(C)]
-pub(crate) struct Queue {
-    pub(crate) load: AtomicU64,
-    pub(crate) bytes: AtomicI64,
-    reserved: [AtomicU64; 6],
-}
-
 /// `struct dqa_state`.
 #[repr(C)]
 pub(crate) struct State {
-    pub(crate) queue: [Queue; QUEUES_MAX],
+    pub(crate) load: [AtomicU64; QUEUES_MAX],
+    pub(crate) bytes: [AtomicI64; QUEUES_MAX],
     pub(crate) completed: AtomicU64,
     pub(crate) waiting: AtomicU64,
+    reserved: [AtomicU64; 6],
     pub(crate) last_queue: AtomicU32,
     pub(crate) sweep: AtomicU32,
-    reserved: [AtomicU64; 5],
+    reserved_too: [AtomicU64; 7],
 }
 
 /// `struct dqa_config`.
@@ -93,8 +87,7 @@ pub(crate) struct Container {
 pub(crate) const COUNTERS: usize = 16;
 
 const _: () = assert!(size_of::<Flow>() == 64);
-const _: () = assert!(size_of::<Queue>() == 64);
-const _: () = assert!(size_of::<State>() == 64 * 65);
+const _: () = assert!(size_of::<State>() == 64 * 18);
 const _: () = assert!(size_of::<Config>() == 64 + 256 + 4096 + 16);
 const _: () = assert!(size_of::<Container>() == 64);
 const _: () = assert!(QUEUES_MAX == isolane_core::policy::titan::QUEUES_MAX as usize);
@@ -112,7 +105,7 @@ pub(crate) fn place(word: u64) -> (u16, u32) {
     ((word >> QUEUE_SHIFT & 63) as u16, word as u32)
 }
 
-/// The parts of `dqa_queue.load`: weight, flows.
+/// The parts of `dqa_state.load`: weight, flows.
 pub(crate) fn load(word: u64) -> (u64, u32) {
     (
         word & ((1 << FLOWS_SHIFT) - 1),

@@ -103,23 +103,26 @@ impl Default for DqaSettings {
 
 impl LoadOptions {
     pub(crate) fn check(&self) -> Result<(), EbpfError> {
-        let bad = |message: String| Err(EbpfError::BadInput(message));
-        if !(1..=QUEUES_MAX).contains(&self.queues) {
-            return bad(format!(
-                "{} transmit queues: the programs manage 1 to {QUEUES_MAX}",
-                self.queues
-            ));
-        }
+        check_queues(self.queues)?;
         let known = self.flows == 0
             || self.flows.is_power_of_two() && (4..=crate::FLOWS_MAX).contains(&self.flows);
         if !known {
-            return bad(format!(
+            return Err(EbpfError::BadInput(format!(
                 "a table of {} flows: a power of two from 4 to {}, or 0 for the most",
                 self.flows,
                 crate::FLOWS_MAX
-            ));
+            )));
         }
         Ok(())
+    }
+}
+
+pub(crate) fn check_queues(queues: u16) -> Result<(), EbpfError> {
+    match queues {
+        1..=QUEUES_MAX => Ok(()),
+        _ => Err(EbpfError::BadInput(format!(
+            "{queues} transmit queues: the programs manage 1 to {QUEUES_MAX}"
+        ))),
     }
 }
 

@@ -358,6 +358,37 @@ fn a_device_that_is_gone_can_be_detached() {
 }
 
 #[test]
+fn the_number_of_queues_may_change_while_packets_flow() {
+    in_lab("the_number_of_queues", |pins| {
+        let (tun, mut dqa, sockets) = tun(pins, &DqaSettings::default(), 0, 16);
+        for socket in &sockets {
+            socket.send(&[0; 100]).expect("send");
+        }
+        dqa.set_queues(3).expect("fewer");
+        assert_eq!(read_all(&tun), 16);
+        for socket in &sockets {
+            socket.send(&[0; 100]).expect("send");
+        }
+        assert!(
+            dqa.flows().iter().all(|flow| flow.queue < 3),
+            "{:?}",
+            dqa.flows()
+        );
+        let flows: Vec<u32> = dqa.queues().iter().map(|queue| queue.flows).collect();
+        assert_eq!(flows.iter().sum::<u32>(), 16);
+        assert!(
+            flows.iter().all(|flows| (5..=6).contains(flows)),
+            "{flows:?}"
+        );
+        assert_eq!(read_all(&tun), 16);
+        dqa.set_queues(8).expect("as before");
+        assert!(dqa.queues().iter().all(|queue| queue.weight == 0));
+        assert!(matches!(dqa.set_queues(65), Err(EbpfError::BadInput(_))));
+        dqa.detach().expect("detaches");
+    });
+}
+
+#[test]
 fn bad_settings_are_told_apart() {
     let none = LoadOptions {
         ifindex: 1,
