@@ -192,6 +192,13 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario", "isolane-testbed"],
     },
     Room {
+        folder: "hunt",
+        package: "isolane-hunt",
+        pure: false,
+        may_unsafe: false,
+        may_use: &["isolane-core", "isolane-scenario", "isolane-testbed"],
+    },
+    Room {
         folder: "recommend",
         package: "isolane-recommend",
         pure: false,

@@ -1,0 +1,346 @@
+//! The hunt as a whole: rank the counters, search, reduce what is found, go on outside of it.
+//!
+//! Every decision follows from the seed and from results of experiments, in a fixed order: batches are proposed by
+//! the searcher, judged in their order, and each anomaly is reduced before the next is looked at. The same target,
+//! space, settings and seed therefore give the same result whatever the number of workers, and a larger budget only
+//! adds to it. Limits: an anomaly whose reduction the budget cut short is reported without a minimal feature set.
+//! Source: collie 3.5, algorithm 1.
+
+use crate::HuntError;
+use crate::bench::{Bench, Spent, Stop};
+use crate::bounds::Bounds;
+use crate::counters::{self, Counter, RANKING_POINTS};
+use crate::experiment::Measured;
+use crate::mfs::{FeatureSet, Merged, merge, reduce};
+use crate::monitor::{Judgement, Symptom};
+use crate::region::Region;
+use crate::search::{self, Ground, Observed, Searcher};
+use crate::space::{Point, Space};
+use crate::state::HUNT_VERSION;
+use isolane_core::rng::Stream;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How to search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Every random choice follows from it.
+    pub seed: u64,
+    /// One of [`search::NAMES`].
+    pub searcher: String,
+    /// Counters to follow.
+    pub counters: Vec<Counter>,
+}
+
+/// Why a hunt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// The budget was used.
+    Budget,
+    /// The user stopped it.
+    Interrupted,
+    /// No point outside of the known anomalies was left.
+    Exhausted,
+}
+
+/// One anomaly.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Anomaly {
+    /// From 1, in the order of discovery.
+    pub number: u32,
+    /// What is seen.
+    pub symptom: Symptom,
+    /// The workload that showed it first.
+    pub point: Point,
+    /// The figures of that experiment.
+    pub judgement: Judgement,
+    /// The counters of that experiment.
+    pub counters: BTreeMap<String, f64>,
+    /// What the hunt had used when it was found.
+    pub found_at: Spent,
+    /// What it had used when it was reduced.
+    pub reduced_at: Spent,
+    /// The minimal feature set; absent where the budget ended before it.
+    pub set: Option<FeatureSet>,
+    /// How often the search ran into it.
+    pub times: u32,
+}
+
+/// One experiment of the search, for plots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TracePoint {
+    /// What the hunt had used after the batch of this experiment.
+    pub spent: Spent,
+    /// The counters that the hunt follows, in their order.
+    pub counters: Vec<f64>,
+    /// The anomaly that it showed.
+    pub symptom: Option<Symptom>,
+}
+
+/// What a hunt found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HuntResult {
+    /// [`HUNT_VERSION`].
+    pub version: u32,
+    /// The target.
+    pub target: String,
+    /// The searcher.
+    pub searcher: String,
+    /// The seed.
+    pub seed: u64,
+    /// Why it ended.
+    pub ended: Ended,
+    /// What it used.
+    pub spent: Spent,
+    /// Counters in the order in which they were followed.
+    pub counters: Vec<String>,
+    /// Mean of every counter over the random points at the start.
+    pub usual_counters: BTreeMap<String, f64>,
+    /// What throughput was held against.
+    pub bounds: Bounds,
+    /// What was found.
+    pub anomalies: Vec<Anomaly>,
+    /// Anomalous experiments that showed no anomaly when they were repeated.
+    pub not_repeated: u32,
+    /// Every experiment of the search itself.
+    pub trace: Vec<TracePoint>,
+}
+
+/// Hunts on `bench` in `space`, until the budget ends.
+///
+/// # Errors
+/// A run that failed, or an unknown searcher.
+pub fn hunt(
+    bench: &mut Bench<'_>,
+    space: &Space,
+    settings: &Settings,
+) -> Result<HuntResult, HuntError> {
+    let Some(mut searcher) = search::by_name(&settings.searcher, settings.seed) else {
+        let name = settings.searcher.clone();
+        return Err(HuntError::NoSearcher { name });
+    };
+    let mut run = Run {
+        space,
+        seed: settings.seed,
+        result: HuntResult {
+            version: HUNT_VERSION,
+            target: bench.target.name().to_owned(),
+            searcher: settings.searcher.clone(),
+            seed: settings.seed,
+            ended: Ended::Budget,
+            spent: Spent::default(),
+            counters: Vec::new(),
+            usual_counters: BTreeMap::new(),
+            bounds: bench.bounds.clone(),
+            anomalies: Vec::new(),
+            not_repeated: 0,
+            trace: Vec::new(),
+        },
+        counters: settings.counters.clone(),
+        regions: Vec::new(),
+        reductions: 0,
+    };
+    run.result.ended = match run.all(bench, searcher.as_mut()) {
+        Ok(()) => Ended::Exhausted,
+        Err(Stop::Budget) => Ended::Budget,
+        Err(Stop::Cancelled) => Ended::Interrupted,
+        Err(Stop::Failed(error)) => return Err(error),
+    };
+    run.result.spent = bench.spent();
+    Ok(run.result)
+}
+
+/// A hunt under way.
+struct Run<'a> {
+    space: &'a Space,
+    seed: u64,
+    result: HuntResult,
+    counters: Vec<Counter>,
+    /// Of all reduced anomalies.
+    regions: Vec<Region>,
+    /// Anomalous points looked at, each with a random stream of its own.
+    reductions: u64,
+}
+
+impl Run<'_> {
+    fn all(&mut self, bench: &mut Bench<'_>, searcher: &mut dyn Searcher) -> Result<(), Stop> {
+        self.rank(bench)?;
+        loop {
+            let batch = searcher.propose(&self.ground());
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let observed = self.observe(bench, batch)?;
+            searcher.observe(&self.ground(), &observed);
+        }
+    }
+
+    fn ground(&self) -> Ground<'_> {
+        Ground {
+            space: self.space,
+            known: &self.regions,
+            counters: &self.counters,
+        }
+    }
+
+    /// Measures the random points that order the counters; an anomaly among them counts like any other.
+    fn rank(&mut self, bench: &mut Bench<'_>) -> Result<(), Stop> {
+        let mut stream = Stream::named(self.seed, "hunt/rank");
+        let draw = |_| self.space.draw(&mut stream);
+        let points: Result<Vec<Point>, String> = (0..RANKING_POINTS).map(draw).collect();
+        let points = points.map_err(|rule| HuntError::NoPoint { rule })?;
+        let batch: Vec<(Point, u32)> = points.iter().map(|point| (point.clone(), 0)).collect();
+        let measured = bench.measure(&batch)?;
+        self.counters = counters::rank(std::mem::take(&mut self.counters), &measured);
+        self.result.counters = self
+            .counters
+            .iter()
+            .map(|counter| counter.name.clone())
+            .collect();
+        self.result.usual_counters = means(&measured);
+        self.observe(bench, points).map(drop)
+    }
+
+    fn observe(
+        &mut self,
+        bench: &mut Bench<'_>,
+        points: Vec<Point>,
+    ) -> Result<Vec<Observed>, Stop> {
+        let batch: Vec<(Point, u32)> = points.iter().map(|point| (point.clone(), 0)).collect();
+        let results = bench.measure(&batch)?;
+        let spent = bench.spent();
+        let mut observed = Vec::new();
+        let mut found: Vec<(Point, Measured, Judgement, Symptom)> = Vec::new();
+        for (point, measured) in points.into_iter().zip(results) {
+            let judgement = bench.judge(&point, &measured);
+            let counters = self
+                .counters
+                .iter()
+                .map(|counter| measured.counter(&counter.name));
+            self.result.trace.push(TracePoint {
+                spent,
+                counters: counters.collect(),
+                symptom: judgement.symptom,
+            });
+            if let Some(symptom) = judgement.symptom {
+                found.push((point.clone(), measured.clone(), judgement, symptom));
+            }
+            observed.push(Observed {
+                point,
+                measured,
+                anomalous: judgement.symptom.is_some(),
+            });
+        }
+        for (point, measured, judgement, symptom) in found {
+            let anomaly = Anomaly {
+                number: 0,
+                symptom,
+                point,
+                judgement,
+                counters: measured.counters,
+                found_at: spent,
+                reduced_at: spent,
+                set: None,
+                times: 1,
+            };
+            self.discover(bench, anomaly)?;
+        }
+        Ok(observed)
+    }
+
+    /// Reduces `anomaly` and adds it, unless it is known.
+    fn discover(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly) -> Result<(), Stop> {
+        let inside = |known: &&mut Anomaly| {
+            let set = known.set.as_ref();
+            known.symptom == anomaly.symptom
+                && set.is_some_and(|set| set.region.has(&anomaly.point))
+        };
+        if let Some(known) = self.result.anomalies.iter_mut().find(inside) {
+            known.times += 1;
+            return Ok(());
+        }
+        let mut stream = Stream::indexed(self.seed, "hunt/reduce", self.reductions);
+        self.reductions += 1;
+        let reduced = reduce(
+            bench,
+            self.space,
+            &anomaly.point,
+            anomaly.symptom,
+            &mut stream,
+        );
+        let set = match reduced {
+            Ok(Some(set)) => set,
+            Ok(None) => {
+                self.result.not_repeated += 1;
+                return Ok(());
+            }
+            Err(stop) => {
+                // Found is found, also where nothing is left to reduce it with.
+                self.add(anomaly);
+                return Err(stop);
+            }
+        };
+        let known: Vec<&Anomaly> = self
+            .result
+            .anomalies
+            .iter()
+            .filter(|known| known.set.is_some())
+            .collect();
+        let sets: Vec<&FeatureSet> = known
+            .iter()
+            .filter_map(|known| known.set.as_ref())
+            .collect();
+        let merged = merge(bench, self.space, &sets, &set, &mut stream);
+        anomaly.reduced_at = bench.spent();
+        match merged {
+            Ok(Merged::Known(index)) => self.reduced(index).times += 1,
+            Ok(Merged::Joined(index, region)) => {
+                let known = self.reduced(index);
+                known.times += 1;
+                if let Some(set) = &mut known.set {
+                    set.region = region;
+                }
+            }
+            Ok(Merged::New) => {
+                anomaly.set = Some(set);
+                self.add(anomaly);
+            }
+            Err(stop) => {
+                anomaly.set = Some(set);
+                self.add(anomaly);
+                return Err(stop);
+            }
+        }
+        let anomalies = self.result.anomalies.iter();
+        self.regions = anomalies
+            .filter_map(|known| Some(known.set.as_ref()?.region.clone()))
+            .collect();
+        Ok(())
+    }
+
+    /// The `index`-th anomaly that has a minimal feature set.
+    fn reduced(&mut self, index: usize) -> &mut Anomaly {
+        let mut reduced = self
+            .result
+            .anomalies
+            .iter_mut()
+            .filter(|known| known.set.is_some());
+        reduced
+            .nth(index)
+            .expect("merge answers with an index of its argument")
+    }
+
+    fn add(&mut self, mut anomaly: Anomaly) {
+        anomaly.number = self.result.anomalies.len() as u32 + 1;
+        self.result.anomalies.push(anomaly);
+    }
+}
+
+fn means(samples: &[Measured]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, value) in samples.iter().flat_map(|sample| &sample.counters) {
+        *sums.entry(name.clone()).or_default() += value / samples.len() as f64;
+    }
+    sums
+}

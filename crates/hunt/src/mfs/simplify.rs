@@ -1,0 +1,133 @@
+//! The simplest point that still shows the symptom.
+//!
+//! Candidates are tried in a fixed order, whole dimensions before single features, one run each; the symptom's
+//! staying adopts the candidate. The point that comes out is tested sequentially, and where it fails the start is
+//! kept, which was.
+
+use super::FIRST_REPEAT;
+use crate::bench::{Bench, Stop};
+use crate::monitor::Symptom;
+use crate::space::{Dimension, Feature, Point, Space};
+
+/// What a feature is where it does not matter: nothing special, and enough to fill the link.
+fn mildest(feature: Feature) -> Option<u64> {
+    Some(match feature {
+        Feature::Direction | Feature::MemoryA | Feature::MemoryB => 0,
+        Feature::Service => return None,
+        Feature::Regions | Feature::RegionBytes | Feature::QueuePairs => 1,
+        Feature::Mtu => u64::MAX,
+        Feature::PostList | Feature::ReceiveBatch => 1,
+        Feature::Depth => 128,
+        Feature::ReceiveDepth => 256,
+        Feature::Requests | Feature::Elements => 1,
+        Feature::Smallest | Feature::Largest => return None,
+    })
+}
+
+/// See the module.
+pub(super) fn simplify(
+    bench: &mut Bench<'_>,
+    space: &Space,
+    start: &Point,
+    symptom: Symptom,
+) -> Result<Point, Stop> {
+    let mut point = start.clone();
+    for step in steps() {
+        let candidate = step.apply(space, &point);
+        if candidate == point || space.check(&candidate).is_err() {
+            continue;
+        }
+        let measured = bench.measure(&[(candidate.clone(), FIRST_REPEAT)])?;
+        if bench.judge(&candidate, &measured[0]).symptom == Some(symptom) {
+            point = candidate;
+        }
+    }
+    if point == *start {
+        return Ok(point);
+    }
+    let confirmed = bench.confirm(std::slice::from_ref(&point), symptom, FIRST_REPEAT)?;
+    Ok(match confirmed[0].present {
+        true => point,
+        false => start.clone(),
+    })
+}
+
+/// One way to make a point simpler.
+enum Step {
+    /// All features of a dimension to their mildest values.
+    Whole(Dimension),
+    /// One feature.
+    One(Feature),
+    /// All elements as small as the smallest.
+    AllSmall,
+    /// All elements as large as the largest.
+    AllLarge,
+    /// Every element as the nearer of the two.
+    TwoSizes,
+    /// One request of the smallest and the largest element.
+    Pair,
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        Step::Whole(Dimension::Topology),
+        Step::Whole(Dimension::Memory),
+        Step::One(Feature::Requests),
+        Step::One(Feature::Elements),
+        Step::AllSmall,
+        Step::AllLarge,
+        Step::Pair,
+        Step::TwoSizes,
+    ];
+    let single = [Dimension::Topology, Dimension::Memory, Dimension::Transport];
+    let features = Feature::ALL.into_iter();
+    steps.extend(
+        features
+            .filter(|feature| single.contains(&feature.dimension()))
+            .map(Step::One),
+    );
+    steps
+}
+
+impl Step {
+    fn apply(&self, space: &Space, point: &Point) -> Point {
+        let (small, large) = (Feature::Smallest.of(point), Feature::Largest.of(point));
+        let sized = |size: &dyn Fn(u64) -> u64| {
+            let mut point = point.clone();
+            for element in point.requests.iter_mut().flatten() {
+                *element = size(*element);
+            }
+            point
+        };
+        match self {
+            Self::Whole(dimension) => Feature::ALL
+                .into_iter()
+                .filter(|feature| feature.dimension() == *dimension)
+                .fold(point.clone(), |point, feature| {
+                    milder(space, &point, feature)
+                }),
+            Self::One(feature) => milder(space, point, *feature),
+            Self::AllSmall => sized(&|_| small),
+            Self::AllLarge => sized(&|_| large),
+            Self::Pair => Point {
+                requests: vec![vec![small, large]],
+                ..point.clone()
+            },
+            // Nearer on a logarithmic scale: x < sqrt(small x large).
+            Self::TwoSizes => sized(&|x| if x * x < small * large { small } else { large }),
+        }
+    }
+}
+
+/// `point` with `feature` as mild as it can be with everything else as it is.
+fn milder(space: &Space, point: &Point, feature: Feature) -> Point {
+    let Some(mild) = mildest(feature).filter(|_| feature.is_active(point)) else {
+        return point.clone();
+    };
+    let mut grid = space.allowed(feature).grid();
+    grid.sort_by_key(|&value| value.abs_diff(mild));
+    let mut candidates = grid
+        .into_iter()
+        .filter_map(|value| space.with(point, feature, value));
+    candidates.next().unwrap_or_else(|| point.clone())
+}

@@ -1,0 +1,124 @@
+//! When an experiment is anomalous.
+//!
+//! Two rules. A NIC that pauses its link for more than 0.1 % of the time does so though nothing is congested: two
+//! hosts share one switch, and nobody else sends. Throughput that stays more than 20 % under both the bit bound and
+//! the packet bound is limited by something that no specification names. The second rule makes an exception for
+//! workloads that do not offer more ([`crate::bounds`]). Where both hold it is a pause anomaly, since pauses lower
+//! throughput too. Source: collie 3.5.2; the exception is ours.
+
+use crate::bounds::Bounds;
+use crate::experiment::Measured;
+use crate::space::Point;
+use serde::{Deserialize, Serialize};
+
+/// Part of the time that a sound NIC may pause its link.
+pub const PAUSE_RATIO_MAX: f64 = 0.001;
+/// Part of a bound that has to be reached.
+pub const REACHED_MIN: f64 = 0.8;
+
+/// What an anomaly looks like from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Symptom {
+    /// Pause frames.
+    PauseFrames,
+    /// Low throughput.
+    LowThroughput,
+}
+
+impl Symptom {
+    /// As tables write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PauseFrames => "pause frames",
+            Self::LowThroughput => "low throughput",
+        }
+    }
+}
+
+/// The figures behind a judgement, parts of 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Time paused.
+    pub pause_ratio: f64,
+    /// Of the bit bound, in the slower direction.
+    pub of_bits: f64,
+    /// Of the packet bound, likewise.
+    pub of_packets: f64,
+    /// Of what the workload offers; above 1 where round trips are shorter than assumed.
+    pub of_offer: f64,
+    /// The anomaly.
+    pub symptom: Option<Symptom>,
+}
+
+/// Judges `measured`, the experiment of `point`.
+pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
+    let offer = bounds.offer_per_s(point);
+    let of_offer = offer.map_or(0.0, |offer| measured.messages_per_s / offer);
+    let of_bits = measured.slowest.gbps / bounds.link_gbps;
+    let of_packets = measured.slowest.packets_per_s / bounds.packets_per_s;
+    let reached = of_bits.max(of_packets).max(of_offer);
+    let symptom = match () {
+        () if measured.pause_ratio > PAUSE_RATIO_MAX => Some(Symptom::PauseFrames),
+        () if reached < REACHED_MIN => Some(Symptom::LowThroughput),
+        () => None,
+    };
+    Judgement {
+        pause_ratio: measured.pause_ratio,
+        of_bits,
+        of_packets,
+        of_offer,
+        symptom,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::{ServiceBound, simple};
+    use crate::experiment::Arrived;
+
+    fn judged(
+        pause_ratio: f64,
+        gbps: f64,
+        packets_per_s: f64,
+        messages_per_s: f64,
+    ) -> Option<Symptom> {
+        let service = ServiceBound {
+            latency_us: 1.0,
+            single_per_s: 1e7,
+            listed_per_s: 1e7,
+        };
+        let bounds = Bounds {
+            link_gbps: 100.0,
+            packets_per_s: 1e8,
+            services: vec![Some(service)],
+        };
+        let measured = Measured {
+            pause_ratio,
+            slowest: Arrived {
+                gbps,
+                packets_per_s,
+            },
+            messages_per_s,
+            ..Measured::default()
+        };
+        judge(&simple(0, 16, 1), &measured, &bounds).symptom
+    }
+
+    #[test]
+    fn either_bound_or_the_offer_explains_throughput() {
+        assert_eq!(judged(0.0, 80.0, 0.0, 0.0), None);
+        assert_eq!(judged(0.0, 0.0, 8e7, 0.0), None);
+        assert_eq!(judged(0.0, 0.0, 0.0, 12.8e7), None);
+        let low = judged(0.0, 79.9, 7.99e7, 12.7e7);
+        assert_eq!(low, Some(Symptom::LowThroughput));
+    }
+
+    #[test]
+    fn pauses_count_from_a_thousandth_and_come_first() {
+        assert_eq!(judged(0.001, 100.0, 0.0, 0.0), None);
+        assert_eq!(judged(0.0011, 100.0, 0.0, 0.0), Some(Symptom::PauseFrames));
+        assert_eq!(judged(0.2, 1.0, 0.0, 0.0), Some(Symptom::PauseFrames));
+    }
+}

@@ -1,0 +1,314 @@
+//! The search space: which workloads there are, and how one is drawn or changed.
+//!
+//! Method: every feature has the list or the range of its allowed values, and a grid over it (powers of two and the
+//! two ends) from which points are drawn. Rules say which combinations no application can ask for. A drawn point is
+//! repaired towards the rules and drawn again where that is not enough, so every point that leaves here is valid.
+//! Limits: inter-arrival time, control verbs and the network's behaviour are outside, as in the paper; elements per
+//! request and requests per vector are bounded by 16 (the paper's bound is units times pipeline stages, which no
+//! device tells). Source: collie 3.4; ranges by 3.4 (20,000 queue pairs, 200,000 regions) and 3.11 (depth, batches,
+//! sizes).
+
+pub mod convert;
+pub mod point;
+pub mod restrict;
+
+mod mutate;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use isolane_core::rng::Stream;
+use isolane_scenario::check::DeviceLimits;
+use isolane_scenario::model::MTUS;
+use isolane_scenario::profile::{LinkLayer, Profile};
+pub use point::{Dimension, Feature, Point};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Work requests in all send queues of one direction: at 64 B each they pin 256 MiB, as much as a driver gives.
+pub const WORK_REQUESTS_MAX: u64 = 1 << 22;
+/// Bytes of all regions of one direction at one end: a quarter of the smallest server's memory that the paper lists.
+pub const MEMORY_MAX: u64 = 32 << 30;
+/// Draws before a space counts as empty.
+const DRAWS_MAX: u32 = 4_000;
+
+/// The values that a feature may take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Allowed {
+    /// These, ascending.
+    Set(Vec<u64>),
+    /// All from the first to the second.
+    Range(u64, u64),
+}
+
+impl Allowed {
+    /// Whether `value` is one of them.
+    pub fn has(&self, value: u64) -> bool {
+        match self {
+            Self::Set(values) => values.contains(&value),
+            Self::Range(least, most) => (*least..=*most).contains(&value),
+        }
+    }
+
+    /// What points are drawn from: the set, or the ends and the powers of two between them.
+    pub fn grid(&self) -> Vec<u64> {
+        match self {
+            Self::Set(values) => values.clone(),
+            Self::Range(least, most) => {
+                let mut grid = vec![*least];
+                let powers = (0..63).map(|bit| 1u64 << bit);
+                grid.extend(powers.filter(|power| least < power && power < most));
+                if least < most {
+                    grid.push(*most);
+                }
+                grid
+            }
+        }
+    }
+
+    /// The allowed value next to `value`.
+    pub fn nearest(&self, value: u64) -> u64 {
+        match self {
+            Self::Set(values) => {
+                let near = values.iter().min_by_key(|&&v| v.abs_diff(value));
+                near.copied().unwrap_or(value)
+            }
+            Self::Range(least, most) => value.clamp(*least, *most),
+        }
+    }
+}
+
+/// The space of one device, perhaps restricted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    allowed: BTreeMap<Feature, Allowed>,
+}
+
+/// A rule that a point breaks, in words.
+pub type Broken = String;
+
+impl Space {
+    /// Everything that the device of `profile` can be asked for.
+    pub fn of(profile: &Profile) -> Self {
+        let limits = DeviceLimits::of(profile);
+        let named = |feature: Feature| {
+            let count = feature.names().map_or(0, <[&str]>::len) as u64;
+            Allowed::Set((0..count).collect())
+        };
+        let services = match profile.link_layer {
+            LinkLayer::Iwarp => Allowed::Set(vec![0, 1, 2]),
+            LinkLayer::Roce | LinkLayer::Infiniband => named(Feature::Service),
+        };
+        let mtus = MTUS.into_iter().filter(|&mtu| mtu <= limits.mtu_max);
+        let allowed = Feature::ALL.into_iter().map(|feature| {
+            let allowed = match feature {
+                Feature::Direction | Feature::MemoryA | Feature::MemoryB => named(feature),
+                Feature::Service => services.clone(),
+                Feature::Mtu => Allowed::Set(mtus.clone().map(u64::from).collect()),
+                Feature::Regions => Allowed::Range(1, 200_000),
+                Feature::RegionBytes => Allowed::Range(4 << 10, 1 << 30),
+                Feature::QueuePairs => Allowed::Range(1, 20_000),
+                Feature::PostList | Feature::ReceiveBatch => Allowed::Range(1, 128),
+                Feature::Depth => Allowed::Range(1, 4_096),
+                Feature::ReceiveDepth => Allowed::Range(2, 8_192),
+                Feature::Requests | Feature::Elements => Allowed::Range(1, 16),
+                Feature::Smallest | Feature::Largest => Allowed::Range(32, 4 << 20),
+            };
+            (feature, allowed)
+        });
+        Self {
+            allowed: allowed.collect(),
+        }
+    }
+
+    /// The values that `feature` may take.
+    pub fn allowed(&self, feature: Feature) -> &Allowed {
+        &self.allowed[&feature]
+    }
+
+    /// The same space with fewer values of `feature`.
+    pub(crate) fn narrow(&mut self, feature: Feature, allowed: Allowed) {
+        self.allowed.insert(feature, allowed);
+    }
+
+    /// Whether `point` lies in the space; the rule that it breaks if not.
+    pub fn check(&self, point: &Point) -> Result<(), Broken> {
+        for feature in Feature::ALL.into_iter().filter(|f| f.is_active(point)) {
+            let value = feature.of(point);
+            if !self.allowed(feature).has(value) {
+                return Err(format!(
+                    "{} = {} is not in the space",
+                    feature.name(),
+                    feature.shown(value)
+                ));
+            }
+        }
+        rules(point)
+    }
+
+    /// A random valid point.
+    ///
+    /// # Errors
+    /// The rule that the last of many draws broke, when no draw is valid.
+    pub fn draw(&self, stream: &mut Stream) -> Result<Point, Broken> {
+        let mut broken = String::new();
+        for _ in 0..DRAWS_MAX {
+            let point = self.repaired(self.raw_draw(stream));
+            match self.check(&point) {
+                Ok(()) => return Ok(point),
+                Err(rule) => broken = rule,
+            }
+        }
+        Err(broken)
+    }
+
+    /// `point` with `value` for `feature` and nothing else changed; none where that is not valid.
+    pub fn with(&self, point: &Point, feature: Feature, value: u64) -> Option<Point> {
+        if !feature.is_active(point) || !self.allowed(feature).has(value) {
+            return None;
+        }
+        let point = feature.set(point, value);
+        let kept = feature.of(&point) == value && self.check(&point).is_ok();
+        kept.then_some(point)
+    }
+
+    fn raw_draw(&self, stream: &mut Stream) -> Point {
+        let mut pick = |feature: Feature| {
+            let grid = self.allowed(feature).grid();
+            grid[stream.below(grid.len() as u64) as usize]
+        };
+        let mut point = Point {
+            direction: pick(Feature::Direction),
+            memory_a: pick(Feature::MemoryA),
+            memory_b: pick(Feature::MemoryB),
+            regions: pick(Feature::Regions),
+            region_bytes: pick(Feature::RegionBytes),
+            service: pick(Feature::Service),
+            queue_pairs: pick(Feature::QueuePairs),
+            mtu: pick(Feature::Mtu),
+            post_list: pick(Feature::PostList),
+            depth: pick(Feature::Depth),
+            receive_depth: pick(Feature::ReceiveDepth),
+            receive_batch: pick(Feature::ReceiveBatch),
+            requests: Vec::new(),
+        };
+        let (requests, elements) = (pick(Feature::Requests), pick(Feature::Elements));
+        let sizes = self.sizes();
+        let uniform = stream.chance(1, 2);
+        let one = sizes[stream.below(sizes.len() as u64) as usize];
+        let size = |stream: &mut Stream| match uniform {
+            true => one,
+            false => sizes[stream.below(sizes.len() as u64) as usize],
+        };
+        point.requests = (0..requests)
+            .map(|_| (0..elements).map(|_| size(stream)).collect())
+            .collect();
+        point
+    }
+
+    /// The grid of element sizes.
+    fn sizes(&self) -> Vec<u64> {
+        let mut sizes = self.allowed(Feature::Smallest).grid();
+        sizes.extend(self.allowed(Feature::Largest).grid());
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// `point` moved towards the rules where that is simple.
+    fn repaired(&self, mut point: Point) -> Point {
+        let to = |feature: Feature, value: u64| self.allowed(feature).nearest(value);
+        if point.service == point::DATAGRAM {
+            for request in &mut point.requests {
+                let room = (point.mtu / request.len() as u64).max(1);
+                for size in request.iter_mut() {
+                    *size = (*size).min(room);
+                }
+            }
+        }
+        if point.direction == point::LOOPBACK {
+            point.queue_pairs = to(Feature::QueuePairs, point.queue_pairs.max(2));
+        }
+        point.depth = to(Feature::Depth, point.depth.max(point.post_list));
+        if point.queue_pairs * point.depth > WORK_REQUESTS_MAX {
+            point.depth = to(Feature::Depth, WORK_REQUESTS_MAX / point.queue_pairs);
+            point.post_list = to(Feature::PostList, point.post_list.min(point.depth));
+        }
+        match point.has_receives() {
+            true => {
+                let least = point.depth + point.receive_batch;
+                point.receive_depth = to(Feature::ReceiveDepth, point.receive_depth.max(least));
+            }
+            false => (point.receive_depth, point.receive_batch) = (0, 0),
+        }
+        let largest = Feature::Largest.of(&point);
+        let hold = point.region_bytes.max(largest.next_power_of_two());
+        point.region_bytes = to(Feature::RegionBytes, hold);
+        if point.regions.saturating_mul(point.region_bytes) > MEMORY_MAX {
+            point.regions = to(Feature::Regions, (MEMORY_MAX / point.region_bytes).max(1));
+        }
+        point
+    }
+}
+
+/// The rules that hold whatever the ranges are.
+fn rules(point: &Point) -> Result<(), Broken> {
+    let broken = |holds: bool, rule: &dyn Fn() -> String| match holds {
+        true => Ok(()),
+        false => Err(rule()),
+    };
+    let p = point;
+    broken(
+        p.service != point::DATAGRAM || p.largest_request() <= p.mtu,
+        &|| {
+            let (request, mtu) = (p.largest_request(), p.mtu);
+            format!("a UD request of {request} B does not fit one packet of mtu = {mtu} B")
+        },
+    )?;
+    broken(p.post_list <= p.depth, &|| {
+        let (list, depth) = (p.post_list, p.depth);
+        format!("a list of post_list = {list} requests does not fit depth = {depth}")
+    })?;
+    broken(
+        !p.has_receives() || p.receive_depth >= p.depth + p.receive_batch,
+        &|| {
+            format!(
+                "receive_depth = {} is less than depth + receive_batch = {}: requests would find no receive",
+                p.receive_depth,
+                p.depth + p.receive_batch
+            )
+        },
+    )?;
+    broken(
+        p.direction != point::LOOPBACK || p.queue_pairs >= 2,
+        &|| "loopback needs 2 queue pairs: one to the own host, one from the other".to_owned(),
+    )?;
+    broken(p.queue_pairs * p.depth <= WORK_REQUESTS_MAX, &|| {
+        format!(
+            "{} queue pairs of depth {} have more than {WORK_REQUESTS_MAX} work requests",
+            p.queue_pairs, p.depth
+        )
+    })?;
+    broken(p.region_bytes >= Feature::Largest.of(p), &|| {
+        format!(
+            "region_bytes = {} does not hold an element of {} B",
+            p.region_bytes,
+            Feature::Largest.of(p)
+        )
+    })?;
+    broken(
+        p.regions.saturating_mul(p.region_bytes) <= MEMORY_MAX,
+        &|| {
+            format!(
+                "{} regions of {} B are more than {} of memory",
+                p.regions,
+                p.region_bytes,
+                point::size_text(MEMORY_MAX)
+            )
+        },
+    )?;
+    broken(Feature::Elements.of(p) > 0, &|| {
+        "the pattern is empty".to_owned()
+    })
+}

@@ -1,0 +1,333 @@
+//! The state of a hunt on disk: a journal of its experiments, one JSON line each.
+//!
+//! Nothing else needs to be kept: everything a hunt decides follows from its seed and from results, so a hunt that is
+//! started again with the journal repeats its decisions without running anything until it is where it was. The first
+//! line says which build wrote it for which hunt, since another build may decide otherwise; the second holds the
+//! bounds that the benchmarks gave. A last line cut short by a kill or a full disk is dropped, damage elsewhere is an
+//! error. Limits: one writer at a time, kept by a lock on the file, where the file system has locks.
+
+use crate::HuntError;
+use crate::bench::Experiment;
+use crate::bounds::Bounds;
+use crate::experiment::Measured;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// File name within the directory of a hunt.
+pub const JOURNAL_NAME: &str = "hunt.jsonl";
+/// Raised when the journal or the result changes its meaning.
+pub const HUNT_VERSION: u32 = 1;
+const KIND: &str = "isolane hunt journal";
+
+/// Which hunt a journal belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    kind: String,
+    /// [`HUNT_VERSION`].
+    version: u32,
+    /// Which build of the program.
+    build: String,
+    /// The options that decide what is measured, and in which order.
+    settings: String,
+}
+
+impl Header {
+    /// Of the hunt that `settings` describes, by this `build`.
+    pub fn new(build: &str, settings: &str) -> Self {
+        Self {
+            kind: KIND.to_owned(),
+            version: HUNT_VERSION,
+            build: build.to_owned(),
+            settings: settings.to_owned(),
+        }
+    }
+}
+
+/// What the benchmarks gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Upper bounds.
+    pub bounds: Bounds,
+    /// The counters of the target.
+    pub counters: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    experiment: Experiment,
+    measured: Measured,
+}
+
+/// What a journal holds.
+#[derive(Debug, Default, PartialEq)]
+pub struct Known {
+    /// Absent where the hunt ended before it began to search.
+    pub start: Option<Start>,
+    /// Results.
+    pub experiments: BTreeMap<Experiment, Measured>,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Starts a journal in `directory`, which holds none.
+    ///
+    /// # Errors
+    /// Where one is there, or the file cannot be written.
+    pub fn create(directory: &Path, header: &Header) -> Result<Self, HuntError> {
+        let path = directory.join(JOURNAL_NAME);
+        let file = OpenOptions::new().append(true).create_new(true).open(&path);
+        let file = file.map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => HuntError::Exists { path: path.clone() },
+            _ => write_error(&path, source),
+        })?;
+        let mut journal = Self { file, path };
+        journal.lock()?;
+        journal.line(header)?;
+        Ok(journal)
+    }
+
+    /// Opens the journal in `directory` to go on with it.
+    ///
+    /// # Errors
+    /// Where there is none, it belongs to another hunt or another build, or it is damaged.
+    pub fn resume(directory: &Path, header: &Header) -> Result<(Self, Known), HuntError> {
+        let path = directory.join(JOURNAL_NAME);
+        let opened = OpenOptions::new().read(true).append(true).open(&path);
+        let file = opened.map_err(|source| HuntError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let mut journal = Self { file, path };
+        journal.lock()?;
+        let mut bytes = Vec::new();
+        journal
+            .file
+            .read_to_end(&mut bytes)
+            .map_err(|source| HuntError::Read {
+                path: journal.path.clone(),
+                source,
+            })?;
+        // Whatever follows the last line end was being written when the program stopped.
+        let complete = bytes
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |end| end + 1);
+        let known = match complete {
+            0 => Known::default(),
+            _ => parse(&journal.path, &bytes[..complete], header)?,
+        };
+        let path = journal.path.clone();
+        let cut = journal.file.set_len(complete as u64);
+        cut.and_then(|()| journal.file.seek(SeekFrom::End(0)))
+            .map_err(|source| write_error(&path, source))?;
+        if complete == 0 {
+            journal.line(header)?;
+        }
+        Ok((journal, known))
+    }
+
+    fn lock(&self) -> Result<(), HuntError> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(HuntError::Busy {
+                path: self.path.clone(),
+            }),
+            Err(TryLockError::Error(source)) => Err(write_error(&self.path, source)),
+        }
+    }
+
+    /// Writes what the benchmarks gave.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn begin(&mut self, start: &Start) -> Result<(), HuntError> {
+        self.line(start)
+    }
+
+    pub(crate) fn record(
+        &mut self,
+        experiment: &Experiment,
+        measured: &Measured,
+    ) -> Result<(), HuntError> {
+        self.line(&Line {
+            experiment: experiment.clone(),
+            measured: measured.clone(),
+        })
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> Result<(), HuntError> {
+        let mut text = serde_json::to_vec(value).expect("journal lines are plain data");
+        text.push(b'\n');
+        // One write per line: a kill can only cut the last one short.
+        self.file
+            .write_all(&text)
+            .map_err(|source| write_error(&self.path, source))
+    }
+}
+
+fn write_error(path: &Path, source: std::io::Error) -> HuntError {
+    HuntError::Write {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn parse(path: &Path, bytes: &[u8], ours: &Header) -> Result<Known, HuntError> {
+    let damaged = |line: usize| HuntError::Damaged {
+        path: path.to_owned(),
+        line,
+    };
+    let mut lines = bytes.split(|&byte| byte == b'\n').enumerate();
+    let first = lines.next().map_or(&[][..], |(_, line)| line);
+    let header: Header = serde_json::from_slice(first).map_err(|_| damaged(1))?;
+    if header.kind != ours.kind {
+        return Err(damaged(1));
+    }
+    if (header.version, &header.build) != (ours.version, &ours.build) {
+        let shown =
+            |header: &Header| format!("version {} (build {})", header.version, header.build);
+        return Err(HuntError::OtherVersion {
+            path: path.to_owned(),
+            found: shown(&header),
+            ours: shown(ours),
+        });
+    }
+    if header.settings != ours.settings {
+        return Err(HuntError::OtherHunt {
+            path: path.to_owned(),
+            found: header.settings,
+        });
+    }
+    let mut known = Known::default();
+    for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        if index == 1 {
+            known.start = Some(serde_json::from_slice(line).map_err(|_| damaged(2))?);
+            continue;
+        }
+        let line: Line = serde_json::from_slice(line).map_err(|_| damaged(index + 1))?;
+        known.experiments.insert(line.experiment, line.measured);
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::tests::plain;
+
+    fn header() -> Header {
+        Header::new("b1", "--seed 1")
+    }
+
+    fn start() -> Start {
+        Start {
+            bounds: Bounds {
+                link_gbps: 100.0,
+                packets_per_s: 1e8 / 3.0,
+                services: vec![None],
+            },
+            counters: vec!["c".to_owned()],
+        }
+    }
+
+    fn measured(value: f64) -> Measured {
+        Measured {
+            messages_per_s: value,
+            counters: BTreeMap::from([("c".to_owned(), value / 7.0)]),
+            ..Measured::default()
+        }
+    }
+
+    fn written(directory: &Path) -> PathBuf {
+        let mut journal = Journal::create(directory, &header()).unwrap();
+        journal.begin(&start()).unwrap();
+        for repeat in 0..3 {
+            journal
+                .record(&(plain(), repeat), &measured(f64::from(repeat) + 0.1))
+                .unwrap();
+        }
+        directory.join(JOURNAL_NAME)
+    }
+
+    #[test]
+    fn a_journal_gives_back_what_it_was_given() {
+        let directory = tempfile::tempdir().unwrap();
+        written(directory.path());
+        let (_, known) = Journal::resume(directory.path(), &header()).unwrap();
+        assert_eq!(known.start, Some(start()));
+        assert_eq!(known.experiments.len(), 3);
+        assert_eq!(known.experiments[&(plain(), 2)], measured(2.1));
+    }
+
+    #[test]
+    fn a_cut_anywhere_costs_the_last_line_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = written(directory.path());
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..=whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let (mut journal, known) = Journal::resume(directory.path(), &header()).unwrap();
+            let lines = whole[..length]
+                .iter()
+                .filter(|&&byte| byte == b'\n')
+                .count();
+            assert_eq!(
+                known.experiments.len(),
+                lines.saturating_sub(2),
+                "cut at {length}"
+            );
+            if known.start.is_none() {
+                journal.begin(&start()).unwrap();
+            }
+            journal.record(&(plain(), 9), &measured(9.0)).unwrap();
+            drop(journal);
+            let (_, again) = Journal::resume(directory.path(), &header()).unwrap();
+            assert_eq!(
+                again.experiments.len(),
+                known.experiments.len() + 1,
+                "cut at {length}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_builds_hunts_and_writers_are_refused_with_a_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = written(directory.path());
+        let refused = |header: &Header| {
+            Journal::resume(directory.path(), header)
+                .unwrap_err()
+                .to_string()
+        };
+        let other = refused(&Header::new("b2", "--seed 1"));
+        assert!(
+            other.contains("build b1") && other.contains("build b2"),
+            "{other}"
+        );
+        let other = refused(&Header::new("b1", "--seed 2"));
+        assert!(
+            other.contains("--seed 1") && other.contains("--out"),
+            "{other}"
+        );
+        let exists = Journal::create(directory.path(), &header())
+            .unwrap_err()
+            .to_string();
+        assert!(exists.contains("--resume"), "{exists}");
+        let (_held, _) = Journal::resume(directory.path(), &header()).unwrap();
+        assert!(refused(&header()).contains("another hunt"));
+        drop(_held);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("{\"experiment\"", "experiment", 1)).unwrap();
+        assert!(refused(&header()).contains("line 3"));
+    }
+}
