@@ -324,3 +324,62 @@ fn tcp_through_tun_stays_in_order_and_apart() {
         dqa.detach().expect("detaches");
     });
 }
+
+#[test]
+fn processors_that_race_lose_no_weight() {
+    in_lab("races", |pins| {
+        let tun = Tun::new("t0", 8);
+        ip("addr add 10.2.0.1/24 dev t0");
+        let dqa = attach("t0", Completion::Freed, true, pins);
+        tun.steer(dqa.steering_program());
+        // Connected sockets have a flow each; the last one is shared, so that processors meet at one flow.
+        let socket = |port: u16| {
+            let socket = UdpSocket::bind("10.2.0.1:0").expect("bind");
+            socket.connect(("10.2.0.2", port)).expect("connect");
+            socket
+        };
+        let shared = socket(4999);
+        let read = std::thread::scope(|scope| {
+            let senders: Vec<_> = (0..4_u16)
+                .map(|thread| {
+                    let (shared, socket) = (&shared, &socket);
+                    // A thread that starts inherits this namespace.
+                    scope.spawn(move || {
+                        let own: Vec<UdpSocket> = (0..8)
+                            .map(|flow| socket(5000 + thread * 8 + flow))
+                            .collect();
+                        for round in 0..4000 {
+                            // A full ring drops, and says so to the sender.
+                            let _ = own[round % 8].send(&[0; 200]);
+                            let _ = shared.send(&[0; 200]);
+                        }
+                    })
+                })
+                .collect();
+            let mut read = 0;
+            while senders.iter().any(|sender| !sender.is_finished()) {
+                for queue in 0..8 {
+                    read += usize::from(tun.read(queue).is_some());
+                }
+            }
+            read
+        });
+        let rest: usize = (0..8)
+            .map(|queue| std::iter::from_fn(|| tun.read(queue)).count())
+            .sum();
+        let counters = dqa.counters().expect("readable");
+        println!("{counters:?} read {read} + {rest}");
+        assert_eq!(
+            counters.assigned + counters.kept,
+            4 * 2 * 4000,
+            "{counters:?}"
+        );
+        assert!(
+            drained(&dqa),
+            "{:?} {:?} {counters:?}",
+            dqa.queues(),
+            dqa.flows()
+        );
+        dqa.detach().expect("detaches");
+    });
+}
