@@ -65,6 +65,9 @@ fn tcp(host: &Host, address: &str, count: usize, bytes: usize, mut watch: impl F
                 .collect();
             std::thread::scope(|scope| {
                 for mut stream in streams {
+                    // Longer than any pause of a working link, so that a dead one fails the test.
+                    let patience = Some(Duration::from_secs(20));
+                    stream.set_read_timeout(patience).expect("a timeout");
                     scope.spawn(move || {
                         let mut buffer = vec![0; 1 << 16];
                         while stream.read(&mut buffer).expect("read") > 0 {}
@@ -211,6 +214,54 @@ fn more_flows_than_queues_spread_evenly() {
         check_counters(&dqa.counters().expect("readable"));
         assert!(drained(&dqa), "{:?}", dqa.queues());
         dqa.detach().expect("detaches");
+    });
+}
+
+#[test]
+fn tcp_goes_on_through_attach_changes_and_detach() {
+    in_lab("attach under traffic", |pins| {
+        let peer = veth();
+        slow_queues("v0");
+        let mut dqa = None;
+        let mut step = 0;
+        let mut sent_under_programs = 0;
+        tcp(&peer, "10.1.0.2:0", 4, 8_000_000, || {
+            step += 1;
+            let latency = DqaSettings {
+                latency_queue: Some(7),
+                ..DqaSettings::default()
+            };
+            let off = DqaSettings {
+                enabled: false,
+                ..DqaSettings::default()
+            };
+            match (step % 100, &mut dqa) {
+                (10, None) => dqa = Some(attach("v0", Completion::HandedOver, true, pins)),
+                (30, Some(dqa)) => dqa.set(&latency).expect("set"),
+                (40, Some(dqa)) => dqa.set(&off).expect("set"),
+                (50, Some(dqa)) => dqa.set(&DqaSettings::default()).expect("set"),
+                (60, Some(dqa)) => dqa.set_queues(2).expect("fewer"),
+                (70, Some(dqa)) => dqa.set_queues(8).expect("more"),
+                (90, dqa) => {
+                    if let Some(dqa) = dqa.take() {
+                        let counters = dqa.counters().expect("readable");
+                        sent_under_programs += counters.assigned + counters.kept;
+                        assert_eq!(counters.untouched, 0, "{counters:?}");
+                        dqa.detach().expect("detaches");
+                    }
+                }
+                _ => {}
+            }
+        });
+        println!("{step} steps, {sent_under_programs} packets under the programs");
+        assert!(
+            sent_under_programs > 50,
+            "{step} steps: the transfer was too short for a round"
+        );
+        if let Some(dqa) = dqa {
+            dqa.detach().expect("detaches");
+        }
+        assert!(!command("tc", "qdisc show dev v0").contains("clsact"));
     });
 }
 
