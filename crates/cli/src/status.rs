@@ -5,6 +5,7 @@ use isolane_core::queueing::QueueingError;
 use isolane_enforce::EnforceError;
 use isolane_explain::ExplainError;
 use isolane_host::HostError;
+use isolane_nic::NicError;
 use isolane_recommend::RecommendError;
 use isolane_rpc_lab::error::LabError;
 use isolane_scenario::error::{CommandError, InputError};
@@ -66,6 +67,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || matches!(cause.downcast_ref(), Some(IdentityError::Name { .. }))
             || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
             || cause.downcast_ref().is_some_and(EnforceError::is_bad_input)
+            || cause.downcast_ref().is_some_and(NicError::is_bad_input)
             || cause.is::<QueueingError>()
             || matches!(cause.downcast_ref(), Some(LabError::Input(_)))
             || cause.downcast_ref().is_some_and(is_bad_scenario)

@@ -1,5 +1,6 @@
 //! What can go wrong with a network device, with the object, the value and the remedy in every message.
 
+use isolane_ebpf::EbpfError;
 use isolane_host::HostError;
 use std::io;
 use std::path::PathBuf;
@@ -73,13 +74,13 @@ pub enum NicError {
     },
     /// A network namespace that cannot be entered.
     #[error(
-        "cannot enter the network namespace `{name}`: {source}; `ip netns list` shows the named ones"
+        "cannot enter the network namespace `{name}`: {reason}; `ip netns list` shows the named ones"
     )]
     Namespace {
         /// Its name.
         name: String,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A value that does not fit.
     #[error("{what} `{value}`: {expected}")]
@@ -102,6 +103,9 @@ pub enum NicError {
     /// The kernel's answer.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The programs in the kernel.
+    #[error(transparent)]
+    Programs(#[from] EbpfError),
 }
 
 impl NicError {
@@ -114,6 +118,7 @@ impl NicError {
                 | Self::NotAttached { .. }
                 | Self::Value { .. }
                 | Self::Namespace { .. }
+                | Self::Programs(EbpfError::BadInput(_) | EbpfError::Containers { .. })
         )
     }
 

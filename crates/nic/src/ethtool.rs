@@ -17,6 +17,7 @@ const COALESCE_GET: u8 = 19;
 /// The header is attribute 1 of every message, with the device's number in its own attribute 1.
 const HEADER: u16 = 1;
 const HEADER_DEVICE_INDEX: u16 = 1;
+const FEATURES_HARDWARE: u16 = 2;
 const FEATURES_ACTIVE: u16 = 4;
 const BITSET_BITS: u16 = 3;
 const BITS_BIT: u16 = 1;
@@ -54,6 +55,9 @@ pub struct Channels {
 pub struct Driver {
     /// Offloads that are on, by the kernel's names: `tx-tcp-segmentation`.
     pub features: BTreeSet<String>,
+    /// Offloads that could be switched on.
+    #[serde(skip)]
+    pub possible: BTreeSet<String>,
     /// Interrupt moderation; none where the driver has none to tell of.
     pub moderation: Option<Moderation>,
     /// Channels; none where the driver has none to tell of.
@@ -79,7 +83,7 @@ pub fn read(index: u32) -> Result<Driver, NicError> {
         }
     };
     ask("the offloads", FEATURES_GET, &mut |answer| {
-        driver.features = features(&answer)
+        (driver.features, driver.possible) = features(&answer);
     })?;
     ask("the interrupt moderation", COALESCE_GET, &mut |answer| {
         driver.moderation = Some(moderation(&answer));
@@ -90,12 +94,15 @@ pub fn read(index: u32) -> Result<Driver, NicError> {
     Ok(driver)
 }
 
-fn features(answer: &Attributes<'_>) -> BTreeSet<String> {
-    let bits = answer.nested(FEATURES_ACTIVE).nested(BITSET_BITS);
-    let names = bits
-        .each_nested(BITS_BIT)
-        .filter_map(|bit| bit.text(BIT_NAME));
-    names.collect()
+/// What is on, and what can be.
+fn features(answer: &Attributes<'_>) -> (BTreeSet<String>, BTreeSet<String>) {
+    let names = |set| {
+        let bits = answer.nested(set).nested(BITSET_BITS);
+        bits.each_nested(BITS_BIT)
+            .filter_map(|bit| bit.text(BIT_NAME))
+            .collect()
+    };
+    (names(FEATURES_ACTIVE), names(FEATURES_HARDWARE))
 }
 
 fn moderation(answer: &Attributes<'_>) -> Moderation {
@@ -137,6 +144,7 @@ mod tests {
         let set = AttributesBuilder::new().with_nested(BITSET_BITS, &bits);
         let answer = AttributesBuilder::new().with_nested(FEATURES_ACTIVE, &set);
         let names: Vec<_> = features(&Attributes::new(answer.bytes()))
+            .0
             .into_iter()
             .collect();
         assert_eq!(names, ["rx-gro", "tx-tcp-segmentation"]);

@@ -56,7 +56,7 @@ pub struct Journal {
     pub controller: Option<Process>,
     /// XPS maps as they were.
     pub maps: Vec<SavedMap>,
-    /// Segment sizes as they were.
+    /// Segment sizes as they were before they were reduced; none while they are not.
     pub sizes: Option<Sizes>,
     /// Who was told queue weights, to be told that they no longer hold.
     pub weights_told_to: Option<String>,

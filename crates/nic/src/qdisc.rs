@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
+const RTM_DELTFILTER: u16 = 45;
 const RTM_GETTFILTER: u16 = 46;
+const ETH_P_ALL: u16 = 3;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_NAME: u16 = 7;
@@ -45,6 +47,9 @@ pub struct Filter {
     pub kind: String,
     /// Order: lower ones first.
     pub preference: u16,
+    /// Number among those of its preference.
+    #[serde(skip)]
+    pub handle: u32,
     /// Name of the program; empty where it has none.
     pub name: String,
 }
@@ -130,6 +135,22 @@ pub fn egress(route: &mut Route, index: u32) -> Result<Vec<Filter>, NicError> {
     }
 }
 
+/// Removes a filter from the egress of device `index`. One that is gone is no error.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove_egress(route: &mut Route, index: u32, filter: &Filter) -> Result<(), NicError> {
+    let mut request = dump(RTM_DELTFILTER, index, EGRESS);
+    request.dump = false;
+    request.payload[8..12].copy_from_slice(&filter.handle.to_ne_bytes());
+    let info = u32::from(filter.preference) << 16 | u32::from(ETH_P_ALL.to_be());
+    request.payload[16..20].copy_from_slice(&info.to_ne_bytes());
+    match route.ask("remove our egress program", &request, |_, _| {}) {
+        Ok(()) | Err(NicError::Host(HostError::NotOffered { .. })) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 fn dump(kind: u16, index: u32, parent: u32) -> Request {
     let mut payload = vec![0; HEADER_BYTES];
     payload[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -156,14 +177,15 @@ fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
 /// The filter of a message; none for the message that stands for a whole preference.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
-    let has_handle = word(payload, 8)? != 0;
+    let handle = word(payload, 8)?;
     let kind = attributes.text(TCA_KIND)?;
     let name = match kind.as_str() {
         "bpf" => attributes.nested(TCA_OPTIONS).text(TCA_BPF_NAME),
         _ => None,
     };
-    has_handle.then_some(Filter {
+    (handle != 0).then_some(Filter {
         kind,
+        handle,
         preference: (word(payload, 16)? >> 16) as u16,
         name: name.unwrap_or_default(),
     })

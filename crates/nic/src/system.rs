@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Where `ip netns` keeps namespaces.
 const NAMED: &str = "/run/netns";
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
 /// Where journals lie, below the runtime directory.
 const RUN: &str = "/run/isolane/nic";
 /// The namespace of this thread. `/proc/self` would be the one of the process's first thread.
@@ -28,7 +30,10 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct System {
     sys: Root,
     proc: Root,
+    cgroups: Root,
     run: PathBuf,
+    /// The name under which this namespace was entered.
+    entered: Option<PathBuf>,
     /// Keeps a detached sysfs alive.
     _mount: Option<Arc<OwnedFd>>,
 }
@@ -39,7 +44,9 @@ impl System {
         Self {
             sys: Root::at("/sys"),
             proc: Root::at("/proc"),
+            cgroups: Root::at(unified(Path::new(CGROUPS))),
             run: PathBuf::from(RUN),
+            entered: None,
             _mount: None,
         }
     }
@@ -49,7 +56,9 @@ impl System {
         Self {
             sys: Root::at(directory.join("sys")),
             proc: Root::at(directory.join("proc")),
+            cgroups: Root::at(unified(&directory.join("sys/fs/cgroup"))),
             run: directory.join("run"),
+            entered: None,
             _mount: None,
         }
     }
@@ -70,14 +79,18 @@ impl System {
             },
             error => NicError::Namespace {
                 name: name.to_owned(),
-                source: error.into(),
+                reason: error.into(),
             },
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let namespace = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(failed)?;
-        Self::here().map_err(failed)
+        let here = Self::here().map_err(failed)?;
+        Ok(Self {
+            entered: Some(path),
+            ..here
+        })
     }
 
     /// The namespace that this thread is in, through a sysfs of its own.
@@ -117,6 +130,11 @@ impl System {
         &self.proc
     }
 
+    /// The version 2 hierarchy of cgroups.
+    pub fn cgroups(&self) -> &Root {
+        &self.cgroups
+    }
+
     /// Where journals lie.
     pub fn run(&self) -> &Path {
         &self.run
@@ -125,6 +143,21 @@ impl System {
     /// The number of this thread's network namespace; 0 where there is none to be seen.
     pub fn namespace() -> u64 {
         std::fs::metadata(OWN).map_or(0, |namespace| namespace.ino())
+    }
+
+    /// Whether the name under which this namespace was entered is gone, or names another one now: its owner wants it
+    /// to end, which it cannot while we are in it.
+    pub fn is_abandoned(&self) -> bool {
+        let of = |path: &PathBuf| std::fs::metadata(path).map_or(0, |namespace| namespace.ino());
+        self.entered
+            .as_ref()
+            .is_some_and(|path| of(path) != Self::namespace())
+    }
+
+    /// Whether this process has a file tree of its own (`ip netns exec` makes one), so that what it mounts ends with it.
+    pub fn is_private(&self) -> bool {
+        let tree = |process: &str| self.proc.link_name(&format!("{process}/ns/mnt"));
+        tree("1").is_some_and(|first| Some(first) != tree("self"))
     }
 
     /// What tells this boot from the last one.
@@ -149,6 +182,14 @@ impl System {
     /// The names of the devices.
     pub fn devices(&self) -> Vec<String> {
         self.sys.list("class/net")
+    }
+}
+
+/// The version 2 hierarchy: the mount itself, or on hosts that also have version 1, a directory in it.
+fn unified(mount: &Path) -> PathBuf {
+    match mount.join("cgroup.controllers").exists() {
+        true => mount.to_owned(),
+        false => mount.join("unified"),
     }
 }
 

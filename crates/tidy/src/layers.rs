@@ -60,13 +60,6 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario"],
     },
     Room {
-        folder: "nic",
-        package: "isolane-nic",
-        pure: false,
-        may_unsafe: false,
-        may_use: &["isolane-core", "isolane-scenario", "isolane-host"],
-    },
-    Room {
         folder: "verbs",
         package: "isolane-verbs",
         pure: false,
@@ -117,6 +110,18 @@ pub const ROOMS: &[Room] = &[
         pure: false,
         may_unsafe: true,
         may_use: &["isolane-core"],
+    },
+    Room {
+        folder: "nic",
+        package: "isolane-nic",
+        pure: false,
+        may_unsafe: false,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-ebpf",
+            "isolane-host",
+        ],
     },
     Room {
         folder: "soft-nic",

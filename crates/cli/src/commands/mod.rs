@@ -10,6 +10,7 @@ mod doctor;
 mod enforce;
 mod explain;
 mod man;
+mod nic;
 mod policies;
 mod profiles;
 mod quota;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Quota(quota::Arguments),
     /// Hold tenants that are not trusted to their guarantees: control verbs, objects, data
     Enforce(enforce::Arguments),
+    /// Share an ordinary network card fairly among this host's flows: attach, watch, advise
+    Nic(nic::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
     /// Make traffic on real RDMA devices, every dimension of a scenario's tenant, and measure it at both ends
@@ -94,6 +97,7 @@ impl Command {
             Self::Rpc(arguments) => rpc::run(&arguments),
             Self::Quota(arguments) => quota::run(&arguments),
             Self::Enforce(arguments) => enforce::run(&arguments),
+            Self::Nic(arguments) => nic::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),
             Self::Top(arguments) => top::run(&arguments),

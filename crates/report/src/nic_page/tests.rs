@@ -40,7 +40,8 @@ fn a_table_has_a_row_for_each_configuration_and_the_best_in_bold() {
         12 flows configuration throughput, Gb/s CPU, % of one ping p90, ms NFM 1 ms NFM 1 s
         C6 9.41 55 0.540 1.30 0.50
         T1 9.41 55 0.539 0.26 0.10
-        isolane 9.41 54 0.527 0.25 0.10"#]].assert_eq(&words(section(&page, "flows-12")));
+        isolane 9.41 54 0.527 0.25 0.10"#]]
+    .assert_eq(&words(section(&page, "flows-12")));
     assert_eq!(page.matches("<section id=\"flows-").count(), 2);
     assert!(
         section(&page, "flows-3").contains("<b>0.10</b>"),
@@ -79,7 +80,8 @@ fn what_was_not_done_is_said_once_for_all_configurations() {
         run.not_done = vec!["no <interrupts> to moderate".to_owned()];
     }
     let page = page(&runs);
-    expect!["What this testbed could not do C6, T1 : no &lt;interrupts&gt; to moderate"].assert_eq(&words(section(&page, "not-done")));
+    expect!["What this testbed could not do C6, T1 : no &lt;interrupts&gt; to moderate"]
+        .assert_eq(&words(section(&page, "not-done")));
     assert!(page.contains("no &lt;interrupts&gt;"));
 }
 

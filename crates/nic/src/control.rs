@@ -1,0 +1,328 @@
+//! The loop beside an attachment: tells the device weights, sizes segments, follows what changes.
+//!
+//! Problem: queue weights and segment sizes follow traffic within milliseconds; queues, containers, names and devices
+//! come and go. Method: every [`BEAT`] the queues' loads are read from shared memory and given to the policies of
+//! `core`, whose decisions are performed; every [`LOOK`] the device is looked at. The loop may die at any time: queue
+//! assignment goes on in the kernel, and what the loop changed is in the journal.
+//! Units: wall time of the monotonic clock. Limits: weights and sizes stay as they are while nobody runs the loop.
+
+use crate::attach::{self, shared_queues};
+use crate::containers::{self, Containers};
+use crate::device::Device;
+use crate::error::NicError;
+use crate::journal::{Journal, Process};
+use crate::link::Route;
+use crate::options::Weights;
+use crate::push::{Pusher, Told};
+use crate::system::System;
+use crate::{queues, segments};
+use isolane_core::policy::titan::segments::{SegmentOptions, SegmentSize};
+use isolane_core::policy::titan::weights::QueueWeights;
+use isolane_core::units::{self, Bytes};
+use isolane_ebpf::{Dqa, QueueSnapshot};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the queues. Flows of bulk data live longer; reading the queues costs microseconds.
+pub const BEAT: Duration = Duration::from_millis(10);
+/// Between two looks at the device.
+pub const LOOK: Duration = Duration::from_secs(1);
+/// How long nothing must have been shared before segments grow: changing them makes every socket look up its route.
+const HOLD: units::Duration = units::Duration::from_secs(1);
+/// How long a device may be away before it is given up: a driver that is loaded again takes seconds.
+const RETURN: Duration = Duration::from_secs(60);
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to.
+    Stopped,
+    /// The device, or its network namespace, went away and did not come back. Everything is undone.
+    Gone,
+    /// Somebody detached the device.
+    Detached,
+}
+
+/// What a look at the device found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Same,
+    Gone,
+    Detached,
+    /// Its network namespace was deleted, and lives only because we are in it.
+    Abandoned,
+}
+
+/// Controls one attachment.
+pub struct Controller {
+    system: System,
+    journal: Journal,
+    dqa: Dqa,
+    route: Route,
+    weights: Option<(Box<dyn Pusher>, QueueWeights)>,
+    segments: Option<SegmentSize>,
+    /// Whether queues were shared at the last beat: one look alone may see a flow that is about to go.
+    shared_before: bool,
+    containers: Containers,
+    begun: Instant,
+    looked: Instant,
+}
+
+impl Controller {
+    /// Takes over the attachment of a journal, and says so in it.
+    ///
+    /// # Errors
+    /// Programs that are gone; the kernel's.
+    pub fn new(system: &System, mut journal: Journal) -> Result<Self, NicError> {
+        let dqa = Dqa::open(&journal.pins)?;
+        let mut route = Route::open()?;
+        let link = route.link_by_index(journal.index)?;
+        let link = link.ok_or_else(|| NicError::Gone {
+            device: journal.device.clone(),
+        })?;
+        let device = Device::read(system, &link.name)?;
+        let weights = match Told::choose(&device)? {
+            Told::By(pusher) => {
+                let weights = QueueWeights::new(journal.queues, pusher.options());
+                Some((pusher, weights))
+            }
+            Told::Nobody(_) => None,
+        };
+        journal.weights_told_to = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
+        journal.controller = Process::of(system, std::process::id());
+        journal.save(system)?;
+        let normal = journal.sizes.unwrap_or(link.sizes).general;
+        let segments = journal.options.segments.reduced().map(|reduced| {
+            let normal = Bytes::new(normal.into());
+            SegmentSize::new(SegmentOptions {
+                normal,
+                reduced: reduced.min(normal),
+                hold: HOLD,
+            })
+        });
+        let now = Instant::now();
+        Ok(Self {
+            system: system.clone(),
+            journal,
+            dqa,
+            route,
+            weights,
+            segments,
+            shared_before: false,
+            containers: Containers::default(),
+            begun: now,
+            looked: now,
+        })
+    }
+
+    /// What is controlled.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Runs until `stop` is set, the device is gone for good, or somebody detached it.
+    ///
+    /// # Errors
+    /// The kernel's; the attachment stays as it is.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
+        while !stop.load(Ordering::Relaxed) {
+            self.beat()?;
+            if self.looked.elapsed() >= LOOK {
+                self.looked = Instant::now();
+                match self.look()? {
+                    Seen::Same => {}
+                    Seen::Detached => return Ok(Ended::Detached),
+                    Seen::Abandoned => {
+                        attach::undo(&self.system, &self.journal)?;
+                        return Ok(Ended::Gone);
+                    }
+                    Seen::Gone => match self.wait_for_return(stop)? {
+                        true => {}
+                        false => return Ok(Ended::Gone),
+                    },
+                }
+            }
+            thread::sleep(BEAT);
+        }
+        Ok(Ended::Stopped)
+    }
+
+    /// One look at the queues.
+    fn beat(&mut self) -> Result<(), NicError> {
+        let queues = self.dqa.queues();
+        let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
+        if let Some((pusher, weights)) = &mut self.weights {
+            let loads: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
+            if let Some(told) = weights.poll(now, &loads) {
+                pusher.push(told)?;
+            }
+        }
+        let shared = is_shared(&queues, &self.journal);
+        let oversubscribed = shared && self.shared_before;
+        self.shared_before = shared;
+        let size = self
+            .segments
+            .as_mut()
+            .and_then(|segments| segments.update(now, oversubscribed));
+        match size {
+            Some(size) => self.resize(size),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the segment size. What it was goes into the journal before, and out of it after it is back.
+    fn resize(&mut self, size: Bytes) -> Result<(), NicError> {
+        let Some(link) = self.route.link_by_index(self.journal.index)? else {
+            return Ok(());
+        };
+        let before = self.journal.sizes.unwrap_or(link.sizes);
+        let sizes = segments::sizes(before, size);
+        if sizes != before {
+            self.journal.sizes = Some(before);
+            self.journal.save(&self.system)?;
+        }
+        segments::set(&self.system, &mut self.route, link.index, sizes)?;
+        if sizes == before {
+            self.journal.sizes = None;
+            self.journal.save(&self.system)?;
+        }
+        Ok(())
+    }
+
+    /// One look at the device: its presence, name, queues and containers.
+    fn look(&mut self) -> Result<Seen, NicError> {
+        if self.system.is_abandoned() {
+            return Ok(Seen::Abandoned);
+        }
+        let link = self.route.link_by_index(self.journal.index)?;
+        let Some(link) = link.filter(|link| self.journal.is_of(link)) else {
+            return Ok(Seen::Gone);
+        };
+        if !self.journal.pins.exists() {
+            return Ok(Seen::Detached);
+        }
+        if link.name != self.journal.device {
+            self.journal.device.clone_from(&link.name);
+            self.journal.save(&self.system)?;
+        }
+        let device = Device::read(&self.system, &link.name)?;
+        if device.managed_queues() != self.journal.queues {
+            self.reload(&device)?;
+        }
+        if device.has_maps() {
+            self.clear_maps(&device.name)?;
+        }
+        self.refresh_containers()?;
+        Ok(Seen::Same)
+    }
+
+    fn refresh_containers(&mut self) -> Result<(), NicError> {
+        if self.journal.options.weights != Weights::Cgroup {
+            return Ok(());
+        }
+        // A container that was named and has ended is no reason to stop caring for the others.
+        let Ok(now) = containers::list(&self.system, &self.journal.options) else {
+            return Ok(());
+        };
+        self.containers
+            .refresh(&mut self.dqa, &now, shared_queues(&self.journal))
+    }
+
+    /// Tells the programs of another number of queues. With one queue left they stand aside.
+    fn reload(&mut self, device: &Device) -> Result<(), NicError> {
+        let queues = device.managed_queues();
+        if queues < 2 {
+            let mut settings =
+                attach::settings(&self.system, &self.journal.options, self.journal.queues);
+            settings.enabled = false;
+            return Ok(self.dqa.set(&settings)?);
+        }
+        // Settings name queues that must be there at every moment.
+        let settings = attach::settings(&self.system, &self.journal.options, queues);
+        if queues > self.journal.queues {
+            self.dqa.set_queues(queues)?;
+            self.dqa.set(&settings)?;
+        } else {
+            self.dqa.set(&settings)?;
+            self.dqa.set_queues(queues)?;
+        }
+        self.journal.queues = queues;
+        self.journal.save(&self.system)?;
+        if let Some((pusher, weights)) = &mut self.weights {
+            *weights = QueueWeights::new(queues, pusher.options());
+        }
+        self.refresh_containers()
+    }
+
+    /// Empties maps that somebody set meanwhile, as drivers do when the number of queues changes.
+    fn clear_maps(&mut self, name: &str) -> Result<(), NicError> {
+        let set = queues::saved_maps(&self.system, name);
+        for map in &set {
+            let known =
+                |saved: &queues::SavedMap| saved.queue == map.queue && saved.file == map.file;
+            if !self.journal.maps.iter().any(known) {
+                self.journal.maps.push(map.clone());
+            }
+        }
+        self.journal.save(&self.system)?;
+        Ok(queues::clear(&self.system, name, &set)?)
+    }
+
+    /// Undoes what is left of a device that went away, and attaches it again when it is back: a driver that was
+    /// loaded again makes a new device of the same name and address.
+    fn wait_for_return(&mut self, stop: &AtomicBool) -> Result<bool, NicError> {
+        attach::undo(&self.system, &self.journal)?;
+        let (name, address) = (self.journal.device.clone(), self.journal.address.clone());
+        let gone = Instant::now();
+        while gone.elapsed() < RETURN && !stop.load(Ordering::Relaxed) {
+            let links = self.route.links()?;
+            let back = |link: &&crate::link::Link| link.name == name && link.address == address;
+            let queues = queues::count(&self.system, &name);
+            if links.iter().any(|link| back(&link)) && queues > 1 {
+                let options = self.journal.options.clone();
+                let journal = attach::attach(&self.system, &name, options)?;
+                *self = Self::new(&self.system.clone(), journal)?;
+                return Ok(true);
+            }
+            thread::sleep(LOOK / 4);
+        }
+        Ok(false)
+    }
+}
+
+/// Whether flows share a queue, but for the one that is there to be shared.
+fn is_shared(queues: &[QueueSnapshot], journal: &Journal) -> bool {
+    let bulk = shared_queues(journal);
+    let shared = |(queue, snapshot): (usize, &QueueSnapshot)| {
+        u16::try_from(queue).is_ok_and(|queue| bulk.holds(queue)) && snapshot.flows > 1
+    };
+    queues.iter().enumerate().any(shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Link;
+    use crate::options::Options;
+
+    #[test]
+    fn the_latency_queue_may_be_shared() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let options = Options {
+            latency: true,
+            ..Options::default()
+        };
+        let journal = Journal::new(&system, &Link::default(), "/pins".into(), 4, options);
+        let queues = |flows: [u32; 4]| {
+            flows.map(|flows| QueueSnapshot {
+                flows,
+                ..QueueSnapshot::default()
+            })
+        };
+        assert!(!is_shared(&queues([1, 1, 1, 9]), &journal));
+        assert!(is_shared(&queues([1, 2, 1, 0]), &journal));
+    }
+}

@@ -1,0 +1,74 @@
+//! Ending an attachment, whoever made it and whatever became of him.
+//!
+//! Method: the controller is asked to end, and killed if it does not; then the journal is undone. A controller in the
+//! foreground undoes it itself, which leaves nothing to do. Limits: a process is ended only if number and start agree
+//! with the journal.
+
+use crate::attach::undo;
+use crate::error::NicError;
+use crate::journal::{Journal, Lock, Process};
+use crate::link::Route;
+use crate::system::System;
+use rustix::process::{Pid, Signal, kill_process};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a controller may take: it looks up every second at the latest, and undoing is a handful of requests.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at a process.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What was there to undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detached {
+    /// An attachment, now undone.
+    Undone,
+    /// What was left of a device that is gone.
+    Gone,
+    /// Nothing: the device is as it was.
+    Nothing,
+}
+
+/// Detaches the device that is, or was, called `name`. Doing so again is no error.
+///
+/// # Errors
+/// A name that nobody knows; what cannot be undone.
+pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
+    let found = Route::open()?.link(name);
+    let link = found.as_ref().ok();
+    let _lock = Lock::take(system, name)?;
+    let Some(journal) = Journal::find(system, link, name)? else {
+        return found.map(|_| Detached::Nothing);
+    };
+    if let Some(controller) = journal.running(system) {
+        end(system, controller);
+    }
+    let is_there = link.is_some_and(|link| journal.is_of(link));
+    // The controller may have written or removed the journal meanwhile.
+    if let Some(left) = Journal::find(system, link, name)? {
+        undo(system, &left)?;
+    }
+    Ok(if is_there {
+        Detached::Undone
+    } else {
+        Detached::Gone
+    })
+}
+
+/// Ends a process, gently first.
+pub fn end(system: &System, process: Process) {
+    let Some(pid) = i32::try_from(process.process).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    for signal in [Signal::TERM, Signal::KILL] {
+        // It may have ended by itself.
+        let _ = kill_process(pid, signal);
+        let asked = Instant::now();
+        while asked.elapsed() < PATIENCE {
+            if !process.is_running(system) {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Titan attached to a real device of the real kernel, with real traffic: nothing stalls, nothing is left behind.
+
+mod lab;
+
+use isolane_ebpf::Dqa;
+use isolane_nic::attach::{attach, undo};
+use isolane_nic::control::{Controller, Ended};
+use isolane_nic::detach::{Detached, detach};
+use isolane_nic::journal::Journal;
+use isolane_nic::link::{Route, Sizes};
+use isolane_nic::options::{Options, Segments};
+use isolane_nic::{Device, NicError, System, qdisc, queues};
+use lab::{Lab, intervals, run};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What a device must be like afterwards.
+#[derive(Debug, PartialEq)]
+struct State {
+    maps: Vec<queues::SavedMap>,
+    sizes: Sizes,
+    discipline: String,
+    clsact: bool,
+    egress: Vec<qdisc::Filter>,
+}
+
+fn state(system: &System, name: &str) -> State {
+    let device = Device::read(system, name).expect("the device is there");
+    State {
+        maps: queues::saved_maps(system, name),
+        sizes: device.sizes,
+        discipline: device.discipline,
+        clsact: device.disciplines.has_clsact(),
+        egress: device.egress,
+    }
+}
+
+fn options(segments: Segments) -> Options {
+    Options {
+        segments,
+        ..Options::default()
+    }
+}
+
+fn set_map(lab: &Lab, queue: u16, processors: &str) {
+    let path = format!("/sys/class/net/v0/queues/tx-{queue}/xps_cpus");
+    lab.in_sender(&["sh", "-c", &format!("echo {processors} > {path}")]);
+}
+
+/// Goal: through attach, a change of settings and detach no half second passes without bytes, TCP sends nothing twice
+/// because of us, and the device ends as it was, its XPS maps and somebody else's program included.
+#[test]
+fn traffic_flows_through_attach_change_and_detach() {
+    let Some(mut lab) = Lab::new(8) else { return };
+    set_map(&lab, 0, "1");
+    set_map(&lab, 1, "2");
+    lab.in_sender(&["tc", "qdisc", "add", "dev", "v0", "clsact"]);
+    let theirs =
+        "tc filter add dev v0 egress pref 7 protocol ip u32 match ip dst 10.99.0.9/32 flowid 1:1";
+    lab.in_sender(&theirs.split(' ').collect::<Vec<_>>());
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    assert!(
+        before.maps.len() == 2 && !before.egress.is_empty(),
+        "{before:?}"
+    );
+    let client = lab.iperf(4, 4, &[]);
+    thread::sleep(Duration::from_millis(800));
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let during = state(&system, "v0");
+    assert_eq!(during.maps, []);
+    assert_eq!(during.egress.len(), before.egress.len() + 1, "{during:?}");
+    thread::sleep(Duration::from_millis(800));
+    let mut dqa = Dqa::open(&journal.pins).unwrap();
+    let counters = dqa.counters().unwrap();
+    assert!(counters.assigned > 0, "{counters:?}");
+    let light = Options {
+        latency: true,
+        ..Options::default()
+    };
+    dqa.set(&isolane_nic::attach::settings(
+        &system,
+        &light,
+        journal.queues,
+    ))
+    .unwrap();
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Nothing);
+    let (bytes, _) = intervals(client);
+    assert!(
+        bytes.len() >= 7 && bytes.iter().all(|bytes| *bytes > 0),
+        "{bytes:?}"
+    );
+    assert_eq!(state(&system, "v0"), before);
+    assert_eq!(Journal::all(&system).unwrap(), []);
+}
+
+/// Goal: a controller that is killed leaves traffic and queue assignment as they are; whoever detaches undoes
+/// everything, and whoever attaches again starts from what the device was.
+#[test]
+fn a_killed_controller_harms_nobody() {
+    let Some(mut lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    let client = lab.iperf(4, 9, &[]);
+    let journal = attach(&system, "v0", options(Segments::Auto)).unwrap();
+    let mut controller = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "controller_process", "--ignored", "--nocapture"])
+        .env("ISOLANE_NIC_NAMESPACE", &lab.sender)
+        .env("ISOLANE_NIC_RUN", lab.directory())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // On a veth only the queueing discipline counts as outstanding: whether nine flows share at a beat is chance.
+    wait_for(|| Journal::all(&system).unwrap()[0].running(&system).is_some());
+    let again = attach(&system, "v0", options(Segments::Auto)).unwrap_err();
+    assert!(
+        matches!(
+            again,
+            NicError::Attached {
+                process: Some(_),
+                ..
+            }
+        ),
+        "{again}"
+    );
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let assigned = || {
+        Dqa::open(&journal.pins)
+            .unwrap()
+            .counters()
+            .unwrap()
+            .assigned
+    };
+    let first = assigned();
+    wait_for(|| assigned() > first);
+    let second = attach(&system, "v0", options(Segments::Auto)).unwrap();
+    assert_eq!(second.controller, None);
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+    let (bytes, _) = intervals(client);
+    assert!(
+        bytes.len() >= 7 && bytes.iter().all(|bytes| *bytes > 0),
+        "{bytes:?}"
+    );
+    assert_eq!(state(&system, "v0"), before);
+}
+
+/// Not a test: the controller that the test above kills.
+#[test]
+#[ignore = "started by another test"]
+fn controller_process() {
+    let Ok(namespace) = std::env::var("ISOLANE_NIC_NAMESPACE") else {
+        return;
+    };
+    let run = std::env::var_os("ISOLANE_NIC_RUN").expect("set together");
+    let system = System::enter(&namespace).unwrap().with_run(run.as_ref());
+    let journal = Journal::all(&system).unwrap().remove(0);
+    Controller::new(&system, journal)
+        .unwrap()
+        .run(&AtomicBool::new(false))
+        .unwrap();
+}
+
+#[test]
+fn a_device_that_goes_away_leaves_nothing() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    run(&["ip", "-n", &lab.sender, "link", "del", "v0"]).unwrap();
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Gone);
+    assert!(!journal.pins.exists());
+    assert_eq!(Journal::all(&system).unwrap(), []);
+    let error = detach(&system, "v0").unwrap_err();
+    assert!(matches!(error, NicError::NoDevice { .. }), "{error}");
+}
+
+/// Goal: the controller notices that the device went away, undoes what is left, and attaches the device that comes back
+/// under the same name and address, as after loading its driver again.
+#[test]
+fn a_device_that_comes_back_is_attached_again() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let address = "02:00:00:00:98:01";
+    run(&[
+        "ip",
+        "-n",
+        &lab.sender,
+        "link",
+        "set",
+        "v0",
+        "address",
+        address,
+    ])
+    .unwrap();
+    let first = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, first.clone()).unwrap();
+    run(&["ip", "-n", &lab.sender, "link", "del", "v0"]).unwrap();
+    let add = format!(
+        "ip -n {} link add v0 address {address} numtxqueues 6 type veth peer name v9 numrxqueues 6",
+        lab.sender
+    );
+    run(&add.split(' ').collect::<Vec<_>>()).unwrap();
+    let ended = run_until(&lab, &mut controller, |journals| {
+        journals.iter().any(|journal| journal.queues == 6)
+    });
+    assert_eq!(ended, Ended::Stopped);
+    let second = controller.journal().clone();
+    assert!(
+        second.index != first.index && second.queues == 6,
+        "{second:?}"
+    );
+    assert!(!first.pins.exists());
+    undo(&system, &second).unwrap();
+}
+
+/// Goal: fewer queues, and maps that somebody sets, are noticed while traffic flows; the maps come back at the end.
+#[test]
+fn another_number_of_queues_is_followed_under_traffic() {
+    let Some(mut lab) = Lab::new(8) else { return };
+    let system = lab.enter();
+    let client = lab.iperf(5, 6, &[]);
+    let light = Options {
+        latency: true,
+        pools: true,
+        ..options(Segments::Off)
+    };
+    let journal = attach(&system, "v0", light).unwrap();
+    let mut controller = Controller::new(&system, journal).unwrap();
+    lab.in_sender(&["ethtool", "-L", "v0", "tx", "3"]);
+    set_map(&lab, 1, "2");
+    let ended = run_until(&lab, &mut controller, |journals| {
+        journals[0].queues == 3 && journals[0].maps.len() == 1
+    });
+    assert_eq!(ended, Ended::Stopped);
+    assert_eq!(queues::saved_maps(&system, "v0"), []);
+    assert_eq!(
+        Dqa::open(&controller.journal().pins)
+            .unwrap()
+            .queues()
+            .len(),
+        3
+    );
+    undo(&system, controller.journal()).unwrap();
+    assert_eq!(queues::saved_maps(&system, "v0").len(), 1);
+    let (bytes, _) = intervals(client);
+    assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+}
+
+#[test]
+fn devices_that_cannot_be_attached_say_why() {
+    let Some(lab) = Lab::new(1) else { return };
+    let system = lab.enter();
+    let single = attach(&system, "v0", Options::default()).unwrap_err();
+    assert!(matches!(single, NicError::SingleQueue { .. }), "{single}");
+    let missing = attach(&system, "v00", Options::default())
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("did you mean v0?"), "{missing}");
+    assert_eq!(Journal::all(&system).unwrap(), []);
+}
+
+/// Goal: a limit set under a running flow changes the segments that leave, in both address families. Method: the kernel
+/// counts packets and bytes at the device before it segments; their ratio is the mean segment.
+#[test]
+fn a_smaller_limit_makes_smaller_segments_under_a_running_flow() {
+    for family in [&["-c", "10.98.0.2"], &["-c", "fd98::2"]] {
+        let Some(mut lab) = Lab::new(4) else { return };
+        let system = lab.enter();
+        let client = lab.iperf(4, 1, family);
+        let mut route = Route::open().unwrap();
+        thread::sleep(Duration::from_millis(700));
+        let before = route.link("v0").unwrap();
+        let large = mean_segment(&lab);
+        let small_sizes =
+            isolane_nic::segments::sizes(before.sizes, isolane_core::units::Bytes::from_kib(16));
+        isolane_nic::segments::set(&system, &mut route, before.index, small_sizes).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let small = mean_segment(&lab);
+        isolane_nic::segments::set(&system, &mut route, before.index, before.sizes).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let again = mean_segment(&lab);
+        let (bytes, _) = intervals(client);
+        assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+        // Segments of whole packets below 16 KiB, not packets: the sockets know, and the device need not cut.
+        assert!(
+            small <= 16_384.0 && small > 8_000.0,
+            "{family:?}: {large} {small} {again}"
+        );
+        assert!(
+            large > 20_000.0 && again > 20_000.0,
+            "{family:?}: {large} {small} {again}"
+        );
+    }
+}
+
+/// Bytes for each packet that left the sender within a moment. Both counters come from one line that the kernel writes at
+/// once: read one after the other, they would be of different times on a busy machine.
+fn mean_segment(lab: &Lab) -> f64 {
+    const TX_BYTES: usize = 8;
+    const TX_PACKETS: usize = 9;
+    let counts = || {
+        let text = lab.in_sender(&["cat", "/proc/net/dev"]);
+        let line = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("v0:"));
+        let words = line.expect("the device is there").split_whitespace();
+        let numbers: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+        (numbers[TX_BYTES], numbers[TX_PACKETS])
+    };
+    let first = counts();
+    thread::sleep(Duration::from_millis(400));
+    let second = counts();
+    (second.0 - first.0) / (second.1 - first.1)
+}
+
+/// Runs a controller until a thread beside it, in the same namespace, sees `is_done` in the journals.
+fn run_until(lab: &Lab, controller: &mut Controller, is_done: fn(&[Journal]) -> bool) -> Ended {
+    let (stop, namespace, run) = (AtomicBool::new(false), lab.sender.clone(), lab.directory());
+    thread::scope(|scope| {
+        let stopped = &stop;
+        scope.spawn(move || {
+            let system = System::enter(&namespace)
+                .expect("the lab's namespace")
+                .with_run(run);
+            wait_for(|| Journal::all(&system).is_ok_and(|journals| is_done(&journals)));
+            stopped.store(true, Ordering::Relaxed);
+        });
+        controller.run(&stop).expect("the device is followed")
+    })
+}
+
+/// Waits for something that another process does; a test that never sees it ends at the harness's limit.
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        thread::sleep(Duration::from_millis(20));
+    }
+}
