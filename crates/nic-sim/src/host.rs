@@ -9,11 +9,11 @@ use crate::queueing::SoftQueue;
 use crate::queueing::limit::Limit;
 use crate::segment::{Kind, List};
 use crate::settings::Settings;
-use isolane_core::policy::titan::QueueSet;
 use isolane_core::policy::titan::assign::Assigner;
 use isolane_core::policy::titan::pools::of_processors;
 use isolane_core::policy::titan::segments::{SegmentOptions, SegmentSize};
 use isolane_core::policy::titan::weights::{QueueWeights, WeightOptions};
+use isolane_core::policy::titan::{QueueSet, WEIGHT_ONE};
 use isolane_core::units::{Duration, Instant, Ratio};
 use isolane_scenario::nic::config::Assignment;
 use std::collections::VecDeque;
@@ -30,6 +30,8 @@ pub(crate) struct Host {
     pub(crate) card: Card,
     /// Dynamic queue assignment.
     pub(crate) assigner: Option<Assigner>,
+    /// Weight of the flows with anything in each queue, whoever assigned them.
+    pub(crate) loads: Vec<u64>,
     /// What the card is told of weights.
     pub(crate) weights: Option<QueueWeights>,
     /// Queues of each processor, if they have their own.
@@ -114,6 +116,7 @@ impl Host {
                 .collect(),
             processors: vec![Processor::default(); usize::from(settings.processors)],
             card: Card::new(settings.queues, config.queue_weights),
+            loads: vec![0; usize::from(settings.queues)],
             assigner: dynamic.then(|| Assigner::new(settings.queues, latency_queue)),
             weights: config
                 .queue_weights
@@ -129,6 +132,14 @@ impl Host {
                     hold: if ours { HOLD } else { Duration::ZERO },
                 })
             }),
+        }
+    }
+
+    /// Whether flows share a queue, but for the latency queue.
+    pub(crate) fn is_oversubscribed(&self) -> bool {
+        match &self.assigner {
+            Some(assigner) => assigner.is_oversubscribed(),
+            None => self.loads.iter().any(|load| *load > u64::from(WEIGHT_ONE)),
         }
     }
 

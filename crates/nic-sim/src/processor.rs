@@ -3,8 +3,9 @@
 //! Method: whatever software does is a job on a processor. A job takes effect when it begins and occupies its processor for
 //! what its steps cost; the next one begins then. Busy time is the sum of costs, so that a processor that cannot keep up
 //! delays its queue of jobs and, through that, its flows.
-//! Limits: soft interrupts do not go before applications (they wait for at most one write), the two threads of a core do
-//! not slow each other down, and no other work runs.
+//! Processors p and p + n/2 of n are the threads of one core, as Linux counts them: a job that begins while the other thread
+//! is busy takes longer.
+//! Limits: soft interrupts do not go before applications (they wait for at most one write), and no other work runs.
 
 use crate::world::{Event, World};
 use isolane_core::units::{Duration, Instant};
@@ -67,11 +68,23 @@ impl World {
             Job::DelayedAck { flow } => self.delayed_ack(flow, processor),
             Job::Ping => self.send_ping(host, processor),
         }
-        let spent = self.spent;
+        let spent = self.spent * self.slowness(host, processor) / 100;
         let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
         entry.busy += spent;
         self.events
             .schedule(self.now + spent, Event::Processor { host, processor });
+    }
+
+    /// Percent of its costs that a job takes: more while the other thread of the core is busy.
+    fn slowness(&self, host: u16, processor: u16) -> u64 {
+        let processors = &self.hosts[usize::from(host)].processors;
+        let sibling = (usize::from(processor) + processors.len() / 2) % processors.len();
+        let is_shared = processors.len().is_multiple_of(2) && processors[sibling].active;
+        if is_shared {
+            self.settings.cost.sibling_percent
+        } else {
+            100
+        }
     }
 
     /// When the running job will be done, as far as is known.

@@ -83,6 +83,7 @@ pub(crate) struct Costs {
     pub(crate) weight: Duration,
     pub(crate) assign: Duration,
     pub(crate) ping: Duration,
+    pub(crate) sibling_percent: u64,
 }
 
 impl Settings {
@@ -172,6 +173,7 @@ impl Settings {
                 weight: ns("cost", "weight_ns"),
                 assign: ns("cost", "assign_ns"),
                 ping: ns("cost", "ping_ns"),
+                sibling_percent: integer("cost", "sibling_percent"),
             },
         }
     }

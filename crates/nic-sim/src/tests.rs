@@ -264,3 +264,14 @@ fn twelve_flows_in_every_configuration() {
     "#]],
     );
 }
+
+/// As in the paper's figure 3: weights also help flows that were spread by hash.
+#[test]
+fn queue_weights_help_hashed_flows_too() {
+    let mut study = study("C6", 12, 2);
+    let turn = of(&study).nfm_1s;
+    study.config.queue_weights = true;
+    let weighted = of(&study);
+    assert!(weighted.counts["weight_writes"] > 0);
+    assert!(weighted.nfm_1s < turn / 2.0, "{} {turn}", weighted.nfm_1s);
+}

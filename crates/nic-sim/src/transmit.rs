@@ -74,11 +74,15 @@ impl World {
         };
         way.queue = queue;
         way.outstanding += 1;
+        if way.outstanding == 1 {
+            entry.loads[usize::from(queue)] += u64::from(WEIGHT_ONE);
+        }
         if before != queue && before != u16::MAX {
             self.measure.moves += u64::from(segment.kind == Kind::Data);
         }
-        if let (Some(sizes), Some(assigner)) = (&mut entry.sizes, &entry.assigner) {
-            sizes.update(self.now, assigner.is_oversubscribed());
+        let oversubscribed = entry.sizes.is_some() && entry.is_oversubscribed();
+        if let Some(sizes) = &mut entry.sizes {
+            sizes.update(self.now, oversubscribed);
         }
         queue
     }
@@ -170,7 +174,11 @@ impl World {
         }
         let way = flow.way_mut(segment.kind);
         way.outstanding -= 1;
-        if let Some(assigner) = &mut self.hosts[usize::from(host)].assigner {
+        let entry = &mut self.hosts[usize::from(host)];
+        if way.outstanding == 0 {
+            entry.loads[usize::from(way.queue)] -= u64::from(WEIGHT_ONE);
+        }
+        if let Some(assigner) = &mut entry.assigner {
             assigner.freed(&mut way.place, 1);
         }
     }
@@ -298,10 +306,10 @@ impl World {
     /// Tells the card of new weights if the policy thinks that worth it.
     pub(crate) fn tell_weights(&mut self, host: u16) {
         let entry = &mut self.hosts[usize::from(host)];
-        let (Some(weights), Some(assigner)) = (&mut entry.weights, &entry.assigner) else {
+        let Some(weights) = &mut entry.weights else {
             return;
         };
-        if let Some(told) = weights.poll(self.now, assigner.weights()) {
+        if let Some(told) = weights.poll(self.now, &entry.loads) {
             self.measure.weight_writes += 1;
             self.spent += self.settings.cost.weight * told.len() as u64;
             let at = self.now + self.settings.weight_write;

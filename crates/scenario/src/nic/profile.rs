@@ -94,6 +94,7 @@ pub const NIC_PARAMETERS: &[Parameter] = &[
     parameter("cost", "software_packet_ns", 0.0, 1e6, "one packet cut off a segment by software"),
     parameter("cost", "weight_ns", 0.0, 1e6, "one write of a queue's weight: an uncached store"),
     parameter("cost", "assign_ns", 0.0, 1e6, "one choice of a queue by its weight"),
+    parameter("cost", "sibling_percent", 100.0, 400.0, "time of a step while the other thread of the core is busy, of the time otherwise"),
     parameter("cost", "ping_ns", 0.0, 1e9, "both ends' processes, sleep states and timers of a round trip"),
 ];
 
