@@ -12,8 +12,8 @@
  *   `steer` (socket filter) tells a TUN device what egress decided.
  * A packet carries its number in `tc_index`, so that completion tells ours from others at one load, and heals what the
  * kernel let it miss. Copies for packet sockets carry it too; their packet type says what they are.
- * Units: packets. What a device segments itself is one until it is freed; what software segments counts as its
- * segments once it is cut; what is only handed over counts as its segments from the start, wherever they are made.
+ * Units: packets as they appear on the wire: one that is to be cut counts as its segments from the start. Whoever cuts
+ * it, whole or segments complete the same number; a whole that software frees after cutting it completes nothing.
  * Limits: 64 queues; programs stand aside (kernel's own choice) without a place in the table or without completions.
  */
 #include "flows.h"
@@ -236,12 +236,8 @@ int egress(struct __sk_buff *skb)
 	u32 units = 1, segmented = 0;
 
 	if (skb->gso_size) {
-		bool handed_over = settings->completion == DQA_HANDED_OVER;
-
-		if (handed_over)
-			units = segments_of(skb->gso_size, skb->gso_segs, len);
-		if (handed_over || !settings->hardware_segmentation)
-			segmented = DQA_TAG_SEGMENTED;
+		units = segments_of(skb->gso_size, skb->gso_segs, len);
+		segmented = DQA_TAG_SEGMENTED;
 	}
 	bool gate = settings->gate_flow_bytes || settings->gate_queue_bytes;
 
@@ -282,15 +278,27 @@ int egress(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* Segments of this packet: 0 if it is none that will be cut, which a segment is not. */
-static noinline u32 segments_in(struct sk_buff *skb, u32 len)
+/* Segments of this packet, and in the upper half their kind: 0 if it is none that will be cut, as a segment. */
+static noinline u64 segments_in(struct sk_buff *skb, u32 len)
 {
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 	u16 size = 0, segments = 0;
+	u32 kind = 0;
 
 	read_kernel(&size, sizeof(size), &info->gso_size);
+	if (!size)
+		return 0;
 	read_kernel(&segments, sizeof(segments), &info->gso_segs);
-	return size ? segments_of(size, segments, len) : 0;
+	read_kernel(&kind, sizeof(kind), &info->gso_type);
+	return segments_of(size, segments, len) | (u64)kind << 32;
+}
+
+/* Whether the device cuts this kind of packets itself, as the kernel decides it. */
+static always_inline bool device_cuts(struct net_device *device, u32 kind)
+{
+	u64 needed = (u64)(kind & ~SEGMENTATION_UNTRUSTED) << SEGMENTATION_SHIFT;
+
+	return (device->features & needed) == needed;
 }
 
 /* The kernel used another queue than it was told - it kept a socket's earlier choice: the weight goes where the
@@ -363,16 +371,16 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	u32 len = skb->len;
 	u32 units = 1;
 	bool exact = ours && ending == DONE;
-	bool uncut = settings->completion == DQA_FREED && settings->hardware_segmentation;
 
-	if (tag & DQA_TAG_SEGMENTED || unlikely(!ours && !uncut)) {
-		u32 segments = segments_in(skb, len);
+	if (tag & DQA_TAG_SEGMENTED || unlikely(!ours)) {
+		u64 found = segments_in(skb, len);
+		u32 segments = found;
+		bool sent = settings->completion == DQA_HANDED_OVER ||
+			    (settings->hardware_segmentation && device_cuts(device, found >> 32));
 
-		/* Software cut it and frees the whole: from now on its segments are outstanding. */
-		if (segments && settings->completion == DQA_FREED) {
-			__sync_fetch_and_add(&flow->backlog, (NUMBER_ONE + 1) * (segments - 1));
+		/* Software cut it and frees the whole: its segments are still to come. */
+		if (segments && ending == DONE && !sent)
 			return 0;
-		}
 		if (segments)
 			units = segments;
 		else
@@ -397,10 +405,11 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 			return 0;
 		}
 		left = left > units ? left - units : 0;
-		/* Everything sent up to this packet has left the queue before it. */
+		/* Everything sent up to this packet has left the queue before it. Beyond half of what numbers can tell
+		 * apart they say nothing. */
 		u32 after = (number_of(old) - number) & NUMBER_MASK;
 
-		if (exact && unlikely(after < left)) {
+		if (exact && unlikely(after < left) && left <= NUMBER_MASK / 2) {
 			left = after;
 			COUNT(recovered);
 		}

@@ -31,8 +31,8 @@
 
 /*
  * `dqa_flow.backlog`, one word, so that one compare-and-swap changes all of it:
- * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14 (a packet that is cut counts
- * as its segments).
+ * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14. A packet that is to be cut
+ * counts as its segments.
  */
 #define DQA_PACKETS_BITS 20
 #define DQA_BYTES_BITS 30

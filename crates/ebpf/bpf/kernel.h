@@ -88,6 +88,7 @@ typedef struct {
 } from_kernel possible_net_t;
 
 struct net_device {
+	u64 features;
 	u32 ifindex;
 	possible_net_t nd_net;
 } from_kernel;
@@ -95,7 +96,12 @@ struct net_device {
 struct skb_shared_info {
 	u16 gso_size;
 	u16 gso_segs;
+	u32 gso_type;
 } from_kernel;
+
+/* A device's feature for a kind of segmentation is the kind's bit, shifted; one kind only says who made the packet. */
+#define SEGMENTATION_SHIFT 16
+#define SEGMENTATION_UNTRUSTED 2
 
 struct sk_buff {
 	struct net_device *dev;

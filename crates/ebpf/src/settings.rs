@@ -26,8 +26,9 @@ pub struct LoadOptions {
     pub queues: u16,
     /// When a packet is done.
     pub completion: Completion,
-    /// Whether the device cuts all segments itself (TSO, and UDP segmentation where that is used), and no queueing
-    /// discipline does so before it. Only for [`Completion::Freed`]; what is handed over says it by itself.
+    /// Whether the device cuts packets itself (TSO): the kinds are those that it says it can, packet by packet. False
+    /// where a queueing discipline cuts all of them before it (cake). Only for [`Completion::Freed`]; what is handed
+    /// over says it by itself.
     pub hardware_segmentation: bool,
     /// A directory on a BPF file system, made if absent ([`crate::bpffs::find_or_mount`] has a place for it).
     pub pins: PathBuf,

@@ -22,7 +22,7 @@ pub struct FlowSnapshot {
     pub key: u32,
     /// Where its outstanding packets are; with none, where the last ones were.
     pub queue: u16,
-    /// Packets not yet completed.
+    /// Packets not yet completed, as they appear on the wire: segments, where one is cut.
     pub outstanding: u32,
     /// Bytes not yet completed.
     pub outstanding_bytes: u32,

@@ -350,6 +350,7 @@ fn flows_of_a_container_share_its_weight_and_its_queues() {
 fn a_device_that_is_gone_can_be_detached() {
     in_lab("a_device_that_is_gone", |pins| {
         let (tun, dqa, _) = tun(pins, &DqaSettings::default(), 0, 0);
+        ip("link del t0");
         drop(tun);
         assert!(!dqa.is_attached().expect("no error"));
         dqa.detach().expect("no error");
