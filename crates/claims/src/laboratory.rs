@@ -10,6 +10,9 @@ use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::library::Library;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
+use isolane_scenario::nic::model::NicStudy;
+use isolane_scenario::nic::profile::NicProfile;
+use isolane_scenario::nic::result::NicResult;
 use isolane_scenario::profile::{PARAMETERS, Profile};
 use isolane_sim::rnic::wire;
 use isolane_testbed::Testbed;
@@ -50,6 +53,10 @@ impl World for Laboratory<'_> {
         isolane_fabric::run::run(&scenario, Observers::default())
             .map(|outcome| outcome.result)
             .map_err(|error| error.to_string())
+    }
+
+    fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {
+        Ok(isolane_nic_sim::run(study, &NicProfile::of_paper()))
     }
 
     fn audit(

@@ -92,6 +92,9 @@ pub struct NicRun {
     /// Transmit queues.
     #[serde(default)]
     pub queues: Option<u16>,
+    /// Processors of a host.
+    #[serde(default)]
+    pub processors: Option<u16>,
     /// Congestion control.
     #[serde(default)]
     pub congestion: Option<TcpCongestion>,
@@ -130,6 +133,14 @@ impl NicRun {
                 return Err(format!("nic: queues = {queues}: must be 1 to {QUEUES_MAX}"));
             }
             study.card.queues = queues;
+        }
+        if let Some(processors) = self.processors {
+            if !(1..=PROCESSORS_MAX).contains(&processors) {
+                return Err(format!(
+                    "nic: processors = {processors}: must be 1 to {PROCESSORS_MAX}"
+                ));
+            }
+            study.card.processors = processors;
         }
         if let Some(congestion) = self.congestion {
             study.congestion = congestion;
@@ -191,6 +202,8 @@ impl NicRun {
 const FLOWS_MAX: u32 = 4_096;
 /// Hosts of a cluster: beyond, a run takes minutes.
 const HOSTS_MAX: u32 = 64;
+/// Processors of the largest hosts there are.
+const PROCESSORS_MAX: u16 = 1_024;
 /// Queues of the largest card that the study knows (titan 2.1).
 const QUEUES_MAX: u16 = 128;
 

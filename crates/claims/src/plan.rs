@@ -9,7 +9,7 @@ use crate::report::ClaimReport;
 use crate::verdict::{Over, Published, over_seeds, within};
 use crate::world::{RunOutcome, World};
 use isolane_scenario::fabric;
-use isolane_scenario::nic::model::NicStudy;
+use isolane_scenario::nic::{self, model::NicStudy};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -96,6 +96,10 @@ fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, S
         }
         Work::Scenario(text) => text,
     };
+    if nic::parse::is_nic(text, source).map_err(|error| error.to_string())? {
+        let study = nic::parse::parse(text, source).map_err(|error| error.to_string())?;
+        return Ok(RunOutcome::Nic(NicNumbers::of(&world.nic(&study)?)));
+    }
     if fabric::is_network(text, source).map_err(|error| error.to_string())? {
         let result = world.network(text, source)?;
         return Ok(RunOutcome::Network(Box::new(result)));

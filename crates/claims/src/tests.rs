@@ -190,7 +190,11 @@ fn every_run_is_a_valid_scenario() {
     for claim in crate::embedded_claims().unwrap() {
         for run in claim.runs.iter().filter(|run| run.nic.is_none()) {
             let text = run_text(run, 1, &scenarios).unwrap();
+            let is_card = isolane_scenario::nic::parse::is_nic(&text, &claim.file);
             let parsed = match isolane_scenario::fabric::is_network(&text, &claim.file) {
+                Ok(_) if is_card == Ok(true) => {
+                    isolane_scenario::nic::parse::parse(&text, &claim.file).map(|_| ())
+                }
                 Ok(true) => isolane_scenario::fabric::parse(&text, &claim.file).map(|_| ()),
                 Ok(false) => isolane_scenario::parse(&text, &claim.file, &library).map(|_| ()),
                 Err(error) => Err(error),
