@@ -9,6 +9,7 @@ use isolane_report::WfqDelays;
 use isolane_scenario::fabric::model::FabricScenario;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
+use isolane_scenario::nic::result::NicResult;
 use std::path::{Path, PathBuf};
 
 /// File name of a report within its directory.
@@ -48,6 +49,15 @@ pub(crate) fn write_network(
     let path = directory.join(REPORT);
     let page = isolane_report::network(scenarios, results, remarks);
     output::write_file(&path, &page)?;
+    Ok(path)
+}
+
+/// Writes the page of a study of network cards, and its JSON, a list, into `directory`; returns the page's path.
+pub(crate) fn write_nic(directory: &Path, results: &[NicResult]) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::nic(results))?;
     Ok(path)
 }
 

@@ -9,6 +9,7 @@ use isolane_nic::NicError;
 use isolane_recommend::RecommendError;
 use isolane_rpc_lab::error::LabError;
 use isolane_scenario::error::{CommandError, InputError};
+use isolane_soft_nic::SoftNicError;
 use isolane_testbed::TestbedError;
 use isolane_verbs_testbed::identity::IdentityError;
 use std::io;
@@ -70,6 +71,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.downcast_ref().is_some_and(NicError::is_bad_input)
             || cause.is::<QueueingError>()
             || matches!(cause.downcast_ref(), Some(LabError::Input(_)))
+            || matches!(cause.downcast_ref(), Some(SoftNicError::Input(_)))
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
     let of_testbed = |wanted: fn(&TestbedError) -> bool| {

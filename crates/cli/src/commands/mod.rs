@@ -56,8 +56,8 @@ pub(crate) enum Command {
     Quota(quota::Arguments),
     /// Hold tenants that are not trusted to their guarantees: control verbs, objects, data
     Enforce(enforce::Arguments),
-    /// Share an ordinary network card fairly among this host's flows: attach, watch, advise
-    Nic(nic::Arguments),
+    /// Share an ordinary network card fairly among this host's flows: attach, watch, advise, study
+    Nic(Box<nic::Arguments>),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
     /// Make traffic on real RDMA devices, every dimension of a scenario's tenant, and measure it at both ends

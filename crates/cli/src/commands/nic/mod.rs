@@ -4,14 +4,20 @@
 
 mod advise;
 mod attach;
+mod claims;
 mod detach;
+mod soft;
 mod status;
+mod study;
+pub(crate) mod table;
 mod top;
 mod view;
 
 use crate::status::Status;
 use anyhow::Result;
 use isolane_nic::System;
+
+pub(crate) use study::simulate;
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
@@ -42,6 +48,10 @@ enum Question {
     Top(top::Arguments),
     /// Say what a device's configuration costs in fairness or latency, and the command that changes it
     Advise(advise::Arguments),
+    /// Compare configurations of a host: throughput, processor time, ping latency, fairness over 1 ms and 1 s
+    Study(study::Arguments),
+    /// Run one configuration with real traffic over a network card in this process
+    Soft(soft::Arguments),
 }
 
 /// Where the device is.
@@ -72,5 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Question::Status(arguments) => status::run(arguments),
         Question::Top(arguments) => top::run(arguments),
         Question::Advise(arguments) => advise::run(arguments),
+        Question::Study(arguments) => study::run(arguments),
+        Question::Soft(arguments) => soft::run(arguments),
     }
 }

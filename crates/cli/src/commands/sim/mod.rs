@@ -1,9 +1,11 @@
-//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]) or of a network ([`network`]), once per policy.
+//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]), of a network ([`network`]) or of hosts with ordinary cards
+//! ([`nic`]), once per policy.
 //!
-//! What the file says decides: a network's has a `[fabric]` table. An option that the other kind has is an error, for it
+//! What the file says decides: a network's has a `[fabric]` table, one of cards a `[nic]` table. An option that the other kind has is an error, for it
 //! would do nothing.
 
 mod network;
+mod nic;
 mod rdma;
 
 use crate::inputs::{self, bad};
@@ -12,12 +14,13 @@ use crate::target::TargetArguments;
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::fabric;
+use isolane_scenario::nic::parse::is_nic;
 use std::path::PathBuf;
 
 /// Arguments of `isolane sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Scenario file (TOML), of RDMA hosts or of a network ([fabric]); - reads it from stdin
+    /// Scenario file (TOML), of RDMA hosts, of a network ([fabric]) or of ordinary cards ([nic]); - reads it from stdin
     scenario: PathBuf,
     /// Policy instead of the scenario's
     #[arg(long, value_parser = inputs::every_policy_name())]
@@ -54,6 +57,9 @@ pub(crate) struct Arguments {
     /// Also write an HTML report into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Of ordinary cards: configuration instead of the scenario's, like T1
+    #[arg(long, value_name = "NAME")]
+    config: Option<String>,
     #[command(flatten, next_help_heading = "Of networks")]
     network: NetworkArguments,
 }
@@ -80,6 +86,14 @@ struct NetworkArguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let (text, file) = inputs::scenario_text(&arguments.scenario)?;
+    if is_nic(&text, &file)? {
+        return nic::run(arguments, &text, &file);
+    }
+    if arguments.config.is_some() {
+        bail!(bad(format!(
+            "--config: {file} has no [nic] table, and only ordinary cards have configurations; drop the option"
+        )));
+    }
     if fabric::is_network(&text, &file)? {
         let given = [
             (arguments.profile.is_some(), "--profile"),
