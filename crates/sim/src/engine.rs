@@ -1,16 +1,21 @@
-//! The event queue: a ring of short slots for what comes soon, a heap for the rest, over 64-bit picoseconds.
+//! The event queue: a ring of short slots for what comes soon, a ring of long ones and a heap for the rest, over 64-bit
+//! picoseconds.
 //!
 //! Problem: a simulator spends much of its time scheduling events and taking the earliest. A binary heap costs
 //! O(log n) unpredictable branches and breaks ties arbitrarily; the order of equal times must be the order of
 //! scheduling, or results would depend on the container.
 //!
-//! Method: time is cut into slots of 512 ps. The next 8,192 of them (4.2 us, more than a hop of a network or a step of
-//! a device takes) form a ring of first-in first-out lists in one slab, with a bitmap of those in use: scheduling there
-//! appends, taking looks for the next set bit. Most slots hold one event, which is taken as it is; several are moved
-//! to an array and sorted when their slot's time comes, stably, so equal times keep their order. Later events wait in
-//! a heap, ordered by time and scheduling number, and move to the ring as soon as it covers their time, which is before
-//! any other event can be filed there: so they keep their place among equals too. Nothing is allocated once slab,
-//! array and heap have grown to the largest number of pending events.
+//! Method: time is cut into slots of 512 ps. The next 7,168 to 8,192 of them (about 4 us, more than a hop of a network or
+//! a step of a device takes) form a ring of first-in first-out lists in one slab, with a bitmap of those in use:
+//! scheduling there appends, taking looks for the next set bit. Most slots hold one event, which is taken as it is;
+//! several are moved to an array and sorted when their slot's time comes, stably, so equal times keep their order.
+//! Later events wait in a second ring, of lists of blocks of 1,024 slots, 2 ms long; still later ones in a heap, ordered by
+//! time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
+//! it, which is before any other event can be filed there: so they keep their place among equals too. Nothing is
+//! allocated once slab, array and heap have grown to the largest number of pending events.
+//!
+//! Speed: a list is the number of its last node, which knows the first, so the rings stay small in a cache. Timers of a
+//! transport, hundreds of microseconds ahead and thousands at a time, never see the heap.
 //!
 //! Units: picoseconds. Limits: 2^32 - 1 pending events; scheduling into the past is our own mistake and panics.
 
@@ -24,9 +29,15 @@ const SLOT_BITS: u32 = 9;
 const SLOTS: usize = 1 << 13;
 /// Words of the bitmap.
 const WORDS: usize = SLOTS / 64;
+/// Bits of time within a block of slots.
+const BLOCK_BITS: u32 = SLOT_BITS + 10;
+/// Blocks that the ring of slots covers, the one of now in part.
+const NEAR_BLOCKS: u64 = (SLOTS as u64) >> (BLOCK_BITS - SLOT_BITS);
+/// Blocks of the second ring.
+const BLOCKS: usize = 1 << 12;
 /// Up to this many events, insertion sorts faster than anything else.
 const FEW: usize = 16;
-/// The end of a list.
+/// The end of a list, or an empty one.
 const NIL: u32 = u32::MAX;
 
 /// An event queue for events of type `E`.
@@ -45,45 +56,40 @@ const NIL: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     now: u64,
+    /// The last time that the first ring covers, at the end of a block.
+    covered: u64,
     /// The slot (counted from time zero) whose events are in `current`, or the last that was.
     open: u64,
     /// Events of the open slot in order, those before `cursor` taken.
     current: Vec<Node<E>>,
     cursor: usize,
-    nodes: Vec<Node<E>>,
-    free: u32,
-    /// The slot of the earliest event of `far`.
-    far_from: u64,
-    far: BinaryHeap<Far<E>>,
-    /// Events that ever went to `far`.
-    far_count: u64,
+    near: Lists<E>,
     pending: usize,
     /// One bit per word of `words` that has a bit.
     summary: [u64; WORDS / 64],
     words: Box<[u64; WORDS]>,
-    slots: Box<[Slot; SLOTS]>,
+    /// The last node of each slot's list in `near`.
+    slots: Box<[u32; SLOTS]>,
+    /// The last node of each block's list in `later`.
+    blocks: Box<[u32; BLOCKS]>,
+    /// Apart from `near`, whose few nodes are used over and over and so stay in a cache.
+    later: Lists<E>,
+    /// Events in `blocks`.
+    in_blocks: usize,
+    far: BinaryHeap<Far<E>>,
+    /// Events that ever went to `far`.
+    far_count: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Node<E> {
     time: u64,
-    /// In the slab the next of the list, in `current` the place in the list.
+    /// In the slab the next of the list, the first behind the last; in `current` the place in the list.
     next: u32,
     event: E,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    head: u32,
-    tail: u32,
-}
-
-const EMPTY: Slot = Slot {
-    head: NIL,
-    tail: NIL,
-};
-
-/// An event beyond the ring; the earliest is the greatest.
+/// An event beyond the rings; the earliest is the greatest.
 #[derive(Clone, Copy, Debug)]
 struct Far<E> {
     time: u64,
@@ -122,18 +128,20 @@ impl<E: Copy> EventQueue<E> {
     pub fn new() -> Self {
         Self {
             now: 0,
+            covered: (NEAR_BLOCKS << BLOCK_BITS) - 1,
             open: 0,
             current: Vec::new(),
             cursor: 0,
-            nodes: Vec::new(),
-            free: NIL,
-            far_from: u64::MAX,
-            far: BinaryHeap::new(),
-            far_count: 0,
+            near: Lists::default(),
             pending: 0,
             summary: [0; WORDS / 64],
             words: Box::new([0; WORDS]),
-            slots: Box::new([EMPTY; SLOTS]),
+            slots: Box::new([NIL; SLOTS]),
+            blocks: Box::new([NIL; BLOCKS]),
+            later: Lists::default(),
+            in_blocks: 0,
+            far: BinaryHeap::new(),
+            far_count: 0,
         }
     }
 
@@ -168,11 +176,10 @@ impl<E: Copy> EventQueue<E> {
             self.now
         );
         self.pending += 1;
-        let slot = time >> SLOT_BITS;
-        if !self.covers(slot) {
+        if time > self.covered {
             return self.schedule_far(time, event);
         }
-        if slot <= self.open && self.cursor < self.current.len() {
+        if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
             return self.schedule_early(time, event);
         }
         self.append(time, event);
@@ -189,24 +196,24 @@ impl<E: Copy> EventQueue<E> {
     pub fn pop_until(&mut self, end: Instant) -> Option<(Instant, E)> {
         let end = end.as_ps();
         if self.cursor == self.current.len() {
-            let Some(place) = self.first_place() else {
-                return self.take_far(end);
+            let place = match self.first_place() {
+                Some(place) => place,
+                None => self.cover_far(end)?,
             };
-            let Slot { head, tail } = self.slots[place];
-            let Node { time, event, .. } = self.nodes[head as usize];
-            if head == tail {
+            let tail = self.slots[place];
+            let Node { time, next, event } = self.near.nodes[tail as usize];
+            if next == tail {
                 if time > end {
                     return None;
                 }
                 self.clear(place);
-                self.nodes[head as usize].next = self.free;
-                self.free = head;
+                self.near.release(tail, tail);
                 return Some(self.taken(time, event));
             }
             if time >> SLOT_BITS > end >> SLOT_BITS {
                 return None;
             }
-            self.open_slot(place, head, tail);
+            self.open_slot(place, next, tail);
         }
         let Node { time, event, .. } = self.current[self.cursor];
         if time > end {
@@ -228,31 +235,19 @@ impl<E: Copy> EventQueue<E> {
         if let Some(node) = self.current.get(self.cursor) {
             return Some(Instant::from_ps(node.time));
         }
-        let Some(place) = self.first_place() else {
-            return self.far.peek().map(|far| Instant::from_ps(far.time));
+        let earliest = match self.first_place() {
+            Some(place) => self.near.earliest(self.slots[place]),
+            None => self.earliest_far()?,
         };
-        let mut index = self.slots[place].head;
-        let mut earliest = u64::MAX;
-        while index != NIL {
-            let node = &self.nodes[index as usize];
-            earliest = earliest.min(node.time);
-            index = node.next;
-        }
         Some(Instant::from_ps(earliest))
-    }
-
-    /// Whether the ring has a place for `slot`, which is not before now's.
-    #[inline]
-    fn covers(&self, slot: u64) -> bool {
-        slot - (self.now >> SLOT_BITS) < SLOTS as u64
     }
 
     #[inline]
     fn taken(&mut self, time: u64, event: E) -> (Instant, E) {
         self.now = time;
         self.pending -= 1;
-        if self.covers(self.far_from) {
-            self.fetch_far();
+        if time > self.covered - ((NEAR_BLOCKS - 1) << BLOCK_BITS) {
+            self.cover(time);
         }
         (Instant::from_ps(time), event)
     }
@@ -260,43 +255,20 @@ impl<E: Copy> EventQueue<E> {
     /// At the end of its slot's list.
     #[inline]
     fn append(&mut self, time: u64, event: E) {
-        let node = Node {
-            time,
-            next: NIL,
-            event,
-        };
-        let index = if self.free == NIL {
-            self.grow(node)
-        } else {
-            let index = self.free;
-            let free = &mut self.nodes[index as usize];
-            self.free = free.next;
-            *free = node;
-            index
-        };
         let place = (time >> SLOT_BITS) as usize % SLOTS;
-        let entry = &mut self.slots[place];
-        if entry.head == NIL {
-            entry.head = index;
+        if self.near.append(&mut self.slots[place], time, event) {
             self.words[place / 64] |= 1 << (place % 64);
             self.summary[place / 4096] |= 1 << (place / 64 % 64);
-        } else {
-            self.nodes[entry.tail as usize].next = index;
         }
-        entry.tail = index;
     }
 
-    #[cold]
-    fn grow(&mut self, node: Node<E>) -> u32 {
-        let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending events");
-        assert!(index != NIL, "more than 2^32 - 1 pending events");
-        self.nodes.push(node);
-        index
-    }
-
-    #[cold]
     fn schedule_far(&mut self, time: u64, event: E) {
-        self.far_from = self.far_from.min(time >> SLOT_BITS);
+        if time <= self.reached() {
+            let block = (time >> BLOCK_BITS) as usize % BLOCKS;
+            self.later.append(&mut self.blocks[block], time, event);
+            self.in_blocks += 1;
+            return;
+        }
         self.far_count += 1;
         self.far.push(Far {
             time,
@@ -328,14 +300,16 @@ impl<E: Copy> EventQueue<E> {
         self.current.clear();
         self.cursor = 0;
         let mut index = head;
-        while index != NIL {
-            let mut node = self.nodes[index as usize];
-            index = std::mem::replace(&mut node.next, self.current.len() as u32);
+        loop {
+            let mut node = self.near.nodes[index as usize];
+            let next = std::mem::replace(&mut node.next, self.current.len() as u32);
             self.current.push(node);
+            if index == tail {
+                break;
+            }
+            index = next;
         }
-        // The whole list is free now.
-        self.nodes[tail as usize].next = self.free;
-        self.free = head;
+        self.near.release(head, tail);
         self.open = self.current[0].time >> SLOT_BITS;
         if self.current.len() > FEW {
             self.current
@@ -353,38 +327,98 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// The ring is empty.
+    /// The first ring is empty: lets it cover the earliest event of the others, unless that is later than `end`. Its
+    /// place; nothing is before it, so nothing can be filed there before it is taken.
     #[cold]
-    fn take_far(&mut self, end: u64) -> Option<(Instant, E)> {
-        if self.far.peek()?.time > end {
+    fn cover_far(&mut self, end: u64) -> Option<usize> {
+        let earliest = self.earliest_far()?;
+        if earliest > end {
             return None;
         }
-        let Far { time, event, .. } = self.far.pop()?;
-        self.now = time;
-        self.fetch_far();
-        Some(self.taken(time, event))
+        self.cover(earliest);
+        self.first_place_from(earliest >> SLOT_BITS)
     }
 
-    /// Moves to the ring what it covers now.
+    /// Moves the rings on to the block of `time`, before which nothing waits.
     #[cold]
-    fn fetch_far(&mut self) {
-        self.far_from = u64::MAX;
+    fn cover(&mut self, time: u64) {
+        let first = self.first_block();
+        let end = (time >> BLOCK_BITS) + NEAR_BLOCKS;
+        // The last blocks end with time itself.
+        self.covered = match end < 1 << (u64::BITS - BLOCK_BITS) {
+            true => (end << BLOCK_BITS) - 1,
+            false => u64::MAX,
+        };
+        for block in first..end.min(first + BLOCKS as u64) {
+            if self.in_blocks == 0 {
+                break;
+            }
+            let tail = std::mem::replace(&mut self.blocks[block as usize % BLOCKS], NIL);
+            if tail != NIL {
+                self.move_block(tail);
+            }
+        }
         while let Some(&Far { time, event, .. }) = self.far.peek() {
-            if !self.covers(time >> SLOT_BITS) {
-                self.far_from = time >> SLOT_BITS;
+            if time > self.reached() {
                 return;
             }
             self.far.pop();
-            self.append(time, event);
+            match time <= self.covered {
+                true => self.append(time, event),
+                false => self.schedule_far(time, event),
+            }
         }
+    }
+
+    /// The first block beyond the first ring.
+    fn first_block(&self) -> u64 {
+        (self.covered >> BLOCK_BITS) + 1
+    }
+
+    /// The last time that the second ring covers.
+    fn reached(&self) -> u64 {
+        self.covered.saturating_add((BLOCKS as u64) << BLOCK_BITS)
+    }
+
+    /// Moves a list of the second ring to the first.
+    fn move_block(&mut self, tail: u32) {
+        let first = self.later.nodes[tail as usize].next;
+        let mut index = first;
+        loop {
+            let Node { time, next, event } = self.later.nodes[index as usize];
+            self.in_blocks -= 1;
+            self.append(time, event);
+            if index == tail {
+                break;
+            }
+            index = next;
+        }
+        self.later.release(first, tail);
+    }
+
+    /// The earliest time beyond the first ring.
+    fn earliest_far(&self) -> Option<u64> {
+        if self.in_blocks == 0 {
+            return self.far.peek().map(|far| far.time);
+        }
+        let first = self.first_block() as usize;
+        let mut blocks = (first..first + BLOCKS).map(|block| self.blocks[block % BLOCKS]);
+        let tail = blocks.find(|tail| *tail != NIL);
+        let tail = tail.expect("some block holds what `in_blocks` counts");
+        Some(self.later.earliest(tail))
     }
 
     /// The first place in use, from now's on and around.
     #[inline]
     fn first_place(&self) -> Option<usize> {
-        let now = (self.now >> SLOT_BITS) as usize % SLOTS;
-        let word = now / 64;
-        let here = self.words[word] & (u64::MAX << (now % 64));
+        self.first_place_from(self.now >> SLOT_BITS)
+    }
+
+    #[inline]
+    fn first_place_from(&self, slot: u64) -> Option<usize> {
+        let place = slot as usize % SLOTS;
+        let word = place / 64;
+        let here = self.words[word] & (u64::MAX << (place % 64));
         if here != 0 {
             return Some(word * 64 + here.trailing_zeros() as usize);
         }
@@ -409,7 +443,7 @@ impl<E: Copy> EventQueue<E> {
 
     #[inline]
     fn clear(&mut self, place: usize) {
-        self.slots[place] = EMPTY;
+        self.slots[place] = NIL;
         let word = &mut self.words[place / 64];
         *word &= !(1 << (place % 64));
         if *word == 0 {
@@ -418,81 +452,73 @@ impl<E: Copy> EventQueue<E> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
+/// Lists of events in one slab. A list is the number of its last node, which knows the first.
+#[derive(Clone, Debug)]
+struct Lists<E> {
+    nodes: Vec<Node<E>>,
+    /// First node that is in no list.
+    free: u32,
+}
 
-    /// The slow, obvious queue: ordered by time, then by scheduling number.
-    #[derive(Default)]
-    struct Model {
-        events: BTreeMap<(u64, u64), u64>,
-        scheduled: u64,
-    }
-
-    impl Model {
-        fn schedule(&mut self, time: u64, event: u64) {
-            self.events.insert((time, self.scheduled), event);
-            self.scheduled += 1;
+impl<E> Default for Lists<E> {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
         }
-
-        fn pop(&mut self) -> Option<(u64, u64)> {
-            self.events
-                .pop_first()
-                .map(|((time, _), event)| (time, event))
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_an_ordered_map(steps in prop::collection::vec((0u8..3, 0u32..40, 0u64..1000), 1..400)) {
-            let (mut queue, mut model) = (EventQueue::new(), Model::default());
-            for (number, (kind, shift, delta)) in steps.into_iter().enumerate() {
-                if kind > 0 {
-                    if kind == 1 {
-                        // An end before the earliest event takes nothing.
-                        let before = model.events.keys().next().map_or(1 << shift, |key| key.0);
-                        if let Some(end) = before.checked_sub(1 + delta) {
-                            prop_assert!(queue.pop_until(Instant::from_ps(end)).is_none());
-                        }
-                    }
-                    // Deltas from 0 to 2^49 ps reach every part, small ones make ties.
-                    let time = queue.now().as_ps() + ((delta << shift) >> 10);
-                    queue.schedule(Instant::from_ps(time), number as u64);
-                    model.schedule(time, number as u64);
-                } else {
-                    prop_assert_eq!(queue.peek_time().map(Instant::as_ps), model.events.keys().next().map(|key| key.0));
-                    prop_assert_eq!(queue.pop().map(|(time, event)| (time.as_ps(), event)), model.pop());
-                }
-                prop_assert_eq!(queue.len(), model.events.len());
-            }
-            while let Some(expected) = model.pop() {
-                prop_assert_eq!(queue.pop().map(|(time, event)| (time.as_ps(), event)), Some(expected));
-            }
-            prop_assert!(queue.is_empty() && queue.pop().is_none());
-        }
-    }
-
-    #[test]
-    fn equal_times_keep_scheduling_order_across_moves() {
-        let mut queue = EventQueue::new();
-        let target = Instant::from_ps(0x0102_0304);
-        queue.schedule(target, 1);
-        queue.schedule(Instant::from_ps(0x0102_0000), 0);
-        queue.schedule(target, 2);
-        assert_eq!(queue.pop().map(|(_, event)| event), Some(0));
-        queue.schedule(target, 3);
-        let rest: Vec<i32> = std::iter::from_fn(|| queue.pop().map(|(_, event)| event)).collect();
-        assert_eq!(rest, [1, 2, 3]);
-    }
-
-    #[test]
-    #[should_panic(expected = "before now")]
-    fn the_past_is_refused() {
-        let mut queue = EventQueue::new();
-        queue.schedule(Instant::from_ps(10), ());
-        queue.pop();
-        queue.schedule(Instant::from_ps(9), ());
     }
 }
+
+impl<E: Copy> Lists<E> {
+    /// Adds to the list that ends with `tail`; whether it was empty.
+    #[inline]
+    fn append(&mut self, tail: &mut u32, time: u64, event: E) -> bool {
+        let index = match self.free {
+            NIL => self.grow(time, event),
+            free => free,
+        };
+        let last = std::mem::replace(tail, index);
+        let next = match last {
+            NIL => index,
+            last => std::mem::replace(&mut self.nodes[last as usize].next, index),
+        };
+        let node = &mut self.nodes[index as usize];
+        self.free = node.next;
+        *node = Node { time, next, event };
+        last == NIL
+    }
+
+    /// One more free node, the only one.
+    #[cold]
+    fn grow(&mut self, time: u64, event: E) -> u32 {
+        let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending events");
+        assert!(index != NIL, "more than 2^32 - 1 pending events");
+        let next = NIL;
+        self.nodes.push(Node { time, next, event });
+        index
+    }
+
+    /// The nodes from `first` to `last` of a list are free.
+    #[inline]
+    fn release(&mut self, first: u32, last: u32) {
+        self.nodes[last as usize].next = self.free;
+        self.free = first;
+    }
+
+    /// The earliest time of the list that ends with `tail`.
+    fn earliest(&self, tail: u32) -> u64 {
+        let mut index = tail;
+        let mut earliest = u64::MAX;
+        loop {
+            let node = &self.nodes[index as usize];
+            earliest = earliest.min(node.time);
+            index = node.next;
+            if index == tail {
+                return earliest;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

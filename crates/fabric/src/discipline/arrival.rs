@@ -33,7 +33,9 @@ impl ArrivalOrder {
     /// Takes out the oldest packet of the classes that are not `paused`.
     #[inline]
     pub fn pop(&mut self, packets: &Packets, paused: u8) -> Option<PacketId> {
-        let class = smallest(&self.first_number, self.queues.waiting() & !paused)?;
+        let class = smallest(&self.first_number, self.queues.waiting() & !paused, |one| {
+            *one
+        })?;
         let (id, next) = self.queues.pop(packets, class);
         if let Some(next) = next {
             self.first_number[class] = packets[next].tag;

@@ -22,15 +22,15 @@ use crate::packet::{Packet, PacketId, Packets};
 use isolane_core::units::{BitRate, Instant};
 use isolane_scenario::fabric::model::CLASSES_MAX;
 
-/// The queues of one port under weighted fair queueing.
+/// The queues of one port under weighted fair queueing. The layout is part of the speed: a run touches every port in no
+/// order, and what a packet needs of up to four classes fills four cache lines.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct WeightedFair {
     queues: ClassQueues,
-    /// Finish of the first packet of each class with packets.
-    first_finish: [u64; CLASSES_MAX],
+    fluid: Fluid,
     /// What each class's pauses have added to the finishes in its packets.
     missed: [u64; CLASSES_MAX],
-    fluid: Fluid,
 }
 
 impl WeightedFair {
@@ -38,9 +38,8 @@ impl WeightedFair {
     pub fn new(weights: &[u32], rate: BitRate) -> Self {
         Self {
             queues: ClassQueues::default(),
-            first_finish: [0; CLASSES_MAX],
-            missed: [0; CLASSES_MAX],
             fluid: Fluid::new(weights, rate),
+            missed: [0; CLASSES_MAX],
         }
     }
 
@@ -50,18 +49,16 @@ impl WeightedFair {
         let packet = &mut packets[id];
         let class = usize::from(packet.class);
         let finish = self.fluid.arrive(now, class, packet.bytes);
-        packet.tag = finish.wrapping_sub(self.missed[class]);
+        packet.tag = finish.wrapping_sub(self.missed(class));
         if self.queues.push(packets, class, id) {
-            self.first_finish[class] = finish;
+            self.fluid.ends[class].first = finish;
         }
     }
 
     /// Takes note of a packet that goes to the line at once.
     #[inline]
     pub fn pass(&mut self, now: Instant, packet: &Packet) {
-        self.fluid.restart(now);
-        let class = usize::from(packet.class);
-        self.fluid.arrive(now, class, packet.bytes);
+        self.fluid.pass(now, packet);
     }
 
     /// Takes out the packet whose fluid service ends first among the classes that are not `paused`.
@@ -70,12 +67,22 @@ impl WeightedFair {
         if paused != self.fluid.held {
             self.hold(now, paused);
         }
-        let class = smallest(&self.first_finish, self.queues.waiting() & !paused)?;
+        let ready = self.queues.waiting() & !paused;
+        let class = smallest(&self.fluid.ends, ready, |ends| ends.first)?;
         let (id, next) = self.queues.pop(packets, class);
         if let Some(next) = next {
-            self.first_finish[class] = packets[next].tag.wrapping_add(self.missed[class]);
+            let finish = packets[next].tag.wrapping_add(self.missed(class));
+            self.fluid.ends[class].first = finish;
         }
         Some(id)
+    }
+
+    #[inline]
+    fn missed(&self, class: usize) -> u64 {
+        match self.fluid.has_paused {
+            true => self.missed[class],
+            false => 0,
+        }
     }
 
     /// From now on exactly the classes of `paused` are.
@@ -83,7 +90,8 @@ impl WeightedFair {
     fn hold(&mut self, now: Instant, paused: u8) {
         for (class, missed) in self.fluid.hold(now, paused).into_iter().enumerate() {
             self.missed[class] = self.missed[class].wrapping_add(missed);
-            self.first_finish[class] = self.first_finish[class].wrapping_add(missed);
+            let first = &mut self.fluid.ends[class].first;
+            *first = first.wrapping_add(missed);
         }
     }
 
@@ -94,9 +102,13 @@ impl WeightedFair {
     }
 }
 
-/// The class of `among` (a bit for each) with the smallest of `values`, which may have wrapped; the highest of equals.
+/// The class of `among` (a bit for each) with the smallest value, which may have wrapped; the highest of equals.
 #[inline]
-pub(super) fn smallest(values: &[u64; CLASSES_MAX], among: u8) -> Option<usize> {
+pub(super) fn smallest<T>(
+    classes: &[T; CLASSES_MAX],
+    among: u8,
+    value: impl Fn(&T) -> u64,
+) -> Option<usize> {
     if among == 0 {
         return None;
     }
@@ -105,7 +117,7 @@ pub(super) fn smallest(values: &[u64; CLASSES_MAX], among: u8) -> Option<usize> 
     while rest != 0 {
         let class = rest.trailing_zeros() as usize;
         rest &= rest - 1;
-        if is_before(values[class], values[best]) {
+        if is_before(value(&classes[class]), value(&classes[best])) {
             best = class;
         }
     }
@@ -119,18 +131,18 @@ fn is_before(a: u64, b: u64) -> bool {
 
 /// The fluid server. Scaled time is picoseconds times `scale`.
 #[derive(Clone, Debug)]
+#[repr(C)]
 struct Fluid {
-    /// Ticks per byte and class, with [`FRACTION`] more bits.
-    cost: [u64; CLASSES_MAX],
-    /// When the newest packet of each class is done, ticks.
-    last_finish: [u64; CLASSES_MAX],
-    weights: [u32; CLASSES_MAX],
     /// Classes with fluid backlog, and maybe some that ran dry since the last corner.
     backlogged: u8,
     /// Classes that are paused, and so not among those.
     held: u8,
-    /// Virtual time at which each of them was paused, ticks.
-    held_at: [u64; CLASSES_MAX],
+    /// Class of a packet that began a busy period and is not counted yet; none beyond [`CLASSES_MAX`].
+    passed: u8,
+    /// Some class was ever paused.
+    has_paused: bool,
+    passed_bytes: u16,
+    passed_at: Instant,
     /// The summed weight of the backlogged ones.
     weight: u64,
     /// Ticks per picosecond and unit of weight.
@@ -141,7 +153,39 @@ struct Fluid {
     corner: u64,
     /// No class runs dry before this much scaled time after the corner.
     none_dry_for: u64,
+    ends: [Ends; CLASSES_MAX],
+    shares: [Share; CLASSES_MAX],
+    /// Virtual time at which each held class was paused, ticks.
+    held_at: [u64; CLASSES_MAX],
 }
+
+/// When packets of a class are done, ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    /// The first that waits at the port, if one does.
+    first: u64,
+    /// The newest.
+    last: u64,
+}
+
+/// What a class gets.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Ticks per byte, with [`FRACTION`] more bits.
+    cost: u64,
+    weight: u64,
+}
+
+impl Share {
+    /// Ticks of `bytes`.
+    #[inline]
+    fn cost(&self, bytes: u16) -> u64 {
+        ((u128::from(bytes) * u128::from(self.cost)) >> FRACTION) as u64
+    }
+}
+
+/// [`Fluid::passed`] of none.
+const NOBODY: u8 = u8::MAX;
 
 impl Fluid {
     fn new(weights: &[u32], rate: BitRate) -> Self {
@@ -151,62 +195,87 @@ impl Fluid {
         let scale = scale_of(&all, rate);
         let of_weight_1 =
             ((u128::from(scale) * PS_BITS_PER_BYTE_S) << FRACTION) / u128::from(rate.as_bps());
+        let share = |weight| Share {
+            cost: u64::try_from(of_weight_1 / u128::from(weight))
+                .expect("a byte costs less than 2^64 parts of a tick on a line above 1 kb/s"),
+            weight: u64::from(weight),
+        };
         Self {
-            cost: all.map(|weight| {
-                u64::try_from(of_weight_1 / u128::from(weight))
-                    .expect("a byte costs less than 2^64 parts of a tick on a line above 1 kb/s")
-            }),
-            last_finish: [0; CLASSES_MAX],
-            weights: all,
             backlogged: 0,
             held: 0,
-            held_at: [0; CLASSES_MAX],
+            passed: NOBODY,
+            has_paused: false,
+            passed_bytes: 0,
+            passed_at: Instant::ZERO,
             weight: 0,
             scale,
             clock: 0,
             corner: 0,
             none_dry_for: 0,
+            ends: [Ends::default(); CLASSES_MAX],
+            shares: all.map(share),
+            held_at: [0; CLASSES_MAX],
         }
+    }
+
+    #[inline]
+    fn scaled(&self, now: Instant) -> u64 {
+        now.as_ps().wrapping_mul(self.scale)
     }
 
     /// A packet of `bytes` arrives in `class`: its finish.
     #[inline]
     fn arrive(&mut self, now: Instant, class: usize, bytes: u16) -> u64 {
         let bit = 1 << class;
-        let scaled = now.as_ps().wrapping_mul(self.scale);
+        let scaled = self.scaled(now);
         if scaled.wrapping_sub(self.corner) >= self.none_dry_for {
-            self.advance(scaled);
+            self.catch_up(scaled);
         }
-        let cost = ((u128::from(bytes) * u128::from(self.cost[class])) >> FRACTION) as u64;
+        let cost = self.shares[class].cost(bytes);
         if self.backlogged & bit == 0 {
             if self.held & bit == 0 {
                 self.join(scaled, class, cost);
-            } else if is_before(self.last_finish[class], self.held_at[class]) {
-                self.last_finish[class] = self.held_at[class];
+            } else if is_before(self.ends[class].last, self.held_at[class]) {
+                self.ends[class].last = self.held_at[class];
             }
         }
-        let finish = self.last_finish[class].wrapping_add(cost);
-        self.last_finish[class] = finish;
-        finish
+        let last = &mut self.ends[class].last;
+        *last = last.wrapping_add(cost);
+        *last
     }
 
-    /// Nothing waits and nothing is being sent: neither does the fluid server.
+    /// A packet goes to the line where nothing waits and nothing is being sent, so neither does the fluid server. It
+    /// is counted when somebody comes to wait behind it, which most often nobody does.
     #[inline]
-    fn restart(&mut self, now: Instant) {
-        self.backlogged = 0;
-        self.weight = 0;
+    fn pass(&mut self, now: Instant, packet: &Packet) {
+        self.passed = packet.class;
+        self.passed_bytes = packet.bytes;
+        self.passed_at = now;
+        // The next arrival catches up.
+        self.none_dry_for = 0;
+        self.corner = 0;
+    }
+
+    /// Counts the packet that began the busy period.
+    fn count_passed(&mut self) {
+        let class = usize::from(std::mem::replace(&mut self.passed, NOBODY));
+        let Share { weight, .. } = self.shares[class];
+        let cost = self.shares[class].cost(self.passed_bytes);
+        self.backlogged = 1 << class;
+        self.weight = weight;
         // Nobody waits for the end of a pause; if there is one, the next choice finds it again.
         self.held = 0;
-        self.corner = now.as_ps().wrapping_mul(self.scale);
-        self.none_dry_for = u64::MAX;
+        self.corner = self.scaled(self.passed_at);
+        self.ends[class].last = self.clock.wrapping_add(cost);
+        self.none_dry_for = cost.saturating_mul(weight);
     }
 
     /// `class` begins to be served now, with a packet of `cost`.
     fn join(&mut self, scaled: u64, class: usize, cost: u64) {
         self.turn(scaled);
         self.backlogged |= 1 << class;
-        self.weight += u64::from(self.weights[class]);
-        self.last_finish[class] = self.clock;
+        self.weight += self.shares[class].weight;
+        self.ends[class].last = self.clock;
         // With more weight the others take longer, so their bound stays one.
         self.none_dry_for = self.none_dry_for.min(cost.saturating_mul(self.weight));
     }
@@ -226,22 +295,27 @@ impl Fluid {
 
     /// Takes the classes of `paused` out of the service and the others in again: how far each has moved, ticks.
     fn hold(&mut self, now: Instant, paused: u8) -> [u64; CLASSES_MAX] {
-        let scaled = now.as_ps().wrapping_mul(self.scale);
-        self.advance(scaled);
+        let scaled = self.scaled(now);
+        self.catch_up(scaled);
         self.turn(scaled);
+        self.has_paused = true;
         let mut missed = [0; CLASSES_MAX];
         for (class, missed) in missed.iter_mut().enumerate() {
-            let (bit, weight) = (1 << class, u64::from(self.weights[class]));
+            let (bit, Share { weight, .. }) = (1 << class, self.shares[class]);
+            let last = &mut self.ends[class].last;
             if paused & !self.held & bit != 0 {
                 self.held_at[class] = self.clock;
                 if self.backlogged & bit != 0 {
                     self.backlogged &= !bit;
                     self.weight -= weight;
+                } else {
+                    // What it sent in an earlier busy period is over, whatever the clock says.
+                    *last = self.clock;
                 }
             } else if self.held & !paused & bit != 0 {
                 *missed = self.clock.wrapping_sub(self.held_at[class]);
-                self.last_finish[class] = self.last_finish[class].wrapping_add(*missed);
-                if is_before(self.clock, self.last_finish[class]) {
+                *last = last.wrapping_add(*missed);
+                if is_before(self.clock, *last) {
                     self.backlogged |= bit;
                     self.weight += weight;
                 }
@@ -254,18 +328,24 @@ impl Fluid {
     }
 
     /// Lets classes run dry up to `scaled`.
-    fn advance(&mut self, scaled: u64) {
-        while let Some(class) = smallest(&self.last_finish, self.backlogged) {
-            let left = self.last_finish[class].wrapping_sub(self.clock);
+    fn catch_up(&mut self, scaled: u64) {
+        if self.passed != NOBODY {
+            self.count_passed();
+            if scaled.wrapping_sub(self.corner) < self.none_dry_for {
+                return;
+            }
+        }
+        while let Some(class) = smallest(&self.ends, self.backlogged, |ends| ends.last) {
+            let left = self.ends[class].last.wrapping_sub(self.clock);
             let needed = left.saturating_mul(self.weight);
             if needed > scaled.wrapping_sub(self.corner) {
                 self.none_dry_for = needed;
                 return;
             }
-            self.clock = self.last_finish[class];
+            self.clock = self.ends[class].last;
             self.corner = self.corner.wrapping_add(needed);
             self.backlogged &= !(1 << class);
-            self.weight -= u64::from(self.weights[class]);
+            self.weight -= self.shares[class].weight;
         }
         self.corner = scaled;
         self.none_dry_for = u64::MAX;
