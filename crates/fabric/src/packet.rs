@@ -32,9 +32,9 @@ pub enum PacketKind {
     Grant,
 }
 
-/// One packet: 64 bytes.
+/// One packet: 64 bytes, all in one cache line.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Packet {
     /// When the packet (or, in an answer, the packet it answers) left the sending transport.
     pub sent_at: Instant,

@@ -5,11 +5,11 @@
 //! O(log n) unpredictable branches and breaks ties arbitrarily; the order of equal times must be the order of
 //! scheduling, or results would depend on the container.
 //!
-//! Method: time is cut into slots of 512 ps. The next 7,168 to 8,192 of them (about 4 us, more than a hop of a network or
+//! Method: time is cut into slots of 512 ps. The next 3,584 to 4,096 of them (about 2 us, more than a hop of a network or
 //! a step of a device takes) form a ring of first-in first-out lists in one slab, with a bitmap of those in use:
 //! scheduling there appends, taking looks for the next set bit. Most slots hold one event, which is taken as it is;
 //! several are moved to an array and sorted when their slot's time comes, stably, so equal times keep their order.
-//! Later events wait in a second ring, of lists of blocks of 1,024 slots, 2 ms long; still later ones in a heap, ordered by
+//! Later events wait in a second ring, of lists of blocks of 512 slots, 1 ms long; still later ones in a heap, ordered by
 //! time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
 //! it, which is before any other event can be filed there: so they keep their place among equals too. Nothing is
 //! allocated once slab, array and heap have grown to the largest number of pending events.
@@ -26,11 +26,12 @@ use std::collections::BinaryHeap;
 /// Bits of time within a slot.
 const SLOT_BITS: u32 = 9;
 /// Slots of the ring.
-const SLOTS: usize = 1 << 13;
+const SLOTS: usize = 1 << 12;
 /// Words of the bitmap.
 const WORDS: usize = SLOTS / 64;
+const _: () = assert!(WORDS == 64, "one word has a bit for each of them");
 /// Bits of time within a block of slots.
-const BLOCK_BITS: u32 = SLOT_BITS + 10;
+const BLOCK_BITS: u32 = SLOT_BITS + 9;
 /// Blocks that the ring of slots covers, the one of now in part.
 const NEAR_BLOCKS: u64 = (SLOTS as u64) >> (BLOCK_BITS - SLOT_BITS);
 /// Blocks of the second ring.
@@ -66,7 +67,7 @@ pub struct EventQueue<E> {
     near: Lists<E>,
     pending: usize,
     /// One bit per word of `words` that has a bit.
-    summary: [u64; WORDS / 64],
+    summary: u64,
     words: Box<[u64; WORDS]>,
     /// The last node of each slot's list in `near`.
     slots: Box<[u32; SLOTS]>,
@@ -134,7 +135,7 @@ impl<E: Copy> EventQueue<E> {
             cursor: 0,
             near: Lists::default(),
             pending: 0,
-            summary: [0; WORDS / 64],
+            summary: 0,
             words: Box::new([0; WORDS]),
             slots: Box::new([NIL; SLOTS]),
             blocks: Box::new([NIL; BLOCKS]),
@@ -258,7 +259,7 @@ impl<E: Copy> EventQueue<E> {
         let place = (time >> SLOT_BITS) as usize % SLOTS;
         if self.near.append(&mut self.slots[place], time, event) {
             self.words[place / 64] |= 1 << (place % 64);
-            self.summary[place / 4096] |= 1 << (place / 64 % 64);
+            self.summary |= 1 << (place / 64);
         }
     }
 
@@ -429,16 +430,11 @@ impl<E: Copy> EventQueue<E> {
     /// The first word in use, from `from` on and around.
     #[inline]
     fn next_word(&self, from: usize) -> Option<usize> {
-        let mut group = from / 64 % self.summary.len();
-        let mut bits = self.summary[group] & (u64::MAX << (from % 64));
-        for _ in 0..=self.summary.len() {
-            if bits != 0 {
-                return Some(group * 64 + bits.trailing_zeros() as usize);
-            }
-            group = (group + 1) % self.summary.len();
-            bits = self.summary[group];
+        if self.summary == 0 {
+            return None;
         }
-        None
+        let turned = self.summary.rotate_right((from % WORDS) as u32);
+        Some((from + turned.trailing_zeros() as usize) % WORDS)
     }
 
     #[inline]
@@ -447,7 +443,7 @@ impl<E: Copy> EventQueue<E> {
         let word = &mut self.words[place / 64];
         *word &= !(1 << (place % 64));
         if *word == 0 {
-            self.summary[place / 4096] &= !(1 << (place / 64 % 64));
+            self.summary &= !(1 << (place / 64));
         }
     }
 }

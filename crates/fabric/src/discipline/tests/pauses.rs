@@ -133,7 +133,7 @@ fn a_pause_does_not_bring_an_earlier_busy_period_back() {
     let mut port = port(Order::Wfq, &[1, 1]);
     let mut packets = Packets::default();
     let at = |halves: u64| Instant::from_ps(halves * time_of(LARGEST) / 2);
-    let mut push = |port: &mut Discipline, packets: &mut Packets, halves, class| {
+    let push = |port: &mut Discipline, packets: &mut Packets, halves, class| {
         let id = packets.insert(packet(class, LARGEST));
         port.push(packets, at(halves), id);
         id

@@ -11,7 +11,10 @@ const OVERTAKEN: u32 = 3;
 
 /// One channel's sender. Packets `acked..fresh` were sent at least once, `fresh..end` wait. Kept small, because a run
 /// touches thousands of them in no order.
+///
+/// The first cache line is what an acknowledgement needs, the second what a packet that leaves needs besides.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Sender {
     /// All packets before this one are acknowledged.
     pub(crate) acked: u32,
@@ -22,28 +25,31 @@ pub(crate) struct Sender {
     /// Behind the last packet of the last message.
     end: u32,
     pub(crate) limit: Limit,
-    /// First message that is not complete, last one, and the one of `next`.
-    pub(crate) head: u32,
-    tail: u32,
-    pub(crate) cursor: u32,
     /// When the retransmission timer counts, if nothing comes back.
     pub(crate) repeat_at: Instant,
-    pub(crate) repeat_set: bool,
-    /// When the pacing timer that counts is due; never for none.
-    pub(crate) pace_at: Instant,
-    pub(crate) backoff: u8,
-    pub(crate) class: u8,
-    pub(crate) from: HostId,
-    pub(crate) to: HostId,
-    pub(crate) path: u16,
-    /// Bytes of the last packet sent, and when it was.
-    last_bytes: u16,
-    last_at: Instant,
-    full_bytes: u16,
     /// Selective: packets in `Repair::early` and `Repair::lost`.
     beyond: u32,
     lost: u32,
+    /// First message that is not complete.
+    pub(crate) head: u32,
+    pub(crate) repeat_set: bool,
+    pub(crate) backoff: u8,
+    pub(crate) class: u8,
+    /// The message of `next`, and the last one.
+    pub(crate) cursor: u32,
+    tail: u32,
+    /// When the pacing timer that counts is due; never for none.
+    pub(crate) pace_at: Instant,
+    /// When the last packet was sent, and its bytes.
+    last_at: Instant,
+    last_bytes: u16,
+    full_bytes: u16,
+    pub(crate) from: HostId,
+    pub(crate) to: HostId,
+    pub(crate) path: u16,
 }
+
+const _: () = assert!(size_of::<Sender>() == 128, "a sender fills two cache lines");
 
 /// What selective repeat knows beyond that.
 #[derive(Clone, Debug, Default)]
