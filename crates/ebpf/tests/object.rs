@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{ifindex, in_lab};
 
-/// Far below the limit of a million, with room for kernels that follow more paths than 6.18 (which needs 52,000).
+/// Far below the limit of a million, with room for kernels that follow more paths than 6.18 (which needs 50,000).
 const VERIFIED_AT_MOST: u32 = 150_000;
 
 fn sources() -> PathBuf {
