@@ -30,9 +30,18 @@ fn main() {
         }
         let (mut t, mut cpu, mut p, mut n1, mut n2) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let mut counts = Default::default();
+        let mut mean = 0.0;
         let mut best = (9.9f64, 0.0);
         for seed in 1..=seeds {
             let mut study = NicStudy::of_paper(*c, flows, seed);
+            if let Ok(k) = std::env::var("BQL") {
+                study.config.byte_limit = isolane_scenario::nic::config::ByteLimit::Fixed(
+                    isolane_core::units::Bytes::new(k.parse::<u64>().unwrap() * 1024),
+                );
+            }
+            if let Ok(k) = std::env::var("BATCH") {
+                study.config.transmit_batching = k == "1";
+            }
             study.warmup = Duration::from_ms(200);
             study.duration = Duration::from_ms(ms);
             let r = isolane_nic_sim::run(&study, &profile);
@@ -42,18 +51,20 @@ fn main() {
             if r.nfm_1s < best.0 {
                 best = (r.nfm_1s, r.throughput_gbps);
             }
+            mean += r.counts["nfm_1ms_mean_thousandths"] as f64 / 1e3;
             n1 += r.nfm_1ms;
             n2 += r.nfm_1s;
             counts = r.counts;
         }
         let k = seeds as f64;
         println!(
-            "{:9} {:.2} cpu {:4.0} ping {:5.0} nfm {:.2} {:.2} best {:.2} {:.2} int {} seg {} moves {} ww {}",
+            "{:9} {:.2} cpu {:4.0} ping {:5.0} nfm {:.2} (mean {:.2}) {:.2} best {:.2} {:.2} int {} seg {} moves {} ww {}",
             c.name,
             t / k,
             cpu / k,
             p / k,
             n1 / k,
+            mean / k,
             n2 / k,
             best.0,
             best.1,

@@ -7,6 +7,8 @@ use crate::fabric::parameters;
 use crate::fabric::result::FabricResult;
 use crate::fabric::sizes::PUBLISHED;
 use crate::measure::RunResult;
+use crate::nic::parse as nic;
+use crate::nic::result::NicResult;
 use crate::policy_parts::PolicyParameter;
 use crate::spec::{APPLICATION, CONTROL, GUARANTEE, Key, Kind, SLO, TENANT, TOP, TRAFFIC};
 use crate::stack;
@@ -30,6 +32,16 @@ pub fn network_result() -> Value {
 /// The schema of a network's scenario.
 pub fn network_scenario() -> Value {
     titled("Network scenario", object(network::TOP, network_below))
+}
+
+/// The schema of the JSON form of a [`NicResult`].
+pub fn nic_result() -> Value {
+    schemars::schema_for!(NicResult).to_value()
+}
+
+/// The schema of a study of ordinary cards.
+pub fn nic_scenario() -> Value {
+    titled("Study of ordinary cards", object(nic::TOP, nic_below))
 }
 
 fn titled(title: &str, mut schema: Value) -> Value {
@@ -154,6 +166,15 @@ fn network_below(name: &str) -> Value {
     schema
 }
 
+fn nic_below(name: &str) -> Value {
+    let keys = match name {
+        "nic" => nic::NIC,
+        "flows" => nic::FLOWS,
+        _ => nic::CLUSTER,
+    };
+    object(keys, nic_below)
+}
+
 /// Any stack of parts, with every parameter there is; the parser checks which of them the stack has.
 fn policy() -> Value {
     let mut properties = Map::new();
@@ -185,6 +206,15 @@ mod tests {
     fn the_result_schema_names_the_units() {
         let text = super::result().to_string();
         assert!(text.contains("goodput_gbps") && text.contains("latency_us"));
+    }
+
+    #[test]
+    fn the_study_schema_lists_the_configurations() {
+        let schema = super::nic_scenario();
+        let config = &schema["properties"]["nic"]["properties"]["config"]["enum"];
+        assert_eq!(config[0], "C1");
+        assert_eq!(schema["properties"]["cluster"]["required"][0], "hosts");
+        assert!(super::nic_result().to_string().contains("cpu_percent"));
     }
 
     #[test]
