@@ -61,6 +61,12 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
 
 /// Queues that will be managed.
 fn check(device: &Device) -> Result<u16, NicError> {
+    if !device.lower.is_empty() {
+        return Err(NicError::Upper {
+            device: device.name.clone(),
+            lower: device.lower.clone(),
+        });
+    }
     match device.managed_queues() {
         0 | 1 => Err(NicError::SingleQueue {
             device: device.name.clone(),
@@ -100,7 +106,7 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
             true => Completion::Freed,
             false => Completion::HandedOver,
         },
-        hardware_segmentation: device.cuts_segments(),
+        hardware_segmentation: device.cuts_segments() && !device.disciplines.cuts_segments(),
         pins: journal.pins.clone(),
         flows: 0,
     };
@@ -198,4 +204,48 @@ fn remove_filters(route: &mut Route, index: u32) -> Result<(), NicError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queues::Queue;
+
+    #[test]
+    fn devices_above_others_are_refused_with_those_below() {
+        let device = Device {
+            name: "bond0".to_owned(),
+            lower: vec!["eth0".to_owned(), "eth1".to_owned()],
+            queues: vec![Queue::default(); 16],
+            ..Device::default()
+        };
+        let error = check(&device).unwrap_err();
+        let wanted = "bond0 sends through eth0, eth1: attach those instead";
+        assert!(
+            error.is_bad_input() && error.to_string() == wanted,
+            "{error}"
+        );
+        let alone = Device {
+            lower: Vec::new(),
+            ..device
+        };
+        assert_eq!(check(&alone).unwrap(), 16);
+    }
+
+    #[test]
+    fn the_latency_queue_belongs_to_no_processor() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let options = Options {
+            latency: true,
+            pools: true,
+            ..Options::default()
+        };
+        let settings = settings(&system, &options, 8);
+        assert_eq!(settings.latency_queue, Some(7));
+        assert_eq!(
+            settings.pools,
+            CpuPools::PerProcessor(vec![QueueSet::first(7)])
+        );
+    }
 }

@@ -30,6 +30,8 @@ pub const BEAT: Duration = Duration::from_millis(10);
 pub const LOOK: Duration = Duration::from_secs(1);
 /// How long nothing must have been shared before segments grow: changing them makes every socket look up its route.
 const HOLD: units::Duration = units::Duration::from_secs(1);
+/// Beats that may fail in a row: two looks' worth.
+const FAILURES: u32 = 200;
 /// How long a device may be away before it is given up: a driver that is loaded again takes seconds.
 const RETURN: Duration = Duration::from_secs(60);
 
@@ -126,8 +128,14 @@ impl Controller {
     /// # Errors
     /// The kernel's; the attachment stays as it is.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
+        let mut failures = 0;
         while !stop.load(Ordering::Relaxed) {
-            self.beat()?;
+            failures = match self.beat() {
+                Ok(()) => 0,
+                // A device that is going away refuses before it is gone; the next look tells.
+                Err(error) if failures == FAILURES => return Err(error),
+                Err(_) => failures + 1,
+            };
             if self.looked.elapsed() >= LOOK {
                 self.looked = Instant::now();
                 match self.look()? {
@@ -155,8 +163,10 @@ impl Controller {
         let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
         if let Some((pusher, weights)) = &mut self.weights {
             let loads: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
-            if let Some(told) = weights.poll(now, &loads) {
-                pusher.push(told)?;
+            let told = weights.poll(now, &loads);
+            if told.is_some_and(|told| pusher.push(told).is_err()) {
+                // What was told stays in the journal to be taken back; the device is not asked again.
+                self.weights = None;
             }
         }
         let shared = is_shared(&queues, &self.journal);
@@ -274,6 +284,14 @@ impl Controller {
     /// loaded again makes a new device of the same name and address.
     fn wait_for_return(&mut self, stop: &AtomicBool) -> Result<bool, NicError> {
         attach::undo(&self.system, &self.journal)?;
+        // Whoever detaches meanwhile finds us by it.
+        let waiting = Journal {
+            maps: Vec::new(),
+            sizes: None,
+            weights_told_to: None,
+            ..self.journal.clone()
+        };
+        waiting.save(&self.system)?;
         let (name, address) = (self.journal.device.clone(), self.journal.address.clone());
         let gone = Instant::now();
         while gone.elapsed() < RETURN && !stop.load(Ordering::Relaxed) {
@@ -288,6 +306,7 @@ impl Controller {
             }
             thread::sleep(LOOK / 4);
         }
+        waiting.remove(&self.system)?;
         Ok(false)
     }
 }

@@ -30,6 +30,8 @@ pub struct Device {
     pub speed_mbps: Option<u32>,
     /// Processors of the machine.
     pub processors: u16,
+    /// Devices that it sends through: of a bond, a bridge, a VLAN.
+    pub lower: Vec<String>,
     /// Transmit queues in use.
     pub queues: Vec<Queue>,
     /// Transmit queues that the device was made with, or that its driver could use.
@@ -95,6 +97,7 @@ impl Device {
                 .and_then(|text| text.parse().ok())
                 .filter(|speed| *speed > 0),
             processors: system.processors(),
+            lower: lower(system, &link.name),
             queues,
             queues_max: match channels_max {
                 0 => link.queues_max,
@@ -148,6 +151,13 @@ fn driver(system: &System, link: &Link) -> String {
     bound.or_else(kind).unwrap_or_else(|| "unknown".to_owned())
 }
 
+/// The devices below, as the kernel links them.
+fn lower(system: &System, name: &str) -> Vec<String> {
+    let links = system.sys().list(&format!("class/net/{name}"));
+    let below = links.iter().filter_map(|link| link.strip_prefix("lower_"));
+    below.map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +178,7 @@ mod tests {
             );
         }
         write("sys/class/net/eth0/speed", "10000\n");
+        write("sys/class/net/eth0/lower_eth1/mtu", "1500\n");
         write("sys/devices/system/cpu/online", "0-7\n");
         write("proc/sys/net/ipv4/tcp_limit_output_bytes", "4194304\n");
         let link = Link {
@@ -192,6 +203,7 @@ mod tests {
             ),
             (4, 64, 8)
         );
+        assert_eq!(device.lower, ["eth1"]);
         assert_eq!(device.speed_mbps, Some(10_000));
         assert_eq!(device.tcp.limit_output_bytes, Some(4_194_304));
         assert!(!device.has_maps() && device.frees_what_it_sent());

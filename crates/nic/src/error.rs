@@ -29,6 +29,14 @@ pub enum NicError {
         /// Queues that its driver could have.
         possible: u32,
     },
+    /// A device that hands packets to others, which choose queues themselves.
+    #[error("{device} sends through {}: attach {} instead", .lower.join(", "), if .lower.len() == 1 { "that" } else { "those" })]
+    Upper {
+        /// The device.
+        device: String,
+        /// The devices below.
+        lower: Vec<String>,
+    },
     /// Root is needed.
     #[error("{action}: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")]
     NotPermitted {
@@ -117,6 +125,7 @@ impl NicError {
                 | Self::Attached { .. }
                 | Self::NotAttached { .. }
                 | Self::Value { .. }
+                | Self::Upper { .. }
                 | Self::Namespace { .. }
                 | Self::Programs(EbpfError::BadInput(_) | EbpfError::Containers { .. })
         )

@@ -101,6 +101,8 @@ impl Journal {
     /// [`NicError::File`].
     pub fn remove(&self, system: &System) -> Result<(), NicError> {
         let path = path(system, self.namespace, self.index);
+        // The controller's last words, if it had any.
+        let _ = fs::remove_file(path.with_extension("log"));
         match fs::remove_file(&path) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

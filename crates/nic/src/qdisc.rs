@@ -85,6 +85,11 @@ impl Disciplines {
             .any(|discipline| discipline.kind == "clsact")
     }
 
+    /// Whether one of them cuts segments into packets before the device sees them, as cake does.
+    pub fn cuts_segments(&self) -> bool {
+        self.all.iter().any(|discipline| discipline.kind == "cake")
+    }
+
     /// In a few words: `mq with 8 fq_codel`.
     pub fn text(&self) -> String {
         let root = self.root().unwrap_or("noqueue");

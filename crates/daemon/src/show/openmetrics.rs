@@ -18,11 +18,17 @@ type UnitRow<T, V> = (&'static str, &'static str, &'static str, fn(&T) -> V);
 
 /// The whole text, with its end mark.
 pub fn render(snapshot: &Snapshot) -> String {
+    render_with(snapshot, "")
+}
+
+/// The same, with families of somebody else before the end mark.
+pub fn render_with(snapshot: &Snapshot, more: &str) -> String {
     let mut text = Text::default();
     daemon(&mut text, snapshot);
     devices(&mut text, snapshot);
     tenants(&mut text, snapshot);
     sessions(&mut text, snapshot);
+    text.0.push_str(more);
     text.0.push_str("# EOF\n");
     text.0
 }

@@ -302,7 +302,7 @@ impl<S: Source> Server<S> {
             return answer(
                 "200 OK",
                 openmetrics::CONTENT_TYPE,
-                &openmetrics::render(&snapshot),
+                &openmetrics::render_with(&snapshot, &network_cards()),
             );
         }
         match serde_json::to_string(&*snapshot) {
@@ -439,6 +439,12 @@ impl Stream {
             Self::Tcp(stream) => stream.shutdown(both),
         };
     }
+}
+
+/// What attachments of Titan on this machine say of themselves; nothing where there is none, or where we may not look.
+fn network_cards() -> String {
+    let system = isolane_nic::System::machine();
+    isolane_nic::openmetrics::families(&system).unwrap_or_default()
 }
 
 #[cfg(test)]

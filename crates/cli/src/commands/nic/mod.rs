@@ -70,7 +70,8 @@ impl Place {
     fn enter(&self) -> Result<System> {
         Ok(match &self.netns {
             Some(name) => System::enter(name)?,
-            None => System::machine(),
+            // `/sys` may be another namespace's (`unshare -n`, `nsenter --net`); without privilege it is all there is.
+            None => System::here().unwrap_or_else(|_| System::machine()),
         })
     }
 }
