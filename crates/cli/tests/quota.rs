@@ -110,6 +110,12 @@ fn what_was_set_and_promised_survives_a_kill() {
         text(&done.stdout),
         "mail: rack/high weight 3, guarantee 15 Gb/s\n"
     );
+    // What is not given stays.
+    for weight in ["4", "3"] {
+        let done = isolane(&[&set[..], &["--weight", weight]].concat());
+        let told = format!("mail: rack/high weight {weight}, guarantee 15 Gb/s\n");
+        assert_eq!(text(&done.stdout), told);
+    }
     let refused = isolane(&[&set[..], &["--guarantee", "16Gb/s"]].concat());
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(
@@ -135,6 +141,29 @@ fn what_was_set_and_promised_survives_a_kill() {
         table.contains("rack/high: promised 35.165 Gb/s of 100 Gb/s x 8/13"),
         "{table}"
     );
+}
+
+#[test]
+fn an_address_that_others_reach_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("quota.toml");
+    let sound = SETTINGS.replace("FOLDER", folder.path().to_str().unwrap());
+    for (listen, warned) in [
+        ("0.0.0.0:7480", true),
+        ("127.0.0.1:7480", false),
+        ("unix:/run/q", false),
+    ] {
+        let socket = format!("unix:{}/socket", folder.path().display());
+        std::fs::write(&file, sound.replace(&socket, listen)).unwrap();
+        let output = isolane(&["serve", "--check", file.to_str().unwrap()]);
+        assert!(output.status.success());
+        let stderr = text(&output.stderr);
+        assert_eq!(
+            stderr.contains("can claim any tenant's name"),
+            warned,
+            "{listen}: {stderr}"
+        );
+    }
 }
 
 #[test]

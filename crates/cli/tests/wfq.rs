@@ -135,6 +135,8 @@ fn the_kernel_takes_the_configuration() {
         "class htb 1:1 ",
         "class htb 1:3 ",
         "match 00b80000/00fc0000",
+        // The same byte of IPv6.
+        "match 0b800000/0fc00000",
     ] {
         assert!(shown.contains(part), "{part:?} is not in {shown}");
     }

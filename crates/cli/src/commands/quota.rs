@@ -5,7 +5,6 @@ use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result};
 use isolane_core::policy::quota::rate;
-use isolane_core::units::BitRate;
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol::{Answer, PoolState, Request, Terms};
@@ -51,7 +50,7 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Add a tenant, or change its weight and guarantee
+    /// Add a tenant, or change its weight or guarantee: what is not given stays
     Set {
         #[command(flatten)]
         server: ServerArgument,
@@ -63,10 +62,10 @@ enum What {
         /// The class
         #[arg(long)]
         class: String,
-        /// Its weight for what no guarantee takes
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-        weight: u32,
-        /// What it gets whenever it asks, like 2Gb/s
+        /// Its weight for what no guarantee takes (1 for a new one)
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        weight: Option<u32>,
+        /// What it gets whenever it asks, like 2Gb/s (nothing for a new one)
         #[arg(long, value_name = "RATE")]
         guarantee: Option<String>,
         /// Print JSON
@@ -107,17 +106,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             json,
         } => {
             let guarantee = match guarantee {
-                None => BitRate::ZERO,
-                Some(text) => isolane_scenario::quantity::rate(text)
-                    .map_err(|reason| BadInput(format!("--guarantee {text}: {reason}")))?,
+                None => None,
+                Some(text) => Some(
+                    isolane_scenario::quantity::rate(text)
+                        .map_err(|reason| BadInput(format!("--guarantee {text}: {reason}")))?,
+                ),
             };
-            let terms = Terms {
+            let mut terms = Terms {
                 tenant: tenant.clone(),
                 group: group.clone(),
                 class: class.clone(),
-                weight: *weight,
-                guarantee_bytes_per_s: bytes_per_s(guarantee),
+                weight: 1,
+                guarantee_bytes_per_s: 0,
             };
+            if (weight.is_none() || guarantee.is_none())
+                && let Some((weight, guarantee)) = known(server, &terms)?
+            {
+                (terms.weight, terms.guarantee_bytes_per_s) = (weight, guarantee);
+            }
+            terms.weight = weight.unwrap_or(terms.weight);
+            terms.guarantee_bytes_per_s =
+                guarantee.map_or(terms.guarantee_bytes_per_s, bytes_per_s);
             set(server, terms, *json)
         }
     }
@@ -127,6 +136,13 @@ fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| bad(format!("cannot read {}: {error}", file.display())))?;
     let settings = settings::parse(&file.to_string_lossy(), &text)?;
+    if settings.listen.is_remote() {
+        output::note(&format!(
+            "isolane quota: warning: whoever reaches {} can claim any tenant's name and change quotas; \
+             let a firewall admit trusted machines only, or listen on unix:/path or 127.0.0.1",
+            settings.listen
+        ));
+    }
     let mut promised = String::new();
     for (group, class, bound) in &settings.pools {
         writeln!(promised, "{group}/{class}: at most {bound}")?;
@@ -156,6 +172,23 @@ fn show(server: &ServerArgument, json: bool) -> Result<Status> {
         answer => return refused(&answer),
     }
     Ok(Status::Done)
+}
+
+/// Weight and guarantee that a tenant has already.
+fn known(server: &ServerArgument, terms: &Terms) -> Result<Option<(u32, u64)>> {
+    let Answer::Pools(pools) = server.ask(&Request::Show)? else {
+        // What is wrong shows with the change itself.
+        return Ok(None);
+    };
+    let pool = pools
+        .iter()
+        .find(|pool| pool.group == terms.group && pool.class == terms.class);
+    let tenant = pool.and_then(|pool| {
+        pool.tenants
+            .iter()
+            .find(|tenant| tenant.tenant == terms.tenant)
+    });
+    Ok(tenant.map(|tenant| (tenant.weight, tenant.guarantee_bytes_per_s)))
 }
 
 fn set(server: &ServerArgument, terms: Terms, json: bool) -> Result<Status> {

@@ -237,13 +237,18 @@ fn configuration(form: Form, input: &PortPlan, answer: &Answer, device: &str) ->
     }
 }
 
-/// The traffic class byte of a code point, whose two low bits are congestion notification.
-fn filter(device: &str, index: usize, dscp: u8, flow: &str) -> String {
-    format!(
-        "tc filter add dev {device} parent 1: protocol ip prio {} u32 match ip tos 0x{:02x} 0xfc flowid {flow}\n",
-        index + 1,
-        u32::from(dscp) << 2
-    )
+/// The traffic class byte of a code point, whose two low bits are congestion notification, in both versions of IP. Filters
+/// of one preference have one protocol, so those of IPv6 come behind all of IPv4.
+fn filters_of(device: &str, bands: usize, index: usize, dscp: u8) -> String {
+    let byte = u32::from(dscp) << 2;
+    let one = |protocol: &str, preference: usize, field: &str| {
+        format!(
+            "tc filter add dev {device} parent 1: protocol {protocol} prio {preference} u32 match {field} 0x{byte:02x} 0xfc \
+             flowid 1:{}\n",
+            index + 1
+        )
+    };
+    one("ip", index + 1, "ip tos") + &one("ipv6", bands + index + 1, "ip6 priority")
 }
 
 fn ets(input: &PortPlan, answer: &Answer, device: &str) -> String {
@@ -290,13 +295,10 @@ fn htb(input: &PortPlan, answer: &Answer, device: &str) -> String {
 
 /// Every class but the last by its code point; the last takes what no filter names.
 fn filters(answer: &Answer, device: &str) -> String {
-    let named = answer
-        .classes
-        .iter()
-        .enumerate()
-        .take(answer.classes.len() - 1);
+    let bands = answer.classes.len();
+    let named = answer.classes.iter().enumerate().take(bands - 1);
     named
-        .map(|(index, class)| filter(device, index, class.dscp, &format!("1:{}", index + 1)))
+        .map(|(index, class)| filters_of(device, bands, index, class.dscp))
         .collect()
 }
 

@@ -19,6 +19,7 @@ use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::fabric;
 use plan::{Plan, Shard};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use store::{Document, Kept};
 
@@ -106,9 +107,10 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
         None => None,
     };
     let done = kept.as_ref().map_or_else(Vec::new, Kept::points);
+    let known: BTreeSet<u64> = done.iter().map(|point| point.index).collect();
     let points: Vec<_> = plan
         .points(shard)
-        .filter(|point| done.iter().all(|kept| kept.index != point.index))
+        .filter(|point| !known.contains(&point.index))
         .collect();
     if !done.is_empty() {
         output::note(&format!(

@@ -8,7 +8,7 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use isolane_scenario::fabric::result::FabricResult;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -80,11 +80,8 @@ impl Kept {
         let part = part(path);
         let header = output::compact_json(document)?;
         let (kept, length) = read_part(&part, &header)?;
-        for point in kept {
-            if points.iter().all(|known| known.index != point.index) {
-                points.push(point);
-            }
-        }
+        let mut known: BTreeSet<u64> = points.iter().map(|point| point.index).collect();
+        points.extend(kept.into_iter().filter(|point| known.insert(point.index)));
         let name = part.display();
         let mut file = OpenOptions::new()
             .create(true)
@@ -189,7 +186,7 @@ pub(super) fn merge(files: &[PathBuf]) -> Result<Document> {
         match &mut whole {
             None => whole = Some((one, path)),
             Some((whole, first)) if whole.digest == one.digest => {
-                let known: Vec<u64> = whole.points.iter().map(|point| point.index).collect();
+                let known: BTreeSet<u64> = whole.points.iter().map(|point| point.index).collect();
                 if let Some(twice) = one.points.iter().find(|point| known.contains(&point.index)) {
                     bail!(bad(format!(
                         "{name} has point {} as {} or another file has: give each shard once",
