@@ -82,6 +82,25 @@ static always_inline u32 lightest(struct dqa_state *shared, u32 queues, u64 amon
 	return (best + first) & (DQA_QUEUES_MAX - 1);
 }
 
+/* The queue of a set that a flow's hash falls on, each with equal odds. */
+static noinline u32 hashed(u32 key, u64 among)
+{
+	u32 count = 0;
+
+	for (u32 queue = 0; queue < DQA_QUEUES_MAX; queue++)
+		count += among >> queue & 1;
+	u32 left = (u64)key * count >> 32;
+
+	for (u32 queue = 0; queue < DQA_QUEUES_MAX; queue++) {
+		if (!(among >> queue & 1))
+			continue;
+		if (!left)
+			return queue;
+		left--;
+	}
+	return 0;
+}
+
 /* Queues of this packet's container and of this processor, but for the latency queue. */
 static always_inline u64 allowed(struct dqa_config *settings, struct dqa_container *container)
 {
@@ -142,6 +161,8 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	if (sparse) {
 		queue = latency;
 		COUNT(sparse);
+	} else if (settings->enabled == DQA_BY_HASH) {
+		queue = hashed(flow->key, allowed(settings, container));
 	} else {
 		queue = lightest(shared, settings->queues, allowed(settings, container));
 		shared->last_queue = queue;

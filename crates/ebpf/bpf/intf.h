@@ -20,6 +20,11 @@
 #define DQA_CONTAINERS_MAX 256
 #define DQA_NO_QUEUE 0xffffffffu
 
+/* `dqa_config.enabled`: off, the lightest queue, or one by the flow's hash as the kernel would (to compare with). */
+#define DQA_OFF 0
+#define DQA_BY_LOAD 1
+#define DQA_BY_HASH 2
+
 /* `dqa_config.completion` */
 #define DQA_FREED 0
 #define DQA_HANDED_OVER 1

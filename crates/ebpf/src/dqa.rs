@@ -236,7 +236,12 @@ impl Dqa {
         }
         let pools = settings.pools != CpuPools::Off;
         config.processor_pools.store(u32::from(pools), Relaxed);
-        config.enabled.store(u32::from(settings.enabled), Relaxed);
+        let enabled = match (settings.enabled, settings.by_hash) {
+            (false, _) => intf::OFF,
+            (true, false) => intf::BY_LOAD,
+            (true, true) => intf::BY_HASH,
+        };
+        config.enabled.store(enabled, Relaxed);
         Ok(())
     }
 

@@ -13,6 +13,9 @@ pub(crate) const SETS: usize = 4096;
 pub(crate) const PROCESSORS_MAX: usize = 512;
 pub(crate) const CONTAINERS_MAX: usize = 256;
 pub(crate) const NO_QUEUE: u32 = u32::MAX;
+pub(crate) const OFF: u32 = 0;
+pub(crate) const BY_LOAD: u32 = 1;
+pub(crate) const BY_HASH: u32 = 2;
 
 const PACKETS_BITS: u32 = 20;
 const BYTES_BITS: u32 = 30;

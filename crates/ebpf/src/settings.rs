@@ -84,6 +84,8 @@ pub struct DqaSettings {
     pub dscp_weights: [u32; 64],
     /// Limits of the soft NIC.
     pub gate: Option<Gate>,
+    /// Queues by the flow's hash, as the kernel does it, instead of by load: to compare with under the same limits.
+    pub by_hash: bool,
     /// Whether queues are assigned at all; else packets pass untouched.
     pub enabled: bool,
 }
@@ -97,6 +99,7 @@ impl Default for DqaSettings {
             small_bytes: 1500,
             dscp_weights: [WEIGHT_ONE; 64],
             gate: None,
+            by_hash: false,
             enabled: true,
         }
     }

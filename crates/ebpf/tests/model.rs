@@ -280,3 +280,49 @@ fn processors_keep_to_their_pools() {
     };
     agree("pools", 8, settings, 0x5eed_0004_5eed_0005);
 }
+
+/// By hash, a flow has the queue of its hash whatever the loads, in proportion to the set's size and from it alone.
+#[test]
+fn by_hash_a_flow_keeps_its_queue_for_good() {
+    in_lab("by hash", |pins| {
+        let set = QueueSet(0b0110_1001);
+        let settings = DqaSettings {
+            by_hash: true,
+            pools: CpuPools::PerProcessor(vec![set; 512]),
+            ..DqaSettings::default()
+        };
+        let tun = Tun::new("t0", 8);
+        ip("addr add 10.2.0.1/24 dev t0");
+        let options = LoadOptions {
+            ifindex: ifindex("t0"),
+            queues: 8,
+            completion: Completion::Freed,
+            hardware_segmentation: true,
+            pins: pins.into(),
+            flows: 0,
+        };
+        let mut dqa = Dqa::load(&options, &settings).expect("loads");
+        dqa.attach().expect("attaches");
+        tun.steer(dqa.steering_program());
+        let flows: Vec<Flow> = (0..FLOWS).map(flow).collect();
+        for _ in 0..3 {
+            for flow in &flows {
+                flow.socket.send(&[0; 100]).expect("send");
+            }
+            for there in dqa.flows().iter() {
+                let nth = (u64::from(there.key) * u64::from(set.len()) >> 32) as usize;
+                assert_eq!(Some(there.queue), set.iter().nth(nth), "{there:?}");
+            }
+            for queue in 0..8 {
+                while let Some(packet) = tun.read(queue) {
+                    assert!(!packet.is_empty() && set.holds(queue as u16));
+                }
+            }
+        }
+        assert_eq!(
+            dqa.counters().expect("counters").kept,
+            0,
+            "all drained between rounds"
+        );
+    });
+}
