@@ -389,6 +389,13 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	}
 	touch(flow, now);
 	u32 number = tag & NUMBER_MASK;
+
+	if (settings->completion == DQA_IN_HAND && ending == DONE) {
+		if (ours)
+			WRITE_ONCE(shared->hand[skb->queue_mapping & (DQA_QUEUES_MAX - 1)],
+				   DQA_HAND | (u64)number << 32 | key);
+		return 0;
+	}
 	u32 len = skb->len;
 	u32 units = 1;
 	bool exact = ours && ending == DONE;

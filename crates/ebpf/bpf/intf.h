@@ -28,6 +28,9 @@
 /* `dqa_config.completion` */
 #define DQA_FREED 0
 #define DQA_HANDED_OVER 1
+/* As DQA_FREED, but what is freed is only taken in hand; user space says when it has left. */
+#define DQA_IN_HAND 2
+#define DQA_HAND (1ull << 63)
 
 /* `dqa_config.weights` */
 #define DQA_WEIGH_FLOWS 0
@@ -91,6 +94,8 @@ struct dqa_state {
 	unsigned int last_queue;
 	unsigned int sweep;
 	unsigned long long reserved_too[7];
+	/* The packet that each queue's user-space card took last and has not yet sent: DQA_HAND, its number, its key. */
+	unsigned long long hand[DQA_QUEUES_MAX];
 };
 
 /* What user space decides. The first cache line is what every packet reads. */
@@ -151,7 +156,7 @@ struct dqa_counters {
 
 _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");
 _Static_assert(sizeof(struct dqa_set) == 256, "a set is four cache lines");
-_Static_assert(sizeof(struct dqa_state) == 64 * 18, "state");
+_Static_assert(sizeof(struct dqa_state) == 64 * 26, "state");
 _Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 16, "config");
 _Static_assert(sizeof(struct dqa_container) == 64, "a container is one cache line");
 _Static_assert(sizeof(struct dqa_counters) == 128, "counters");

@@ -5,6 +5,8 @@
 //! counts the first packet, and egress goes before completions do.
 //! Units: as in [`crate::settings`].
 
+mod hand;
+
 use crate::intf::{self, Config, Container, Flow, State};
 use crate::settings::{Completion, CpuPools, DqaSettings, LoadOptions, WeightSource};
 use crate::shared::Shared;
@@ -425,8 +427,7 @@ impl Dqa {
         let sets_mask = flows / intf::WAYS as u32 - 1;
         config.sets_mask.store(sets_mask, Relaxed);
         config.net_cookie.store(cookie, Relaxed);
-        let handed_over = options.completion == Completion::HandedOver;
-        config.completion.store(u32::from(handed_over), Relaxed);
+        config.completion.store(options.completion as u32, Relaxed);
         let segmentation = u32::from(options.hardware_segmentation);
         config.hardware_segmentation.store(segmentation, Relaxed);
         config.tick_ns.store(tick_ns, Relaxed);
@@ -467,6 +468,9 @@ impl Dqa {
     }
 }
 
+const _: () = assert!(Completion::Freed as u32 == 0);
+const _: () = assert!(Completion::HandedOver as u32 == 1);
+const _: () = assert!(Completion::InHand as u32 == 2);
 const _: () = assert!(WeightSource::Flow as u32 == 0);
 const _: () = assert!(WeightSource::Dscp as u32 == 1);
 const _: () = assert!(WeightSource::Containers as u32 == 2);
@@ -487,7 +491,9 @@ fn load_and_pin(options: &LoadOptions) -> Result<(), EbpfError> {
             .map_err(|error| refused(&error))?;
     }
     let (completed, dropped) = match options.completion {
-        Completion::Freed => (("completed", "consume_skb"), ("dropped", "kfree_skb")),
+        Completion::Freed | Completion::InHand => {
+            (("completed", "consume_skb"), ("dropped", "kfree_skb"))
+        }
         Completion::HandedOver => (
             ("handed_over", "net_dev_start_xmit"),
             ("dropped_before", "kfree_skb"),

@@ -19,6 +19,7 @@ pub(crate) const BY_HASH: u32 = 2;
 
 const PACKETS_BITS: u32 = 20;
 const BYTES_BITS: u32 = 30;
+const NUMBER_MASK: u32 = (1 << 14) - 1;
 const QUEUE_SHIFT: u32 = 32;
 const FLOWS_SHIFT: u32 = 40;
 
@@ -48,6 +49,7 @@ pub(crate) struct State {
     pub(crate) last_queue: AtomicU32,
     pub(crate) sweep: AtomicU32,
     reserved_too: [AtomicU64; 7],
+    pub(crate) hand: [AtomicU64; QUEUES_MAX],
 }
 
 /// `struct dqa_config`.
@@ -90,7 +92,7 @@ pub(crate) struct Container {
 pub(crate) const COUNTERS: usize = 16;
 
 const _: () = assert!(size_of::<Flow>() == 64);
-const _: () = assert!(size_of::<State>() == 64 * 18);
+const _: () = assert!(size_of::<State>() == 64 * 26);
 const _: () = assert!(size_of::<Config>() == 64 + 256 + 4096 + 16);
 const _: () = assert!(size_of::<Container>() == 64);
 const _: () = assert!(QUEUES_MAX == isolane_core::policy::titan::QUEUES_MAX as usize);
@@ -114,6 +116,38 @@ pub(crate) fn load(word: u64) -> (u64, u32) {
         word & ((1 << FLOWS_SHIFT) - 1),
         (word >> FLOWS_SHIFT) as u32,
     )
+}
+
+/// `dqa_state.hand`: the number and the key of the packet in hand, if there is one.
+pub(crate) fn hand(word: u64) -> Option<(u32, u32)> {
+    const HELD: u64 = 1 << 63;
+    let number = (word >> 32) as u32 & NUMBER_MASK;
+    (word & HELD != 0).then_some((number, word as u32))
+}
+
+/// `dqa_flow.backlog` after the packet of this `number` and `length` has left, and all before it; the bytes that left. The
+/// twin of `complete` in `dqa.bpf.c`.
+pub(crate) fn backlog_after(word: u64, number: u32, length: u32) -> Option<(u64, u32)> {
+    let (packets, bytes) = backlog(word);
+    let sent = (word >> (PACKETS_BITS + BYTES_BITS)) as u32;
+    let left = packets
+        .checked_sub(1)?
+        .min(sent.wrapping_sub(number) & NUMBER_MASK);
+    let rest = if left > 0 {
+        bytes.saturating_sub(length)
+    } else {
+        0
+    };
+    let numbers = word >> (PACKETS_BITS + BYTES_BITS) << (PACKETS_BITS + BYTES_BITS);
+    Some((
+        numbers | u64::from(rest) << PACKETS_BITS | u64::from(left),
+        bytes - rest,
+    ))
+}
+
+/// A flow's part of `dqa_state.load`.
+pub(crate) fn load_of_flow(weight: u32) -> u64 {
+    u64::from(weight) + (1 << FLOWS_SHIFT)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ pub enum Completion {
     Freed,
     /// When it is handed to the driver, which passes it on at once: veth, IFB. Only the queueing discipline counts.
     HandedOver,
+    /// When the card in user space that reads a TUN device says so ([`crate::Dqa::left`]): reading takes a packet in hand.
+    /// One packet of each queue may be in hand; the device segments.
+    InHand,
 }
 
 /// A device, and where its programs and maps are pinned.

@@ -310,7 +310,7 @@ fn by_hash_a_flow_keeps_its_queue_for_good() {
                 flow.socket.send(&[0; 100]).expect("send");
             }
             for there in dqa.flows().iter() {
-                let nth = (u64::from(there.key) * u64::from(set.len()) >> 32) as usize;
+                let nth = ((u64::from(there.key) * u64::from(set.len())) >> 32) as usize;
                 assert_eq!(Some(there.queue), set.iter().nth(nth), "{there:?}");
             }
             for queue in 0..8 {

@@ -108,7 +108,8 @@ fn both_languages_have_the_same_layout() {
         completed,
         waiting,
         last_queue,
-        sweep
+        sweep,
+        hand
     );
     check!(
         found,
@@ -153,4 +154,27 @@ fn both_languages_have_the_same_layout() {
     let names: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
     expect_test::expect!["assigned kept full sparse healed untouched gated moved completed dropped recovered unknown evicted reserved"]
         .assert_eq(&names.join(" "));
+}
+
+/// What the card says has left is the packet in hand and all before it; the rest stays, with its number.
+#[test]
+fn a_packet_that_left_takes_those_before_it_along() {
+    let word = |sent: u64, bytes: u64, packets: u64| sent << 50 | bytes << 20 | packets;
+    assert_eq!(
+        backlog_after(word(7, 300, 3), 5, 100),
+        Some((word(7, 200, 2), 100))
+    );
+    assert_eq!(
+        backlog_after(word(7, 300, 3), 6, 100),
+        Some((word(7, 200, 1), 100))
+    );
+    assert_eq!(
+        backlog_after(word(7, 300, 3), 7, 100),
+        Some((word(7, 0, 0), 300))
+    );
+    assert_eq!(
+        backlog_after(word(2, 300, 3), (1 << 14) - 1, 100),
+        Some((word(2, 200, 2), 100))
+    );
+    assert_eq!(backlog_after(word(7, 0, 0), 7, 100), None);
 }
