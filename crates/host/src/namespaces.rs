@@ -54,10 +54,10 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// This process, for the names of its namespaces: number and start time.
+/// This process, for the names of its namespaces and of its pins (a BPF file system takes no dots): number and start time.
 pub fn maker() -> String {
     let own = std::process::id();
-    format!("{own}.{}", start_of(own).unwrap_or(0))
+    format!("{own}_{}", start_of(own).unwrap_or(0))
 }
 
 /// Removes the namespaces with this prefix whose maker is gone, and ends what still runs in them.
@@ -67,17 +67,21 @@ pub fn remove_stale(prefix: &str) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_stale = |(process, start)| start_of(process) != Some(start);
-        if owner(prefix, &name).is_some_and(is_stale) {
+        if is_stale(prefix, &name) {
             remove(&name);
         }
     }
 }
 
+/// Whether `name` has this prefix and its maker is gone.
+pub fn is_stale(prefix: &str, name: &str) -> bool {
+    owner(prefix, name).is_some_and(|(process, start)| start_of(process) != Some(start))
+}
+
 /// Number and start time of the process that made the namespace `name`, if it has this prefix.
 pub fn owner(prefix: &str, name: &str) -> Option<(u32, u64)> {
     let maker = name.strip_prefix(prefix)?.split('-').next()?;
-    let (process, start) = maker.split_once('.')?;
+    let (process, start) = maker.split_once('_')?;
     Some((process.parse().ok()?, start.parse().ok()?))
 }
 
@@ -103,10 +107,10 @@ mod tests {
     #[test]
     fn only_names_with_the_prefix_have_an_owner() {
         let owner = |name| owner("isolane-lab-", name);
-        assert_eq!(owner("isolane-lab-42.7-c0"), Some((42, 7)));
+        assert_eq!(owner("isolane-lab-42_7-c0"), Some((42, 7)));
         assert_eq!(owner("isolane-lab-x-c0"), None);
         assert_eq!(owner("isolane-lab-42-c0"), None);
-        assert_eq!(owner("somebody-42.7"), None);
+        assert_eq!(owner("somebody-42_7"), None);
     }
 
     #[test]

@@ -81,6 +81,18 @@ pub struct QueueCount {
     pub frames: u64,
 }
 
+impl QueueCount {
+    /// What passed after `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes: self.bytes - earlier.bytes,
+            packets: self.packets - earlier.packets,
+            frames: self.frames - earlier.frames,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     load: Option<Load>,
@@ -155,11 +167,6 @@ impl Card {
     /// What passed each queue.
     pub fn counts(&self) -> impl Iterator<Item = QueueCount> {
         self.queues.iter().map(|queue| queue.count)
-    }
-
-    /// Whether the queue has no frame in hand.
-    pub fn is_free(&self, queue: usize) -> bool {
-        self.queues[queue].load.is_none()
     }
 
     /// Whether any queue has a frame in hand.

@@ -29,3 +29,9 @@ impl From<isolane_host::command::CommandError> for SoftNicError {
         Self::Machine(error.to_string())
     }
 }
+
+impl From<isolane_ebpf::EbpfError> for SoftNicError {
+    fn from(error: isolane_ebpf::EbpfError) -> Self {
+        Self::Machine(error.to_string())
+    }
+}

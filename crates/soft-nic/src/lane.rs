@@ -3,6 +3,8 @@
 //! Method: a queue has one frame in hand and the next is read the moment its last packet leaves, in the wire's time, so
 //! that a queue with frames in the kernel's ring never looks idle. What left the wire is delivered when an interrupt is
 //! due: at once after a pause, else an interval after the last one, as network cards moderate theirs.
+//! A flow that took another queue does not overtake itself: its frame there waits until the one in hand has left. (The
+//! kernel takes a frame for done when it is in hand, and may move the flow then.)
 //! Buffers are handed round: free, in hand, finished (its last packets are not delivered yet).
 //! Units: the types say them. Limits: [`BUFFERS_PER_QUEUE`] bound what waits for an interrupt; if they run out, an interrupt
 //! comes early.
@@ -12,7 +14,6 @@ use crate::deliver::{Frames, Group, Held, Merger};
 use crate::error::SoftNicError;
 use crate::frame::{FlowKey, Frame, NOTE_BYTES, Note};
 use crate::record::FLOWS_MAX;
-use crate::tun::Tun;
 use crate::wire::FRAMING;
 use isolane_core::units::{BitRate, Duration, Instant};
 use std::collections::HashMap;
@@ -30,6 +31,8 @@ const PARTS_MAX: usize = 256;
 pub struct LaneCount {
     /// Frames whose bytes make no sense: dropped.
     pub malformed: u64,
+    /// Frames that waited for another of their flow, in another queue.
+    pub held: u64,
     /// Writes that the receiving kernel refused.
     pub refused: u64,
     /// Interrupts.
@@ -66,6 +69,23 @@ pub struct Passed {
     pub data: Option<(u32, u32)>,
 }
 
+/// Where frames come from and packets go to: a TUN device, or a test.
+pub trait Port {
+    /// Queues.
+    fn queues(&self) -> usize;
+    /// Takes the next frame of a queue, its note before it; its length, or `None` if there is none.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError>;
+    /// The frame of `bytes` that was read from this queue last has left, or was dropped.
+    fn left(&self, queue: usize, bytes: usize) {
+        let _ = (queue, bytes);
+    }
+    /// Hands over a frame in parts; says whether it was taken.
+    fn write(&self, queue: usize, parts: &[IoSlice<'_>]) -> bool;
+}
+
 /// A direction.
 #[derive(Debug)]
 pub struct Lane {
@@ -80,6 +100,7 @@ pub struct Lane {
     last_interrupt: Instant,
     options: LaneOptions,
     count: LaneCount,
+    frames: u64,
     head: Vec<u8>,
 }
 
@@ -87,6 +108,10 @@ pub struct Lane {
 struct InHand {
     buffer: usize,
     flow: Option<usize>,
+    /// Behind a frame of its flow in another queue.
+    waits: bool,
+    /// Frames are numbered as they are read.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -118,6 +143,7 @@ impl Lane {
             last_interrupt: Instant::ZERO,
             options,
             count: LaneCount::default(),
+            frames: 0,
             head: Vec::new(),
         }
     }
@@ -143,18 +169,19 @@ impl Lane {
     /// When the device is gone.
     pub fn step(
         &mut self,
-        from: &Tun,
+        from: &impl Port,
         now: Instant,
         see: &mut impl FnMut(Passed),
     ) -> Result<(), SoftNicError> {
         for queue in 0..self.in_hand.len() {
-            if self.card.is_free(queue) {
+            if self.in_hand[queue].is_none() {
                 self.refill(from, queue, now)?;
             }
         }
         while let Some(departure) = self.card.next(now) {
             self.pass(departure, see);
             if departure.is_last {
+                self.let_go(from, departure);
                 self.refill(from, departure.queue, departure.at)?;
             }
         }
@@ -173,7 +200,7 @@ impl Lane {
         !self.merger.groups().is_empty() && (pause >= self.options.interrupt || is_short)
     }
 
-    fn refill(&mut self, from: &Tun, queue: usize, at: Instant) -> Result<(), SoftNicError> {
+    fn refill(&mut self, from: &impl Port, queue: usize, at: Instant) -> Result<(), SoftNicError> {
         loop {
             let Some(&buffer) = self.free.last() else {
                 self.card.settle(queue);
@@ -186,13 +213,33 @@ impl Lane {
             };
             let Some(frame) = parse(&held.bytes[..length]) else {
                 self.count.malformed += 1;
+                from.left(queue, length.saturating_sub(NOTE_BYTES));
                 continue;
             };
             held.frame = frame;
             self.free.pop();
             let flow = self.number(frame.key, queue);
-            self.in_hand[queue] = Some(InHand { buffer, flow });
-            self.card.load(queue, load_of(&frame), at);
+            let waits = flow.is_some()
+                && self
+                    .in_hand
+                    .iter()
+                    .flatten()
+                    .any(|other| other.flow == flow);
+            self.frames += 1;
+            let number = self.frames;
+            self.in_hand[queue] = Some(InHand {
+                buffer,
+                flow,
+                waits,
+                number,
+            });
+            match waits {
+                true => {
+                    self.count.held += 1;
+                    self.card.settle(queue);
+                }
+                false => self.card.load(queue, load_of(&frame), at),
+            }
             return Ok(());
         }
     }
@@ -226,14 +273,38 @@ impl Lane {
         });
         self.merger
             .add(in_hand.flow, in_hand.buffer, packet, &self.slots);
-        if departure.is_last {
-            self.in_hand[departure.queue] = None;
-            self.finished.push(in_hand.buffer);
+    }
+
+    /// The frame in hand has left: the next of its flow may go, if it waits in another queue.
+    fn let_go(&mut self, from: &impl Port, departure: Departure) {
+        let done = self.in_hand[departure.queue]
+            .take()
+            .expect("what departs is in hand");
+        self.finished.push(done.buffer);
+        from.left(departure.queue, self.slots.0[done.buffer].frame.length);
+        let waiting = |other: &Option<InHand>| {
+            other.is_some_and(|other| other.waits && other.flow == done.flow)
+        };
+        // Several may wait, in as many queues: the one that was read first was sent first.
+        let first = (0..self.in_hand.len())
+            .filter(|queue| waiting(&self.in_hand[*queue]))
+            .min_by_key(|queue| self.in_hand[*queue].map(|other| other.number));
+        if let Some(queue) = first
+            && let Some(next) = &mut self.in_hand[queue]
+        {
+            next.waits = false;
+            let load = load_of(&self.slots.0[next.buffer].frame);
+            self.card.load(queue, load, departure.at);
         }
     }
 
     /// The interrupt: writes everything that has left the wire; `queue_for` says where the receiving device takes it.
-    pub fn interrupt(&mut self, to: &Tun, now: Instant, queue_for: impl Fn(&FlowKey) -> usize) {
+    pub fn interrupt(
+        &mut self,
+        to: &impl Port,
+        now: Instant,
+        queue_for: impl Fn(&FlowKey) -> usize,
+    ) {
         let begin = std::time::Instant::now();
         for group in self.merger.groups() {
             let key = self.slots.frame(group.parts[0].buffer).frame.key;
@@ -270,7 +341,13 @@ fn load_of(frame: &Frame) -> Load {
 }
 
 /// Writes a group as one frame; returns how many the kernel refused.
-fn write_group(group: &Group, slots: &Slots, to: &Tun, queue: usize, head: &mut Vec<u8>) -> u64 {
+fn write_group(
+    group: &Group,
+    slots: &Slots,
+    to: &impl Port,
+    queue: usize,
+    head: &mut Vec<u8>,
+) -> u64 {
     group.head(slots, head);
     if group.parts.len() < PARTS_MAX {
         let mut parts = [IoSlice::new(&[]); PARTS_MAX];
@@ -289,7 +366,13 @@ fn write_group(group: &Group, slots: &Slots, to: &Tun, queue: usize, head: &mut 
 }
 
 /// Writes a group packet by packet, whole; returns how many the kernel refused.
-fn write_packets(group: &Group, slots: &Slots, to: &Tun, queue: usize, writes: &mut u64) -> u64 {
+fn write_packets(
+    group: &Group,
+    slots: &Slots,
+    to: &impl Port,
+    queue: usize,
+    writes: &mut u64,
+) -> u64 {
     let note = Note::default().bytes();
     let mut refused = 0;
     for part in &group.parts {
@@ -303,3 +386,6 @@ fn write_packets(group: &Group, slots: &Slots, to: &Tun, queue: usize, writes: &
     }
     refused
 }
+
+#[cfg(test)]
+mod tests;

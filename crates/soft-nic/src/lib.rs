@@ -12,7 +12,9 @@
 //! * [`record`] - who sent how much when;
 //! * [`tun`] - the devices; [`lane`], [`nic`] - everything together as a thread;
 //! * [`spaces`], [`programs`] - namespaces, iperf3 and ping;
+//! * [`queueing`] - the BPF programs on the sender's device;
 //! * [`plan`], [`testbed`] - what a configuration becomes, and one run of a study;
+//! * [`serve`] - the card by itself;
 //! * [`error`] - what can go wrong.
 //!
 //! Units: the types say them; borders end names with units.
@@ -29,7 +31,9 @@ pub mod lane;
 pub mod nic;
 pub mod plan;
 pub mod programs;
+pub mod queueing;
 pub mod record;
+pub mod serve;
 pub mod spaces;
 pub mod testbed;
 pub mod tun;

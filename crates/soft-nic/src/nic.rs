@@ -9,7 +9,7 @@
 
 use crate::card::{Discipline, QueueCount};
 use crate::error::SoftNicError;
-use crate::lane::{Lane, LaneCount, LaneOptions, Passed};
+use crate::lane::{Lane, LaneCount, LaneOptions, Passed, Port};
 use crate::record::{Seen, WireRecord};
 use crate::tun::Tun;
 use isolane_core::policy::titan::weights::{QueueWeights, WeightOptions};
@@ -20,6 +20,8 @@ use std::thread::JoinHandle;
 
 /// How long an idle card sleeps at most, so that it hears commands.
 const IDLE_SLEEP_NS: i64 = 5_000_000;
+/// Of the card's thread, as `nice` counts.
+const PRIORITY: i32 = -15;
 /// Least time between two looks at the queues' loads.
 const WEIGHT_INTERVAL: Duration = Duration::from_ms(1);
 
@@ -38,7 +40,7 @@ pub struct NicOptions {
     pub processor: Option<usize>,
 }
 
-/// Says the flow weight on each queue, for the card's weights.
+/// Says the flow weight on each queue, for the card's weights; asked once a millisecond.
 pub type Loads = Box<dyn FnMut() -> Vec<u64> + Send>;
 
 /// A running card; stopped when dropped.
@@ -215,6 +217,8 @@ impl Engine {
         let nanosecond = std::num::NonZeroU64::MIN;
         // Sleeps of a few tens of microseconds would otherwise be rounded up by as much again; harmless if refused.
         let _ = rustix::thread::set_current_timer_slack(Some(nanosecond));
+        // A card does not wait for a processor: the thread goes before others. It sleeps most of the time; harmless if refused.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), PRIORITY);
         let Some(processor) = self.options.processor else {
             return Ok(());
         };
@@ -256,7 +260,11 @@ impl Engine {
             return;
         }
         self.looked_at = now;
-        if let Some(weights) = self.weights.poll(now, &loads()) {
+        let loads = loads();
+        if self.options.discipline == Discipline::RoundRobin {
+            return;
+        }
+        if let Some(weights) = self.weights.poll(now, &loads) {
             self.forward.card().set_weights(weights);
         }
     }

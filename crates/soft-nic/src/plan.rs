@@ -2,7 +2,8 @@
 //!
 //! Problem: TUN is a simple device: it takes a frame from the sender's socket at once, has no interrupts of its own, and
 //! never tells the kernel to wait. So some settings act differently from a real card, and a result has to say so.
-//! Method: the byte limit becomes the number of largest segments that a queue may hold; the rest is said in words.
+//! Method: with the BPF programs of [`crate::queueing`] queues are assigned and limits kept; without them the byte limit
+//! becomes the number of largest segments that a queue may hold. The rest is said in words.
 //! Units: bytes, frames. Limits: as said. Source: titan 2.2 (what the settings are for).
 
 use crate::error::SoftNicError;
@@ -13,6 +14,8 @@ use isolane_scenario::nic::model::{NicStudy, TcpCongestion};
 
 /// What TUN's limit on segments is unless it is lowered.
 const SEGMENT_MAX: u64 = 65_536;
+/// Descriptors of a usual ring: frames that a queue holds where a limit in bytes comes first.
+const RING: u32 = 512;
 /// Frames of 64 KiB that the descriptors of a usual ring hold: 512 of 4 KiB each.
 const RING_FRAMES: u64 = 30;
 /// Frames that a dynamic limit would come to: one on the wire's way, one for the next interrupt.
@@ -34,11 +37,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For a study, on a kernel with these congestion controls.
+    /// For a study, on a kernel with these congestion controls; `programs` says whether BPF programs assign and limit.
     ///
     /// # Errors
     /// When the card has more queues than are managed.
-    pub fn of(study: &NicStudy, controls: &str) -> Result<Self, SoftNicError> {
+    pub fn of(study: &NicStudy, controls: &str, programs: bool) -> Result<Self, SoftNicError> {
         let queues = study.card.queues;
         if !(1..=QUEUES_MAX).contains(&queues) {
             return Err(SoftNicError::Input(format!(
@@ -50,12 +53,13 @@ impl Plan {
             true => config.segment.get().clamp(1, SEGMENT_MAX),
             false => study.card.mtu.get(),
         };
-        let frames = match config.byte_limit {
-            ByteLimit::None => RING_FRAMES * SEGMENT_MAX / segment,
-            ByteLimit::Dynamic => DYNAMIC_FRAMES * SEGMENT_MAX / segment,
-            ByteLimit::Fixed(bytes) => bytes.get() / segment,
+        let queue_frames = match (programs, config.byte_limit) {
+            (true, ByteLimit::Dynamic | ByteLimit::Fixed(_)) => RING,
+            (_, ByteLimit::None) => frames_of(RING_FRAMES * SEGMENT_MAX, segment),
+            (false, ByteLimit::Dynamic) => frames_of(DYNAMIC_FRAMES * SEGMENT_MAX, segment),
+            (false, ByteLimit::Fixed(bytes)) => frames_of(bytes.get(), segment),
         };
-        let mut not_done = not_done(config);
+        let mut not_done = not_done(config, programs);
         let name = match study.congestion {
             TcpCongestion::Cubic => "cubic",
             TcpCongestion::Dctcp => "dctcp",
@@ -69,7 +73,7 @@ impl Plan {
         }
         Ok(Self {
             congestion: congestion.then_some(name),
-            queue_frames: frames.max(1) as u32,
+            queue_frames,
             segment: (config.segmentation_offload && segment < SEGMENT_MAX)
                 .then_some(Bytes::new(segment)),
             not_done,
@@ -77,36 +81,37 @@ impl Plan {
     }
 }
 
-fn not_done(config: &NicConfig) -> Vec<String> {
+fn frames_of(bytes: u64, segment: u64) -> u32 {
+    u32::try_from((bytes / segment).max(1)).unwrap_or(u32::MAX)
+}
+
+/// Whether a configuration is nothing without the BPF programs.
+pub fn needs_programs(config: &NicConfig) -> bool {
+    config.assignment == Assignment::Dynamic
+        || config.pools
+        || config.latency_queue
+        || config.queue_weights
+        || config.shared_segment.is_some()
+}
+
+fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
     let mut words = Vec::new();
     let mut say = |text: &str| words.push(text.to_owned());
-    if config.assignment == Assignment::Dynamic {
-        say("dynamic queue assignment: flows keep the kernel's hash");
-    }
-    if config.pools {
-        say("queues of processors (XPS): TUN has no processor map");
-    }
-    if config.latency_queue {
-        say("latency queue: none is kept");
-    }
-    if config.shared_segment.is_some() {
-        say("dynamic segment sizes: segments keep their size");
-    }
-    match config.qdisc {
-        Qdisc::Fifo => {}
-        _ => say(
-            "software queues: TUN takes frames at once, so none forms above the card and no discipline acts",
-        ),
-    }
-    match config.byte_limit {
-        ByteLimit::None => {}
-        ByteLimit::Dynamic => say("dynamic byte limit: fixed at two segments of 64 KiB a queue"),
-        ByteLimit::Fixed(_) => say("byte limit: kept as a number of largest segments a queue"),
-    }
-    if config.small_queues {
+    if config.qdisc != Qdisc::Fifo {
         say(
-            "TCP Small Queues: TUN takes frames out of the socket's account, so the kernel's limit does not act",
+            "software queues: TUN takes frames at once, so none forms above the card and no discipline acts",
         );
+    }
+    if config.byte_limit == ByteLimit::Dynamic {
+        say("dynamic byte limit: fixed at two frames of 64 KiB a queue");
+    }
+    if !programs {
+        say("byte limit: without BPF, kept as a number of largest segments a queue");
+        if config.small_queues {
+            say(
+                "TCP Small Queues: TUN takes frames out of the socket's account, so without BPF nothing limits a flow",
+            );
+        }
     }
     if config.interrupts_per_s.is_some() {
         say(
@@ -146,7 +151,7 @@ mod tests {
 
     fn plan(name: &str) -> Plan {
         let config = named(name).expect("a configuration");
-        Plan::of(&NicStudy::of_paper(*config, 3, 1), "reno cubic\n").expect("a plan")
+        Plan::of(&NicStudy::of_paper(*config, 3, 1), "reno cubic\n", false).expect("a plan")
     }
 
     #[test]
@@ -189,15 +194,14 @@ mod tests {
     fn what_is_not_done_is_said() {
         expect![[r#"
             [
-                "queues of processors (XPS): TUN has no processor map",
                 "software queues: TUN takes frames at once, so none forms above the card and no discipline acts",
-                "byte limit: kept as a number of largest segments a queue",
-                "TCP Small Queues: TUN takes frames out of the socket's account, so the kernel's limit does not act",
+                "byte limit: without BPF, kept as a number of largest segments a queue",
+                "TCP Small Queues: TUN takes frames out of the socket's account, so without BPF nothing limits a flow",
                 "transmit interrupts: TUN frees a frame when the card takes it, so there is nothing to moderate",
             ]
         "#]].assert_debug_eq(&plan("XPS").not_done);
         let study = NicStudy::of_paper(*named("C1").expect("C1"), 3, 1);
-        let without = Plan::of(&study, "reno bbr").expect("a plan");
+        let without = Plan::of(&study, "reno bbr", true).expect("a plan");
         assert_eq!(without.congestion, None);
         assert!(
             without
@@ -211,7 +215,7 @@ mod tests {
     fn a_card_of_65_queues_is_refused() {
         let mut study = NicStudy::of_paper(*named("C1").expect("C1"), 3, 1);
         study.card.queues = 65;
-        let error = Plan::of(&study, "cubic").expect_err("too many");
+        let error = Plan::of(&study, "cubic", true).expect_err("too many");
         assert_eq!(
             error.to_string(),
             "the card has 65 queues; 1 to 64 are possible"

@@ -137,6 +137,17 @@ pub fn set_segment(sender: &str, bytes: u64) -> Result<(), SoftNicError> {
     Ok(())
 }
 
+/// Sets how many frames each queue of the sender's device holds.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn set_queue_frames(sender: &str, frames: u32) -> Result<(), SoftNicError> {
+    run(&format!(
+        "ip -n {sender} link set {DEVICE} txqueuelen {frames}"
+    ))?;
+    Ok(())
+}
+
 /// Writes a setting of a namespace: its own, not the machine's.
 fn write_setting(space: &str, key: &str, value: &str) -> Result<(), CommandError> {
     let script = format!("echo {value} > /proc/sys/{key}");

@@ -11,11 +11,13 @@
 
 use crate::card::Discipline;
 use crate::error::SoftNicError;
-use crate::nic::{Nic, NicCounts, NicOptions};
+use crate::nic::{Loads, Nic, NicCounts, NicOptions};
 use crate::plan::{self, Plan};
 use crate::programs::{self, Program};
+use crate::queueing::Queueing;
 use crate::record::{self, FlowRecord, SLOT, WireRecord};
 use crate::spaces::{self, DeviceOptions, Pair};
+use isolane_core::policy::titan::segments::{SegmentOptions, SegmentSize};
 use isolane_core::stats::fairness::FairShare;
 use isolane_core::units::Duration;
 use isolane_scenario::nic::model::{NicStudy, NicTraffic};
@@ -26,7 +28,11 @@ use std::time::Instant;
 
 /// How long flows may take to appear.
 const APPEAR_S: u64 = 15;
-/// How often a wait looks whether it is interrupted.
+/// How long no queue must have been shared before segments grow again.
+const SEGMENT_HOLD: Duration = Duration::from_ms(200);
+/// What a flow sends at least while it is waited for: more than iperf3 says on its control connections.
+const BULK_BYTES: u64 = 8_192;
+/// How often a wait looks whether it is interrupted, and whether queues are shared.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// How the testbed runs.
@@ -75,13 +81,12 @@ pub fn run(
             study.name
         )));
     };
-    let plan = Plan::of(study, &plan::congestion_controls())?;
     progress(&format!(
         "{}: two namespaces, {} queues",
         study.name, study.card.queues
     ));
-    let mut bed = Bed::build(study, &plan, options)?;
-    bed.start_flows(flows, study, plan.congestion)?;
+    let mut bed = Bed::build(study, options)?;
+    bed.start_flows(flows, study)?;
     bed.wait_for_flows(flows, study, options)?;
     progress(&format!("{}: {flows} flows, measuring", study.name));
     let ping = programs::start_ping(bed.pair.sender(), ping, ping_interval, study.duration)?;
@@ -94,7 +99,11 @@ struct Bed {
     senders: Vec<Program>,
     servers: Vec<Program>,
     nic: Nic,
+    queueing: Option<Queueing>,
     pair: Pair,
+    segments: Option<SegmentSize>,
+    begin: Instant,
+    congestion: Option<&'static str>,
     not_done: Vec<String>,
 }
 
@@ -108,28 +117,32 @@ struct Measured {
 
 struct Snapshot {
     nic: NicCounts,
+    programs: BTreeMap<&'static str, u64>,
     ticks: u64,
     kernel: BTreeMap<&'static str, u64>,
 }
 
 impl Bed {
-    fn build(
-        study: &NicStudy,
-        plan: &Plan,
-        options: &TestbedOptions<'_>,
-    ) -> Result<Self, SoftNicError> {
+    fn build(study: &NicStudy, options: &TestbedOptions<'_>) -> Result<Self, SoftNicError> {
+        let controls = plan::congestion_controls();
+        let without = Plan::of(study, &controls, false)?;
         let pair = Pair::make()?;
         let device = DeviceOptions {
             queues: study.card.queues,
             segmentation: study.config.segmentation_offload,
-            queue_frames: plan.queue_frames,
+            queue_frames: without.queue_frames,
             mtu: study.card.mtu.get() as u32,
         };
-        let (from, to) = spaces::open_devices(pair.sender(), pair.receiver(), &device)?;
+        let (mut from, to) = spaces::open_devices(pair.sender(), pair.receiver(), &device)?;
+        let (queueing, plan) = match Queueing::attach(study, pair.sender(), &mut from) {
+            Ok(queueing) => (Some(queueing), Plan::of(study, &controls, true)?),
+            Err(error) if plan::needs_programs(&study.config) => return Err(error),
+            Err(_) => (None, without),
+        };
+        spaces::set_queue_frames(pair.sender(), plan.queue_frames)?;
         if let Some(segment) = plan.segment {
             spaces::set_segment(pair.sender(), segment.get())?;
         }
-        let not_done = plan.not_done.clone();
         let nic = NicOptions {
             rate: study.card.rate,
             discipline: match study.config.queue_weights {
@@ -140,21 +153,23 @@ impl Bed {
             complete_checksums: options.complete_checksums,
             processor: options.nic_processor,
         };
+        let loads = queueing
+            .as_ref()
+            .map(|queueing| Box::new(queueing.loads()) as Loads);
         Ok(Self {
-            nic: Nic::start(from, to, nic, None)?,
+            nic: Nic::start(from, to, nic, loads)?,
             senders: Vec::new(),
             servers: Vec::new(),
             pair,
-            not_done,
+            segments: segments(study),
+            queueing,
+            begin: Instant::now(),
+            congestion: plan.congestion,
+            not_done: plan.not_done,
         })
     }
 
-    fn start_flows(
-        &mut self,
-        flows: u32,
-        study: &NicStudy,
-        congestion: Option<&str>,
-    ) -> Result<(), SoftNicError> {
+    fn start_flows(&mut self, flows: u32, study: &NicStudy) -> Result<(), SoftNicError> {
         let processors = plan::processors(study.card.processors);
         if processors.len() < usize::from(study.card.processors) {
             self.not_done.push(format!(
@@ -181,7 +196,7 @@ impl Bed {
             }
             std::thread::sleep(LOOK);
         }
-        self.senders = programs::start_senders(self.pair.sender(), &shares, congestion)?;
+        self.senders = programs::start_senders(self.pair.sender(), &shares, self.congestion)?;
         Ok(())
     }
 
@@ -195,12 +210,15 @@ impl Bed {
         let begin = Instant::now();
         loop {
             self.nic.record()?;
-            wait(study.warmup.max(Duration::from_ms(100)), options)?;
+            self.wait(study.warmup.max(Duration::from_ms(100)), options)?;
             for program in self.senders.iter_mut().chain(&mut self.servers) {
                 program.must_run()?;
             }
             let seen = self.nic.recorded()?;
-            let seen = seen.map_or(0, |(record, _)| bulk(&record, flows).len());
+            let sends = |flow: &&&FlowRecord| flow.goodput_bytes >= BULK_BYTES;
+            let seen = seen.map_or(0, |(record, _)| {
+                bulk(&record, flows).iter().filter(sends).count()
+            });
             if seen >= flows as usize {
                 return Ok(());
             }
@@ -220,7 +238,7 @@ impl Bed {
     ) -> Result<Measured, SoftNicError> {
         let before = self.snapshot()?;
         self.nic.record()?;
-        wait(length, options)?;
+        self.wait(length, options)?;
         let recorded = self.nic.recorded()?;
         let after = self.snapshot()?;
         for sender in &mut self.senders {
@@ -238,6 +256,35 @@ impl Bed {
             after,
             round_trips_us: programs::round_trips_us(&ping.end()),
         })
+    }
+
+    /// Waits, and sets the segment size by the policy meanwhile.
+    fn wait(&mut self, length: Duration, options: &TestbedOptions<'_>) -> Result<(), SoftNicError> {
+        let begin = Instant::now();
+        let length = std::time::Duration::from_secs_f64(length.as_secs_f64());
+        loop {
+            if options.interrupted.load(Ordering::Relaxed) {
+                return Err(SoftNicError::Interrupted);
+            }
+            self.size_segments()?;
+            let left = length.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+
+    fn size_segments(&mut self) -> Result<(), SoftNicError> {
+        let (Some(segments), Some(queueing)) = (&mut self.segments, &self.queueing) else {
+            return Ok(());
+        };
+        let now =
+            isolane_core::units::Instant::from_ps(self.begin.elapsed().as_nanos() as u64 * 1_000);
+        match segments.update(now, queueing.is_oversubscribed()) {
+            Some(size) => spaces::set_segment(self.pair.sender(), size.get()),
+            None => Ok(()),
+        }
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, SoftNicError> {
@@ -263,8 +310,15 @@ impl Bed {
                 program.and_then(|program| programs::kernel_counter(program.id(), group, counter));
             kernel.insert(name, value.unwrap_or(0));
         }
+        let mut programs = BTreeMap::new();
+        if let Some(queueing) = &self.queueing {
+            let counters = queueing.counters()?;
+            programs.insert("assigned", counters.assigned);
+            programs.insert("gated", counters.gated);
+        }
         Ok(Snapshot {
             nic: self.nic.counts()?,
+            programs,
             ticks: ids.into_iter().map(programs::processor_ticks).sum(),
             kernel,
         })
@@ -300,7 +354,10 @@ impl Bed {
             nfm_1s: nfm(1_000),
             flow_gbps: bulk.iter().map(|flow| gbps(flow.goodput_bytes)).collect(),
             queue_bytes: queue_bytes(measured),
-            queue_bytes_max: Vec::new(),
+            queue_bytes_max: self
+                .queueing
+                .as_ref()
+                .map_or_else(Vec::new, Queueing::longest),
             completion_ms: None,
             counts: counts(measured, &bulk),
             not_done,
@@ -331,8 +388,10 @@ fn queue_bytes(measured: &Measured) -> Vec<u64> {
 fn counts(measured: &Measured, bulk: &[&FlowRecord]) -> BTreeMap<String, u64> {
     let (before, after) = (&measured.before, &measured.after);
     let mut counts = BTreeMap::new();
-    for (name, value) in &after.kernel {
-        let earlier = before.kernel.get(name).copied().unwrap_or(0);
+    let earlier = before.kernel.iter().chain(&before.programs);
+    let earlier: BTreeMap<_, _> = earlier.collect();
+    for (name, value) in after.kernel.iter().chain(&after.programs) {
+        let earlier = earlier.get(name).map_or(0, |value| **value);
         counts.insert((*name).to_owned(), value.saturating_sub(earlier));
     }
     let sum = |counts: &NicCounts, of: fn(&crate::card::QueueCount) -> u64| {
@@ -345,6 +404,7 @@ fn counts(measured: &Measured, bulk: &[&FlowRecord]) -> BTreeMap<String, u64> {
     counts.insert("moves".to_owned(), bulk.iter().map(|flow| flow.moves).sum());
     let nic = |of: fn(&NicCounts) -> u64| of(&after.nic) - of(&before.nic);
     counts.insert("weight_writes".to_owned(), nic(|nic| nic.weight_writes));
+    counts.insert("held".to_owned(), nic(|nic| nic.forward.held));
     counts.insert("interrupts".to_owned(), nic(|nic| nic.forward.interrupts));
     counts.insert(
         "drops".to_owned(),
@@ -366,17 +426,12 @@ fn quantiles(sample: &[f64]) -> Option<Quantiles> {
     })
 }
 
-fn wait(length: Duration, options: &TestbedOptions<'_>) -> Result<(), SoftNicError> {
-    let begin = Instant::now();
-    let length = std::time::Duration::from_secs_f64(length.as_secs_f64());
-    loop {
-        if options.interrupted.load(Ordering::Relaxed) {
-            return Err(SoftNicError::Interrupted);
-        }
-        let left = length.saturating_sub(begin.elapsed());
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(LOOK));
-    }
+/// The policy of segment sizes, where the configuration has one.
+fn segments(study: &NicStudy) -> Option<SegmentSize> {
+    let reduced = study.config.shared_segment?;
+    Some(SegmentSize::new(SegmentOptions {
+        normal: study.config.segment,
+        reduced: reduced.min(study.config.segment),
+        hold: SEGMENT_HOLD,
+    }))
 }

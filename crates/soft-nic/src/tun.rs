@@ -10,12 +10,15 @@
 
 use crate::error::SoftNicError;
 use crate::frame::NOTE_BYTES;
+use crate::lane::Port;
+use isolane_ebpf::Dqa;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 const SET_INTERFACE: Opcode = 0x4004_54ca;
 const SET_OFFLOAD: Opcode = 0x4004_54d0;
@@ -48,6 +51,7 @@ struct InterfaceRequest {
 pub struct Tun {
     name: String,
     queues: Vec<OwnedFd>,
+    dqa: Option<Arc<Dqa>>,
 }
 
 /// What to open.
@@ -77,6 +81,7 @@ impl Tun {
         let mut tun = Self {
             name: name.to_owned(),
             queues: Vec::new(),
+            dqa: None,
         };
         for _ in 0..options.queues {
             tun.queues.push(open_queue(name, options.segmentation)?);
@@ -105,35 +110,35 @@ impl Tun {
         &self.name
     }
 
-    /// How many queues it has.
-    pub fn queues(&self) -> usize {
-        self.queues.len()
-    }
-
     /// The file of a queue, to wait for.
     pub fn file(&self, queue: usize) -> BorrowedFd<'_> {
         self.queues[queue].as_fd()
     }
 
-    /// Lets a loaded BPF program (of the socket filter kind) choose the queue of each packet.
+    /// Lets the BPF programs choose the queue of each packet, and tells them what has left.
     ///
     /// # Errors
     /// When the kernel refuses the program.
-    pub fn set_steering(&self, program: BorrowedFd<'_>) -> Result<(), SoftNicError> {
+    pub fn set_steering(&mut self, dqa: Arc<Dqa>) -> Result<(), SoftNicError> {
+        let program = dqa.steering_program();
         // SAFETY: TUNSETSTEERINGEBPF reads one int, the number of a program's file, from the pointer; `program` is open
         // for the time of the call, and the kernel takes its own reference.
         unsafe {
             let set = Setter::<SET_STEERING, i32>::new(program.as_raw_fd());
             ioctl(self.file(0), set)
         }
-        .map_err(|error| refusal("setting the steering program of the TUN device", error))
+        .map_err(|error| refusal("setting the steering program of the TUN device", error))?;
+        self.dqa = Some(dqa);
+        Ok(())
+    }
+}
+
+impl Port for Tun {
+    fn queues(&self) -> usize {
+        self.queues.len()
     }
 
-    /// Takes the next frame of a queue, its note before it; `None` if there is none.
-    ///
-    /// # Errors
-    /// When the device is gone.
-    pub fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError> {
+    fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError> {
         match rustix::io::read(&self.queues[queue], into) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -141,8 +146,13 @@ impl Tun {
         }
     }
 
-    /// Hands a frame in parts to the kernel, as received on a queue; says whether it took it.
-    pub fn write(&self, queue: usize, parts: &[IoSlice<'_>]) -> bool {
+    fn left(&self, queue: usize, bytes: usize) {
+        if let Some(dqa) = &self.dqa {
+            dqa.left(queue as u16, bytes as u32);
+        }
+    }
+
+    fn write(&self, queue: usize, parts: &[IoSlice<'_>]) -> bool {
         rustix::io::writev(&self.queues[queue], parts).is_ok()
     }
 }
