@@ -5,6 +5,7 @@ use isolane_core::queueing::QueueingError;
 use isolane_enforce::EnforceError;
 use isolane_explain::ExplainError;
 use isolane_host::HostError;
+use isolane_hunt::HuntError;
 use isolane_nic::NicError;
 use isolane_recommend::RecommendError;
 use isolane_rpc_lab::error::LabError;
@@ -64,6 +65,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.is::<CommandError>()
             || cause.downcast_ref().is_some_and(is_bad_audit)
             || cause.downcast_ref().is_some_and(is_bad_question)
+            || cause.downcast_ref().is_some_and(is_bad_hunt)
             || cause.is::<ExplainError>()
             || matches!(cause.downcast_ref(), Some(IdentityError::Name { .. }))
             || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
@@ -118,6 +120,14 @@ fn is_bad_question(error: &RecommendError) -> bool {
         RecommendError::NoNeeds { .. } | RecommendError::NoPolicy { .. } => true,
         RecommendError::Testbed(error) => is_bad_scenario(error),
         RecommendError::Workers { .. } => false,
+    }
+}
+
+fn is_bad_hunt(error: &HuntError) -> bool {
+    match error {
+        HuntError::Testbed(error) => is_bad_scenario(error),
+        HuntError::Write { .. } | HuntError::NoBound { .. } => false,
+        _ => true,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::space::Point;
 use crate::sprt::{Decision, REPEATS_MIN, Sequential};
 use crate::state::Journal;
 use isolane_core::rng::Stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,7 +31,7 @@ pub enum Budget {
 }
 
 /// What a hunt used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spent {
     /// Experiments.
     pub experiments: u64,

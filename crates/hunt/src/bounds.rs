@@ -14,6 +14,7 @@ use crate::space::Space;
 use crate::space::convert::{OUTSTANDING_READS, PROCESSES};
 use crate::space::point::{self, Feature, Point, SERVICES};
 use isolane_scenario::profile::Profile;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Round trips under load in units of idle ones, before a window counts as sufficient.
@@ -24,7 +25,7 @@ const SMALL: u64 = 64;
 const LIST: u64 = 32;
 
 /// What one service does at its best.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceBound {
     /// Time of one small message alone, microseconds.
     pub latency_us: f64,
@@ -35,7 +36,7 @@ pub struct ServiceBound {
 }
 
 /// Upper bounds of one device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bounds {
     /// Of the link, headers included, each direction.
     pub link_gbps: f64,

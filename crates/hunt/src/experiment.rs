@@ -7,6 +7,7 @@
 //! are read four times per iteration, and traffic has to be stable).
 
 use crate::HuntError;
+use crate::bounds::simple;
 use crate::space::convert::{SAMPLES, Times, scenario};
 use crate::space::point::{self, Point};
 use isolane_core::units::Duration;
@@ -199,12 +200,12 @@ fn counters(hosts: &[HostCounters], seconds: f64) -> BTreeMap<String, f64> {
     all
 }
 
-/// The names of all counters that `testbed` reports for the device of `profile`.
+/// The names of all counters that `lab` reports.
 ///
 /// # Errors
 /// Where the run fails.
-pub fn inventory(lab: &Lab<'_>, point: &Point) -> Result<Vec<String>, HuntError> {
-    let scenario = scenario(point, NAME, &lab.profile.name, 1, lab.times);
+pub fn inventory(lab: &Lab<'_>) -> Result<Vec<String>, HuntError> {
+    let scenario = scenario(&simple(0, 1, 1), NAME, &lab.profile.name, 1, lab.times);
     let result = lab.testbed.run(&scenario, lab.profile)?;
     let names = result
         .counters

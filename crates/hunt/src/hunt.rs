@@ -18,6 +18,7 @@ use crate::search::{self, Ground, Observed, Searcher};
 use crate::space::{Point, Space};
 use crate::state::HUNT_VERSION;
 use isolane_core::rng::Stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ pub struct Settings {
 }
 
 /// Why a hunt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// The budget was used.
@@ -45,7 +46,7 @@ pub enum Ended {
 }
 
 /// One anomaly.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Anomaly {
     /// From 1, in the order of discovery.
     pub number: u32,
@@ -68,7 +69,7 @@ pub struct Anomaly {
 }
 
 /// One experiment of the search, for plots.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TracePoint {
     /// What the hunt had used after the batch of this experiment.
     pub spent: Spent,
@@ -79,7 +80,7 @@ pub struct TracePoint {
 }
 
 /// What a hunt found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HuntResult {
     /// [`HUNT_VERSION`].
     pub version: u32,

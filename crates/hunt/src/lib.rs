@@ -10,7 +10,7 @@
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
-//! * [`bench`], [`state`] - experiments in batches, counted and kept.
+//! * [`bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
 
 pub mod bench;
@@ -22,9 +22,11 @@ pub mod mfs;
 pub mod monitor;
 pub mod region;
 pub mod search;
+pub mod session;
 pub mod space;
 pub mod sprt;
 pub mod state;
+pub mod table;
 
 #[cfg(test)]
 mod synthetic;

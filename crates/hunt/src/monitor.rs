@@ -9,6 +9,7 @@
 use crate::bounds::Bounds;
 use crate::experiment::Measured;
 use crate::space::Point;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Part of the time that a sound NIC may pause its link.
@@ -17,7 +18,9 @@ pub const PAUSE_RATIO_MAX: f64 = 0.001;
 pub const REACHED_MIN: f64 = 0.8;
 
 /// What an anomaly looks like from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Symptom {
     /// Pause frames.
@@ -37,7 +40,7 @@ impl Symptom {
 }
 
 /// The figures behind a judgement, parts of 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judgement {
     /// Time paused.
     pub pause_ratio: f64,

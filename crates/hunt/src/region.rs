@@ -6,11 +6,12 @@
 
 use crate::space::{Allowed, Feature, Point, Space};
 use isolane_core::rng::Stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Region {
     /// The values of each feature that matters.

@@ -300,6 +300,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-nic-sim",
             "isolane-testbed",
             "isolane-audit",
+            "isolane-hunt",
             "isolane-recommend",
             "isolane-explain",
             "isolane-claims",

@@ -387,7 +387,7 @@ fn write(arguments: &Arguments, result: &AuditResult) -> Result<Vec<PathBuf>> {
 }
 
 /// What tells this build from others: its own bytes. A system that hides them has one build per version.
-fn build() -> String {
+pub(super) fn build() -> String {
     let executable = std::env::current_exe().and_then(std::fs::read);
     executable.map_or_else(|_| "unknown".to_owned(), |bytes| build_of(&bytes))
 }

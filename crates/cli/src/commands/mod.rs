@@ -9,6 +9,7 @@ mod completions;
 mod doctor;
 mod enforce;
 mod explain;
+mod hunt;
 mod man;
 mod nic;
 mod policies;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Recommend(recommend::Arguments),
     /// Say why one attacker hurts one victim: what filled up, who waited for whom, for how long
     Explain(explain::Arguments),
+    /// Search for workloads that make a device misbehave, and reduce each to the conditions that it needs
+    Hunt(hunt::Arguments),
     /// Measure the papers' quantitative claims: published value, ours, within tolerance or not
     Claims(claims::Arguments),
     /// Measure what Justitia needs to know of a device, or fit a profile to its calibration claims
@@ -91,6 +94,7 @@ impl Command {
             Self::Audit(arguments) => audit::run(&arguments),
             Self::Recommend(arguments) => recommend::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
+            Self::Hunt(arguments) => hunt::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),

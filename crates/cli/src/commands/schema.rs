@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
 use isolane_host::doctor::Examination;
+use isolane_hunt::hunt::HuntResult;
 use isolane_recommend::result::Recommendation;
 use isolane_scenario::schema;
 
@@ -35,6 +36,8 @@ enum Document {
     Recommendation,
     /// What `isolane explain --json` prints
     Explanation,
+    /// What `isolane hunt --json` prints
+    Hunt,
     /// What `isolane doctor --json` prints
     Doctor,
 }
@@ -46,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::Network => schema::network_scenario(),
         Document::NetworkResult => schema::network_result(),
         Document::Explanation => schemars::schema_for!(Explanation).to_value(),
+        Document::Hunt => schemars::schema_for!(HuntResult).to_value(),
         Document::Doctor => schemars::schema_for!(Examination).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),
         Document::Recommendation => schemars::schema_for!(Recommendation).to_value(),

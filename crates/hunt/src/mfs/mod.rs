@@ -26,6 +26,7 @@ use crate::region::Region;
 use crate::space::{Feature, Point, Space};
 use isolane_core::rng::Stream;
 pub use merge::{Merged, merge};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ const FIRST_REPEAT: u32 = 1;
 const FRESH_REPEAT: u32 = 100;
 
 /// A minimal feature set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FeatureSet {
     /// What is seen.
     pub symptom: Symptom,
@@ -52,7 +53,7 @@ pub struct FeatureSet {
 }
 
 /// What the verification found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Checks {
     /// The witness shows the symptom.
     pub reproduces: bool,

@@ -22,18 +22,20 @@ use isolane_scenario::check::DeviceLimits;
 use isolane_scenario::model::MTUS;
 use isolane_scenario::profile::{LinkLayer, Profile};
 pub use point::{Dimension, Feature, Point};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Work requests in all send queues of one direction: at 64 B each they pin 256 MiB, as much as a driver gives.
-pub const WORK_REQUESTS_MAX: u64 = 1 << 22;
+/// Work requests in all send queues of one direction: a simulated one takes some 50 B, an unreliable one four times
+/// that, so that an experiment stays below 1 GB.
+pub const WORK_REQUESTS_MAX: u64 = 1 << 20;
 /// Bytes of all regions of one direction at one end: a quarter of the smallest server's memory that the paper lists.
 pub const MEMORY_MAX: u64 = 32 << 30;
 /// Draws before a space counts as empty.
 const DRAWS_MAX: u32 = 4_000;
 
 /// The values that a feature may take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Allowed {
     /// These, ascending.

@@ -5,6 +5,7 @@
 //! application (every queue pair does the same), as in Collie's engine; where two directions differ, only memory
 //! does. Source: collie 3.4 (the four dimensions), 3.11 (which settings the triggers name).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Names of [`Feature::Direction`].
@@ -29,7 +30,7 @@ pub const READ: u64 = 2;
 pub const DATAGRAM: u64 = 5;
 
 /// A workload. Sizes are bytes; counts of queue pairs are per direction.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// Index into [`DIRECTIONS`].
     pub direction: u64,
@@ -61,7 +62,9 @@ pub struct Point {
 }
 
 /// What is varied. The order is the one in which a minimal feature set drops features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Feature {
     /// Which hosts send to which.

@@ -1,0 +1,144 @@
+//! `isolane hunt` as a user runs it: mistakes, the same result for any number of workers, going on, and scenarios that
+//! show what was found. Simulated devices only, few queue pairs, so that an experiment takes milliseconds.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn isolane(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
+    command.args(arguments).output().expect("the binary runs")
+}
+
+fn check(arguments: &[&str], code: i32) -> (String, String) {
+    let output = isolane(arguments);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is text");
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}\n{stdout}\n{stderr}"
+    );
+    (stdout, stderr)
+}
+
+/// A file that allows small workloads only, across sockets or not.
+fn restriction(directory: &Path) -> String {
+    let path = directory.join("app.toml");
+    let text = "queue_pairs = [1, 16]\nregions = [16, 1024]\ndepth = [16, 128]\npost_list = [1, 16]\nrequests = 1\n";
+    fs::write(&path, text).expect("the directory is writable");
+    path.to_str().expect("the path is text").to_owned()
+}
+
+fn hunt(directory: &Path, name: &str, more: &[&str]) -> String {
+    let out = directory.join(name);
+    let file = restriction(directory);
+    let start = [
+        "hunt",
+        "--target",
+        "sim:cx6-200g-roce",
+        "--restrict",
+        &file,
+        "--json",
+        "--out",
+    ];
+    let out = out.to_str().expect("the path is text");
+    check(&[&start[..], &[out], more].concat(), 0).0
+}
+
+#[test]
+fn workers_do_not_matter_a_larger_budget_goes_on_and_scenarios_show_what_was_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = hunt(
+        directory.path(),
+        "whole",
+        &["--budget", "160", "--parallel", "1"],
+    );
+    let part = hunt(
+        directory.path(),
+        "part",
+        &["--budget", "60", "--parallel", "3"],
+    );
+    assert_ne!(whole, part);
+    let resumed = hunt(
+        directory.path(),
+        "part",
+        &["--budget", "160", "--parallel", "3", "--resume"],
+    );
+    assert_eq!(whole, resumed);
+    let result: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    assert_eq!(result["target"], "sim:cx6-200g-roce");
+    let anomalies = result["anomalies"].as_array().unwrap();
+    assert!(!anomalies.is_empty(), "{whole}");
+    let kept = fs::read_to_string(directory.path().join("whole/hunt.json")).unwrap();
+    assert_eq!(kept.trim(), whole.trim());
+    for anomaly in anomalies {
+        let file = format!("whole/anomaly-{}.toml", anomaly["number"]);
+        let file = directory.path().join(file);
+        check(&["sim", file.to_str().unwrap(), "--json"], 0);
+    }
+}
+
+#[test]
+fn mistakes_are_named_and_leave_no_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("hunt");
+    let refuses = |more: &[&str], part: &str| {
+        let start = ["hunt", "--out", out.to_str().unwrap(), "--budget", "5"];
+        let target: &[&str] = match more.contains(&"--target") {
+            true => &[],
+            false => &["--target", "sim:cx5-100g-roce"],
+        };
+        let (_, stderr) = check(&[&start[..], target, more].concat(), 2);
+        assert!(stderr.contains(part), "{more:?}: {stderr}");
+        assert!(!out.join("hunt.jsonl").exists(), "{more:?}");
+    };
+    refuses(
+        &["--target", "sim:cx5-100g-roc"],
+        "did you mean cx5-100g-roce",
+    );
+    refuses(&["--target", "verbs:r0,r1"], "must be sim:");
+    refuses(
+        &["--counters", "icm_cache_mis"],
+        "did you mean icm_cache_miss",
+    );
+    refuses(&["--searcher", "magic"], "anneal");
+    refuses(&["--resume"], "cannot read");
+    let file = directory.path().join("empty.toml");
+    fs::write(&file, "post_list = 64\ndepth = 16\n").unwrap();
+    refuses(
+        &["--restrict", file.to_str().unwrap()],
+        "search space is empty",
+    );
+    fs::write(&file, "\nqueue_pair = 64\n").unwrap();
+    refuses(
+        &["--restrict", file.to_str().unwrap()],
+        "empty.toml:2: unknown key queue_pair; did you mean queue_pairs?",
+    );
+    let (_, stderr) = check(
+        &["hunt", "--target", "sim:cx5-100g-roce", "--budget", "0h"],
+        2,
+    );
+    assert!(stderr.contains("above 0"), "{stderr}");
+}
+
+#[test]
+fn another_hunt_is_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    hunt(directory.path(), "hunt", &["--budget", "12"]);
+    let out = directory.path().join("hunt");
+    let file = restriction(directory.path());
+    let start = [
+        "hunt",
+        "--target",
+        "sim:cx6-200g-roce",
+        "--restrict",
+        &file,
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let (_, stderr) = check(&start, 2);
+    assert!(stderr.contains("--resume"), "{stderr}");
+    let (_, stderr) = check(&[&start[..], &["--resume", "--seed", "2"]].concat(), 2);
+    assert!(stderr.contains("--seed 1"), "{stderr}");
+}

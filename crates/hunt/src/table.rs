@@ -1,0 +1,219 @@
+//! The result as text for a terminal: one row per anomaly, in the columns of the paper's table 3.2.
+//!
+//! A dash stands for a feature that does not matter. Conditions that the paper's table has no column for (memory,
+//! regions, receive queues) stand in the last but one. Below each row's number: how it was found, what the experiment
+//! showed, and what the verification said.
+
+use crate::hunt::{Anomaly, Ended, HuntResult};
+use crate::region::condition;
+use crate::space::{Feature, Space};
+use std::fmt::Write;
+
+/// Columns and the features that they show.
+const COLUMNS: [(&str, &[Feature]); 9] = [
+    ("direction", &[Feature::Direction]),
+    ("transport", &[Feature::Service]),
+    ("MTU", &[Feature::Mtu]),
+    ("WQE batch", &[Feature::PostList]),
+    ("SGE", &[Feature::Elements]),
+    ("WQ depth", &[Feature::Depth]),
+    (
+        "message pattern",
+        &[Feature::Requests, Feature::Smallest, Feature::Largest],
+    ),
+    ("queue pairs", &[Feature::QueuePairs]),
+    (
+        "others",
+        &[
+            Feature::MemoryA,
+            Feature::MemoryB,
+            Feature::Regions,
+            Feature::RegionBytes,
+            Feature::ReceiveDepth,
+            Feature::ReceiveBatch,
+        ],
+    ),
+];
+
+/// The table, a summary and the details, ending in a newline.
+pub fn render(result: &HuntResult, space: &Space) -> String {
+    let mut text = String::new();
+    if !result.anomalies.is_empty() {
+        rows(&mut text, result, space);
+        text.push('\n');
+    }
+    for anomaly in &result.anomalies {
+        details(&mut text, anomaly, space);
+    }
+    let ended = match result.ended {
+        Ended::Budget => "the budget is used",
+        Ended::Interrupted => "interrupted",
+        Ended::Exhausted => "no workload outside the known anomalies is left",
+    };
+    let count = result.anomalies.len();
+    let _ = writeln!(
+        text,
+        "{count} {} on {} after {} experiments ({:.1} h on real hardware, modelled): {ended}",
+        if count == 1 { "anomaly" } else { "anomalies" },
+        result.target,
+        result.spent.experiments,
+        result.spent.modelled_s / 3600.0,
+    );
+    if result.not_repeated > 0 {
+        let _ = writeln!(
+            text,
+            "{} anomalous experiments showed nothing when they were repeated",
+            result.not_repeated
+        );
+    }
+    text
+}
+
+fn rows(text: &mut String, result: &HuntResult, space: &Space) {
+    let mut table = vec![vec!["#".to_owned()]];
+    table[0].extend(COLUMNS.map(|(name, _)| name.to_owned()));
+    table[0].push("symptom".to_owned());
+    for anomaly in &result.anomalies {
+        let mut row = vec![anomaly.number.to_string()];
+        row.extend(COLUMNS.map(|(_, features)| cell(anomaly, features, space)));
+        row.push(anomaly.symptom.name().to_owned());
+        table.push(row);
+    }
+    let widths: Vec<usize> = (0..table[0].len())
+        .map(|column| {
+            table
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    for row in table {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+fn cell(anomaly: &Anomaly, features: &[Feature], space: &Space) -> String {
+    let Some(set) = &anomaly.set else {
+        return "?".to_owned();
+    };
+    let conditions: Vec<String> = features
+        .iter()
+        .filter_map(|&feature| {
+            let text = condition(feature, set.region.features.get(&feature)?, space);
+            // The column says which feature it is, where it has one.
+            let bare = text
+                .strip_prefix(feature.name())
+                .map(|rest| rest.trim_start().to_owned());
+            let bare = bare.map(|rest| rest.strip_prefix("= ").map(str::to_owned).unwrap_or(rest));
+            Some(if features.len() == 1 {
+                bare.unwrap_or(text)
+            } else {
+                text
+            })
+        })
+        .collect();
+    match conditions.is_empty() {
+        true => "-".to_owned(),
+        false => conditions.join(", "),
+    }
+}
+
+fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
+    let judgement = &anomaly.judgement;
+    let percent = |part: f64| format!("{:.1} %", part * 100.0);
+    let _ = writeln!(
+        text,
+        "#{} {}: found after {} experiments ({:.1} h), met {} times; paused {}, {} of the bit bound, {} of the packet bound",
+        anomaly.number,
+        anomaly.symptom.name(),
+        anomaly.found_at.experiments,
+        anomaly.found_at.modelled_s / 3600.0,
+        anomaly.times,
+        percent(judgement.pause_ratio),
+        percent(judgement.of_bits),
+        percent(judgement.of_packets),
+    );
+    let Some(set) = &anomaly.set else {
+        let _ = writeln!(
+            text,
+            "   not reduced: the budget ended; workload: {}",
+            anomaly.point.text()
+        );
+        return;
+    };
+    let _ = writeln!(text, "   when {}", set.region.text(space));
+    let _ = writeln!(text, "   for example {}", set.witness.text());
+    let checked = match &set.checks {
+        None => "not verified: the budget ended".to_owned(),
+        Some(checks) => {
+            let names = |features: &[Feature]| {
+                let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
+                names.join(", ")
+            };
+            let mut words = match (checks.reproduces, checks.broken_without_effect.is_empty()) {
+                (true, true) => {
+                    "verified: it reproduces, and not where one condition is broken".to_owned()
+                }
+                (true, false) => format!(
+                    "it reproduces, and also where a condition is broken: {}",
+                    names(&checks.broken_without_effect)
+                ),
+                (false, _) => "it did not reproduce with fresh random numbers".to_owned(),
+            };
+            let _ = write!(
+                words,
+                "; {} of {} random workloads inside show it",
+                checks.shown, checks.tried
+            );
+            if !set.unsure.is_empty() {
+                let _ = write!(words, "; comes and goes with {}", names(&set.unsure));
+            }
+            words
+        }
+    };
+    let _ = writeln!(text, "   {checked}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hunt::{Settings, hunt};
+    use crate::synthetic::{Synthetic, bench, counters, five_faults, space};
+    use expect_test::expect;
+
+    fn rendered(experiments: u64) -> String {
+        let mut faults = five_faults();
+        faults.truncate(3);
+        let target = Synthetic {
+            faults,
+            ..Synthetic::default()
+        };
+        let settings = Settings {
+            seed: 1,
+            searcher: "random".to_owned(),
+            counters: counters(&target),
+        };
+        let mut bench = bench(&target, experiments, 1);
+        render(&hunt(&mut bench, &space(), &settings).unwrap(), &space())
+    }
+
+    #[test]
+    fn a_table_reads_like_the_papers() {
+        let text = rendered(600);
+        let table = text.split("\n\n").next().unwrap_or("");
+        expect![[""]].assert_eq(table);
+    }
+
+    #[test]
+    fn a_budget_that_ended_too_early_says_so() {
+        let text = rendered(15);
+        assert!(text.contains("not reduced: the budget ended"), "{text}");
+        assert!(text.contains("1 anomaly on synthetic after"), "{text}");
+    }
+}
