@@ -72,6 +72,10 @@ pub struct Gate {
     pub queue_bytes: u32,
 }
 
+/// What is small unless said otherwise: less than any full packet of a usual network, with or without its Ethernet header, so
+/// that bulk which comes in single packets is not taken for a request. IPv6 asks this much of every link.
+pub const SMALL_BYTES: u32 = 1280;
+
 /// What may change while packets flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DqaSettings {
@@ -99,7 +103,7 @@ impl Default for DqaSettings {
             weights: WeightSource::Flow,
             pools: CpuPools::Off,
             latency_queue: None,
-            small_bytes: 1500,
+            small_bytes: SMALL_BYTES,
             dscp_weights: [WEIGHT_ONE; 64],
             gate: None,
             by_hash: false,

@@ -22,9 +22,6 @@ use isolane_ebpf::{
 };
 use std::path::PathBuf;
 
-/// Packets up to here may take the latency queue: whatever fits an ordinary frame.
-const SMALL_BYTES: u32 = 1_514;
-
 /// Attaches; the caller then controls it or has it controlled.
 ///
 /// What an attachment left whose controller has died is undone first.
@@ -136,7 +133,6 @@ pub fn settings(system: &System, options: &Options, queues: u16) -> DqaSettings 
             false => CpuPools::Off,
         },
         latency_queue,
-        small_bytes: SMALL_BYTES,
         dscp_weights: dscp_weights(),
         ..DqaSettings::default()
     }

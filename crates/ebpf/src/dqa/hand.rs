@@ -11,7 +11,7 @@ use crate::intf::{self, Flow};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Dqa {
-    /// The packet of `length` bytes that a card in user space took from `queue` last has left ([`Completion::InHand`]).
+    /// The packet of `length` bytes that a card in user space took from `queue` last has left ([`crate::Completion::InHand`]).
     pub fn left(&self, queue: u16, length: u32) {
         let state = &self.state[0];
         let Some(hand) = state.hand.get(usize::from(queue)) else {
