@@ -29,7 +29,9 @@ pub mod tc;
 pub use dqa::Dqa;
 pub use error::EbpfError;
 pub use isolane_core::policy::titan::{QueueSet, WEIGHT_ONE};
-pub use settings::{Completion, CpuPools, DqaSettings, Gate, LoadOptions, WeightSource};
+pub use settings::{
+    Completion, CpuPools, DqaSettings, Gate, LoadOptions, SMALL_BYTES, WeightSource,
+};
 pub use snapshot::{DqaCounters, FlowSnapshot, FlowTable, QueueSnapshot, RunTime};
 pub use sys::{ProgramCost, RunTimeStatistics, tick_ns};
 

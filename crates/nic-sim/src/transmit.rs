@@ -18,8 +18,8 @@ use isolane_core::policy::titan::{QueueSet, WEIGHT_ONE};
 use isolane_core::units::Duration;
 use isolane_scenario::nic::config::Qdisc;
 
-/// Up to this many payload bytes a packet counts as small.
-const SPARSE: u32 = 1448;
+/// Up to this many payload bytes a packet counts as small: 1,280 with its headers, as on a real host.
+const SPARSE: u32 = 1228;
 /// Descriptors that must be free for a queue to take another segment: the largest segment and its context.
 const DESCRIPTORS_SPARE: u32 = 8;
 
@@ -53,8 +53,7 @@ impl World {
                 let send = Send {
                     units: 1,
                     weight: WEIGHT_ONE,
-                    sparse: segment.payload <= SPARSE && segment.kind != Kind::Data
-                        || segment.payload < SPARSE,
+                    sparse: segment.payload <= SPARSE,
                     allowed,
                 };
                 if fresh {

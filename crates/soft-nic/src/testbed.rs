@@ -333,13 +333,14 @@ impl Bed {
             let window = window.min(slots);
             table
                 .as_ref()
-                .and_then(|table| table.nfm(window, FairShare::OfSent))
+                .and_then(|table| table.nfm(window, FairShare::OfLink(study.card.rate)))
                 .unwrap_or(0.0)
         };
         let gbps = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
         let bytes: u64 = measured.record.flows().iter().map(|flow| flow.bytes).sum();
         let mut not_done = self.not_done;
         plan::note_rate(study, gbps(bytes), &mut not_done);
+        let payload: u64 = bulk.iter().map(|flow| flow.goodput_bytes).sum();
         NicResult {
             version: NIC_RESULT_VERSION,
             testbed: "soft-nic".to_owned(),
@@ -347,7 +348,7 @@ impl Bed {
             flows,
             seed: study.seed,
             measured_s: seconds,
-            throughput_gbps: gbps(bytes),
+            throughput_gbps: gbps(payload),
             cpu_percent: cpu_percent(measured),
             ping_us: quantiles(&measured.round_trips_us),
             nfm_1ms: nfm(1),

@@ -22,7 +22,7 @@ pub struct NicResult {
     pub seed: u64,
     /// Time measured, seconds.
     pub measured_s: f64,
-    /// Bytes on the wire by all flows, gigabits per second.
+    /// Payload of all flows, gigabits per second.
     pub throughput_gbps: f64,
     /// Busy time of all processors of the sending host, percent of one processor.
     pub cpu_percent: f64,
