@@ -82,7 +82,7 @@ pub struct QueueReport {
     pub flows: u32,
     /// Their weight together; one flow is 1.
     pub weight: f64,
-    /// Bytes that flows, whose queue it is now, sent while it was measured.
+    /// Bytes that left it while it was measured: each millisecond's bytes of a flow count where the flow is at its end.
     pub sent_bytes: u64,
 }
 
@@ -177,6 +177,8 @@ struct Samples {
     slots: usize,
     /// By flow: what it had sent when it was first seen and last, and the bytes of each slot.
     flows: BTreeMap<u32, Sampled>,
+    /// Bytes by queue.
+    queues: BTreeMap<u16, u64>,
 }
 
 #[derive(Debug)]
@@ -187,8 +189,8 @@ struct Sampled {
 }
 
 impl Samples {
-    /// Notes what a flow has got out by the slot.
-    fn note(&mut self, slot: usize, key: u32, completed: u64, weight: u32) {
+    /// Notes what a flow has got out by the slot; returns what is new of it.
+    fn note(&mut self, slot: usize, key: u32, completed: u64, weight: u32) -> u64 {
         self.slots = self.slots.max(slot + 1);
         let first = Sampled {
             last: completed,
@@ -202,6 +204,7 @@ impl Samples {
         if sent > 0 {
             *flow.by_slot.entry(slot).or_insert(0) += sent;
         }
+        sent
     }
 
     fn sent(&self, key: u32) -> u64 {
@@ -273,7 +276,8 @@ fn sample(dqa: &Dqa, duration: Duration) -> Samples {
     while begun.elapsed() < duration {
         let slot = (begun.elapsed().as_nanos() / SAMPLE.as_nanos()) as usize;
         for flow in dqa.flows().iter() {
-            samples.note(slot, flow.key, flow.completed_bytes(), flow.weight);
+            let sent = samples.note(slot, flow.key, flow.completed_bytes(), flow.weight);
+            *samples.queues.entry(flow.queue).or_insert(0) += sent;
         }
         let next = SAMPLE * (slot as u32 + 1);
         thread::sleep(next.saturating_sub(begun.elapsed()));
@@ -320,11 +324,10 @@ fn assemble(
             queue: number,
             flows: queue.flows,
             weight: queue.weight as f64 / f64::from(isolane_ebpf::WEIGHT_ONE),
-            sent_bytes: flows
-                .iter()
-                .filter(|flow| flow.queue == number)
-                .map(|flow| flow.sent_bytes)
-                .sum(),
+            sent_bytes: samples
+                .as_ref()
+                .and_then(|samples| samples.queues.get(&number).copied())
+                .unwrap_or(0),
         });
     let counters = dqa.counters()?;
     Ok(Report {

@@ -119,10 +119,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         arguments.seed,
     )?;
     if arguments.resume {
-        output::note(&format!(
-            "isolane: {} experiments are done already",
-            session.known.len()
-        ));
+        let done = session.known.len();
+        output::note(&format!("isolane: {done} experiments are done already"));
     }
     let cancel = cancel_on_signal()?;
     let bar = progress::part();
@@ -154,6 +152,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     );
     bar.finish_and_clear();
     let result = searched?;
+    let (now, before) = (result.spent.experiments, written_before(&arguments.out));
+    if now < before {
+        return Err(bad(format!(
+            "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
+            arguments.out.display()
+        )));
+    }
     let written = write(arguments, &result, &space, &lab, &bench)?;
     match arguments.json {
         true => output::print(&output::compact_json(&result)?)?,
@@ -285,4 +290,11 @@ mod tests {
             assert!(budget(wrong).is_err(), "{wrong}");
         }
     }
+}
+
+/// Experiments of the result that an earlier run left in `directory`; 0 if there is none that can be read.
+fn written_before(directory: &Path) -> u64 {
+    let text = std::fs::read_to_string(directory.join(RESULT_NAME)).unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    value["spent"]["experiments"].as_u64().unwrap_or(0)
 }

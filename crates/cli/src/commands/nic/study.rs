@@ -95,6 +95,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return super::claims::run(arguments.json, arguments.fail_on_miss);
     }
     let studies = plan(arguments)?;
+    if let Some(directory) = &arguments.out {
+        output::make_directory(directory)?;
+    }
     let cancel = cancel_on_signal()?;
     let bar = progress::bar();
     bar.set_length(studies.len() as u64);
