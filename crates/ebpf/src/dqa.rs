@@ -99,11 +99,14 @@ impl Dqa {
         let map = MAPS.map(open);
         let [config, state, flows, containers, container_of, counters] = map;
         let (config, state, flows, containers) = (config?, state?, flows?, containers?);
+        let (container_of, counters) = (container_of?, counters?);
         sys::check_value_sizes(&[
             (config.as_fd(), size_of::<Config>()),
             (state.as_fd(), size_of::<State>()),
             (flows.as_fd(), intf::WAYS * size_of::<Flow>()),
             (containers.as_fd(), size_of::<Container>()),
+            (container_of.as_fd(), size_of::<u32>()),
+            (counters.as_fd(), intf::COUNTERS * size_of::<u64>()),
         ])
         .map_err(other)?;
         // SAFETY: sizes were just checked; the types mirror `bpf/intf.h` and consist of atomics.
@@ -126,8 +129,8 @@ impl Dqa {
             state,
             flows,
             containers,
-            container_of: container_of?,
-            counters: counters?,
+            container_of,
+            counters,
         })
     }
 
@@ -203,6 +206,11 @@ impl Dqa {
         }
         remove_pins(&self.pins);
         Ok(())
+    }
+
+    /// Removes the pins alone: those of a network namespace that has ended, its devices and filters with it.
+    pub fn discard(self) {
+        remove_pins(&self.pins);
     }
 
     /// Changes settings, also while packets flow.

@@ -202,7 +202,10 @@ pub fn tick_ns() -> u32 {
 }
 
 /// The number that names the calling thread's network namespace until the next boot.
-pub(crate) fn net_cookie() -> io::Result<u64> {
+///
+/// # Errors
+/// A kernel before Linux 5.14.
+pub fn net_cookie() -> io::Result<u64> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::DGRAM,
