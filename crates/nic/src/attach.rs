@@ -10,12 +10,12 @@
 use crate::containers::{self, Containers};
 use crate::device::Device;
 use crate::error::NicError;
-use crate::journal::{Journal, Lock};
+use crate::journal::{Journal, Lock, Process};
 use crate::link::{Link, Route};
 use crate::options::{Options, Weights, dscp_weights};
 use crate::push::Told;
 use crate::system::System;
-use crate::{qdisc, queues, segments};
+use crate::{link, qdisc, queues, segments};
 use isolane_core::policy::titan::{QueueSet, pools};
 use isolane_ebpf::{
     Completion, CpuPools, Dqa, DqaSettings, EbpfError, LoadOptions, WeightSource, bpffs, tc,
@@ -33,9 +33,10 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
     let device = Device::read(system, name)?;
     let queues = check(&device)?;
     let _lock = Lock::take(system, name)?;
-    let link = Route::open()?.link(name)?;
-    if let Some(left) = Journal::find(system, Some(&link), name)? {
-        if let Some(running) = left.running(system).filter(|_| left.is_of(&link)) {
+    let links = Route::open()?.links()?;
+    let link = link::named(&links, name)?;
+    if let Some(left) = Journal::find(system, &links, name)? {
+        if let Some(running) = left.running(system).filter(|_| left.is_of(link)) {
             return Err(NicError::Attached {
                 device: name.to_owned(),
                 process: Some(running.process),
@@ -44,7 +45,7 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
         undo(system, &left)?;
     }
     let containers = containers::list(system, &options)?;
-    let mut journal = Journal::new(system, &link, pins(&link)?, queues, options);
+    let mut journal = Journal::new(system, link, pins(link)?, queues, options);
     journal.maps = queues::saved_maps(system, name);
     journal.save(system)?;
     let attached = load(system, &device, &journal, &containers);
@@ -170,6 +171,7 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
         }
     };
     match Dqa::open(&journal.pins) {
+        Ok(dqa) if !journal.is_here() => dqa.discard(),
         Ok(dqa) => note(dqa.detach().map_err(NicError::from)),
         Err(EbpfError::Absent { .. }) => {}
         Err(error) => note(Err(error.into())),
@@ -190,6 +192,22 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     }
     first?;
     journal.remove(system)
+}
+
+/// Undoes an attachment by what its journal says now: whoever controlled it since `journal` was read has changed more,
+/// or has attached the device anew after it went away. A journal that is gone has been undone.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_latest(system: &System, journal: &Journal) -> Result<(), NicError> {
+    let us = Process::of(system, std::process::id());
+    let is_meant = |now: &Journal| {
+        now.index == journal.index || (now.controller.is_some() && now.controller == us)
+    };
+    for now in Journal::all(system)?.into_iter().filter(is_meant) {
+        undo(system, &now)?;
+    }
+    Ok(())
 }
 
 /// Removes filters of ours, wherever they found a place.

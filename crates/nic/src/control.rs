@@ -213,8 +213,9 @@ impl Controller {
         if !self.journal.pins.exists() {
             return Ok(Seen::Detached);
         }
-        if link.name != self.journal.device {
+        if (&link.name, &link.address) != (&self.journal.device, &self.journal.address) {
             self.journal.device.clone_from(&link.name);
+            self.journal.address.clone_from(&link.address);
             self.journal.save(&self.system)?;
         }
         let device = Device::read(&self.system, &link.name)?;

@@ -7,7 +7,7 @@
 use crate::attach::undo;
 use crate::error::NicError;
 use crate::journal::{Journal, Lock, Process};
-use crate::link::Route;
+use crate::link::{self, Route};
 use crate::system::System;
 use rustix::process::{Pid, Signal, kill_process};
 use std::thread;
@@ -34,18 +34,19 @@ pub enum Detached {
 /// # Errors
 /// A name that nobody knows; what cannot be undone.
 pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
-    let found = Route::open()?.link(name);
-    let link = found.as_ref().ok();
+    let mut route = Route::open()?;
+    let links = route.links()?;
+    let found = link::named(&links, name);
     let _lock = Lock::take(system, name)?;
-    let Some(journal) = Journal::find(system, link, name)? else {
+    let Some(journal) = Journal::find(system, &links, name)? else {
         return found.map(|_| Detached::Nothing);
     };
     if let Some(controller) = journal.running(system) {
         end(system, controller);
     }
-    let is_there = link.is_some_and(|link| journal.is_of(link));
+    let is_there = found.is_ok_and(|link| journal.is_of(link));
     // The controller may have written or removed the journal meanwhile.
-    if let Some(left) = Journal::find(system, link, name)? {
+    if let Some(left) = Journal::find(system, &route.links()?, name)? {
         undo(system, &left)?;
     }
     Ok(if is_there {

@@ -5,11 +5,12 @@
 //! Method: one JSON file for each device below the runtime directory, named by network namespace and device number, as
 //! numbers of devices repeat from namespace to namespace. It is replaced as a whole (written beside, renamed). A lock
 //! file serialises those who attach and detach. A journal of another boot is void: nothing of it lives on.
-//! Limits: a namespace's number may be used again after it ended; so the device's name and hardware address
-//! must agree as well.
+//! A device is the journal's if the namespace's cookie and the device's number agree, neither of which is used again,
+//! and its permanent address where it has one. Its name and its present address may change meanwhile.
+//! Limits: a kernel before 5.14 has no cookies; there a namespace that has ended may be taken for one that got its number.
 
 use crate::error::NicError;
-use crate::link::{Link, Sizes};
+use crate::link::{Link, Route, Sizes};
 use crate::options::Options;
 use crate::queues::SavedMap;
 use crate::system::System;
@@ -40,12 +41,18 @@ pub struct Journal {
     pub boot: String,
     /// Network namespace.
     pub namespace: u64,
+    /// Its cookie, 0 where the kernel does not tell.
+    #[serde(default)]
+    pub cookie: u64,
     /// The device's name when it was attached.
     pub device: String,
     /// Its number.
     pub index: u32,
     /// Its hardware address.
     pub address: Vec<u8>,
+    /// Whether that is the permanent one.
+    #[serde(default)]
+    pub has_permanent_address: bool,
     /// Where programs and maps are pinned.
     pub pins: PathBuf,
     /// Queues that are managed.
@@ -69,9 +76,11 @@ impl Journal {
             version: VERSION,
             boot: system.boot(),
             namespace: System::namespace(),
+            cookie: System::cookie(),
             device: link.name.clone(),
             index: link.index,
             address: link.address.clone(),
+            has_permanent_address: link.has_permanent_address,
             pins,
             queues,
             options,
@@ -129,25 +138,43 @@ impl Journal {
         Ok(journals)
     }
 
-    /// The journal of the device that is, or was, called so.
+    /// The journal of the device that is called so among `links`, which are all there are; else that of a device which
+    /// was called so and is gone. A device that has another name now is not meant by its old one.
     ///
     /// # Errors
     /// [`NicError::File`].
-    pub fn find(
-        system: &System,
-        link: Option<&Link>,
-        name: &str,
-    ) -> Result<Option<Self>, NicError> {
+    pub fn find(system: &System, links: &[Link], name: &str) -> Result<Option<Self>, NicError> {
         let journals = Self::all(system)?;
+        let link = links.iter().find(|link| link.name == name);
         let of_link = |journal: &&Self| link.is_some_and(|link| journal.is_of(link));
+        let was_called = |journal: &&Self| {
+            journal.device == name && !links.iter().any(|link| journal.is_of(link))
+        };
         let found = journals.iter().find(of_link);
-        let named = || journals.iter().find(|journal| journal.device == name);
-        Ok(found.or_else(named).cloned())
+        Ok(found.or_else(|| journals.iter().find(was_called)).cloned())
     }
 
-    /// Whether it is about this device, under whatever name.
+    /// [`Journal::find`] among the devices that there are now.
+    ///
+    /// # Errors
+    /// [`NicError::File`], and the kernel's.
+    pub fn of_device(system: &System, name: &str) -> Result<Option<Self>, NicError> {
+        Self::find(system, &Route::open()?.links()?, name)
+    }
+
+    /// Whether it is about this device, under whatever name and present address.
     pub fn is_of(&self, link: &Link) -> bool {
-        self.index == link.index && self.address == link.address
+        let both_permanent = self.has_permanent_address && link.has_permanent_address;
+        self.is_here()
+            && self.index == link.index
+            && (!both_permanent || self.address == link.address)
+    }
+
+    /// Whether its network namespace is this thread's, not an earlier one of the same number.
+    pub fn is_here(&self) -> bool {
+        let here = System::cookie();
+        let known = self.cookie != 0 && here != 0;
+        self.namespace == System::namespace() && (!known || self.cookie == here)
     }
 
     /// The controller, if it still runs.
@@ -279,20 +306,41 @@ mod tests {
         let system = System::at(directory.path());
         let saved = journal(&system, 3, "eth0");
         saved.save(&system).unwrap();
-        let find = |link: Option<&Link>, name| Journal::find(&system, link, name).unwrap();
+        let find = |links: &[Link], name| Journal::find(&system, links, name).unwrap();
+        let renamed = [link(3, "renamed"), link(4, "eth0")];
+        assert_eq!(find(&renamed, "renamed"), Some(saved.clone()));
+        assert_eq!(find(&renamed, "eth0"), None, "another device");
+        assert_eq!(find(&renamed[..1], "eth0"), None, "it is there");
         assert_eq!(
-            find(Some(&link(3, "renamed")), "renamed"),
-            Some(saved.clone())
-        );
-        assert_eq!(
-            find(None, "eth0"),
+            find(&renamed[1..], "eth0"),
             Some(saved.clone()),
-            "the device is gone"
+            "what eth0 was is gone"
         );
-        assert_eq!(find(None, "eth1"), None);
+        assert_eq!(find(&[], "eth1"), None);
         saved.remove(&system).unwrap();
         saved.remove(&system).unwrap();
-        assert_eq!(find(None, "eth0"), None);
+        assert_eq!(find(&[], "eth0"), None);
+    }
+
+    #[test]
+    fn a_device_is_known_by_what_cannot_change() {
+        let system = System::machine();
+        let mut other_address = link(3, "eth0");
+        other_address.address[5] = 2;
+        let journal = journal(&system, 3, "eth0");
+        assert!(journal.is_of(&other_address), "anybody may set it");
+        let permanent = Journal {
+            has_permanent_address: true,
+            ..journal.clone()
+        };
+        assert!(permanent.is_of(&other_address), "one side does not know");
+        other_address.has_permanent_address = true;
+        assert!(!permanent.is_of(&other_address) && !journal.is_of(&link(4, "eth0")));
+        let ended = Journal {
+            cookie: journal.cookie + 1,
+            ..journal.clone()
+        };
+        assert!(journal.cookie != 0 && !ended.is_of(&link(3, "eth0")));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct Link {
     pub qdisc: String,
     /// Hardware address, the permanent one where there is one.
     pub address: Vec<u8>,
+    /// Whether that is the permanent one, which nobody can change.
+    pub has_permanent_address: bool,
     /// Bus and name of the device behind it: `pci`, `0000:3b:00.0`.
     pub parent: Option<(String, String)>,
 }
@@ -123,13 +125,7 @@ impl Route {
     /// # Errors
     /// [`NicError::NoDevice`] with the names there are.
     pub fn link(&mut self, name: &str) -> Result<Link, NicError> {
-        let links = self.links()?;
-        let known = || links.iter().map(|link| link.name.clone()).collect();
-        let found = links.iter().find(|link| link.name == name).cloned();
-        found.ok_or_else(|| NicError::NoDevice {
-            device: name.to_owned(),
-            known: known(),
-        })
+        named(&self.links()?, name).cloned()
     }
 
     /// The device of that number; none when it is gone.
@@ -153,6 +149,18 @@ impl Route {
         );
         self.ask(&action, &request, |_, _| {})
     }
+}
+
+/// The device of that name among those there are.
+///
+/// # Errors
+/// [`NicError::NoDevice`] with the names there are.
+pub fn named<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, NicError> {
+    let found = links.iter().find(|link| link.name == name);
+    found.ok_or_else(|| NicError::NoDevice {
+        device: name.to_owned(),
+        known: links.iter().map(|link| link.name.clone()).collect(),
+    })
 }
 
 /// The request that sets sizes. The limit of IPv4 comes last: the kernel moves it along with the general one.
@@ -186,9 +194,8 @@ pub fn parse(payload: &[u8]) -> Option<Link> {
     };
     let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
     let number = |kind| attributes.u32(kind).unwrap_or(0);
-    let address = attributes
-        .bytes(IFLA_PERM_ADDRESS)
-        .or_else(|| attributes.bytes(IFLA_ADDRESS));
+    let permanent = attributes.bytes(IFLA_PERM_ADDRESS);
+    let address = permanent.or_else(|| attributes.bytes(IFLA_ADDRESS));
     Some(Link {
         index: word(4)?,
         up: word(8)? & IFF_UP != 0,
@@ -204,6 +211,7 @@ pub fn parse(payload: &[u8]) -> Option<Link> {
         tso_max_size: attributes.u32(IFLA_TSO_MAX_SIZE),
         qdisc: attributes.text(IFLA_QDISC).unwrap_or_default(),
         address: address.unwrap_or_default().to_vec(),
+        has_permanent_address: permanent.is_some(),
         parent: attributes
             .text(IFLA_PARENT_DEV_BUS_NAME)
             .zip(attributes.text(IFLA_PARENT_DEV_NAME)),

@@ -12,7 +12,7 @@
 
 use crate::error::NicError;
 use crate::journal::Journal;
-use crate::link::{Route, Sizes};
+use crate::link::{self, Route, Sizes};
 use crate::options::Options;
 use crate::system::System;
 use isolane_core::stats::fairness::{FairShare, SentTable, WeightedBytes, jain_index};
@@ -160,11 +160,12 @@ pub struct Cost {
 /// A device that is not there or not attached; missing privileges.
 pub fn report(system: &System, name: &str, asked: Asked) -> Result<Report, NicError> {
     let mut route = Route::open()?;
-    let link = route.link(name)?;
+    let links = route.links()?;
+    let link = link::named(&links, name)?;
     let not_attached = || NicError::NotAttached {
         device: name.to_owned(),
     };
-    let journal = Journal::find(system, Some(&link), name)?.filter(|journal| journal.is_of(&link));
+    let journal = Journal::find(system, &links, name)?.filter(|journal| journal.is_of(link));
     let journal = journal.ok_or_else(not_attached)?;
     let dqa = Dqa::open(&journal.pins)?;
     let (table, cost) = measure(&dqa, asked)?;

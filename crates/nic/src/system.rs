@@ -145,6 +145,12 @@ impl System {
         std::fs::metadata(OWN).map_or(0, |namespace| namespace.ino())
     }
 
+    /// What names this thread's network namespace until the next boot, unlike its number, which is used again; 0 where the
+    /// kernel does not tell.
+    pub fn cookie() -> u64 {
+        isolane_ebpf::net_cookie().unwrap_or(0)
+    }
+
     /// Whether the name under which this namespace was entered is gone, or names another one now: its owner wants it
     /// to end, which it cannot while we are in it.
     pub fn is_abandoned(&self) -> bool {

@@ -3,7 +3,7 @@
 mod lab;
 
 use isolane_ebpf::Dqa;
-use isolane_nic::attach::{attach, undo};
+use isolane_nic::attach::{attach, undo, undo_latest};
 use isolane_nic::control::{Controller, Ended};
 use isolane_nic::detach::{Detached, detach};
 use isolane_nic::journal::Journal;
@@ -248,6 +248,33 @@ fn another_number_of_queues_is_followed_under_traffic() {
     assert_eq!(queues::saved_maps(&system, "v0").len(), 1);
     let (bytes, _) = intervals(client);
     assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+}
+
+/// Goal: a device with another address is still the one that was attached; what the controller wrote down since is undone
+/// by whoever holds an older journal.
+#[test]
+fn an_address_may_change_and_an_old_journal_undoes_what_is_new() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    let old = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, old.clone()).unwrap();
+    let address = ["ip", "link", "set", "v0", "address", "02:00:00:00:98:07"];
+    lab.in_sender(&address);
+    set_map(&lab, 1, "2");
+    let ended = run_until(&lab, &mut controller, |journals| {
+        journals[0].address[5] == 7 && journals[0].maps.len() == 1
+    });
+    assert_eq!(
+        (ended, controller.journal().index),
+        (Ended::Stopped, old.index)
+    );
+    assert!(old.pins.exists() && old.maps.is_empty());
+    undo_latest(&system, &old).unwrap();
+    assert_eq!(Journal::all(&system).unwrap(), []);
+    lab.in_sender(&["ip", "link", "set", "v0", "name", "v1"]);
+    assert_eq!(queues::saved_maps(&system, "v1").len(), 1);
+    assert_eq!(state(&system, "v1").egress, before.egress);
 }
 
 #[test]
