@@ -32,6 +32,10 @@ pub const LOOK: Duration = Duration::from_secs(1);
 const HOLD: units::Duration = units::Duration::from_secs(1);
 /// Beats that may fail in a row: two looks' worth.
 const FAILURES: u32 = 200;
+/// Looks that may fail in a row: a card that is reset refuses for seconds.
+const LOOKS: u32 = 10;
+/// Tries of a segment size before segments are left as they are.
+const RESIZES: u32 = 100;
 /// How long a device may be away before it is given up: a driver that is loaded again takes seconds.
 const RETURN: Duration = Duration::from_secs(60);
 
@@ -64,6 +68,10 @@ pub struct Controller {
     route: Route,
     weights: Option<(Box<dyn Pusher>, QueueWeights)>,
     segments: Option<SegmentSize>,
+    /// A size decided and not yet set, and how often that was tried.
+    wanted: Option<(Bytes, u32)>,
+    /// Whether the programs stand aside as the device has one queue.
+    aside: bool,
     /// Whether queues were shared at the last beat: one look alone may see a flow that is about to go.
     shared_before: bool,
     containers: Containers,
@@ -111,6 +119,8 @@ impl Controller {
             route,
             weights,
             segments,
+            wanted: None,
+            aside: false,
             shared_before: false,
             containers: Containers::default(),
             begun: now,
@@ -128,7 +138,7 @@ impl Controller {
     /// # Errors
     /// The kernel's; the attachment stays as it is.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
-        let mut failures = 0;
+        let (mut failures, mut looks) = (0, 0);
         while !stop.load(Ordering::Relaxed) {
             failures = match self.beat() {
                 Ok(()) => 0,
@@ -138,7 +148,16 @@ impl Controller {
             };
             if self.looked.elapsed() >= LOOK {
                 self.looked = Instant::now();
-                match self.look()? {
+                let seen = match self.look() {
+                    Err(error) if looks == LOOKS => return Err(error),
+                    Err(_) => {
+                        looks += 1;
+                        continue;
+                    }
+                    Ok(seen) => seen,
+                };
+                looks = 0;
+                match seen {
                     Seen::Same => {}
                     Seen::Detached => return Ok(Ended::Detached),
                     Seen::Abandoned => {
@@ -176,10 +195,19 @@ impl Controller {
             .segments
             .as_mut()
             .and_then(|segments| segments.update(now, oversubscribed));
-        match size {
-            Some(size) => self.resize(size),
-            None => Ok(()),
+        let decided = size.map(|size| (size, 0));
+        let Some((size, tries)) = decided.or(self.wanted) else {
+            return Ok(());
+        };
+        self.wanted = Some((size, tries + 1));
+        let resized = self.resize(size);
+        if resized.is_ok() {
+            self.wanted = None;
+        } else if tries >= RESIZES {
+            // What it was stays in the journal, if it was changed at all; the device is not asked again.
+            (self.wanted, self.segments) = (None, None);
         }
+        resized
     }
 
     /// Sets the segment size. What it was goes into the journal before, and out of it after it is back.
@@ -219,7 +247,7 @@ impl Controller {
             self.journal.save(&self.system)?;
         }
         let device = Device::read(&self.system, &link.name)?;
-        if device.managed_queues() != self.journal.queues {
+        if is_news(device.managed_queues(), self.journal.queues, self.aside) {
             self.reload(&device)?;
         }
         if device.has_maps() {
@@ -241,14 +269,16 @@ impl Controller {
             .refresh(&mut self.dqa, &now, shared_queues(&self.journal))
     }
 
-    /// Tells the programs of another number of queues. With one queue left they stand aside.
+    /// Tells the programs of another number of queues. With one queue left they stand aside until there are more.
     fn reload(&mut self, device: &Device) -> Result<(), NicError> {
         let queues = device.managed_queues();
         if queues < 2 {
             let mut settings =
                 attach::settings(&self.system, &self.journal.options, self.journal.queues);
             settings.enabled = false;
-            return Ok(self.dqa.set(&settings)?);
+            self.dqa.set(&settings)?;
+            self.aside = true;
+            return Ok(());
         }
         // Settings name queues that must be there at every moment.
         let settings = attach::settings(&self.system, &self.journal.options, queues);
@@ -259,6 +289,7 @@ impl Controller {
             self.dqa.set(&settings)?;
             self.dqa.set_queues(queues)?;
         }
+        self.aside = false;
         self.journal.queues = queues;
         self.journal.save(&self.system)?;
         if let Some((pusher, weights)) = &mut self.weights {
@@ -312,6 +343,14 @@ impl Controller {
     }
 }
 
+/// Whether programs that were told of so many queues, or stand aside, must be told of another number.
+fn is_news(queues: u16, told: u16, aside: bool) -> bool {
+    match aside {
+        true => queues > 1,
+        false => queues != told,
+    }
+}
+
 /// Whether flows share a queue, but for the one that is there to be shared.
 fn is_shared(queues: &[QueueSnapshot], journal: &Journal) -> bool {
     let bulk = shared_queues(journal);
@@ -326,6 +365,12 @@ mod tests {
     use super::*;
     use crate::link::Link;
     use crate::options::Options;
+
+    #[test]
+    fn programs_that_stood_aside_are_told_of_as_many_queues_as_before() {
+        assert!(is_news(1, 8, false) && is_news(8, 8, true) && is_news(4, 8, false));
+        assert!(!is_news(1, 8, true) && !is_news(8, 8, false));
+    }
 
     #[test]
     fn the_latency_queue_may_be_shared() {

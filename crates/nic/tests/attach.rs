@@ -277,6 +277,55 @@ fn an_address_may_change_and_an_old_journal_undoes_what_is_new() {
     assert_eq!(state(&system, "v1").egress, before.egress);
 }
 
+/// Goal: an IPv6 route of ours that a kill left behind goes with the next change of sizes, and none of ours stays.
+#[test]
+fn no_route_of_ours_stays() {
+    let Some(lab) = Lab::new(2) else { return };
+    let system = lab.enter();
+    let routes = || lab.in_sender(&["ip", "-6", "route", "show", "table", "all"]);
+    let before = routes();
+    let left = "ip -6 route add unreachable fd98::/64 proto 219 metric 4294967294";
+    lab.in_sender(&left.split(' ').collect::<Vec<_>>());
+    assert_ne!(routes(), before);
+    let mut route = Route::open().unwrap();
+    let index = route.link("v0").unwrap().index;
+    isolane_nic::segments::forget_routes(&system, &mut route, index).unwrap();
+    assert_eq!(routes(), before);
+}
+
+/// Goal: eight queues, one, and eight again: packets pass untouched meanwhile and are assigned afterwards.
+#[test]
+fn programs_that_stood_aside_come_back() {
+    let Some(mut lab) = Lab::new(8) else { return };
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, journal.clone()).unwrap();
+    let (stop, sender) = (AtomicBool::new(false), lab.sender.clone());
+    let client = lab.iperf(6, 4, &[]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let dqa = Dqa::open(&journal.pins).expect("pinned");
+            let assigned = || dqa.counters().expect("counted").assigned;
+            let queues = |count: &str| {
+                let tool = [
+                    "ip", "netns", "exec", &sender, "ethtool", "-L", "v0", "tx", count,
+                ];
+                run(&tool).expect("the number of queues changes");
+                thread::sleep(Duration::from_millis(1500));
+            };
+            queues("1");
+            queues("8");
+            let first = assigned();
+            wait_for(|| assigned() > first);
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
+    });
+    undo(&system, controller.journal()).unwrap();
+    let (bytes, _) = intervals(client);
+    assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+}
+
 #[test]
 fn devices_that_cannot_be_attached_say_why() {
     let Some(lab) = Lab::new(1) else { return };
