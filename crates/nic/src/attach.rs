@@ -179,7 +179,11 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     if let Some(link) = link {
         // Only there where the pins were lost while the filter was not.
         note(remove_filters(&mut route, link.index));
-        if let Some(told) = &journal.weights_told_to {
+        if let Some(told) = journal
+            .weights_told_to
+            .as_ref()
+            .filter(|_| journal.weights_told)
+        {
             let pusher = Told::named(told, link.index, journal.queues);
             note(pusher.and_then(|pusher| {
                 pusher.map_or(Ok(()), |mut pusher| pusher.undo(journal.queues))

@@ -93,13 +93,17 @@ impl Controller {
         })?;
         let device = Device::read(system, &link.name)?;
         let weights = match Told::choose(&device)? {
+            // Weights of an earlier controller are still to be taken back: none are told beside them.
+            _ if journal.weights_told => None,
             Told::By(pusher) => {
                 let weights = QueueWeights::new(journal.queues, pusher.options());
                 Some((pusher, weights))
             }
             Told::Nobody(_) => None,
         };
-        journal.weights_told_to = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
+        if !journal.weights_told {
+            journal.weights_told_to = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
+        }
         journal.controller = Process::of(system, std::process::id());
         journal.save(system)?;
         let normal = journal.sizes.unwrap_or(link.sizes).general;
@@ -180,13 +184,10 @@ impl Controller {
         let queues = self.dqa.queues();
         let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
-        if let Some((pusher, weights)) = &mut self.weights {
-            let loads: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
-            let told = weights.poll(now, &loads);
-            if told.is_some_and(|told| pusher.push(told).is_err()) {
-                // What was told stays in the journal to be taken back; the device is not asked again.
-                self.weights = None;
-            }
+        let loads: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
+        if self.tell(now, &loads).is_err() {
+            // What was told stays in the journal to be taken back; the device is not asked again.
+            self.weights = None;
         }
         let shared = is_shared(&queues, &self.journal);
         let oversubscribed = shared && self.shared_before;
@@ -208,6 +209,26 @@ impl Controller {
             (self.wanted, self.segments) = (None, None);
         }
         resized
+    }
+
+    /// Tells the device weights, if there is news. That it was told is in the journal before.
+    fn tell(&mut self, now: units::Instant, loads: &[u64]) -> Result<(), NicError> {
+        let Some((pusher, weights)) = &mut self.weights else {
+            return Ok(());
+        };
+        let Some(told) = weights.poll(now, loads) else {
+            return Ok(());
+        };
+        if !self.journal.weights_told {
+            if !pusher.is_free()? {
+                self.weights = None;
+                self.journal.weights_told_to = None;
+                return self.journal.save(&self.system);
+            }
+            self.journal.weights_told = true;
+            self.journal.save(&self.system)?;
+        }
+        pusher.push(told)
     }
 
     /// Sets the segment size. What it was goes into the journal before, and out of it after it is back.
@@ -321,6 +342,7 @@ impl Controller {
             maps: Vec::new(),
             sizes: None,
             weights_told_to: None,
+            weights_told: false,
             ..self.journal.clone()
         };
         waiting.save(&self.system)?;

@@ -65,8 +65,11 @@ pub struct Journal {
     pub maps: Vec<SavedMap>,
     /// Segment sizes as they were before they were reduced; none while they are not.
     pub sizes: Option<Sizes>,
-    /// Who was told queue weights, to be told that they no longer hold.
+    /// Who is told queue weights.
     pub weights_told_to: Option<String>,
+    /// Whether he was told any, so that what he made of them is ours to take back.
+    #[serde(default)]
+    pub weights_told: bool,
 }
 
 impl Journal {
@@ -88,6 +91,7 @@ impl Journal {
             maps: Vec::new(),
             sizes: None,
             weights_told_to: None,
+            weights_told: false,
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Devlink {
     family: Generic,
     bus: String,
     device: String,
+    /// The weight of each queue's node when it was opened; none where a queue has no node.
+    weights: Vec<Option<u32>>,
 }
 
 impl Devlink {
@@ -48,6 +50,23 @@ impl Devlink {
     /// # Errors
     /// The kernel's, but for "not supported".
     pub fn open(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
+        Ok(Self::look(index, queues)?.and_then(|devlink| {
+            check(&devlink.weights)?;
+            Ok(devlink)
+        }))
+    }
+
+    /// Opens it to take back what was told, whatever weights its nodes have by now; none where no node is left.
+    ///
+    /// # Errors
+    /// The kernel's, but for "not supported".
+    pub fn reopen(index: u32, queues: u16) -> Result<Option<Self>, NicError> {
+        let found = Self::look(index, queues)?.ok();
+        Ok(found.filter(|devlink| devlink.weights.iter().any(Option::is_some)))
+    }
+
+    /// Finds the devlink instance of network device `index` and its queues' nodes, or says why there is none.
+    fn look(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
         let Some(mut family) = Generic::open(NAME)? else {
             return Ok(Err("the kernel has no devlink".to_owned()));
         };
@@ -70,20 +89,12 @@ impl Devlink {
             }
         });
         offered(rates)?;
-        let first = weights.first().copied().flatten();
-        Ok(
-            match (first, weights.iter().all(|weight| *weight == first)) {
-                (Some(_), true) => Ok(Self {
-                    family,
-                    bus,
-                    device,
-                }),
-                (_, false) if weights.iter().all(Option::is_some) => {
-                    Err("somebody has given its devlink nodes weights already".to_owned())
-                }
-                _ => Err("no devlink node for each queue (queue_0, queue_1, ...)".to_owned()),
-            },
-        )
+        Ok(Ok(Self {
+            family,
+            bus,
+            device,
+            weights,
+        }))
     }
 
     fn set(&mut self, queue: usize, weight: u32) -> Result<(), HostError> {
@@ -106,6 +117,11 @@ impl Pusher for Devlink {
         }
     }
 
+    fn is_free(&mut self) -> Result<bool, NicError> {
+        // Nodes are somebody else's in any case; only their weights are ours.
+        Ok(true)
+    }
+
     fn push(&mut self, weights: &[u32]) -> Result<(), NicError> {
         for (queue, weight) in weights.iter().enumerate() {
             self.set(queue, *weight)?;
@@ -114,7 +130,23 @@ impl Pusher for Devlink {
     }
 
     fn undo(&mut self, queues: u16) -> Result<(), NicError> {
-        (0..usize::from(queues)).try_for_each(|queue| Ok(self.set(queue, 1)?))
+        let has_node = |queue: &usize| self.weights.get(*queue).is_some_and(Option::is_some);
+        let nodes: Vec<usize> = (0..usize::from(queues)).filter(has_node).collect();
+        nodes
+            .into_iter()
+            .try_for_each(|queue| Ok(self.set(queue, 1)?))
+    }
+}
+
+/// Whether there is a node for each queue and nobody has given them weights; why not.
+fn check(weights: &[Option<u32>]) -> Result<(), String> {
+    let first = weights.first().copied().flatten();
+    if first.is_none() || weights.contains(&None) {
+        return Err("no devlink node for each queue (queue_0, queue_1, ...)".to_owned());
+    }
+    match weights.iter().all(|weight| *weight == first) {
+        true => Ok(()),
+        false => Err("somebody has given its devlink nodes weights already".to_owned()),
     }
 }
 
@@ -171,6 +203,17 @@ mod tests {
             [of("queue_3"), of("node_3"), of("queue_x")],
             [Some(3), None, None]
         );
+    }
+
+    #[test]
+    fn unequal_weights_are_somebody_elses_when_opened() {
+        assert_eq!(check(&[Some(1), Some(1)]), Ok(()));
+        let words = |weights: &[Option<u32>]| check(weights).unwrap_err();
+        assert!(words(&[Some(1), Some(9)]).contains("already"));
+        assert!(words(&[Some(1), None]).contains("no devlink node"));
+        assert!(words(&[]).contains("no devlink node"));
+        // What we left is taken back whatever it is; loopback has nothing to reopen.
+        assert!(Devlink::reopen(1, 1).unwrap().is_none());
     }
 
     #[test]

@@ -23,6 +23,13 @@ pub trait Pusher {
     /// The range it takes, and how often.
     fn options(&self) -> WeightOptions;
 
+    /// Whether nobody else has told the device weights since it was opened. Asked once, before the first are told: what
+    /// is there afterwards is ours.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn is_free(&mut self) -> Result<bool, NicError>;
+
     /// Tells the weight of each queue.
     ///
     /// # Errors
@@ -70,10 +77,8 @@ impl Told {
         Ok(match name {
             net_shaper::NAME => net_shaper::NetShaper::reopen(index)?
                 .map(|shaper| Box::new(shaper) as Box<dyn Pusher>),
-            devlink::NAME => match devlink::Devlink::open(index, queues)? {
-                Ok(devlink) => Some(Box::new(devlink)),
-                Err(_) => None,
-            },
+            devlink::NAME => devlink::Devlink::reopen(index, queues)?
+                .map(|devlink| Box::new(devlink) as Box<dyn Pusher>),
             _ => None,
         })
     }

@@ -1,7 +1,8 @@
 //! Queue weights by the net-shaper interface.
 //!
 //! Method: one GROUP request makes every queue a leaf of the device's own scheduler with its weight; the kernel applies
-//! all of it or nothing. Undoing deletes the queues' shapers, after which they are served equally again.
+//! all of it or nothing. It makes the device's own shaper too. As nothing is told where there are shapers, all of them are
+//! ours afterwards: undoing deletes the queues' and then the device's, after which queues are served equally again.
 //! Limits: only where the driver says that queues take weights; not where anybody has shapers on the device already.
 //! Units: weights are relative numbers of 32 bits. Drivers that take them keep 7 bits at least.
 //! Source: `Documentation/netlink/specs/net_shaper.yaml` of Linux 6.13.
@@ -70,13 +71,9 @@ impl NetShaper {
             }
             Err(error) => return Err(error.into()),
         }
-        let mut shapers = 0;
-        let device = AttributesBuilder::new().with_u32(DEVICE, index);
-        family.ask("list the device's shapers", GET, true, &device, |_| {
-            shapers += 1
-        })?;
-        Ok(match shapers {
-            0 => Ok(Self { family, index }),
+        let mut opened = Self { family, index };
+        Ok(match opened.shapers()? {
+            0 => Ok(opened),
             count => Err(format!("somebody has {count} shapers on it already")),
         })
     }
@@ -88,6 +85,16 @@ impl NetShaper {
     pub fn reopen(index: u32) -> Result<Option<Self>, NicError> {
         let family = Generic::open(NAME)?;
         Ok(family.map(|family| Self { family, index }))
+    }
+
+    /// How many shapers the device has.
+    fn shapers(&mut self) -> Result<u32, HostError> {
+        let mut shapers = 0;
+        let device = AttributesBuilder::new().with_u32(DEVICE, self.index);
+        let action = "list the device's shapers";
+        self.family
+            .ask(action, GET, true, &device, |_| shapers += 1)?;
+        Ok(shapers)
     }
 }
 
@@ -103,6 +110,10 @@ impl Pusher for NetShaper {
         }
     }
 
+    fn is_free(&mut self) -> Result<bool, NicError> {
+        Ok(self.shapers()? == 0)
+    }
+
     fn push(&mut self, weights: &[u32]) -> Result<(), NicError> {
         let group = group(self.index, weights);
         Ok(self
@@ -111,11 +122,7 @@ impl Pusher for NetShaper {
     }
 
     fn undo(&mut self, queues: u16) -> Result<(), NicError> {
-        for queue in 0..queues {
-            let shaper = AttributesBuilder::new()
-                .with_u32(DEVICE, self.index)
-                .with_nested(HANDLE, &handle(SCOPE_QUEUE, Some(queue.into())));
-            let action = format!("delete the shaper of queue {queue}");
+        for (action, shaper) in ours(self.index, queues) {
             match self.family.ask(&action, DELETE, false, &shaper, |_| {}) {
                 Ok(()) | Err(HostError::NotOffered { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -123,6 +130,22 @@ impl Pusher for NetShaper {
         }
         Ok(())
     }
+}
+
+/// What a group made, in the order in which it is deleted, with what to say: leaves first.
+fn ours(index: u32, queues: u16) -> Vec<(String, AttributesBuilder)> {
+    let shaper = |handle: AttributesBuilder| {
+        AttributesBuilder::new()
+            .with_u32(DEVICE, index)
+            .with_nested(HANDLE, &handle)
+    };
+    let leaf = |queue: u16| {
+        let action = format!("delete the shaper of queue {queue}");
+        (action, shaper(handle(SCOPE_QUEUE, Some(u32::from(queue)))))
+    };
+    let device = shaper(handle(SCOPE_DEVICE, None));
+    let device = ("delete the device's shaper".to_owned(), device);
+    (0..queues).map(leaf).chain([device]).collect()
 }
 
 fn capabilities(index: u32) -> AttributesBuilder {
@@ -178,6 +201,19 @@ mod tests {
             &leaf(1, 64),
         ];
         assert_eq!(group(3, &[127, 64]).bytes(), wanted.concat());
+    }
+
+    #[test]
+    fn leaves_are_deleted_before_the_devices_own_shaper() {
+        let shapers = ours(3, 1);
+        let leaf = [
+            20, 0, 1, 0x80, 8, 0, 1, 0, 2, 0, 0, 0, 8, 0, 2, 0, 0, 0, 0, 0,
+        ];
+        let device = [12, 0, 1, 0x80, 8, 0, 1, 0, 1, 0, 0, 0];
+        let index = [8, 0, 8, 0, 3, 0, 0, 0];
+        assert_eq!(shapers.len(), 2);
+        assert_eq!(shapers[0].1.bytes(), [&index[..], &leaf].concat());
+        assert_eq!(shapers[1].1.bytes(), [&index[..], &device].concat());
     }
 
     #[test]
