@@ -87,7 +87,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let started = start(arguments, &system, &journal);
     if let Err(error) = started {
-        attach::undo(&system, &journal).context("and it could not be undone")?;
+        // The controller may have changed things, and the journal with them, before it failed.
+        attach::undo_latest(&system, &journal).context("and it could not be undone")?;
         return Err(error);
     }
     say(arguments, &system)?;
@@ -117,9 +118,7 @@ fn options(arguments: &Arguments) -> Result<Options> {
 }
 
 fn own_journal(system: &System, device: &str) -> Result<Journal> {
-    let found = Journal::all(system)?
-        .into_iter()
-        .find(|journal| journal.device == device);
+    let found = Journal::of_device(system, device)?;
     Ok(found.ok_or_else(|| NicError::NotAttached {
         device: device.to_owned(),
     })?)
@@ -148,7 +147,7 @@ fn foreground(arguments: &Arguments, system: &System, journal: Journal) -> Resul
     let (ended, journal) = match controlled {
         Ok(ended) => ended,
         Err(error) => {
-            attach::undo(system, &journal).context("and it could not be undone")?;
+            attach::undo_latest(system, &journal).context("and it could not be undone")?;
             return Err(error.into());
         }
     };
