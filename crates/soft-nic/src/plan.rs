@@ -185,7 +185,7 @@ mod tests {
             fq_codel 2 0
             fq 2 0
             cake 2 0
-            isolane 4 0
+            isolane 2 0
         "#]]
         .assert_eq(&table);
     }
