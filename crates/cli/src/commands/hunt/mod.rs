@@ -277,6 +277,13 @@ fn forget(out: &Path, kept: usize) -> Result<()> {
     Ok(())
 }
 
+/// Experiments of the result that an earlier run left in `directory`; 0 if there is none that can be read.
+fn written_before(directory: &Path) -> u64 {
+    let text = std::fs::read_to_string(directory.join(RESULT_NAME)).unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    value["spent"]["experiments"].as_u64().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,11 +297,4 @@ mod tests {
             assert!(budget(wrong).is_err(), "{wrong}");
         }
     }
-}
-
-/// Experiments of the result that an earlier run left in `directory`; 0 if there is none that can be read.
-fn written_before(directory: &Path) -> u64 {
-    let text = std::fs::read_to_string(directory.join(RESULT_NAME)).unwrap_or_default();
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    value["spent"]["experiments"].as_u64().unwrap_or(0)
 }
