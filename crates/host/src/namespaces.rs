@@ -1,6 +1,6 @@
 //! Network namespaces that a test or a lab makes for itself, and the removal of those that a killed one left.
 //!
-//! Method: a namespace's name is a prefix, its [maker](maker), and a word. Whoever makes some removes first what makers that
+//! Method: a namespace's name is a prefix, its [`maker`], and a word. Whoever makes some removes first what makers that
 //! are gone left behind: programs that still run in there, and the namespace. A process number may be used again, so a
 //! maker is a number and a start time.
 //! Units: start times in clock ticks since the machine came up. Limits: needs root and iproute2.

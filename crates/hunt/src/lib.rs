@@ -10,7 +10,7 @@
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
-//! * [`bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
+//! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -11,7 +11,7 @@
 //! removed by whoever sets sizes next, which undoing does.
 //! Units: bytes with headers. Limits: sockets of other namespaces that send through the device (veth into a container)
 //! have routes of their own and keep their size; the device cuts theirs. So it does for IPv6 prefixes beyond the
-//! [`PREFIXES_MAX`] widest, until their sockets look up their route by themselves.
+//! `PREFIXES_MAX` widest, until their sockets look up their route by themselves.
 //! Source: titan 4.3; the kernel's `sk_setup_caps`, `ip6_dst_check`, `fib6_add`.
 
 use crate::error::NicError;

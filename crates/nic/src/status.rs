@@ -1,6 +1,6 @@
 //! What an attachment does: flows per queue, weights, reassignments, fairness, cost for each packet.
 //!
-//! Method: queues, flows and counters are read from the programs' memory. Fairness is measured: every [`SAMPLE`] the bytes
+//! Method: queues, flows and counters are read from the programs' memory. Fairness is measured: every `SAMPLE` the bytes
 //! that each flow has got out are noted in a table of slots that long, and NFM is that of titan 3, over 1 ms and 1 s,
 //! among flows that were busy all the time. Cost comes from the kernel's own statistics of BPF programs, which are on
 //! only while it is asked.

@@ -6,7 +6,7 @@
 //! A flow that took another queue does not overtake itself: its frame there waits until the one in hand has left. (The
 //! kernel takes a frame for done when it is in hand, and may move the flow then.)
 //! Buffers are handed round: free, in hand, finished (its last packets are not delivered yet).
-//! Units: the types say them. Limits: [`BUFFERS_PER_QUEUE`] bound what waits for an interrupt; if they run out, an interrupt
+//! Units: the types say them. Limits: `BUFFERS_PER_QUEUE` bound what waits for an interrupt; if they run out, an interrupt
 //! comes early.
 
 use crate::card::{Card, Departure, Discipline, Load};

@@ -1,9 +1,9 @@
 //! From an anomalous point to its minimal feature set: the conditions without which the anomaly does not appear.
 //!
-//! Three steps. [`simplify`] moves every feature that does not matter to its mildest value; where the others are
+//! Three steps. `simplify` moves every feature that does not matter to its mildest value; where the others are
 //! mild, a condition is at its strictest, and the region that comes out is the one that other workloads share.
-//! [`limits`] then tests every feature by itself: a choice by all its alternatives, a number by both ends of its
-//! range and, where an end is sound, by bisection of the grid. [`verify`] repeats the result with fresh random
+//! `limits` then tests every feature by itself: a choice by all its alternatives, a number by both ends of its
+//! range and, where an end is sound, by bisection of the grid. `verify` repeats the result with fresh random
 //! numbers: the simplified point has to show the symptom, and a point just outside each condition must not.
 //! Decisions are sequential tests ([`crate::sprt`]); steps inside a bisection are single runs, whose outcome the
 //! sequential test of the last anomalous value confirms. It works alike for both symptoms.

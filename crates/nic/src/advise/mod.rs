@@ -1,6 +1,6 @@
 //! What a device's configuration costs its flows in fairness or latency, by how much, and what changes it.
 //!
-//! Method: each rule of [`rules`] looks at one thing and is silent, or says what it found, what that costs, the
+//! Method: each rule of `rules` looks at one thing and is silent, or says what it found, what that costs, the
 //! measurement that shows it, and the command that changes it. The measurements are those of titan, tables 3 and 4: a
 //! 10 Gb/s card with 8 queues and 8 threads, so they say which way and how much, not what this machine would measure.
 //! Limits: rules know what files and sockets tell; firmware settings are unseen. Nothing is changed here.

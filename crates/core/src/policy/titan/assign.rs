@@ -12,7 +12,7 @@
 //! bulk begins stays in the latency queue until it has drained, because order comes first.
 //! Units: packets as the device frees them ("units"); weights in parts of [`WEIGHT_ONE`](super::WEIGHT_ONE).
 //! Cost: one pass over the queues when a flow becomes backlogged, none otherwise.
-//! Limits: [`QUEUES_MAX`](super::QUEUES_MAX) queues.
+//! Limits: [`QUEUES_MAX`] queues.
 
 use super::{QUEUES_MAX, QueueSet};
 
