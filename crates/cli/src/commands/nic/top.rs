@@ -23,17 +23,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Time between two views, over which fairness is measured
-    #[arg(long, default_value = "1s", value_parser = interval)]
+    #[arg(long, default_value = "1s", value_parser = crate::commands::top::interval)]
     interval: Duration,
-}
-
-fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let duration = crate::inputs::duration(text)?;
-    let duration = Duration::from_nanos(duration.as_ps() / 1_000);
-    match (Duration::from_millis(100)..=Duration::from_secs(100)).contains(&duration) {
-        true => Ok(duration),
-        false => Err("must be 100ms to 100s".to_owned()),
-    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {

@@ -42,7 +42,8 @@ pub(crate) struct Arguments {
     socket: PathBuf,
 }
 
-fn interval(text: &str) -> std::result::Result<Duration, String> {
+/// Time between two views, as a terminal can bear it.
+pub(crate) fn interval(text: &str) -> std::result::Result<Duration, String> {
     let duration = crate::inputs::duration(text)?;
     let duration = Duration::from_nanos(duration.as_ps() / 1_000);
     match (Duration::from_millis(100)..=Duration::from_secs(100)).contains(&duration) {
