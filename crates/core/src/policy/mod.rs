@@ -21,6 +21,7 @@ pub mod isolane;
 pub mod justitia;
 pub mod leases;
 pub mod lite;
+pub mod mercury;
 pub mod none;
 pub mod pacing;
 pub mod palos;
