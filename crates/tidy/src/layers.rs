@@ -98,6 +98,13 @@ pub const ROOMS: &[Room] = &[
         ],
     },
     Room {
+        folder: "mem",
+        package: "isolane-mem",
+        pure: false,
+        may_unsafe: true,
+        may_use: &["isolane-core", "isolane-scenario", "isolane-host"],
+    },
+    Room {
         folder: "daemon",
         package: "isolaned",
         pure: false,
@@ -109,6 +116,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-verbs-sys",
             "isolane-host",
             "isolane-nic",
+            "isolane-mem",
         ],
     },
     Room {
@@ -316,6 +324,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-rpc",
             "isolane-rpc-lab",
             "isolane-nic",
+            "isolane-mem",
             "isolane-soft-nic",
         ],
     },

@@ -1,0 +1,61 @@
+//! Indicators: what is measured of tiers and applications, each number with its source and age.
+//!
+//! A [`Sensors`] puts together what its sources saw. A value that a source cannot give is absent, never zero: the policy
+//! takes no action on what it does not know.
+//!
+//! * [`fake`] - one for tests: returns what it was told.
+//!
+//! Units: bytes, bytes per second, picoseconds, thousandths of a core. Source: Mercury 5.4.1, 5.5.4.
+
+pub mod fake;
+
+use crate::cgroup::Cgroup;
+use crate::error::MemError;
+use isolane_core::policy::mercury::{AppId, Observation, Source};
+use isolane_core::units::Instant;
+use serde::Serialize;
+
+/// What one source can tell here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct SourceInfo {
+    /// Its name: `resctrl`, `perf`, `vmstat`, `numa_stat`, `cpu.stat`, `probe`.
+    pub name: &'static str,
+    /// What it measures, in words with units.
+    pub measures: &'static str,
+    /// Whether it works here.
+    pub works: bool,
+    /// What was seen, or why it does not work.
+    pub seen: String,
+    /// What to do about it; none where nothing is to be done.
+    pub remedy: Option<String>,
+}
+
+/// The name of a source, as people see it beside a number.
+pub const fn source_name(source: Source) -> &'static str {
+    match source {
+        Source::Model => "model",
+        Source::Resctrl => "resctrl",
+        Source::Pmu => "perf",
+        Source::Kernel => "kernel",
+        Source::Probe => "probe",
+        Source::Application => "application",
+    }
+}
+
+/// Measures tiers and applications.
+pub trait Sensors: Send {
+    /// Begins to measure an application.
+    ///
+    /// # Errors
+    /// A control group that is gone. A source that refuses is no error: it is told by [`Sensors::sources`].
+    fn adopt(&mut self, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
+
+    /// Stops measuring an application; unknown ones are ignored.
+    fn release(&mut self, app: AppId);
+
+    /// What can be seen now. Takes less than 10 ms; slower sources work beside and are read here.
+    fn observe(&mut self, now: Instant) -> Observation;
+
+    /// What each source can tell here.
+    fn sources(&self) -> Vec<SourceInfo>;
+}

@@ -1,0 +1,32 @@
+//! Tiered memory on a Linux host: what it has, what it can measure, what it can enforce.
+//!
+//! Problem: the policy of `isolane_core::policy::mercury` says how many bytes of each memory tier an application may
+//! hold, and wants to know how its accesses fare. The original needs a patched kernel for the first and one processor
+//! vendor's counters for the second. Here the running kernel is probed, and the best of what it has is used.
+//!
+//! * [`host`] - the files of one machine, and where they lie; [`tiers`] - memory tiers and their nodes;
+//! * [`cgroup`] - the control groups that stand for applications: who holds what, processor time, whose they are;
+//! * [`backend`] - what moves pages so that limits hold, behind one trait;
+//! * [`indicator`] - what is measured, behind one trait, each number with its source and age;
+//! * [`error`] - what can go wrong, with object, value and remedy.
+//!
+//! Units: bytes, thousandths of a processor core, picoseconds in the policy's types. Every path is below a root, so that
+//! a made-up tree tests all of it. Limits: Linux, version 2 of control groups.
+//! Source: Mercury 5.5.1 and 5.5.4; the kernel's documentation of cgroup-v2, DAMON and resctrl.
+#![allow(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod backend;
+pub mod cgroup;
+pub mod error;
+pub mod host;
+pub mod indicator;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod tiers;
+
+pub use backend::{Backend, BackendKind, Progress};
+pub use cgroup::Cgroup;
+pub use error::MemError;
+pub use host::MemoryHost;
+pub use indicator::{Sensors, SourceInfo};
