@@ -7,6 +7,7 @@ use crate::audit::ClaimAudit;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
 use crate::nic::NicRun;
+use crate::planner::PlannerRun;
 use crate::verdict::{Over, Published, Tolerance, Unit};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -64,6 +65,8 @@ pub enum ClaimTestbed {
     Simulated,
     /// The soft network card below a real kernel: `isolane nic study --check-claims`.
     SoftNic,
+    /// The query planner of the Python package: `isolane plan --check-claims`.
+    Planner,
 }
 
 /// How our number relates to a published one.
@@ -104,6 +107,9 @@ pub struct ClaimRun {
     /// An experiment on a host's network card, instead of a scenario.
     #[serde(default)]
     pub nic: Option<NicRun>,
+    /// An experiment of the query planner, instead of a scenario.
+    #[serde(default)]
+    pub plan: Option<PlannerRun>,
     /// Replaces the scenario's policy, with none of its parameters.
     #[serde(default)]
     pub policy: Option<String>,
@@ -333,35 +339,49 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether `run` is one of a scenario or one of a network card, and has only what such a run has.
+    /// Whether `run` is one of a scenario, of a network card or of the planner, and has only what such a run has.
     fn check_kind(&self, raw: &RawClaim, run: &ClaimRun) -> Result<(), String> {
         let sources = [
             run.scenario.is_some(),
             run.inline.is_some(),
             run.nic.is_some(),
+            run.plan.is_some(),
         ];
         if sources.iter().filter(|given| **given).count() != 1 {
-            return Err("needs one of scenario, inline and nic".to_owned());
+            return Err("needs one of scenario, inline, nic and plan".to_owned());
         }
-        let Some(nic) = &run.nic else {
-            return match (raw.over, raw.testbed) {
-                (Over::MeanOfRuns, _) => {
-                    Err("over = \"mean-of-runs\" is for runs of network cards".to_owned())
-                }
-                (_, ClaimTestbed::SoftNic) => {
-                    Err("testbed = \"soft-nic\" is for runs of network cards".to_owned())
-                }
-                _ => Ok(()),
-            };
-        };
+        match (raw.over, raw.testbed) {
+            (Over::MeanOfRuns, _) if run.nic.is_none() => {
+                return Err("over = \"mean-of-runs\" is for runs of network cards".to_owned());
+            }
+            (Over::MedianOfRuns, _) if run.plan.is_none() => {
+                return Err("over = \"median-of-runs\" is for runs of the planner".to_owned());
+            }
+            (_, ClaimTestbed::SoftNic) if run.nic.is_none() => {
+                return Err("testbed = \"soft-nic\" is for runs of network cards".to_owned());
+            }
+            (_, testbed) if (testbed == ClaimTestbed::Planner) != run.plan.is_some() => {
+                return Err("testbed = \"planner\" and plan go together".to_owned());
+            }
+            _ => {}
+        }
         let changed = run.policy.is_some() || run.profile.is_some() || !run.only.is_empty();
-        if changed || !run.copies.is_empty() || !run.set.is_empty() {
-            let message =
-                "policy, profile, only, copies and set belong to scenarios; say it in nic";
-            return Err(message.to_owned());
+        let changed = changed || !run.copies.is_empty() || !run.set.is_empty();
+        match (&run.nic, &run.plan) {
+            (Some(_), _) if changed => Err(
+                "policy, profile, only, copies and set belong to scenarios; say it in nic"
+                    .to_owned(),
+            ),
+            (_, Some(_)) if changed => Err(
+                "policy, profile, only, copies and set belong to scenarios; say it in plan"
+                    .to_owned(),
+            ),
+            (Some(nic), _) => nic
+                .study(raw.seeds.as_ref().map_or(1, |seeds| seeds.get_ref()[0]))
+                .map(|_| ()),
+            (_, Some(plan)) => plan.check(),
+            _ => Ok(()),
         }
-        nic.study(raw.seeds.as_ref().map_or(1, |seeds| seeds.get_ref()[0]))
-            .map(|_| ())
     }
 
     fn check_audits(&self, raw: &RawClaim, metric: &Expression) -> Result<(), ClaimError> {

@@ -15,6 +15,7 @@
 //! * [`models`] - the policies' code, for arithmetic;
 //! * [`verdict`] - tolerances;
 //! * [`nic`] - studies of a network card as runs of a claim;
+//! * [`planner`] - experiments of the query planner as runs of a claim;
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
@@ -31,6 +32,7 @@ pub mod laboratory;
 pub mod models;
 pub mod nic;
 pub mod plan;
+pub mod planner;
 pub mod report;
 pub mod verdict;
 pub mod world;

@@ -264,6 +264,9 @@ pub fn run_text(run: &ClaimRun, seed: u64, files: &ScenarioFiles<'_>) -> Result<
             )
         })?,
         (None, Some(text)) => text,
+        (None, None) if run.plan.is_some() => {
+            return Err("run by `isolane plan --check-claims`".to_owned());
+        }
         (None, None) => return Err(format!("run {:?} needs scenario or inline", run.label)),
     };
     let name = run.scenario.as_deref().unwrap_or("inline");

@@ -217,12 +217,22 @@ pub fn table(reports: &[ClaimReport]) -> String {
         tally.missed,
         tally.reported
     );
-    if tally.elsewhere > 0 {
-        let _ = write!(text, ", {} for the soft network card", tally.elsewhere);
+    for (testbed, place) in ELSEWHERE {
+        let on = |report: &&ClaimReport| !report.ran && report.testbed == testbed;
+        let count = reports.iter().filter(on).count();
+        if count > 0 {
+            let _ = write!(text, ", {count} for the {place}");
+        }
     }
     text.push('\n');
     text
 }
+
+/// Testbeds that another command runs, and what they are called.
+const ELSEWHERE: [(ClaimTestbed, &str); 2] = [
+    (ClaimTestbed::SoftNic, "soft network card"),
+    (ClaimTestbed::Planner, "query planner"),
+];
 
 fn row(report: &ClaimReport) -> [String; 6] {
     [
@@ -262,6 +272,9 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
     for system in &systems {
         let of_system = || reports.iter().filter(|report| report.system == *system);
         let tally = Tally::of(of_system());
+        if !of_system().any(|report| report.ran) {
+            continue;
+        }
         let _ = writeln!(
             text,
             "| {system} | {} | {} | {} | {} |",
@@ -300,21 +313,37 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
         section(&mut text, "Missed", &of_system, Some(false));
         section(&mut text, "Within tolerance", &of_system, Some(true));
         section(&mut text, "Published number withheld", &of_system, None);
-        soft(&mut text, &of_system);
+        elsewhere(
+            &mut text,
+            &of_system,
+            ClaimTestbed::SoftNic,
+            "### On the soft network card\n\n\
+             Measured below a real kernel by `isolane nic study --check-claims`; the numbers depend on the machine.",
+        );
+        elsewhere(
+            &mut text,
+            &of_system,
+            ClaimTestbed::Planner,
+            "### In the query planner\n\n\
+             Measured by `isolane plan --check-claims`, of profiles that were recorded once; its results are in\n\
+             [docs/internals/planner-claims.md](docs/internals/planner-claims.md).",
+        );
     }
     text
 }
 
-/// Claims that need the soft network card, without numbers: they are of the machine that runs it.
-fn soft(text: &mut String, reports: &[&ClaimReport]) {
-    let mut members = reports.iter().filter(|report| !report.ran).peekable();
+/// Claims that another command measures, without numbers, below `head`.
+fn elsewhere(text: &mut String, reports: &[&ClaimReport], testbed: ClaimTestbed, head: &str) {
+    let mut members = reports
+        .iter()
+        .filter(|report| !report.ran && report.testbed == testbed)
+        .peekable();
     if members.peek().is_none() {
         return;
     }
-    text.push_str(
-        "\n### On the soft network card\n\n\
-         Measured below a real kernel by `isolane nic study --check-claims`; the numbers depend on the machine.\n\n\
-         | claim | statement | source | kind | published | tolerance |\n|---|---|---|---|---|---|\n",
+    let _ = write!(
+        text,
+        "\n{head}\n\n| claim | statement | source | kind | published | tolerance |\n|---|---|---|---|---|---|\n"
     );
     for report in members {
         let _ = writeln!(

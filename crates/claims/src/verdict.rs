@@ -150,6 +150,8 @@ pub enum Over {
     Highest,
     /// The metric once, of measurements averaged over the seeds: what a paper compares that prints averages of runs.
     MeanOfRuns,
+    /// The metric once, of the medians of measurements over the seeds: what a paper compares that prints medians.
+    MedianOfRuns,
 }
 
 /// One value of several seeds, as `over` says: the median of numbers (mean of the middle two), say, and an ordering only
@@ -173,8 +175,10 @@ pub fn over_seeds(values: &[Value], over: Over) -> Option<Value> {
         Over::Lowest => lowest,
         Over::Highest => highest,
         Over::Mean => numbers.iter().sum::<f64>() / numbers.len() as f64,
-        Over::Median | Over::MeanOfRuns if numbers.len() % 2 == 1 => numbers[middle],
-        Over::Median | Over::MeanOfRuns => f64::midpoint(numbers[middle - 1], numbers[middle]),
+        _ if numbers.len() % 2 == 1 => numbers[middle],
+        Over::Median | Over::MeanOfRuns | Over::MedianOfRuns => {
+            f64::midpoint(numbers[middle - 1], numbers[middle])
+        }
     }))
 }
 

@@ -21,7 +21,8 @@
 //!   has the names, [`NETWORK_FIELDS`] the fields), and `series(label, name, part)` with `first`, `last`, `mean`, `min`
 //!   or `max`, and `settled_us(label, name, part)`: when the series came within that part of the mean of its second
 //!   half for good;
-//! * of a run on a network card, `label:nic.field` with the fields of [`crate::nic::FIELDS`];
+//! * of a run on a network card, `label:nic.field` with the fields of [`crate::nic::FIELDS`]; of one of the query planner,
+//!   `label:plan.field` with those of [`crate::planner::FIELDS`];
 //! * `violations(label)`, `judged(label)`: cells of an `[[audit]]` that violate, and cells that have a verdict;
 //! * `harmonic(name, key=value, ...)`, `palos(name, key=value, ...)`: what that policy's own code gives without a
 //!   run, [`crate::models`] listing the names.
@@ -38,6 +39,7 @@ pub use parser::parse;
 
 use crate::error::nearest;
 use crate::nic;
+use crate::planner;
 
 /// Brackets, calls and signs may nest this deep; deeper formulas are a mistake and would cost stack.
 pub const DEPTH_MAX: usize = 64;
@@ -383,7 +385,11 @@ impl Expression {
 }
 
 fn unknown_field(field: &str) -> String {
-    let known = FIELDS.into_iter().chain(NETWORK_FIELDS).chain(nic::FIELDS);
+    let known = FIELDS
+        .into_iter()
+        .chain(NETWORK_FIELDS)
+        .chain(nic::FIELDS)
+        .chain(planner::FIELDS);
     format!("unknown field {field:?}{}", nearest(field, known))
 }
 

@@ -9,6 +9,7 @@ use super::{
 use crate::error::nearest;
 use crate::models;
 use crate::nic;
+use crate::planner;
 use isolane_scenario::model::{Host, Transport, Verb};
 
 const FUNCTIONS: [&str; 20] = [
@@ -436,7 +437,7 @@ impl Parser {
         tenant: String,
         field: String,
     ) -> Result<Measurement, SyntaxError> {
-        let lists: [&[&str]; 3] = [&FIELDS, &NETWORK_FIELDS, &nic::FIELDS];
+        let lists: [&[&str]; 4] = [&FIELDS, &NETWORK_FIELDS, &nic::FIELDS, &planner::FIELDS];
         if !lists.iter().any(|list| list.contains(&field.as_str())) {
             self.next = start;
             return Err(self.error(unknown_field(&field)));
