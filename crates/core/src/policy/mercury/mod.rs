@@ -15,6 +15,28 @@
 //! Limits: at most [`TIERS_MAX`] tiers, tier 0 being the nearest.
 //! Source: Mercury 5.5, algorithm 4, figure 5.8. Ours: several far tiers, weights, percentages, what-if questions.
 
+mod adapt;
+mod admission;
+mod controller;
+mod estimate;
+mod fixed;
+mod options;
+#[cfg(test)]
+mod plant;
+mod sharing;
+mod squeeze;
+mod state;
+#[cfg(test)]
+mod tests;
+mod tiers;
+
+pub use admission::{Plan, Yield};
+pub use controller::Mercury;
+pub use fixed::{Fcfs, Fixed};
+pub use options::{MercuryOptions, Sharing};
+pub use sharing::{Want, water_fill};
+pub use tiers::{Cap, resolve_caps};
+
 use crate::units::{Bytes, Duration, Instant};
 use std::fmt;
 
@@ -256,6 +278,8 @@ pub enum Refusal {
         /// What there is.
         capacity: Bytes,
     },
+    /// What is left does not suffice, and this policy takes nothing back: what is short.
+    Exhausted(Shortfall),
 }
 
 impl fmt::Display for AppId {
