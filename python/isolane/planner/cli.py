@@ -1,0 +1,216 @@
+"""`python -m isolane.planner plan query.yaml --infra tiers.yaml`: what `isolane plan` runs.
+
+Problem: a plan for people (text), for programs (JSON, what `isolane pipeline run` reads) or as a page. Results go to stdout,
+errors to stderr. Exit codes: 0 done, 1 no plan meets the objectives, 2 bad input, 3 the machine cannot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from isolane.planner import formats
+from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Query
+from isolane.planner.planning import Planned, plan_query, shortfalls
+from isolane.planner.possible import best_possible
+from isolane.planner.profiles import Replay, load_profile
+from isolane.planner.search import SEARCHERS
+from isolane.planner.search.problem import Options
+
+DONE, NO, BAD_INPUT, CANNOT = 0, 1, 2, 3
+
+#: A folder of profiles beside a query, and the one of the queries that come with the package.
+PROFILE_FOLDER = "profiles"
+BUILT_IN = pathlib.Path(__file__).resolve().parents[1] / "queries" / PROFILE_FOLDER
+
+#: What the name of a profile may leave out.
+ENDINGS = ("", ".json.gz", ".json")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    top = argparse.ArgumentParser(prog="isolane", description="Plans live ML queries.", allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    plan = commands.add_parser(
+        "plan",
+        help="choose order, placement and configuration of a query's operators",
+        description="Chooses order of filters, placement over tiers and configuration of a live ML query.",
+        epilog="Exit codes: 0 done; 1 no plan meets the objectives; 2 bad input; 3 the machine cannot.",
+        allow_abbrev=False,
+    )
+    plan.add_argument("query", type=pathlib.Path, help="query file (YAML)")
+    plan.add_argument("--infra", type=pathlib.Path, required=True, help="tiers and links (YAML)")
+    plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
+    plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
+    plan.add_argument("--utility", metavar="NAME", help="strict, ratio or module:function (the query's)")
+    plan.add_argument("--order", metavar="NAME,...", help="order of the operators, instead of choosing it")
+    plan.add_argument("--seed", type=int, default=0, help="random seed (0)")
+    add_options(plan)
+    form = plan.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the plan as JSON, as `isolane pipeline run` reads it")
+    form.add_argument("--quiet", action="store_true", help="print nothing")
+    plan.add_argument("--out", type=pathlib.Path, metavar="FILE", help="also write the plan's JSON here")
+    plan.add_argument("--html", type=pathlib.Path, metavar="FILE", help="also write a page: search, Pareto plot, placement")
+    return top
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Options of the search."""
+    usual = Options()
+    command.add_argument("--starts", type=int, default=usual.starts, help=f"random starts ({usual.starts})")
+    command.add_argument(
+        "--patience",
+        type=int,
+        default=usual.patience,
+        help=f"launches without enough improvement before a search stops ({usual.patience})",
+    )
+    command.add_argument("--kappa", type=float, default=usual.kappa, help=f"exploration of UCB ({usual.kappa:g})")
+    command.add_argument("--budget-s", type=float, default=usual.budget_s, metavar="S", help="profiling time (unbounded)")
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    """The search's options, checked."""
+    for name, least in (("starts", 1), ("patience", 1), ("kappa", 0.0), ("budget_s", 0.0), ("seed", 0)):
+        value = getattr(arguments, name)
+        if not value >= least:
+            raise PlanError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+    return Options(
+        starts=arguments.starts,
+        kappa=arguments.kappa,
+        patience=arguments.patience,
+        budget_s=arguments.budget_s,
+    )
+
+
+def launcher_of(query: Query, arguments: argparse.Namespace) -> Launcher:
+    """Replays the query's profile."""
+    return Replay(query, load_profile(profile_path(query, arguments.query, arguments.profile_data)))
+
+
+def profile_path(query: Query, file: pathlib.Path, folder: pathlib.Path | None) -> pathlib.Path:
+    """Where the query's profile is: in the folder given, or beside the query, or with the package."""
+    name = query.profile or query.name
+    places = [folder] if folder is not None else [file.parent, file.parent / PROFILE_FOLDER, BUILT_IN]
+    for place in places:
+        for ending in ENDINGS:
+            candidate = place / f"{name}{ending}"
+            if candidate.is_file():
+                return candidate
+    tried = " or ".join(str(place / name) for place in places)
+    raise PlanError(
+        f"query {query.name}: no profile at {tried}; name its folder with --profile-data or "
+        f"make one with `python -m isolane.queries profile {query.name}`"
+    )
+
+
+def order_of(query: Query, words: str | None) -> Order | None:
+    """The order that the command line fixes, checked."""
+    if words is None:
+        return None
+    order = tuple(words.split(","))
+    if order not in query.orders():
+        raise PlanError(
+            f"--order {words}: must be one of {'; '.join(','.join(each) for each in query.orders()[:6])}"
+        )
+    return order
+
+
+def plan_command(arguments: argparse.Namespace) -> int:
+    """`isolane plan`."""
+    query = formats.load_query(arguments.query)
+    if arguments.utility:
+        query = dataclasses.replace(query, utility=arguments.utility)
+    infrastructure = formats.load_infrastructure(arguments.infra)
+    options = options_of(arguments)
+    order = order_of(query, arguments.order)
+    launcher = launcher_of(query, arguments)
+    planned = plan_query(query, infrastructure, launcher, arguments.searcher, arguments.seed, options, order)
+    data = json.dumps(formats.plan_json(planned.plan, query, infrastructure), indent=1) + "\n"
+    if arguments.json:
+        sys.stdout.write(data)
+    elif not arguments.quiet:
+        sys.stdout.write(as_text(planned, query, infrastructure))
+    if arguments.out:
+        write(arguments.out, data)
+    if arguments.html:
+        from isolane.planner.report import render
+
+        write(arguments.html, render(planned.plan, query, infrastructure))
+    if planned.plan.meets:
+        return DONE
+    print(f"isolane: query {query.name}: {unmet(planned, query)}", file=sys.stderr)
+    return NO
+
+
+def unmet(planned: Planned, query: Query) -> str:
+    """What the plan misses, and the best that is possible."""
+    missed = " and ".join(shortfalls(query, planned.plan))
+    return f"the best plan found {missed}; {best_possible(planned.problem)}"
+
+
+def write(path: pathlib.Path, text: str) -> None:
+    """Writes a file, or says which one could not be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def as_text(planned: Planned, query: Query, infrastructure: Infrastructure) -> str:
+    """The plan for people."""
+    plan = planned.plan
+    lines = [f"query {plan.query}, searcher {plan.searcher}, seed {plan.seed}", ""]
+    width = max(len(name) for name in plan.order)
+    for name in plan.order:
+        knobs = ", ".join(f"{knob} = {value}" for knob, value in plan.configuration[name].items())
+        lines.append(f"  {name:<{width}}  on {plan.placement[name]:<10}  {knobs}".rstrip())
+    lines += [
+        "",
+        f"  accuracy   {plan.accuracy:8.3f}      at least {query.accuracy_min:g}",
+        f"  latency    {plan.latency_ms:8.1f} ms   at most {query.latency_max_ms:g} ms (99th percentile {plan.latency_p99_ms:.1f})",
+        f"  network    {shares(plan.network_share)}",
+        f"  cores      {shares(plan.compute_share)}",
+        f"  GPUs       {shares(plan.gpu_share)}",
+    ]
+    if any(tier.price_per_hour for tier in infrastructure.tiers):
+        lines.append(f"  price      {plan.price_per_hour:8.4f} per hour")
+    lines += [
+        f"  utility    {plan.utility:8.4g}",
+        f"  profiling  {plan.launches} launches, {plan.profiling_cost_s:.1f} s",
+    ]
+    if planned.ordering.scores:
+        best = {order: max(scores) for order, scores in planned.ordering.scores.items()}
+        ranked = sorted(best, key=lambda order: -best[order])
+        count = len(query.filters)
+        lines.append("  order      " + "; ".join(f"{' > '.join(each[1 : 1 + count])} {best[each]:.3f}" for each in ranked[:4]))
+    if plan.runner_up:
+        lines += ["", f"The runner-up lost: {plan.why}."]
+    verdict = "meets both objectives" if plan.meets else " and ".join(shortfalls(query, plan))
+    return "\n".join([*lines, "", f"The plan {verdict}.", ""])
+
+
+def shares(values: object) -> str:
+    """Shares that are not 0, in percent."""
+    assert isinstance(values, dict)
+    used = [f"{name} {100.0 * share:.2f} %" for name, share in values.items() if share > 0.0]
+    return ", ".join(used) or "none"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    known = parser().parse_args(arguments)
+    try:
+        return plan_command(known)
+    except PlanError as error:
+        print(f"isolane: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        return DONE
+    except (OSError, MemoryError, ImportError) as error:
+        print(f"isolane: {error}", file=sys.stderr)
+        return CANNOT

@@ -1,0 +1,79 @@
+"""What a plan is worth: performance over resources (equations 4.1 to 4.3), and alternatives that an operator may define.
+
+Problem: compare plans by one number. With P = gamma alpha_A (A - A_m) + (1 - gamma) alpha_L (L_m - L) and
+R = alpha_compute R_gpu + alpha_network R_net, the paper's utility is P / R (`ratio`).
+
+`ratio` lets a fast plan pay for missed accuracy. `strict`, our default, does not: where an objective or a capacity is missed,
+P keeps only what is missed and is negative, so that a plan with a positive utility meets everything. Where all is met, both
+are equal. A third choice is `module:function`, a function of (Query, Estimates) that returns an array.
+
+Limits: R has a floor (`RESOURCES_MIN`), as a plan that uses nothing would be worth infinitely much. `strict` does not divide
+what is missed by R: that would praise waste.
+Source: Vulcan, section 4.4.1.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from isolane.planner.estimate import Array, Estimates
+from isolane.planner.model import PlanError, Query
+
+Utility: TypeAlias = Callable[[Query, Estimates], Array]
+
+#: One thousandth of one tier or link: below it, resources no longer decide between plans.
+RESOURCES_MIN = 1e-3
+
+
+def performance(query: Query, accuracy: Array, latency_ms: Array) -> Array:
+    """P of equation 4.2."""
+    gain = query.gamma * query.alpha_accuracy * (accuracy - query.accuracy_min)
+    result: Array = gain + (1.0 - query.gamma) * query.alpha_latency * (query.latency_max_ms - latency_ms)
+    return result
+
+
+def resources(query: Query, compute: Array, network: Array) -> Array:
+    """R of equation 4.3, with its floor."""
+    return np.maximum(query.alpha_compute * compute + query.alpha_network * network, RESOURCES_MIN)
+
+
+def ratio(query: Query, estimates: Estimates) -> Array:
+    """The paper's utility."""
+    value: Array = performance(query, estimates.accuracy, estimates.latency_ms) / resources(
+        query, estimates.compute, estimates.network
+    )
+    return value
+
+
+def strict(query: Query, estimates: Estimates) -> Array:
+    """The paper's where all objectives and capacities hold; else what is missed, as a negative number."""
+    short = query.gamma * query.alpha_accuracy * np.minimum(estimates.accuracy - query.accuracy_min, 0.0)
+    late = (1.0 - query.gamma) * query.alpha_latency * np.minimum(query.latency_max_ms - estimates.latency_ms, 0.0)
+    missed = short + late - estimates.overload
+    result: Array = np.where(estimates.meets(query), ratio(query, estimates), missed)
+    return result
+
+
+UTILITIES: dict[str, Utility] = {"ratio": ratio, "strict": strict}
+
+
+def utility_of(query: Query) -> Utility:
+    """The utility that the query names."""
+    name = query.utility
+    if name in UTILITIES:
+        return UTILITIES[name]
+    module, _, function = name.partition(":")
+    if not function:
+        raise PlanError(
+            f"query {query.name}: utility = {name}: must be one of {', '.join(UTILITIES)}, or module:function"
+        )
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"query {query.name}: utility = {name}: cannot be imported: {error}") from error
+    chosen: Utility = found
+    return chosen

@@ -1,0 +1,152 @@
+"""Small queries with known answers, and a synthetic one, for the tests of the planner."""
+
+from __future__ import annotations
+
+import itertools
+
+from isolane.planner.model import (
+    FilterScore,
+    Infrastructure,
+    Knob,
+    Launch,
+    Link,
+    OperatorResult,
+    OperatorSpec,
+    Order,
+    Query,
+    Tier,
+)
+from isolane.planner.profiles import Profile, Replay
+
+MEGABYTE = 1e6
+
+
+def four_tiers(scale: float = 1.0) -> Infrastructure:
+    """Device, on-premise edge, public edge, cloud; `scale` multiplies the bandwidth of the second link."""
+    tiers = (
+        Tier("device", 0, 0.5, 0.25, 4.0, 1.0, 0.1),
+        Tier("premise", 1, 1.0, 0.5, 8.0, 2.0, 0.4),
+        Tier("mec", 2, 1.0, 0.8, 32.0, 4.0, 1.5),
+        Tier("cloud", 3, 1.0, 1.0, 64.0, 8.0, 3.0),
+    )
+    links = (
+        Link("device", "premise", 200.0, 1.0),
+        Link("premise", "mec", 100.0 * scale, 5.0),
+        Link("mec", "cloud", 50.0, 20.0),
+    )
+    return Infrastructure(tiers, links)
+
+
+def traffic(utility: str = "strict", gamma: float = 0.5, latency_max_ms: float = 150.0) -> Query:
+    """A query like the paper's video monitoring: 5 sampling rates, 5 sizes, 5 models."""
+    return Query(
+        name="traffic",
+        operators=(
+            OperatorSpec("camera", "source", "t:Camera", gives="frame"),
+            OperatorSpec("motion", "filter", "t:Motion", (Knob("every", "motion", (6, 5, 4, 3, 2)),), accepts=("frame",)),
+            OperatorSpec(
+                "colour", "filter", "t:Colour", (Knob("resize", "colour", (0.6, 0.7, 0.8, 0.9, 1.0)),), accepts=("frame",)
+            ),
+            OperatorSpec(
+                "detector",
+                "model",
+                "t:Detector",
+                (Knob("size", "detector", ("n", "s", "m", "l", "x")),),
+                gpu=True,
+                accepts=("frame",),
+                gives="boxes",
+            ),
+        ),
+        accuracy_min=0.6,
+        latency_max_ms=latency_max_ms,
+        gamma=gamma,
+        rate_items_per_s=30.0,
+        utility=utility,
+    )
+
+
+def traffic_launch(query: Query, order: Order, configuration: tuple[int, ...], dark: float = 0.0) -> Launch:
+    """What a launch measures: smooth in the knobs, worse in the dark, and dependent on the order of the filters."""
+    every, resize, size = configuration
+    skip = 6 - every
+    scale = 0.6 + 0.1 * resize
+    colour_first = order.index("colour") < order.index("motion")
+    accuracy = 0.97 - 0.06 * (skip - 2) - 1.1 * (1.0 - scale) ** 1.5 - 0.09 * (4 - size) ** 0.7
+    accuracy -= 0.03 * colour_first + dark * (0.1 + 0.02 * (4 - size))
+    frame = 0.4e6
+    motion = OperatorResult(6.0, frame, 0.9 / skip, 9.0, frame)
+    colour = OperatorResult(2.0 * scale, frame * scale * scale, 0.6, 3.0, frame * scale * scale)
+    inference = (5.0, 9.0, 18.0, 30.0, 50.0)[size] * scale * scale
+    operators = {
+        "camera": OperatorResult(0.0, frame),
+        "motion": motion,
+        "colour": colour,
+        "detector": OperatorResult(inference, 400.0, 1.0, 1.5 * inference, 900.0),
+    }
+    precision = 0.5 + 0.1 * colour_first + 0.02 * skip
+    recall = 0.95 - 0.05 * colour_first - 0.03 * (skip - 2)
+    return Launch(order, configuration, max(accuracy, 0.0), operators, 20.0 + inference, precision, recall)
+
+
+def traffic_replay(query: Query, dark: float = 0.0) -> Replay:
+    """Every launch of the synthetic query."""
+    launches = tuple(
+        traffic_launch(query, order, configuration, dark)
+        for order, configuration in itertools.product(query.orders(), query.configurations())
+    )
+    return Replay(query, Profile(query.name, "none", query.knobs, launches))
+
+
+#: Figures 4.3 and 4.4: per order and configuration accuracy, detector's time on the datacenter's GPU (ms), and the megabytes at
+#: the source, after the first and after the second filter. Figure 4.4c is printed; of figure 4.2c the values follow from the
+#: latencies of figure 4.3b at 20 MB/s (P4 = time + 6 MB, P3 = 2 x time, P1 and P2 = time + what is sent).
+GROUND_FIRST = ("lidar", "ground", "voxels", "detector")
+VOXELS_FIRST = ("lidar", "voxels", "ground", "detector")
+TOY = {
+    GROUND_FIRST: ((0.85, 260.0, (6.0, 4.4, 3.2)), (0.8, 270.0, (6.0, 3.6, 2.2))),
+    VOXELS_FIRST: ((0.7, 180.0, (6.0, 4.0, 2.7)), (0.6, 190.0, (6.0, 2.8, 2.0))),
+}
+
+#: P1 to P4 of figure 4.3a by tier of each operator: 0 is the device edge, 1 the datacenter.
+TOY_PLACEMENTS = {"P1": (0, 0, 1, 1), "P2": (0, 0, 0, 1), "P3": (0, 0, 0, 0), "P4": (0, 1, 1, 1)}
+
+
+def toy_query(accuracy_min: float, latency_max_ms: float) -> Query:
+    """The driving query of section 4.2.2 with its two configurations."""
+    return Query(
+        name="toy",
+        operators=(
+            OperatorSpec("lidar", "source", "t:Lidar", gives="points"),
+            OperatorSpec("ground", "filter", "t:Ground", accepts=("points",)),
+            OperatorSpec("voxels", "filter", "t:Voxels", accepts=("points",)),
+            OperatorSpec(
+                "detector", "model", "t:Detector", (Knob("set", "detector", ("C1", "C2")),), gpu=True, accepts=("points",)
+            ),
+        ),
+        accuracy_min=accuracy_min,
+        latency_max_ms=latency_max_ms,
+    )
+
+
+def toy_tiers() -> Infrastructure:
+    """Two tiers, 20 MB/s between them, the detector twice as slow on the device."""
+    return Infrastructure(
+        (Tier("device", 0, gpu_factor=0.5), Tier("datacenter", 1)), (Link("device", "datacenter", 160.0),)
+    )
+
+
+class Toy:
+    """The launcher of the toy."""
+
+    def launch(self, order: Order, configuration: tuple[int, ...]) -> Launch:
+        """One of the four measured pipelines."""
+        accuracy, time_ms, sizes = TOY[order][configuration[0]]
+        operators = {
+            name: OperatorResult(0.0, size * MEGABYTE) for name, size in zip(order[:3], sizes, strict=True)
+        }
+        operators["detector"] = OperatorResult(time_ms, 0.0)
+        return Launch(order, configuration, accuracy, operators, 1.0)
+
+    def filters(self, order: Order, configuration: tuple[int, ...]) -> FilterScore:
+        """The toy fixes the order."""
+        raise NotImplementedError
