@@ -39,6 +39,7 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
         if let Some(running) = left.running(system).filter(|_| left.is_of(link)) {
             return Err(NicError::Attached {
                 device: name.to_owned(),
+                place: system.place(),
                 process: Some(running.process),
             });
         }
@@ -68,7 +69,7 @@ fn check(device: &Device) -> Result<u16, NicError> {
     match device.managed_queues() {
         0 | 1 => Err(NicError::SingleQueue {
             device: device.name.clone(),
-            possible: device.queues_max,
+            command: device.more_queues(),
         }),
         queues => Ok(queues),
     }

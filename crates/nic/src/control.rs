@@ -354,9 +354,13 @@ impl Controller {
             let queues = queues::count(&self.system, &name);
             if links.iter().any(|link| back(&link)) && queues > 1 {
                 let options = self.journal.options.clone();
-                let journal = attach::attach(&self.system, &name, options)?;
-                *self = Self::new(&self.system.clone(), journal)?;
-                return Ok(true);
+                // A driver that is still at work on its device refuses things: it is asked again.
+                if let Ok(again) = attach::attach(&self.system, &name, options)
+                    .and_then(|journal| Self::new(&self.system.clone(), journal))
+                {
+                    *self = again;
+                    return Ok(true);
+                }
             }
             thread::sleep(LOOK / 4);
         }

@@ -18,6 +18,9 @@ use serde::Serialize;
 pub struct Device {
     /// Name.
     pub name: String,
+    /// Its network namespace, where it was entered by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// Number in its namespace.
     pub index: u32,
     /// Driver (`mlx5_core`, `veth`).
@@ -90,6 +93,7 @@ impl Device {
         let channels_max = offloads.channels.map_or(0, |channels| channels.queues_max);
         let speed = system.sys().text(&format!("class/net/{}/speed", link.name));
         Self {
+            netns: system.entered().map(str::to_owned),
             driver: driver(system, &link),
             up: link.up,
             mtu_bytes: link.mtu,
@@ -122,6 +126,31 @@ impl Device {
     pub fn managed_queues(&self) -> u16 {
         let queues = u16::try_from(self.queues.len()).unwrap_or(u16::MAX);
         queues.min(QUEUES_MAX)
+    }
+
+    /// The command that gives it a transmit queue for each processor, as far as its driver can; none if it cannot
+    /// have more than it uses.
+    pub fn more_queues(&self) -> Option<String> {
+        let channels = self.offloads.channels?;
+        let (kind, most) = match channels.combined_max {
+            0 => ("tx", channels.queues_max),
+            combined => ("combined", combined),
+        };
+        let queues = most.min(u32::from(self.processors.max(2)));
+        (queues > channels.queues.max(1))
+            .then(|| self.command(&format!("ethtool -L {} {kind} {queues}", self.name)))
+    }
+
+    /// A command as it must be typed for the device's namespace.
+    pub fn command(&self, command: &str) -> String {
+        match &self.netns {
+            None => command.to_owned(),
+            Some(netns) if command.starts_with("isolane ") => format!("{command} --netns {netns}"),
+            Some(netns) if command.contains([';', '$']) => {
+                format!("ip netns exec {netns} sh -c '{command}'")
+            }
+            Some(netns) => format!("ip netns exec {netns} {command}"),
+        }
     }
 
     /// Whether the device itself cuts TCP segments into packets.

@@ -21,13 +21,13 @@ pub enum NicError {
     },
     /// A device with one transmit queue.
     #[error(
-        "{device} has one transmit queue: there is nothing to choose between; {}", more_queues(.device, *.possible)
+        "{device} has one transmit queue: there is nothing to choose between; {}", more_queues(.command)
     )]
     SingleQueue {
         /// The device.
         device: String,
-        /// Queues that its driver could have.
-        possible: u32,
+        /// What gives it more; none if nothing does.
+        command: Option<String>,
     },
     /// A device that hands packets to others, which choose queues themselves.
     #[error("{device} sends through {}: attach {} instead", .lower.join(", "), if .lower.len() == 1 { "that" } else { "those" })]
@@ -53,20 +53,24 @@ pub enum NicError {
     },
     /// The device is attached already.
     #[error(
-        "{device} is attached already{}; `isolane nic detach {device}` first, or `isolane nic status {device}`",
+        "{device} is attached already{}; `isolane nic detach {device}{place}` first, or `isolane nic status {device}{place}`",
         by(*.process)
     )]
     Attached {
         /// The device.
         device: String,
+        /// What names its namespace on the command line ([`crate::System::place`]).
+        place: String,
         /// The controller that runs, if one does.
         process: Option<u32>,
     },
     /// The device is not attached.
-    #[error("{device} is not attached; `isolane nic attach {device}` does it")]
+    #[error("{device} is not attached; `isolane nic attach {device}{place}` does it")]
     NotAttached {
         /// The device.
         device: String,
+        /// What names its namespace on the command line ([`crate::System::place`]).
+        place: String,
     },
     /// Another attach or detach is at work on the device.
     #[error("another `isolane nic` is at work on {device}; wait for it, or end it")]
@@ -157,12 +161,10 @@ fn suggestion(name: &str, known: &[String]) -> String {
     }
 }
 
-fn more_queues(device: &str, possible: u32) -> String {
-    match possible {
-        0 | 1 => "a device that can have more is needed (`ethtool -l` shows it)".to_owned(),
-        possible => format!(
-            "its driver can have {possible}: `ethtool -L {device} combined {possible}`, or tx"
-        ),
+fn more_queues(command: &Option<String>) -> String {
+    match command {
+        None => "a device that can have more is needed (`ethtool -l` shows it)".to_owned(),
+        Some(command) => format!("its driver can have more: `{command}`"),
     }
 }
 

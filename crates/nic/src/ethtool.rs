@@ -48,6 +48,8 @@ pub struct Channels {
     pub queues: u32,
     /// Queues possible.
     pub queues_max: u32,
+    /// Those of them that also receive; none where queues for either direction are set apart.
+    pub combined_max: u32,
 }
 
 /// What a driver says.
@@ -116,6 +118,7 @@ fn moderation(answer: &Attributes<'_>) -> Moderation {
 fn channels(answer: &Attributes<'_>) -> Channels {
     let number = |kind| answer.u32(kind).unwrap_or(0);
     Channels {
+        combined_max: number(CHANNELS_COMBINED_MAX),
         queues: number(CHANNELS_TX).saturating_add(number(CHANNELS_COMBINED)),
         queues_max: number(CHANNELS_TX_MAX).saturating_add(number(CHANNELS_COMBINED_MAX)),
     }

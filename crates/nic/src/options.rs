@@ -157,13 +157,28 @@ impl Options {
                 "cgroup needs --container PATH=WEIGHT or --slice PATH to know whose they are"
             }
             (false, true) => "--container and --slice need --weights cgroup",
-            _ => return Ok(()),
+            _ => return self.check_containers(),
         };
         Err(NicError::Value {
             what: "weights",
             value: format!("{:?}", self.weights).to_lowercase(),
             expected: expected.to_owned(),
         })
+    }
+
+    fn check_containers(&self) -> Result<(), NicError> {
+        let is_again = |(at, named): &(usize, &Named)| {
+            let before = &self.containers[..*at];
+            before.iter().any(|other| other.path == named.path)
+        };
+        match self.containers.iter().enumerate().find(is_again) {
+            None => Ok(()),
+            Some((_, named)) => Err(NicError::Value {
+                what: "container",
+                value: named.path.clone(),
+                expected: "is named twice; give it one weight".to_owned(),
+            }),
+        }
     }
 }
 

@@ -163,6 +163,7 @@ pub fn report(system: &System, name: &str, asked: Asked) -> Result<Report, NicEr
     let links = route.links()?;
     let link = link::named(&links, name)?;
     let not_attached = || NicError::NotAttached {
+        place: system.place(),
         device: name.to_owned(),
     };
     let journal = Journal::find(system, &links, name)?.filter(|journal| journal.is_of(link));

@@ -151,6 +151,20 @@ impl System {
         isolane_ebpf::net_cookie().unwrap_or(0)
     }
 
+    /// The name of the namespace that was entered, as `--netns` takes it.
+    pub fn entered(&self) -> Option<&str> {
+        let path = self.entered.as_ref()?;
+        let named = path.strip_prefix(NAMED).unwrap_or(path);
+        named.to_str()
+    }
+
+    /// What a command of ours needs after the device's name to mean the device of this namespace: nothing, or
+    /// ` --netns NAME`.
+    pub fn place(&self) -> String {
+        self.entered()
+            .map_or_else(String::new, |name| format!(" --netns {name}"))
+    }
+
     /// Whether the name under which this namespace was entered is gone, or names another one now: its owner wants it
     /// to end, which it cannot while we are in it.
     pub fn is_abandoned(&self) -> bool {

@@ -59,28 +59,22 @@ fn one_queue(device: &Device, _: Option<Attachment>) -> Option<Finding> {
         "{name} uses one transmit queue of {} possible",
         device.queues_max.max(1)
     );
-    let possible = device.queues_max > 1 && device.offloads.channels.is_some();
+    let command = device.more_queues();
+    let weight = match command {
+        Some(_) => Weight::Change,
+        None => Weight::Know,
+    };
     Some(Finding {
         costs: "all processors take turns at one lock, and every packet waits behind all others",
         measured: "no figure: the study left single queues out because they do not reach 10 Gb/s (titan 3)",
-        command: possible.then(|| {
-            let queues = device.queues_max.min(u32::from(device.processors));
-            format!("ethtool -L {name} combined {queues}")
-        }),
-        ..finding(
-            "one-queue",
-            if possible {
-                Weight::Change
-            } else {
-                Weight::Know
-            },
-            found,
-        )
+        command,
+        ..finding("one-queue", weight, found)
     })
 }
 
 fn hashing(device: &Device, attachment: Option<Attachment>) -> Option<Finding> {
-    if device.queues.len() < 2 || attachment.is_some() {
+    // Packets do not wait in the queues of a device that only hands them to another one.
+    if device.queues.len() < 2 || attachment.is_some() || !device.frees_what_it_sent() {
         return None;
     }
     let (found, measured) = match device.has_maps() {
@@ -99,7 +93,7 @@ fn hashing(device: &Device, attachment: Option<Attachment>) -> Option<Finding> {
     Some(Finding {
         costs: "a flow that shares its queue gets half of what one alone gets, for as long as both last",
         measured,
-        command: Some(format!("isolane nic attach {}{pools}", device.name)),
+        command: Some(device.command(&format!("isolane nic attach {}{pools}", device.name))),
         ..finding("hashing", Weight::Change, found)
     })
 }
@@ -112,7 +106,7 @@ fn no_controller(device: &Device, attachment: Option<Attachment>) -> Option<Find
         costs: "queues go on being assigned, but queue weights and segment sizes stay as they were left",
         measured: "NFM at 1 ms with 12 flows: 1.33 with queue assignment alone, 0.32 with all three \
                    (titan, table 3: T1, T3)",
-        command: Some(format!("isolane nic attach {}", device.name)),
+        command: Some(device.command(&format!("isolane nic attach {}", device.name))),
         ..finding(
             "no-controller",
             Weight::Change,
@@ -129,7 +123,7 @@ fn no_segmentation(device: &Device, _: Option<Attachment>) -> Option<Finding> {
     Some(Finding {
         costs: "processors cut segments into packets, and are too slow for the link",
         measured: "12 flows: 3.6 instead of 9.4 Gb/s, 466 instead of 44 % of a processor (titan, table 3: C8, C6)",
-        command: possible.then(|| format!("ethtool -K {} tso on", device.name)),
+        command: possible.then(|| device.command(&format!("ethtool -K {} tso on", device.name))),
         ..finding(
             "no-segmentation-offload",
             if possible {
@@ -144,7 +138,8 @@ fn no_segmentation(device: &Device, _: Option<Attachment>) -> Option<Finding> {
 
 fn large_segments(device: &Device, attachment: Option<Attachment>) -> Option<Finding> {
     let sized = attachment.is_some_and(|attachment| attachment.segments);
-    if sized || device.sizes.general < SEGMENT || device.queues.len() < 2 {
+    let is_card = device.frees_what_it_sent();
+    if sized || device.sizes.general < SEGMENT || device.queues.len() < 2 || !is_card {
         return None;
     }
     let found = format!(
@@ -155,7 +150,7 @@ fn large_segments(device: &Device, attachment: Option<Attachment>) -> Option<Fin
         costs: "in a shared queue a packet waits for whole segments of others",
         measured: "NFM at 1 ms with 12 flows: 1.20 with 64 KiB, 0.32 with 16 KiB while queues are shared \
                    (titan, table 3: T2, T3); 16 KiB at all times costs 3 flows 70 instead of 57 % of a processor (C9, C6)",
-        command: Some(format!("isolane nic attach {} --dsos auto", device.name)),
+        command: Some(device.command(&format!("isolane nic attach {} --dsos auto", device.name))),
         // Without Titan the rule about hashing names the same command.
         ..finding(
             "large-segments",
@@ -181,10 +176,10 @@ fn one_discipline(device: &Device, _: Option<Attachment>) -> Option<Finding> {
     Some(Finding {
         costs: "every packet takes one lock, and what the discipline orders the queues below mix again",
         measured: "no figure in titan's tables, which have a discipline for each queue throughout",
-        command: Some(format!(
+        command: Some(device.command(&format!(
             "tc qdisc replace dev {} root handle 1: mq",
             device.name
-        )),
+        ))),
         ..finding("one-discipline", Weight::Know, found)
     })
 }
@@ -203,10 +198,10 @@ fn first_in_first_out(device: &Device, _: Option<Attachment>) -> Option<Finding>
         costs: "a small packet waits behind everything that was sent before it",
         measured: "p90 ping with 12 flows: 1.83 ms first in, first out, 1.19 ms with fair queueing and priority \
                    (titan, table 3: C1, C3)",
-        command: Some(format!(
+        command: Some(device.command(&format!(
             "sysctl -w net.core.default_qdisc=fq_codel; tc qdisc replace dev {} root handle 1: mq",
             device.name
-        )),
+        ))),
         ..finding("first-in-first-out", Weight::Change, found)
     })
 }
@@ -241,10 +236,10 @@ fn large_byte_limit(device: &Device, _: Option<Attachment>) -> Option<Finding> {
     Some(Finding {
         costs: "a packet waits for more bytes in the device than are needed to keep it busy",
         measured: "p90 ping with 3 flows: 0.50 ms with the kernel's own limit, 0.33 ms with 256 KiB (titan, table 3: C3, C5)",
-        command: Some(format!(
+        command: Some(device.command(&format!(
             "for limit in /sys/class/net/{}/queues/tx-*/byte_queue_limits/limit_max; do echo {BYTE_LIMIT} > $limit; done",
             device.name
-        )),
+        ))),
         ..finding(
             "large-byte-limit",
             Weight::Change,
@@ -270,10 +265,10 @@ fn rare_interrupts(device: &Device, _: Option<Attachment>) -> Option<Finding> {
         costs: "flows hear late that their packets have left, so that queues run empty or need to be long",
         measured: "20,000 interrupts/s instead of the driver's choice, 12 flows: p90 ping 1.04 instead of 1.24 ms, \
                    44 instead of 51 % of a processor (titan, table 3: C6, C5)",
-        command: Some(format!(
+        command: Some(device.command(&format!(
             "ethtool -C {} tx-usecs {INTERRUPT_USECS}",
             device.name
-        )),
+        ))),
         ..finding(
             "rare-interrupts",
             Weight::Change,
@@ -290,9 +285,9 @@ fn large_tcp_limit(device: &Device, _: Option<Attachment>) -> Option<Finding> {
     Some(Finding {
         costs: "flows fill the queues below them, and whoever comes next waits",
         measured: "p90 ping with 3 flows: 1.19 ms without TCP Small Queues, 0.38 ms with (titan, table 3: C2, C1)",
-        command: Some(format!(
+        command: Some(device.command(&format!(
             "sysctl -w net.ipv4.tcp_limit_output_bytes={TCP_LIMIT}"
-        )),
+        ))),
         ..finding(
             "large-tcp-limit",
             Weight::Change,

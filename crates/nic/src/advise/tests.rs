@@ -171,11 +171,54 @@ fn one_queue_can_be_more_where_the_driver_says_so() {
     check(device.clone(), None, expect!["Know one-queue: -"]);
     device.offloads.channels = Some(crate::ethtool::Channels {
         queues: 1,
-        queues_max: 8,
+        queues_max: 16,
+        combined_max: 4,
+    });
+    check(
+        device.clone(),
+        None,
+        expect!["Change one-queue: ethtool -L eth0 combined 4"],
+    );
+    device.offloads.channels = Some(crate::ethtool::Channels {
+        queues: 1,
+        queues_max: 16,
+        combined_max: 0,
     });
     check(
         device,
         None,
-        expect!["Change one-queue: ethtool -L eth0 combined 8"],
+        expect!["Change one-queue: ethtool -L eth0 tx 8"],
     );
+}
+
+#[test]
+fn commands_reach_the_device_in_its_namespace() {
+    let mut device = good();
+    device.netns = Some("blue".to_owned());
+    device.queues[0].limit = Some(ByteLimit {
+        limit_bytes: 1 << 20,
+        ..ByteLimit::default()
+    });
+    device.offloads.moderation = Some(Moderation {
+        tx_usecs: Some(200),
+        ..Moderation::default()
+    });
+    check(
+        device,
+        None,
+        expect![[r#"
+            Change hashing: isolane nic attach eth0 --netns blue
+            Change large-byte-limit: ip netns exec blue sh -c 'for limit in /sys/class/net/eth0/queues/tx-*/byte_queue_limits/limit_max; do echo 262144 > $limit; done'
+            Change rare-interrupts: ip netns exec blue ethtool -C eth0 tx-usecs 50
+            Know large-segments: isolane nic attach eth0 --dsos auto --netns blue"#]],
+    );
+}
+
+#[test]
+fn queues_that_nothing_waits_in_are_not_worth_assigning() {
+    let device = Device {
+        driver: "veth".to_owned(),
+        ..good()
+    };
+    check(device, None, expect![""]);
 }

@@ -120,6 +120,7 @@ fn options(arguments: &Arguments) -> Result<Options> {
 fn own_journal(system: &System, device: &str) -> Result<Journal> {
     let found = Journal::of_device(system, device)?;
     Ok(found.ok_or_else(|| NicError::NotAttached {
+        place: system.place(),
         device: device.to_owned(),
     })?)
 }
@@ -222,11 +223,7 @@ fn say(arguments: &Arguments, system: &System) -> Result<()> {
             controller,
         });
     }
-    let netns = arguments
-        .place
-        .netns
-        .as_ref()
-        .map_or_else(String::new, |name| format!(" --netns {name}"));
+    let netns = system.place();
     let mut text = format!(
         "{}: {} queues, flows take the lightest; controlled by process {}\n",
         journal.device,

@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     hosts: Vec<u32>,
     /// Megabytes that each connection of a cluster sends
-    #[arg(long, value_name = "MB", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "MB", requires = "hosts", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     megabytes: u64,
     /// Simulate: hosts, cards and switches of the paper
     #[arg(long, conflicts_with = "soft")]
@@ -143,6 +143,8 @@ fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
     {
         bail!(bad(format!("--hosts {wrong}: must be 2 to {HOSTS_MAX}")));
     }
+    once("flows", flows.iter())?;
+    once("hosts", arguments.hosts.iter())?;
     let seeds = match (arguments.seeds, arguments.sim && !arguments.quick) {
         (Some(seeds), _) => seeds,
         (None, true) => SIM_SEEDS,
@@ -173,7 +175,24 @@ fn configs(arguments: &Arguments) -> Result<Vec<NicConfig>> {
             .filter(|name| !["fq_codel", "fq", "cake"].contains(name))
             .collect(),
     };
-    names.into_iter().map(named).collect()
+    let configs: Vec<NicConfig> = names.into_iter().map(named).collect::<Result<_>>()?;
+    once("configs", configs.iter().map(|config| config.name))?;
+    Ok(configs)
+}
+
+/// An error if one of `values` is there twice: its runs would be the same runs.
+fn once<T: PartialEq + std::fmt::Display>(
+    option: &str,
+    values: impl Iterator<Item = T>,
+) -> Result<()> {
+    let mut seen = Vec::new();
+    for value in values {
+        if seen.contains(&value) {
+            bail!(bad(format!("--{option}: {value} is named twice")));
+        }
+        seen.push(value);
+    }
+    Ok(())
 }
 
 /// The configuration that the command line calls `name`.
