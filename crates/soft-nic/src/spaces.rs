@@ -111,7 +111,7 @@ pub fn open_devices(
         let queue = format!("ip -n {space} link set {DEVICE} mtu {mtu} txqueuelen {frames}");
         run(&queue)?;
         run(&format!(
-            "ip -n {space} addr add 10.98.0.{host}/24 dev {DEVICE}"
+            "ip -n {space} addr replace 10.98.0.{host}/24 dev {DEVICE}"
         ))?;
         // A kernel without IPv6 is good enough.
         let _ = run(&format!(

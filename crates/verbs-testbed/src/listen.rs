@@ -57,7 +57,7 @@ const ENDING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a refused peer may take to read why.
-const DRAINING: Duration = Duration::from_secs(1);
+const DRAINING: Duration = Duration::from_secs(5);
 
 /// A listening agent.
 #[derive(Debug)]
