@@ -1,0 +1,75 @@
+"""What an operator must offer to be run, and how one is found by name.
+
+Problem: the runtime knows nothing of images or speech, and queries know nothing of processes. Method: `Operator` is the whole
+contract; any class with these two methods will do. `module:Class` names one, and the class is made without arguments, or with
+the options that its query gives. A class that keeps a memory of past items may also have
+
+    state() -> dict[str, Value]        what a successor needs, as an item's payload
+    restore(state) -> None             takes it over
+
+and then keeps it when it moves to another tier. Limits: one thread calls an operator, and one item at a time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from isolane.pipeline.item import Item, Value
+
+#: A knob's value as queries spell it.
+KnobValue: TypeAlias = int | float | str
+
+
+class OperatorError(Exception):
+    """An operator that cannot be made, or knobs that it refuses; the message names both and the reason."""
+
+
+@runtime_checkable
+class Operator(Protocol):
+    """Takes knobs, which hold from the next item on, and turns an item into those that go on (none: it was filtered out)."""
+
+    def configure(self, knobs: Mapping[str, KnobValue]) -> None:
+        """New values for some knobs; raises if it refuses one, and then keeps the old ones."""
+
+    def process(self, item: Item) -> list[Item]:
+        """The items that go on to the next operator."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An operator whose memory can move with it."""
+
+    def state(self) -> dict[str, Value]:
+        """What a successor needs to go on as this one would."""
+
+    def restore(self, state: Mapping[str, Value]) -> None:
+        """Takes over what `state` gave elsewhere."""
+
+
+def load(implementation: str, options: Mapping[str, Any] | None = None) -> Operator:
+    """The operator that `module:Class` names."""
+    module_name, colon, class_name = implementation.partition(":")
+    if not colon or not module_name or not class_name:
+        raise OperatorError(f"operator {implementation!r}: write module:Class, such as isolane.queries.traffic:Sampler")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise OperatorError(f"operator {implementation}: cannot import {module_name}: {error}; is it installed?") from error
+    kind = getattr(module, class_name, None)
+    if kind is None:
+        raise OperatorError(f"operator {implementation}: {module_name} has no {class_name}")
+    try:
+        made = kind(**(options or {}))
+    except Exception as error:
+        raise OperatorError(f"operator {implementation}: making it failed: {describe(error)}") from error
+    if not isinstance(made, Operator):
+        raise OperatorError(f"operator {implementation}: has no configure(knobs) or no process(item)")
+    return made
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, its kind before its words."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -1,0 +1,208 @@
+"""The thread in which an operator works, one item after the other, so that the host answers while it does.
+
+Problem: an operator may take long, raise, return garbage or never come back, and its knobs change while items wait. Method: jobs
+in the order in which items came; before each, knobs that are waiting are set, so a change holds from the next item on. What an
+operator raises is tried once more (`RETRIES`), since files and devices fail for a moment; after `BREAK_AFTER` failed items in a
+row the operator is given `REST_S` without any, and what comes meanwhile fails at once with that reason, rather than each after
+its own wait. A tier that is `slowdown` times slower than this machine is imitated by waiting after the work.
+
+Units: `_ms` milliseconds, `_s` seconds of the monotonic clock unless a name says deadline (seconds since the epoch). Limits: a
+thread cannot be stopped. Who finds `busy_s` beyond what is bearable ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isolane.pipeline.item import Item, ItemError, decode_batch, encode_batch
+from isolane.pipeline.operator import KnobValue, Operator, OperatorError, describe
+
+#: Further attempts at an item that an operator raised on.
+RETRIES = 1
+#: Failed items in a row after which the operator rests.
+BREAK_AFTER = 5
+#: How long it rests.
+REST_S = 1.0
+
+
+class Failure(Exception):
+    """An item that this operator could not process, with the reason."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of an item: bytes to send on (none: filtered out), when work began and ended (epoch), and how long it took."""
+
+    body: bytes
+    count: int
+    begun_s: float
+    ended_s: float
+    process_ms: float
+
+
+@dataclass
+class _Job:
+    body: bytearray
+    deadline_s: float
+    result: asyncio.Future[Done]
+
+
+class Worker:
+    """Runs one operator in one thread; all methods are called in the event loop's thread."""
+
+    def __init__(self, operator: Operator, slowdown: float = 1.0) -> None:
+        self._operator = operator
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._changes: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._busy_since: float | None = None
+        self._current: _Job | None = None
+        self._failures = 0
+        self._rest_until = 0.0
+        self._last_error = ""
+        self.slowdown = slowdown
+        self.raised = self.rests = 0
+        self._knobs: dict[str, KnobValue] = {}
+        threading.Thread(target=self._run, name="operator", daemon=True).start()
+
+    def process(self, body: bytearray, deadline_s: float) -> asyncio.Future[Done]:
+        """Queues a batch; the future ends with `Done` or `Failure`."""
+        result: asyncio.Future[Done] = self._loop.create_future()
+        self._jobs.put(_Job(body, deadline_s, result))
+        return result
+
+    def change(self, action: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Does something to the operator between two items, before the next one."""
+        result: asyncio.Future[Any] = self._loop.create_future()
+        self._changes.append((action, result))
+        self._jobs.put(None)
+        return result
+
+    def configure(self, knobs: Mapping[str, KnobValue]) -> asyncio.Future[Any]:
+        """Sets knobs from the next item on; refused ones leave all as they were (`OperatorError`)."""
+        return self.change(lambda: self._configure(dict(knobs)))
+
+    @property
+    def knobs(self) -> dict[str, KnobValue]:
+        """The knobs that were set."""
+        return dict(self._knobs)
+
+    @property
+    def waiting(self) -> int:
+        """Items that wait for the operator."""
+        return self._jobs.qsize()
+
+    def busy_s(self) -> float:
+        """How long the operator has been at one item."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def circuit(self) -> str:
+        """Open while the operator rests."""
+        return "open" if time.monotonic() < self._rest_until else "closed"
+
+    def give_up_current(self, reason: str) -> None:
+        """Ends the item that the operator does not come back from."""
+        job = self._current
+        if job is not None and not job.result.done():
+            job.result.set_exception(Failure(reason))
+
+    def _configure(self, knobs: dict[str, KnobValue]) -> None:
+        try:
+            self._operator.configure(knobs)
+        except Exception as error:
+            try:
+                self._operator.configure(dict(self._knobs))
+            except Exception as again:
+                raise OperatorError(f"refused {knobs} ({describe(error)}), and then its old knobs: {describe(again)}") from error
+            raise OperatorError(f"refused {knobs}: {describe(error)}") from error
+        self._knobs.update(knobs)
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            while self._changes:
+                action, result = self._changes.popleft()
+                try:
+                    self._end(result, action())
+                except Exception as error:
+                    self._end(result, error)
+            if job is None:
+                continue
+            try:
+                self._end(job.result, self._work(job))
+            except Exception as error:
+                self._end(job.result, error)
+            self._busy_since = self._current = None
+
+    def _end(self, future: asyncio.Future[Any], value: Any) -> None:
+        def settle() -> None:
+            if future.done():
+                return
+            if isinstance(value, Exception):
+                future.set_exception(value)
+            else:
+                future.set_result(value)
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+
+    def _work(self, job: _Job) -> Done:
+        if time.time() >= job.deadline_s:
+            raise Failure("its deadline passed while it waited for this operator")
+        if time.monotonic() < self._rest_until:
+            raise Failure(f"the operator rests after {BREAK_AFTER} failed items in a row, the last by: {self._last_error}")
+        try:
+            items = decode_batch(job.body)
+        except ItemError as error:
+            raise Failure(f"received what is no item: {error}") from error
+        begun = time.time()
+        self._current = job
+        self._busy_since = mark = time.monotonic()
+        try:
+            made = [each for item in items for each in self._try(item)]
+            took = time.monotonic() - mark
+            body = encode_batch(made) if made else b""
+        except Exception as error:
+            self._note(error)
+            raise Failure(self._last_error) from error
+        self._failures = 0
+        if self.slowdown > 1.0:
+            self._busy_since = None
+            time.sleep(took * (self.slowdown - 1.0))
+            took *= self.slowdown
+        return Done(body, len(made), begun, time.time(), 1000.0 * took)
+
+    def _try(self, item: Item) -> list[Item]:
+        for attempt in range(RETRIES + 1):
+            try:
+                made = self._operator.process(item)
+            except Exception:
+                self.raised += 1
+                if attempt == RETRIES:
+                    raise
+                continue
+            if not isinstance(made, list) or not all(isinstance(each, Item) for each in made):
+                kind = type(made).__name__ if not isinstance(made, list) else "list of other things"
+                raise ItemError(f"returned a {kind} where a list of items is due")
+            return made
+        return []
+
+    def _note(self, error: Exception) -> None:
+        self._last_error = describe(error)
+        self._failures += 1
+        if self._failures >= BREAK_AFTER:
+            # One item is tried after the rest; if that fails too, the next rest begins at once.
+            self._failures = BREAK_AFTER - 1
+            self.rests += 1
+            self._rest_until = time.monotonic() + REST_S

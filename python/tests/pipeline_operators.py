@@ -1,0 +1,131 @@
+"""Small operators for the tests of the pipeline runtime: each does one thing, some of them badly.
+
+Units: seconds, where a knob says so. They are imported by name in other processes, so this folder must be on PYTHONPATH there.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from isolane.pipeline.item import Item, Value
+
+
+class Pass:
+    """Passes every item on, after `work_s` of sleep, with the knob `mark` written into it."""
+
+    def __init__(self) -> None:
+        self.knobs: dict[str, Any] = {"mark": 0, "work_s": 0.0}
+
+    def configure(self, knobs: Mapping[str, Any]) -> None:
+        """Refuses negative marks and unknown knobs."""
+        for name, value in knobs.items():
+            if name not in self.knobs:
+                raise ValueError(f"no knob {name!r}")
+            if value < 0:
+                raise ValueError(f"{name} = {value} is negative")
+        self.knobs.update(knobs)
+
+    def process(self, item: Item) -> list[Item]:
+        """The marked item."""
+        if self.knobs["work_s"]:
+            time.sleep(self.knobs["work_s"])
+        return [item.with_payload(mark=float(self.knobs["mark"]))]
+
+
+class Even(Pass):
+    """Drops items with odd ids."""
+
+    def process(self, item: Item) -> list[Item]:
+        """The item, if even."""
+        return super().process(item) if item.id % 2 == 0 else []
+
+
+class Twice(Pass):
+    """Makes two of one."""
+
+    def process(self, item: Item) -> list[Item]:
+        """Both."""
+        return [item.with_payload(half=0.0), item.with_payload(half=1.0)]
+
+
+class Counter(Pass):
+    """Remembers how many items it saw; its memory can move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def process(self, item: Item) -> list[Item]:
+        """The item with the count."""
+        self.seen += 1
+        return [one.with_payload(seen=float(self.seen)) for one in super().process(item)]
+
+    def state(self) -> dict[str, Value]:
+        """The count."""
+        return {"seen": float(self.seen), "history": np.arange(self.seen)}
+
+    def restore(self, state: Mapping[str, Value]) -> None:
+        """Goes on from there."""
+        self.seen = int(float(state["seen"]))  # type: ignore[arg-type]
+
+
+class Raises(Pass):
+    """Raises on the ids of the knob `on` (comma separated); `times` of -1 means always."""
+
+    def __init__(self, on: str = "", times: int = -1) -> None:
+        super().__init__()
+        self.on = {int(word) for word in on.split(",") if word}
+        self.times = times
+
+    def process(self, item: Item) -> list[Item]:
+        """The item, or an exception."""
+        if item.id in self.on and self.times != 0:
+            self.times -= 1
+            raise RuntimeError(f"cannot bear {item.id}")
+        return super().process(item)
+
+
+class Garbage(Pass):
+    """Returns what is no list of items for some ids."""
+
+    def process(self, item: Item) -> Any:
+        """Garbage of several kinds."""
+        return {0: [item], 1: None, 2: [item, "x"], 3: item, 4: [item.with_payload(bad=object())]}[item.id % 5]  # type: ignore[arg-type]
+
+
+class Dies(Pass):
+    """Kills its process on some ids: once (a file remembers) or always."""
+
+    def __init__(self, on: str = "", once: str = "") -> None:
+        super().__init__()
+        self.on = {int(word) for word in on.split(",") if word}
+        self.once = pathlib.Path(once) if once else None
+
+    def process(self, item: Item) -> list[Item]:
+        """The item, or the end."""
+        if item.id in self.on and not (self.once and self.once.exists()):
+            if self.once:
+                self.once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().process(item)
+
+
+class Hangs(Pass):
+    """Never comes back from some ids."""
+
+    def __init__(self, on: str = "") -> None:
+        super().__init__()
+        self.on = {int(word) for word in on.split(",") if word}
+
+    def process(self, item: Item) -> list[Item]:
+        """The item, or nothing, ever."""
+        while item.id in self.on:
+            time.sleep(3600)
+        return super().process(item)
