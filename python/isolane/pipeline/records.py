@@ -1,0 +1,142 @@
+"""What became of each item, and what that says of the pipeline.
+
+Problem: no item may be lost silently, and a report must say how long items took and where. Method: one record per item that the
+source produced; every record ends delivered, filtered out, failed or refused, the last two with a reason, and `Summary` counts
+that they add up. Latency is from when the source saw the item to when the last operator had its result.
+
+Units: `_ms`, `_s` since the epoch. Limits: hops on different machines are compared by their clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from isolane.pipeline import link as links
+from isolane.pipeline.item import Item, ItemError, decode_batch
+from isolane.pipeline.messages import Answer
+from isolane.pipeline.metrics import quantile
+
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One item's fate."""
+
+    number: int
+    item_id: int
+    seen_s: float
+    known_s: float
+    outcome: str
+    operator: str = ""
+    reason: str = ""
+    latency_ms: float | None = None
+    trace: tuple[dict[str, Any], ...] = ()
+    outputs: tuple[Item, ...] = field(default=(), repr=False)
+
+
+def record(number: int, item: Item, known_s: float, answer: Answer) -> Record:
+    """Reads an answer; garbage is a failure with that reason."""
+    outcome = answer.headers.get(links.OUTCOME, "")
+    try:
+        trace = tuple(dict(hop) for hop in json.loads(answer.headers.get(links.TRACE, "[]")))
+        if outcome == links.DELIVERED:
+            outputs = tuple(decode_batch(answer.body))
+            ended = float(trace[-1]["ended_s"])
+            latency = 1000.0 * (ended - item.time_s)
+            return Record(number, item.id, item.time_s, known_s, outcome, "", "", latency, trace, outputs)
+        if outcome == links.FILTERED:
+            return Record(number, item.id, item.time_s, known_s, outcome, str(trace[-1]["operator"]), trace=trace)
+        said = json.loads(bytes(answer.body))
+        operator, reason = str(said["operator"]), str(said["reason"])
+        return Record(number, item.id, item.time_s, known_s, links.FAILED, operator, reason, None, trace)
+    except (ItemError, ValueError, KeyError, IndexError, TypeError) as error:
+        reason = f"the pipeline's answer is garbage: {error}"
+        return Record(number, item.id, item.time_s, known_s, links.FAILED, "", reason)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts and latencies of a stretch of records."""
+
+    sent: int
+    delivered: int
+    filtered: int
+    failed: int
+    refused: int
+    latency_p50_ms: float | None
+    latency_p90_ms: float | None
+    latency_p99_ms: float | None
+    reasons: dict[str, int]
+    hops: tuple[dict[str, Any], ...]
+
+    @property
+    def lost(self) -> int:
+        """Items without a fate; never anything but 0, and checked."""
+        return self.sent - self.delivered - self.filtered - self.failed - self.refused
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.__dict__, "hops": list(self.hops), "lost": self.lost}
+
+
+def summarize(sent: int, records: Sequence[Record]) -> Summary:
+    """The summary of the records of `sent` items."""
+    outcomes = Counter(one.outcome for one in records)
+    late = sorted(one.latency_ms for one in records if one.latency_ms is not None)
+    bad = [one for one in records if one.outcome in (links.FAILED, REFUSED)]
+    reasons = Counter(f"{one.operator}: {one.reason}" if one.operator else one.reason for one in bad)
+    return Summary(
+        sent,
+        outcomes[links.DELIVERED],
+        outcomes[links.FILTERED],
+        outcomes[links.FAILED],
+        outcomes[REFUSED],
+        quantile(late, 0.5),
+        quantile(late, 0.9),
+        quantile(late, 0.99),
+        dict(reasons.most_common(20)),
+        tuple(_hops(records)),
+    )
+
+
+def _hops(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Medians per operator: the way there, waiting, work, bytes sent on."""
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for one in records:
+        before = one.seen_s
+        for hop in one.trace:
+            if "ended_s" not in hop:
+                break
+            values = {
+                "network_ms": 1000.0 * (hop["received_s"] - before),
+                "waiting_ms": max(1000.0 * (hop["begun_s"] - hop["received_s"]), 0.0),
+                "process_ms": hop["process_ms"],
+                "bytes_in": hop["bytes_in"],
+                "bytes_out": hop["bytes_out"],
+            }
+            found.setdefault((hop["operator"], hop["tier"]), []).append(values)
+            before = hop["ended_s"]
+    table = []
+    for (operator, tier), rows in found.items():
+        medians = {name: round(statistics.median(row[name] for row in rows), 3) for name in rows[0]}
+        passed = sum(row["bytes_out"] > 0 for row in rows)
+        table.append({"operator": operator, "tier": tier, "items": len(rows), "passed": passed, **medians})
+    return table
+
+
+def pause_ms(records: Sequence[Record], begin_s: float, end_s: float) -> float:
+    """The longest time without a fate becoming known between two moments, less the usual time between two items.
+
+    With fewer than three items known in between there is nothing to see, and the stretch itself is the pause.
+    """
+    known = sorted(one.known_s for one in records if begin_s <= one.known_s <= end_s)
+    if len(known) < 3:
+        return 1000.0 * (end_s - begin_s)
+    gaps = [later - earlier for earlier, later in zip(known, known[1:], strict=False)]
+    return 1000.0 * max(max(gaps) - statistics.median(gaps), 0.0)
