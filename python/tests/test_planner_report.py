@@ -13,16 +13,14 @@ import os
 import pathlib
 import random
 import re
-import sys
 from collections.abc import Iterator
 
+import browser
 import pytest
 
 from isolane.planner import plots, report
 from isolane.planner.model import Infrastructure, Knob, Link, OperatorSpec, Plan, Query, Step, Tier
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
