@@ -47,11 +47,18 @@ class Estimates:
     price_per_hour: Array
 
     def meets(self, query: Query) -> npt.NDArray[np.bool_]:
-        """Where accuracy and latency objectives and all capacities hold."""
+        """Where accuracy and latency objectives, all capacities and the price hold."""
         result: npt.NDArray[np.bool_] = (
             (self.accuracy >= query.accuracy_min - ROUNDING)
             & (self.latency_ms <= query.latency_max_ms * (1.0 + ROUNDING))
-            & (self.overload <= ROUNDING)
+            & self.fits(query)
+        )
+        return result
+
+    def fits(self, query: Query) -> npt.NDArray[np.bool_]:
+        """Where all capacities and the price hold."""
+        result: npt.NDArray[np.bool_] = (self.overload <= ROUNDING) & (
+            self.price_per_hour <= query.price_max_per_hour * (1.0 + ROUNDING)
         )
         return result
 

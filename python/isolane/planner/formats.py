@@ -44,6 +44,8 @@ QUERY_KEYS = (
     "alpha_latency",
     "alpha_compute",
     "alpha_network",
+    "alpha_money",
+    "price_max_per_hour",
     "priority",
     "rate_items_per_s",
     "profile",
@@ -75,9 +77,11 @@ def parse_query(text: str, file: str) -> Query:
     check_version(root, entries)
     operators = tuple(parse_operator(each) for each in root.required(entries, "operators").sequence())
     options: dict[str, Any] = {}
-    for key in ("alpha_accuracy", "alpha_latency", "alpha_compute", "alpha_network"):
+    for key in ("alpha_accuracy", "alpha_latency", "alpha_compute", "alpha_network", "alpha_money"):
         if key in entries:
             options[key] = entries[key].number(0.0)
+    if "price_max_per_hour" in entries:
+        options["price_max_per_hour"] = entries["price_max_per_hour"].number(0.0, above=True)
     if "gamma" in entries:
         options["gamma"] = entries["gamma"].number(0.0, 1.0)
     if "priority" in entries:

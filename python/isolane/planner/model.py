@@ -88,7 +88,8 @@ class Query:
     """A live ML query: its operators in template order, its objectives and preferences (sections 4.4.1, 4.4.2.1).
 
     `alpha_accuracy` (per unit of accuracy) and `alpha_latency` (per millisecond) default to values that give both rewards
-    the range 0 to 1: 1 / (1 - accuracy_min) and 1 / latency_max_ms. `priority`: higher is more important. `workload` names
+    the range 0 to 1: 1 / (1 - accuracy_min) and 1 / latency_max_ms. `alpha_money` (per unit of price an hour) makes money a
+    resource beside compute and network, `price_max_per_hour` bounds it. `priority`: higher is more important. `workload` names
     the recorded data that live launches use (`Workload`).
     """
 
@@ -101,6 +102,8 @@ class Query:
     alpha_latency: float = 0.0
     alpha_compute: float = 1.0
     alpha_network: float = 1.0
+    alpha_money: float = 0.0
+    price_max_per_hour: float = math.inf
     priority: int = 0
     rate_items_per_s: float = 1.0
     profile: str = ""
@@ -351,7 +354,9 @@ def check_query(query: Query) -> None:
         value = getattr(query, key)
         if not (value > 0.0 and math.isfinite(value)):
             raise PlanError(f"{who}: {key} = {value}: must be above 0")
-    for key in ("alpha_accuracy", "alpha_latency", "alpha_compute", "alpha_network"):
+    if not query.price_max_per_hour > 0.0:
+        raise PlanError(f"{who}: price_max_per_hour = {query.price_max_per_hour}: must be above 0")
+    for key in ("alpha_accuracy", "alpha_latency", "alpha_compute", "alpha_network", "alpha_money"):
         value = getattr(query, key)
         if not (value >= 0.0 and math.isfinite(value)):
             raise PlanError(f"{who}: {key} = {value}: must not be negative")

@@ -172,4 +172,6 @@ def shortfalls(query: Query, plan: Plan) -> list[str]:
         for name, share in shares.items():
             if share > 1.0:
                 result.append(f"needs {share:.2f} times the {what} {name}")
+    if plan.price_per_hour > query.price_max_per_hour:
+        result.append(f"costs {plan.price_per_hour:.4g} an hour, above {query.price_max_per_hour:g}")
     return result

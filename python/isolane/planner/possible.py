@@ -27,9 +27,9 @@ def best_possible(problem: Problem) -> str:
         count = int(meets.any(axis=0).sum())
         return f"{count} of {len(configurations)} configurations can meet everything{known}: try --searcher exhaustive"
     query = problem.query
-    fits = estimates.overload <= 0.0
+    fits = estimates.fits(query)
     if not fits.any():
-        return f"no placement has the capacity{known}: give tiers or links more, or lower rate_items_per_s"
+        return f"no placement has the capacity at the price{known}: give tiers or links more, or lower rate_items_per_s"
     accuracy = np.broadcast_to(estimates.accuracy, fits.shape)
     fast = fits & (estimates.latency_ms <= query.latency_max_ms)
     good = fits & (accuracy >= query.accuracy_min)

@@ -36,15 +36,17 @@ def performance(query: Query, accuracy: Array, latency_ms: Array) -> Array:
     return result
 
 
-def resources(query: Query, compute: Array, network: Array) -> Array:
-    """R of equation 4.3, with its floor."""
-    return np.maximum(query.alpha_compute * compute + query.alpha_network * network, RESOURCES_MIN)
+def resources(query: Query, estimates: Estimates) -> Array:
+    """R of equation 4.3, with its floor, and with money as a third resource where the query gives it a weight."""
+    used = query.alpha_compute * estimates.compute + query.alpha_network * estimates.network
+    result: Array = np.maximum(used + query.alpha_money * estimates.price_per_hour, RESOURCES_MIN)
+    return result
 
 
 def ratio(query: Query, estimates: Estimates) -> Array:
     """The paper's utility."""
     value: Array = performance(query, estimates.accuracy, estimates.latency_ms) / resources(
-        query, estimates.compute, estimates.network
+        query, estimates
     )
     return value
 
@@ -53,7 +55,8 @@ def strict(query: Query, estimates: Estimates) -> Array:
     """The paper's where all objectives and capacities hold; else what is missed, as a negative number."""
     short = query.gamma * query.alpha_accuracy * np.minimum(estimates.accuracy - query.accuracy_min, 0.0)
     late = (1.0 - query.gamma) * query.alpha_latency * np.minimum(query.latency_max_ms - estimates.latency_ms, 0.0)
-    missed = short + late - estimates.overload
+    dear = np.maximum(estimates.price_per_hour / query.price_max_per_hour - 1.0, 0.0)
+    missed = short + late - estimates.overload - dear
     result: Array = np.where(estimates.meets(query), ratio(query, estimates), missed)
     return result
 
