@@ -15,12 +15,11 @@ use serde::Deserialize;
 pub const NAME: &str = "plan";
 
 /// What a run may be.
-pub const EXPERIMENTS: [&str; 8] = [
+pub const EXPERIMENTS: [&str; 7] = [
     "toy",
     "knobs",
     "search",
     "configure",
-    "place",
     "order",
     "adapt",
     "drift",
@@ -82,6 +81,9 @@ pub struct PlannerRun {
     /// The knob whose values are counted, `operator.knob`.
     #[serde(default)]
     pub knob: Option<String>,
+    /// The figure whose objectives a toy example has, `4.4` or the first.
+    #[serde(default)]
+    pub figure: Option<String>,
     /// A toy example's order of filters, `GV` or `VG`.
     #[serde(default)]
     pub order: Option<String>,

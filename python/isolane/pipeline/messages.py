@@ -30,9 +30,6 @@ READ_BYTES = 64 * 1024
 #: Requests of one connection that wait for their answer; a sender beyond it is not read.
 MAX_PIPELINED = 256
 
-#: After bytes that are no message: how long what follows is read and forgotten, so that the sender can read the answer.
-LINGER_S = 1.0
-
 STATUS = {
     200: "OK",
     400: "Bad Request",
@@ -321,12 +318,7 @@ class ServerConnection(Connection):
         if full and len(self._answers) < MAX_PIPELINED:
             self.transport.resume_reading()
         if self._closing and not self._answers:
-            if self._broken and self.transport.can_write_eof():
-                # Closing now would reset the connection while the sender still writes, and the answer would be lost.
-                self.transport.write_eof()
-                asyncio.get_running_loop().call_later(LINGER_S, self.close)
-            else:
-                self.transport.close()
+            self.transport.close()
 
     def close(self) -> None:
         """Ends the connection after what is written."""

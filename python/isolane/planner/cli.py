@@ -13,8 +13,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from isolane.planner import formats
-from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Query
+from isolane.planner import beyond, formats
+from isolane.planner.claims import cli as claims
+from isolane.planner.model import Infrastructure, Order, PlanError, Query
 from isolane.planner.planning import Planned, plan_query, shortfalls
 from isolane.planner.possible import best_possible
 from isolane.planner.profiles import Replay, load_profile
@@ -42,8 +43,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done; 1 no plan meets the objectives; 2 bad input; 3 the machine cannot.",
         allow_abbrev=False,
     )
-    plan.add_argument("query", type=pathlib.Path, help="query file (YAML)")
-    plan.add_argument("--infra", type=pathlib.Path, required=True, help="tiers and links (YAML)")
+    plan.add_argument("query", type=pathlib.Path, nargs="*", help="query file (YAML); several are planned jointly")
+    plan.add_argument("--infra", type=pathlib.Path, help="tiers and links (YAML)")
     plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
     plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
     plan.add_argument("--utility", metavar="NAME", help="strict, ratio or module:function (the query's)")
@@ -53,8 +54,17 @@ def parser() -> argparse.ArgumentParser:
     form = plan.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the plan as JSON, as `isolane pipeline run` reads it")
     form.add_argument("--quiet", action="store_true", help="print nothing")
-    plan.add_argument("--out", type=pathlib.Path, metavar="FILE", help="also write the plan's JSON here")
-    plan.add_argument("--html", type=pathlib.Path, metavar="FILE", help="also write a page: search, Pareto plot, placement")
+    plan.add_argument(
+        "--out", type=pathlib.Path, metavar="FILE", help="also write the plan's JSON here (of several queries: a folder)"
+    )
+    plan.add_argument(
+        "--html",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="also write a page: search, Pareto plot, placement (of several queries: a folder)",
+    )
+    beyond.add_options(plan)
+    claims.add_options(plan)
     return top
 
 
@@ -84,11 +94,6 @@ def options_of(arguments: argparse.Namespace) -> Options:
         patience=arguments.patience,
         budget_s=arguments.budget_s,
     )
-
-
-def launcher_of(query: Query, arguments: argparse.Namespace) -> Launcher:
-    """Replays the query's profile."""
-    return Replay(query, load_profile(profile_path(query, arguments.query, arguments.profile_data)))
 
 
 def profile_path(query: Query, file: pathlib.Path, folder: pathlib.Path | None) -> pathlib.Path:
@@ -121,14 +126,22 @@ def order_of(query: Query, words: str | None) -> Order | None:
 
 def plan_command(arguments: argparse.Namespace) -> int:
     """`isolane plan`."""
-    query = formats.load_query(arguments.query)
-    if arguments.utility:
-        query = dataclasses.replace(query, utility=arguments.utility)
+    if arguments.check_claims:
+        return claims.run(arguments)
+    if not arguments.query:
+        raise PlanError("no query; name a query file (YAML)")
+    if arguments.infra is None:
+        raise PlanError("--infra is missing; name a file of tiers and links (YAML)")
     infrastructure = formats.load_infrastructure(arguments.infra)
-    options = options_of(arguments)
-    order = order_of(query, arguments.order)
-    launcher = launcher_of(query, arguments)
-    planned = plan_query(query, infrastructure, launcher, arguments.searcher, arguments.seed, options, order)
+    if len(arguments.query) > 1:
+        every = [plan_file(file, infrastructure, arguments) for file in arguments.query]
+        return beyond.plan_several(every, infrastructure, arguments)
+    planned = plan_file(arguments.query[0], infrastructure, arguments)
+    query = planned.problem.query
+    if arguments.prices:
+        return beyond.print_prices(planned, infrastructure, arguments)
+    if arguments.uncertain is not None:
+        planned = beyond.robust(planned, arguments)
     data = json.dumps(formats.plan_json(planned.plan, query, infrastructure), indent=1) + "\n"
     if arguments.json:
         sys.stdout.write(data)
@@ -144,6 +157,17 @@ def plan_command(arguments: argparse.Namespace) -> int:
         return DONE
     print(f"isolane: query {query.name}: {unmet(planned, query)}", file=sys.stderr)
     return NO
+
+
+def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: argparse.Namespace) -> Planned:
+    """The plan of the query in this file."""
+    query = formats.load_query(file)
+    if arguments.utility:
+        query = dataclasses.replace(query, utility=arguments.utility)
+    options = options_of(arguments)
+    order = order_of(query, arguments.order)
+    launcher = Replay(query, load_profile(profile_path(query, file, arguments.profile_data)))
+    return plan_query(query, infrastructure, launcher, arguments.searcher, arguments.seed, options, order)
 
 
 def unmet(planned: Planned, query: Query) -> str:

@@ -9,6 +9,7 @@ mod justitia;
 mod palos;
 mod scenarios;
 mod titan;
+mod vulcan;
 
 pub use scenarios::SCENARIOS;
 
@@ -21,4 +22,5 @@ pub const CLAIMS: &[&[(&str, &str)]] = &[
     justitia::CLAIMS,
     palos::CLAIMS,
     titan::CLAIMS,
+    vulcan::CLAIMS,
 ];

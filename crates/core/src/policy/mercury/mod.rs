@@ -23,8 +23,6 @@ mod fixed;
 mod options;
 #[cfg(test)]
 mod plant;
-#[cfg(test)]
-mod properties;
 mod sharing;
 mod squeeze;
 mod state;

@@ -1,0 +1,84 @@
+"""`isolane plan --check-claims`: runs the claims about the planner and prints which hold.
+
+Options are those of `isolane claims`: `--only`, `--list`, `--json`, `--markdown`, `--fail-on-miss`. Exit codes: 0 done, 1 a claim
+misses and `--fail-on-miss` was given, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import pathlib
+import sys
+from typing import Any
+
+from isolane.planner import formats
+from isolane.planner.claims import check, files
+from isolane.planner.claims.experiments import Laboratory, Library
+from isolane.planner.model import Launcher, PlanError, Query
+from isolane.planner.profiles import Replay, load_profile
+
+DONE, NO = 0, 1
+
+#: The name that means stdout.
+STDOUT = pathlib.Path("-")
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """The options of this mode."""
+    group = command.add_argument_group("claims")
+    group.add_argument("--check-claims", action="store_true", help="run the paper's claims instead of planning a query")
+    group.add_argument("--claims", type=pathlib.Path, metavar="DIR", help="folder of claims (claims/vulcan, here or above)")
+    group.add_argument("--only", action="append", default=[], metavar="GLOB", help="only claims whose id matches")
+    group.add_argument("--list", action="store_true", help="list the claims without running them")
+    group.add_argument("--markdown", type=pathlib.Path, nargs="?", const=STDOUT, metavar="FILE", help="as Markdown")
+    group.add_argument("--fail-on-miss", action="store_true", help="exit with 1 when a claim misses")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The mode."""
+    folder = files.folder(arguments.claims)
+    patterns = [pattern for each in arguments.only for pattern in each.split(",")]
+    chosen = check.select(files.read_folder(folder), patterns)
+    if arguments.list:
+        sys.stdout.write("".join(f"vulcan/{claim.id}  {claim.statement}\n" for claim in chosen))
+        return DONE
+    reports = check.check(chosen, laboratory(arguments, folder))
+    if arguments.markdown is not None and arguments.markdown != STDOUT:
+        try:
+            arguments.markdown.write_text(check.markdown(reports), encoding="utf-8")
+        except OSError as error:
+            raise OSError(f"cannot write {arguments.markdown}: {error.strerror or error}") from error
+        print(f"wrote {arguments.markdown}", file=sys.stderr)
+    if arguments.json:
+        sys.stdout.write(check.to_json(reports))
+    elif arguments.markdown == STDOUT:
+        sys.stdout.write(check.markdown(reports))
+    elif not arguments.quiet:
+        sys.stdout.write(check.table(reports))
+    missed = any(report.within is False for report in reports)
+    return NO if missed and arguments.fail_on_miss else DONE
+
+
+def laboratory(arguments: argparse.Namespace, folder: pathlib.Path) -> Laboratory:
+    """The experiments on the repository's queries and tiers."""
+    tiers = arguments.infra or folder.resolve().parents[1] / "examples" / "tiers.yaml"
+    return Laboratory(formats.load_infrastructure(tiers), library())
+
+
+def library() -> Library:
+    """The queries that come with the package, and their recorded launches."""
+    # Imported here: planning a user's query does not need them.
+    registry: Any = importlib.import_module("isolane.queries.registry")
+
+    @functools.cache
+    def find(name: str, scene: int) -> tuple[Query, Launcher]:
+        known = registry.builtin(name)
+        scenes = list(known.scenes)
+        if scene >= len(scenes):
+            raise PlanError(f"query {name} has no changed scene")
+        query: Query = known.query()
+        return query, Replay(query, load_profile(known.profile(scenes[scene])))
+
+    return find
