@@ -8,6 +8,9 @@
 //! * [`cgroup`] - the control groups that stand for applications: who holds what, processor time, whose they are;
 //! * [`backend`] - what moves pages so that limits hold, behind one trait;
 //! * [`indicator`] - what is measured, behind one trait, each number with its source and age;
+//! * [`application`] - what an application is and is promised, as files, pods and options have it;
+//! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
+//! * [`protocol`] - what programs ask the service; [`service`] - the loop on a clock, behind a socket;
 //! * [`error`] - what can go wrong, with object, value and remedy.
 //!
 //! Units: bytes, thousandths of a processor core, picoseconds in the policy's types. Every path is below a root, so that
@@ -16,11 +19,16 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod application;
 pub mod backend;
 pub mod cgroup;
+pub mod controller;
 pub mod error;
 pub mod host;
 pub mod indicator;
+pub mod journal;
+pub mod protocol;
+pub mod service;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tiers;

@@ -1,0 +1,102 @@
+//! After a crash: the machine is put in the order that the journal promises.
+//!
+//! Method: what the journal names and still lives is taken up again - measured, admitted in the order in which it came,
+//! and given its limits anew, whatever the dead service wrote last. What is empty or gone is removed. Applications that
+//! the policy does not take any more are let go without limits. Cgroups of ours that no journal names (it was deleted
+//! by hand) are removed if they are empty, and told if they are not.
+
+use super::{Controlled, Controller, Life, lift_cpu};
+use crate::cgroup::Cgroup;
+use crate::journal::{Entry, JournalError};
+use isolane_core::policy::mercury::{AppId, Limits, Verdict};
+use isolane_core::units::{Bytes, Instant};
+
+impl Controller {
+    pub(super) fn reconcile(&mut self, now: Instant) -> Result<(), JournalError> {
+        let entries = std::mem::take(&mut self.journal.entries);
+        let mut living = Vec::new();
+        for entry in entries {
+            if self.is_over(&entry) {
+                continue;
+            }
+            self.journal.entries.push(entry.clone());
+            if !entry.let_go {
+                living.push(entry);
+            }
+        }
+        let taken: Vec<(bool, bool)> = living.iter().map(|entry| self.take_up(entry)).collect();
+        self.seen = self.parts.sensors.observe(now);
+        for (entry, taken) in living.into_iter().zip(taken) {
+            self.admit_again(now, entry, taken);
+        }
+        self.take_actions(now);
+        self.enforce(now);
+        self.remove_strays();
+        self.parts.store.save(&self.journal)
+    }
+
+    /// Measured and kept again, as far as that succeeds; the rest is tried again with the limits.
+    fn take_up(&mut self, entry: &Entry) -> (bool, bool) {
+        // A cgroup that is malformed is over, and was sorted out.
+        let Ok(cgroup) = Cgroup::new(&entry.cgroup) else {
+            return (false, false);
+        };
+        let id = AppId(entry.id);
+        let far_tiers = &entry.application.far_tiers;
+        let sensed = self.parts.sensors.adopt(id, &cgroup);
+        let kept = self.parts.backend.adopt(id, &cgroup, far_tiers);
+        (sensed.is_ok(), kept.is_ok())
+    }
+
+    fn admit_again(&mut self, now: Instant, entry: Entry, (is_sensed, is_kept): (bool, bool)) {
+        let Ok(cgroup) = Cgroup::new(&entry.cgroup) else {
+            return;
+        };
+        let id = AppId(entry.id);
+        let spec = entry.application.spec(id, Bytes::new(entry.memory_bytes));
+        let lacks = match self.parts.policy.arrive(now, spec, &self.seen) {
+            Verdict::Admitted => None,
+            Verdict::BestEffort(lacks) => Some(lacks),
+            Verdict::Refused(refusal) => {
+                let name = &entry.application.name;
+                let problem = format!("{name} was under control and is let go: {refusal:?}");
+                self.about.problems.push(problem);
+                self.parts.sensors.release(id);
+                // Releasing lifts what the dead service wrote.
+                let _ = self.parts.backend.release(id);
+                let _ = lift_cpu(self.parts.groups.as_mut(), &cgroup, &entry);
+                for other in &mut self.journal.entries {
+                    other.let_go |= other.id == entry.id;
+                }
+                return;
+            }
+        };
+        let mut app = Controlled::new(entry, cgroup, lacks, now);
+        (app.is_sensed, app.is_kept) = (is_sensed, is_kept);
+        app.want(self.parts.policy.limits(id).unwrap_or(Limits::NONE));
+        self.apps.insert(id, app);
+    }
+
+    fn remove_strays(&mut self) {
+        for cgroup in self.parts.groups.all_own() {
+            let is_known = self
+                .journal
+                .entries
+                .iter()
+                .any(|entry| entry.cgroup == cgroup.path());
+            if is_known {
+                continue;
+            }
+            match self.parts.groups.life(&cgroup) {
+                Life::Empty => {
+                    // Not removed: it is tried again at the next start.
+                    let _ = self.parts.groups.unmake(&cgroup);
+                }
+                Life::Alive => self.about.problems.push(format!(
+                    "{cgroup} holds processes and is in no journal: it is left alone; end them, then start the service anew"
+                )),
+                Life::Gone => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Why an application may not run, in words that help.
+//!
+//! Method: what needs no policy first (names, the machine's own measured best), then what the policy says.
+
+use super::{APPLICATIONS_MAX, Controller};
+use crate::application::amounts::{self, Amount};
+use crate::application::{Application, Promise};
+use crate::protocol::{Failure, FailureCode, Refused, RefusedCode};
+use isolane_core::policy::mercury::{Objective, Refusal};
+use isolane_core::units::Duration;
+
+impl Controller {
+    /// Reasons against it that need no policy.
+    pub(super) fn refuse(&self, application: &Application) -> Option<Refused> {
+        if self
+            .apps
+            .values()
+            .any(|app| app.entry.application.name == application.name)
+        {
+            return Some(Refused {
+                code: RefusedCode::Duplicate,
+                message: format!(
+                    "{} is under control already: choose another name, or remove it first",
+                    application.name
+                ),
+                best: None,
+            });
+        }
+        if self.apps.len() >= APPLICATIONS_MAX {
+            return Some(Refused {
+                code: RefusedCode::Full,
+                message: format!(
+                    "{APPLICATIONS_MAX} applications are under control, and there cannot be more"
+                ),
+                best: None,
+            });
+        }
+        let best = match application.promise {
+            Promise::LatencyPs(ps) => self
+                .about
+                .best_latency
+                .filter(|best| Duration::from_ps(ps) < *best)
+                .map(Objective::Latency),
+            Promise::BandwidthBytesPerS(rate) => self
+                .about
+                .best_bandwidth
+                .filter(|best| rate > *best)
+                .map(Objective::Bandwidth),
+            Promise::BestEffort => None,
+        };
+        best.map(|best| inadmissible(application, best))
+    }
+
+    /// What names more than the machine has.
+    pub(super) fn check_against_machine(&self, application: &Application) -> Result<(), Failure> {
+        let tiers = &self.seen.tiers;
+        let bad = |message: String| Err(Failure::new(FailureCode::BadInput, message));
+        let beyond = |tier: u8| !tiers.is_empty() && usize::from(tier) >= tiers.len();
+        let all = application
+            .caps
+            .iter()
+            .map(|cap| cap.tier)
+            .chain(application.far_tiers.iter().copied());
+        if let Some(tier) = all.into_iter().find(|tier| beyond(*tier)) {
+            let last = tiers.len() - 1;
+            return bad(format!(
+                "tier {tier} does not exist: this machine has tiers 0 to {last}"
+            ));
+        }
+        for cap in &application.caps {
+            let capacity = tiers
+                .get(usize::from(cap.tier))
+                .map(|tier| tier.capacity.get());
+            if let (Amount::Bytes(bytes), Some(capacity)) = (cap.most, capacity)
+                && bytes > capacity
+            {
+                return bad(format!(
+                    "{} of tier {} is more than there is: it has {}",
+                    amounts::size_text(bytes),
+                    cap.tier,
+                    amounts::size_text(capacity)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the policy's refusal means.
+    pub(super) fn refused(&self, application: &Application, refusal: Refusal) -> Refused {
+        let name = &application.name;
+        match refusal {
+            Refusal::Inadmissible(best) => inadmissible(application, best),
+            Refusal::DuplicatePriority(other) => {
+                let other = self.name(other);
+                let mut free = application.priority;
+                let taken = |priority: u32| {
+                    self.apps
+                        .values()
+                        .any(|app| app.entry.application.priority == priority)
+                };
+                while taken(free) {
+                    free = free.saturating_add(1);
+                }
+                Refused {
+                    code: RefusedCode::DuplicatePriority,
+                    message: format!(
+                        "priority {} of {name} is that of {other}; priorities are unique: {free} is free",
+                        application.priority
+                    ),
+                    best: None,
+                }
+            }
+            Refusal::Duplicate => Refused {
+                code: RefusedCode::Duplicate,
+                message: format!("{name} is under control already"),
+                best: None,
+            },
+            Refusal::Exhausted(lacks) => Refused {
+                code: RefusedCode::Exhausted,
+                message: format!(
+                    "{name} lacks {} of near memory and bandwidth {}: wait until somebody leaves, or promise less",
+                    amounts::size_text(lacks.local.get()),
+                    amounts::bandwidth_text(lacks.bandwidth)
+                ),
+                best: None,
+            },
+            Refusal::TooLarge {
+                footprint,
+                capacity,
+            } => Refused {
+                code: RefusedCode::TooLarge,
+                message: format!(
+                    "{name} needs {} and all tiers together have {}: give it less, or a larger machine",
+                    amounts::size_text(footprint.get()),
+                    amounts::size_text(capacity.get())
+                ),
+                best: None,
+            },
+        }
+    }
+}
+
+fn inadmissible(application: &Application, best: Objective) -> Refused {
+    let name = &application.name;
+    let wanted = super::show::promise(application.promise);
+    let message = match best {
+        Objective::BestEffort => {
+            format!("{name}: {wanted} cannot be kept on this machine, not even alone: promise less")
+        }
+        best => format!(
+            "{name}: {wanted} is better than {}, which was measured here alone: promise less, or take another machine",
+            super::show::promise(Promise::of(best))
+        ),
+    };
+    Refused {
+        code: RefusedCode::Inadmissible,
+        message,
+        best: Some(Promise::of(best)),
+    }
+}

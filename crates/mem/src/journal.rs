@@ -1,0 +1,345 @@
+//! What the service changed on the machine, written down before it is changed, so that its successor can undo it.
+//!
+//! Problem: the service may be killed at any moment; applications must keep running, their limits must be reconciled,
+//! and no cgroup of ours may be left behind.
+//! Method: one JSON file below the runtime directory, replaced as a whole (written beside, then renamed). An entry is
+//! written before its cgroup is made and removed after the cgroup is gone, so at any moment all of ours are in it. A
+//! journal of another boot is void: no cgroup outlives a boot. A lock file keeps a second service away.
+//! Limits: the directory lies in memory (`/run`), so nothing is synced to a disk. A foreign cgroup is known by path and
+//! inode; cgroup inodes are not used again while a kernel runs.
+
+use crate::application::Application;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// The form of the file.
+const VERSION: u32 = 1;
+/// Where the journal lies.
+pub const DIRECTORY: &str = "/run/isolane/mem";
+/// Largest journal that is read: a full service's is a tenth of it.
+const SIZE_MAX: u64 = 16 << 20;
+
+/// What was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// Form of the file.
+    pub version: u32,
+    /// The boot it belongs to.
+    pub boot: String,
+    /// The next application's number: numbers are not used again.
+    pub next_id: u32,
+    /// The applications, by number.
+    pub entries: Vec<Entry>,
+}
+
+/// One application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its number.
+    pub id: u32,
+    /// What it is.
+    pub application: Application,
+    /// Its cgroup, below the cgroup root.
+    pub cgroup: String,
+    /// Inode of a cgroup that somebody else made; another one at the path is another application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+    /// Whether the cgroup is ours to remove.
+    pub own: bool,
+    /// `cpu.max` as it was; absent where it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_before: Option<String>,
+    /// The memory assumed where the application does not say.
+    pub memory_bytes: u64,
+    /// No longer under control; the entry stays until its cgroup is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub let_go: bool,
+}
+
+/// Why the journal cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It cannot be read or written.
+    #[error("the journal {}: {detail}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        detail: String,
+    },
+    /// Another service has it.
+    #[error("another memory service runs here: it holds {}; stop it first", path.display())]
+    Busy {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// We may not write it.
+    #[error("{} may not be written: run as root, or choose another directory (run_dir)", path.display())]
+    NotPermitted {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+/// Where a journal is kept.
+pub trait Store: Send {
+    /// The journal of this boot; an empty one where there is none.
+    ///
+    /// # Errors
+    /// It is damaged or cannot be read.
+    fn load(&mut self) -> Result<Journal, JournalError>;
+
+    /// Replaces it.
+    ///
+    /// # Errors
+    /// It cannot be written; the old one is as it was.
+    fn save(&mut self, journal: &Journal) -> Result<(), JournalError>;
+}
+
+impl Journal {
+    /// One without applications.
+    pub fn empty(boot: &str) -> Self {
+        Self {
+            version: VERSION,
+            boot: boot.to_owned(),
+            next_id: 1,
+            entries: Vec::new(),
+        }
+    }
+
+    /// The journal in `text`, written by this version.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let journal: Self = serde_json::from_str(text).map_err(|error| {
+            format!("is no journal of ours ({error}); remove it if nothing is under control")
+        })?;
+        if journal.version != VERSION {
+            return Err(format!(
+                "has form {}, not {VERSION}: use that release to end what it began",
+                journal.version
+            ));
+        }
+        for entry in &journal.entries {
+            let name = &entry.application.name;
+            let checked = entry.application.check();
+            checked.map_err(|error| format!("application {name}: {error}"))?;
+            if entry.id >= journal.next_id {
+                return Err(format!(
+                    "application {name} has number {} of the future",
+                    entry.id
+                ));
+            }
+        }
+        Ok(journal)
+    }
+}
+
+/// A journal in a directory, with the directory's lock.
+#[derive(Debug)]
+pub struct FileStore {
+    path: PathBuf,
+    boot: String,
+    _lock: OwnedFd,
+}
+
+impl FileStore {
+    /// Takes the directory, making it where it is not there; `boot` names this boot.
+    ///
+    /// # Errors
+    /// Another service has it, or we may not.
+    pub fn open(directory: &Path, boot: &str) -> Result<Self, JournalError> {
+        fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
+        let path = directory.join("lock");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+        let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| failed(&path, &error.into()))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(JournalError::Busy { path }),
+            Err(error) => return Err(failed(&path, &error.into())),
+        }
+        Ok(Self {
+            path: directory.join("journal.json"),
+            boot: boot.to_owned(),
+            _lock: lock,
+        })
+    }
+}
+
+impl Store for FileStore {
+    fn load(&mut self) -> Result<Journal, JournalError> {
+        let file = |detail: String| JournalError::File {
+            path: self.path.clone(),
+            detail,
+        };
+        match fs::metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Journal::empty(&self.boot));
+            }
+            Err(error) => return Err(failed(&self.path, &error)),
+            Ok(metadata) if metadata.len() > SIZE_MAX => {
+                return Err(file(format!(
+                    "has {} bytes; remove it if nothing is under control",
+                    metadata.len()
+                )));
+            }
+            Ok(_) => {}
+        }
+        let text = fs::read_to_string(&self.path).map_err(|error| failed(&self.path, &error))?;
+        #[derive(Deserialize)]
+        struct Boot {
+            boot: String,
+        }
+        // The form of another boot's journal does not matter: nothing of it lives on.
+        if let Ok(of) = serde_json::from_str::<Boot>(&text)
+            && of.boot != self.boot
+        {
+            return Ok(Journal::empty(&self.boot));
+        }
+        Journal::parse(&text).map_err(file)
+    }
+
+    fn save(&mut self, journal: &Journal) -> Result<(), JournalError> {
+        let mut text = serde_json::to_string_pretty(journal).expect("a journal is plain data");
+        text.push('\n');
+        let part = self.path.with_extension("part");
+        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &self.path));
+        written.map_err(|error| {
+            // Best effort: on a full disk the part is what fills it.
+            let _ = fs::remove_file(&part);
+            failed(&self.path, &error)
+        })
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> JournalError {
+    let path = path.to_owned();
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            JournalError::NotPermitted { path }
+        }
+        _ => JournalError::File {
+            path,
+            detail: error.to_string(),
+        },
+    }
+}
+
+/// This boot's name.
+pub fn boot() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::application::tests::redis;
+
+    fn entry(id: u32) -> Entry {
+        Entry {
+            id,
+            application: redis(),
+            cgroup: "/isolane/redis".to_owned(),
+            inode: None,
+            own: true,
+            cpu_before: Some("max 100000".to_owned()),
+            memory_bytes: 1 << 30,
+            let_go: false,
+        }
+    }
+
+    fn journal() -> Journal {
+        Journal {
+            next_id: 4,
+            entries: vec![entry(3)],
+            ..Journal::empty("now")
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::open(directory.path(), "now").unwrap();
+        assert_eq!(store.load().unwrap(), Journal::empty("now"));
+        store.save(&journal()).unwrap();
+        drop(store);
+        let mut next = FileStore::open(directory.path(), "now").unwrap();
+        assert_eq!(next.load().unwrap(), journal());
+    }
+
+    #[test]
+    fn another_boot_is_void() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::open(directory.path(), "before").unwrap();
+        store
+            .save(&Journal {
+                boot: "before".into(),
+                version: 99,
+                ..journal()
+            })
+            .unwrap();
+        drop(store);
+        let mut next = FileStore::open(directory.path(), "now").unwrap();
+        assert_eq!(next.load().unwrap(), Journal::empty("now"));
+    }
+
+    #[test]
+    fn one_service_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = FileStore::open(directory.path(), "now").unwrap();
+        let second = FileStore::open(directory.path(), "now").unwrap_err();
+        assert!(matches!(second, JournalError::Busy { .. }), "{second}");
+        drop(first);
+        FileStore::open(directory.path(), "now").unwrap();
+    }
+
+    #[test]
+    fn damage_is_named_and_never_taken_for_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::open(directory.path(), "now").unwrap();
+        let said = |store: &mut FileStore, text: &str| {
+            fs::write(directory.path().join("journal.json"), text).unwrap();
+            store.load().unwrap_err().to_string()
+        };
+        assert!(said(&mut store, "").contains("is no journal of ours"));
+        assert!(said(&mut store, "{\"boot\":\"now\"}").contains("remove it if"));
+        let good = serde_json::to_string(&journal()).unwrap();
+        assert!(
+            said(&mut store, &good.replace("\"version\":1", "\"version\":9")).contains("form 9")
+        );
+        assert!(
+            said(&mut store, &good.replace("\"next_id\":4", "\"next_id\":3")).contains("future")
+        );
+        assert!(
+            said(
+                &mut store,
+                &good.replace("\"priority\":3", "\"priority\":9999999")
+            )
+            .contains("priority")
+        );
+        for cut in 0..good.len() {
+            let message = said(&mut store, &good[..cut]);
+            assert!(message.contains("is no journal"), "{cut}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_keeps_the_old_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::open(directory.path(), "now").unwrap();
+        store.save(&journal()).unwrap();
+        // A directory in the place of the part: the write fails as on a full disk, for root too.
+        fs::create_dir(directory.path().join("journal.part")).unwrap();
+        assert!(store.save(&Journal::empty("now")).is_err());
+        assert_eq!(store.load().unwrap(), journal());
+    }
+}
