@@ -12,6 +12,7 @@ mod explain;
 mod hunt;
 mod man;
 mod nic;
+mod planner;
 mod policies;
 mod profiles;
 mod quota;
@@ -61,6 +62,10 @@ pub(crate) enum Command {
     Enforce(enforce::Arguments),
     /// Share an ordinary network card fairly among this host's flows: attach, watch, advise, study
     Nic(Box<nic::Arguments>),
+    /// Plan a live ML query: order of filters, placement over edge and cloud tiers, configuration, within its objectives
+    Plan(planner::Arguments),
+    /// Run a planned pipeline, one process per operator, and adapt it while it runs
+    Pipeline(planner::Arguments),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
     /// Make traffic on real RDMA devices, every dimension of a scenario's tenant, and measure it at both ends
@@ -102,6 +107,8 @@ impl Command {
             Self::Quota(arguments) => quota::run(&arguments),
             Self::Enforce(arguments) => enforce::run(&arguments),
             Self::Nic(arguments) => nic::run(&arguments),
+            Self::Plan(arguments) => planner::run(planner::Program::Plan, &arguments),
+            Self::Pipeline(arguments) => planner::run(planner::Program::Pipeline, &arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),
             Self::Top(arguments) => top::run(&arguments),

@@ -1,0 +1,239 @@
+//! `isolane plan` and `isolane pipeline`: live ML queries, planned and run by the Python package.
+//!
+//! Problem: planner and runner are Python, as the operators that people bring are; a user should not need to know where it
+//! is installed. Method: an interpreter is found (`--python`, `$ISOLANE_PYTHON`, the environment beside this program,
+//! `python3`), asked whether it has the package, and takes this process's place, so that its exit status, its signals and
+//! its output are its own. Everything but `--python` is for the Python program, `--help` included.
+//! Limits: what is missing besides the package (numpy, for instance) the Python program says itself.
+
+use crate::status::{BadInput, Status};
+use anyhow::Result;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Names the interpreter.
+const VARIABLE: &str = "ISOLANE_PYTHON";
+/// Our one option.
+const OPTION: &[u8] = b"--python";
+/// Whether the package is there, without importing it.
+const PROBE: &str = "import importlib.util, sys\ntry: found = importlib.util.find_spec(sys.argv[1])\n\
+                     except ImportError: found = None\nsys.exit(0 if found else 9)";
+
+/// The Python programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// `isolane plan`.
+    Plan,
+    /// `isolane pipeline`.
+    Pipeline,
+}
+
+impl Program {
+    fn command(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Pipeline => "pipeline",
+        }
+    }
+
+    /// The package that must be installed.
+    fn package(self) -> &'static str {
+        match self {
+            Self::Plan => "isolane.planner",
+            Self::Pipeline => "isolane.pipeline",
+        }
+    }
+
+    /// What comes before the user's words.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Plan => &["-m", "isolane.planner", "plan"],
+            Self::Pipeline => &["-m", "isolane.pipeline"],
+        }
+    }
+}
+
+/// Arguments of `isolane plan` and `isolane pipeline`.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Arguments {
+    /// Words for the Python program; `--help` shows them. `--python PATH` names the interpreter
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<OsString>,
+}
+
+/// No interpreter has the package.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "isolane {command}: no Python with the package {package}: tried {tried}; install it (python3 -m pip install \
+     'isolane[plan]', or ./python[plan] from a clone), or name an interpreter that has it with --python or ${VARIABLE}"
+)]
+struct NoPython {
+    command: &'static str,
+    package: &'static str,
+    tried: String,
+}
+
+pub(crate) fn run(program: Program, arguments: &Arguments) -> Result<Status> {
+    let (named, words) = split(&arguments.words)?;
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|file| beside(&file))
+        .filter(|python| python.is_file());
+    let tries = tries(named, std::env::var_os(VARIABLE), beside);
+    let Some(python) = tries
+        .iter()
+        .find(|python| has(python.as_os_str(), program.package()))
+    else {
+        let tried: Vec<_> = tries
+            .iter()
+            .map(|each| each.to_string_lossy().into_owned())
+            .collect();
+        return Err(NoPython {
+            command: program.command(),
+            package: program.package(),
+            tried: tried.join(", "),
+        }
+        .into());
+    };
+    let error = Command::new(python)
+        .args(program.words())
+        .args(words)
+        .exec();
+    Err(anyhow::Error::new(error).context(format!("{} cannot be started", python.display())))
+}
+
+/// `--python`, and the words without it; nothing after `--` is ours.
+fn split(words: &[OsString]) -> Result<(Option<OsString>, Vec<OsString>)> {
+    let mut named = None;
+    let mut kept = Vec::with_capacity(words.len());
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        let bytes = word.as_bytes();
+        if bytes == b"--" {
+            kept.push(word.clone());
+            kept.extend(rest.cloned());
+            break;
+        }
+        if bytes == OPTION {
+            let value = rest.next().cloned();
+            named =
+                Some(value.ok_or_else(|| BadInput("--python: names no interpreter".to_owned()))?);
+        } else if let Some(value) = bytes
+            .strip_prefix(OPTION)
+            .and_then(|rest| rest.strip_prefix(b"="))
+        {
+            named = Some(OsString::from_vec(value.to_vec()));
+        } else {
+            kept.push(word.clone());
+        }
+    }
+    Ok((named, kept))
+}
+
+/// Interpreters in the order in which they are tried; one that somebody named is the only one.
+fn tries(
+    named: Option<OsString>,
+    variable: Option<OsString>,
+    beside: Option<PathBuf>,
+) -> Vec<PathBuf> {
+    let chosen = named.or(variable.filter(|value| !value.is_empty()));
+    match chosen {
+        Some(only) => vec![PathBuf::from(only)],
+        None => beside
+            .into_iter()
+            .chain([PathBuf::from("python3")])
+            .collect(),
+    }
+}
+
+/// The environment that a build or an installation keeps next to the folder of this program.
+fn beside(file: &Path) -> Option<PathBuf> {
+    Some(file.parent()?.parent()?.join("python/bin/python"))
+}
+
+/// Whether this interpreter starts and has the package.
+fn has(python: &OsStr, package: &str) -> bool {
+    Command::new(python)
+        .args(["-c", PROBE, package])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_option_is_taken_out_wherever_it_stands_before_two_dashes() {
+        for (given, named, kept) in [
+            (
+                &["q.yaml", "--python", "py", "--json"][..],
+                Some("py"),
+                &["q.yaml", "--json"][..],
+            ),
+            (&["--python=py", "--help"], Some("py"), &["--help"]),
+            (
+                &["--pythonic", "--", "--python", "py"],
+                None,
+                &["--pythonic", "--", "--python", "py"],
+            ),
+            (&[], None, &[]),
+        ] {
+            let (found, rest) = split(&words(given)).unwrap();
+            assert_eq!(found, named.map(OsString::from), "{given:?}");
+            assert_eq!(rest, words(kept), "{given:?}");
+        }
+        assert!(split(&words(&["--python"])).unwrap_err().is::<BadInput>());
+    }
+
+    #[test]
+    fn a_named_interpreter_is_the_only_one() {
+        let beside = || Some(PathBuf::from("/b"));
+        let named = |name: &str| Some(OsString::from(name));
+        assert_eq!(
+            tries(named("/n"), named("/v"), beside()),
+            [PathBuf::from("/n")]
+        );
+        assert_eq!(tries(None, named("/v"), beside()), [PathBuf::from("/v")]);
+        assert_eq!(
+            tries(None, named(""), beside()),
+            [PathBuf::from("/b"), PathBuf::from("python3")]
+        );
+        assert_eq!(tries(None, None, None), [PathBuf::from("python3")]);
+    }
+
+    #[test]
+    fn the_environment_lies_beside_the_programs_folder() {
+        assert_eq!(
+            beside(Path::new("/opt/isolane/bin/isolane")),
+            Some(PathBuf::from("/opt/isolane/python/bin/python"))
+        );
+    }
+
+    #[test]
+    fn what_is_no_interpreter_has_no_package() {
+        for each in ["/nonexistent/python", "false", "true"] {
+            // `true` succeeds at anything, and stands for an interpreter that has the package.
+            assert_eq!(
+                has(OsStr::new(each), "isolane.planner"),
+                each == "true",
+                "{each}"
+            );
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `isolane plan` and `isolane pipeline` hand everything to a Python that has the package, and say how to get one.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn isolane(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_isolane"))
+        .args(arguments)
+        .env_remove("ISOLANE_PYTHON")
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// An interpreter that has every package, prints what it is asked to run, and ends with 7.
+fn stand_in(directory: &Path) -> String {
+    let file = directory.join("python");
+    fs::write(
+        &file,
+        "#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nprintf '%s\\n' \"$@\"\nexit 7\n",
+    )
+    .unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn words_and_status_pass_through() {
+    let directory = tempfile::tempdir().unwrap();
+    let python = stand_in(directory.path());
+    for (arguments, expected) in [
+        (
+            &["plan", "q.yaml", "--infra", "t.yaml", "--json", "--help"][..],
+            "-m\nisolane.planner\nplan\nq.yaml\n--infra\nt.yaml\n--json\n--help\n",
+        ),
+        (
+            &["pipeline", "run", "plan.json"],
+            "-m\nisolane.pipeline\nrun\nplan.json\n",
+        ),
+        (&["plan"], "-m\nisolane.planner\nplan\n"),
+    ] {
+        let output = isolane(arguments, &[("ISOLANE_PYTHON", &python)]);
+        assert_eq!(output.status.code(), Some(7), "{arguments:?}");
+        assert_eq!(text(&output.stdout), expected, "{arguments:?}");
+    }
+    let named = isolane(
+        &["plan", "--python", &python, "q.yaml"],
+        &[("ISOLANE_PYTHON", "/nonexistent")],
+    );
+    assert_eq!(named.status.code(), Some(7));
+    assert_eq!(text(&named.stdout), "-m\nisolane.planner\nplan\nq.yaml\n");
+}
+
+#[test]
+fn without_the_package_it_says_how_to_install_it() {
+    for command in ["plan", "pipeline"] {
+        let output = isolane(&[command, "x", "--python", "/nonexistent/python"], &[]);
+        assert_eq!(output.status.code(), Some(3));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("tried /nonexistent/python"), "{stderr}");
+        assert!(stderr.contains("pip install 'isolane[plan]'"), "{stderr}");
+        assert!(output.stdout.is_empty());
+    }
+    let nameless = isolane(&["plan", "--python"], &[]);
+    assert_eq!(nameless.status.code(), Some(2));
+}
