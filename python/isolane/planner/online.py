@@ -1,0 +1,169 @@
+"""Adaptation of a deployed query: notice that its utility changed, and plan again from what is known.
+
+Problem: content, load, links and machines change while a query runs, and the plan must follow in few launches. Method: the
+utility of what is measured is compared with that of the plan when it was deployed; 10 % off starts a new search. That search
+visits every placement again (a slow link is no matter of configuration), but each optimiser begins with the 3 best and the 3
+worst configurations known for its placement instead of random ones, and explores with kappa / 10. Our own searcher begins with
+the best configurations over all placements instead.
+
+Limits: one query at a time; what was launched before the change is not reused, since contents may have changed, unless the
+caller knows better and passes the old launcher with its cache. Source: Vulcan, section 4.5.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from isolane.planner.estimate import Estimates
+from isolane.planner.model import Configuration, Infrastructure, Launcher, Placement, PlanError, Query
+from isolane.planner.ordering import Ordering
+from isolane.planner.planning import Planned, plan_of
+from isolane.planner.search import surrogate
+from isolane.planner.search.problem import BudgetSpent, Options, Problem
+from isolane.planner.search.vulcan import optimise, optimiser
+from isolane.planner.utility import utility_of
+
+#: A utility that is off by this part starts a new search.
+THRESHOLD = 0.10
+
+#: Best and worst configurations remembered per placement.
+KEPT = 3
+
+#: Exploration of a search with prior knowledge, relative to one without.
+KAPPA_PART = 0.1
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a running query was seen to do: means over the last period."""
+
+    accuracy: float
+    latency_ms: float
+    compute: float
+    network: float
+    overload: float = 0.0
+
+    def utility(self, query: Query) -> float:
+        """What that is worth."""
+        numbers = (self.accuracy, self.latency_ms, self.compute, self.network, self.overload, 0.0)
+        return float(utility_of(query)(query, Estimates(*(np.full((1, 1), each) for each in numbers)))[0, 0])
+
+
+@dataclass
+class Monitor:
+    """Compares utilities with that of the plan in force. `patience` periods in a row must be off: 1 is the paper's."""
+
+    expected: float
+    threshold: float = THRESHOLD
+    patience: int = 1
+    off: int = 0
+
+    def changed(self, utility: float) -> bool:
+        """Whether to plan again; takes the latest period's utility."""
+        # Near 0 a relative change means nothing: a hundredth is the least that counts.
+        scale = max(abs(self.expected), 0.01)
+        self.off = self.off + 1 if abs(utility - self.expected) > self.threshold * scale else 0
+        return self.off >= self.patience
+
+    def deployed(self, utility: float) -> None:
+        """A new plan is in force, and was seen to have this utility."""
+        self.expected, self.off = utility, 0
+
+
+@dataclass
+class Memory:
+    """The most recent utilities by placement and configuration."""
+
+    seen: dict[Placement, dict[Configuration, float]] = field(default_factory=dict)
+
+    def learn(self, problem: Problem) -> None:
+        """Keeps what a search tried; newer results replace older ones."""
+        for (index, configuration), utility in problem.tried.items():
+            self.seen.setdefault(problem.placements[index], {})[configuration] = utility
+
+    def known(self, placement: Placement, kept: int = KEPT) -> list[Configuration]:
+        """The best, then the worst configurations of a placement."""
+        tried = self.seen.get(placement, {})
+        ranked = sorted(tried, key=lambda each: (-tried[each], each))
+        return list(dict.fromkeys([*ranked[:kept], *ranked[::-1][:kept]]))
+
+    def best(self, kept: int = KEPT) -> list[Configuration]:
+        """The best configurations over all placements."""
+        tops: dict[Configuration, float] = {}
+        for tried in self.seen.values():
+            for configuration, utility in tried.items():
+                tops[configuration] = max(utility, tops.get(configuration, -np.inf))
+        return sorted(tops, key=lambda each: (-tops[each], each))[:kept]
+
+
+def replan(
+    previous: Planned,
+    infrastructure: Infrastructure,
+    launcher: Launcher,
+    memory: Memory,
+    searcher: str = "vulcan",
+    seed: int = 0,
+    options: Options | None = None,
+    query: Query | None = None,
+) -> Planned:
+    """Plans again under new conditions; the order of the filters stays. `memory` learns what the search tried."""
+    base = options or Options()
+    problem = Problem(
+        query or previous.problem.query,
+        infrastructure,
+        launcher,
+        previous.problem.order,
+        dataclasses.replace(base, kappa=base.kappa * KAPPA_PART),
+    )
+    rng = np.random.default_rng(seed)
+    try:
+        if searcher == "vulcan":
+            again_by_placement(problem, memory, rng)
+        elif searcher == "isolane":
+            again_by_surrogate(problem, memory, rng)
+        else:
+            raise PlanError(f"searcher {searcher}: only vulcan and isolane plan again from prior knowledge")
+    except BudgetSpent:
+        pass
+    if not problem.tried:
+        raise PlanError(f"query {problem.query.name}: the budget of {base.budget_s:g} s is too small for one launch")
+    memory.learn(problem)
+    plan = plan_of(problem, problem.ranked()[0], searcher, seed)
+    return Planned(plan, problem, Ordering(problem.order, {}, 0.0))
+
+
+def again_by_placement(problem: Problem, memory: Memory, rng: np.random.Generator) -> None:
+    """Vulcan's search from prior knowledge; a placement without any gets random starts."""
+    for index, placement in enumerate(problem.placements):
+        first = rows(problem, memory.known(placement))
+        optimise(problem, index, optimiser(problem, rng, first))
+
+
+def again_by_surrogate(problem: Problem, memory: Memory, rng: np.random.Generator) -> None:
+    """Our search from prior knowledge."""
+    first = rows(problem, memory.best())
+    surrogate.Search(problem, rng, first, surrogate.KAPPA * KAPPA_PART).run()
+
+
+def rows(problem: Problem, configurations: Sequence[Configuration]) -> tuple[int, ...]:
+    """Their rows; those that the query no longer has are left out."""
+    return tuple(problem.rows[each] for each in configurations if each in problem.rows)
+
+
+def distance(first: Configuration, second: Configuration) -> int:
+    """Steps between two configurations, over all knobs (section 4.5.1)."""
+    return sum(abs(a - b) for a, b in zip(first, second, strict=True))
+
+
+def with_link(infrastructure: Infrastructure, name: str, mbit_per_s: float) -> Infrastructure:
+    """The infrastructure with another bandwidth of one link."""
+    if name not in (link.name for link in infrastructure.links):
+        raise PlanError(f"there is no link {name}; there are {', '.join(link.name for link in infrastructure.links)}")
+    links = tuple(
+        dataclasses.replace(link, mbit_per_s=mbit_per_s) if link.name == name else link for link in infrastructure.links
+    )
+    return Infrastructure(infrastructure.tiers, links)
