@@ -31,6 +31,9 @@ CANDIDATES_MAX = 4096
 #: Length scales tried, relative to the range of a coordinate.
 LENGTHS = np.array([0.15, 0.3, 0.6, 1.2, 2.5, 5.0])
 
+#: The length scale that is believed before anything is seen.
+USUAL = 0.6
+
 #: Variance added to each observation, of values with variance 1: launches are repeatable to about 1 %.
 NOISE = 1e-4
 
@@ -79,33 +82,37 @@ def standardised(values: Array) -> tuple[Array, Array, Array, npt.NDArray[np.boo
     return np.where(varies, (values - mean) / scale, 0.0), mean, scale, varies
 
 
-def likelihood(points: Array, targets: Array, lengths: Array) -> float:
-    """The logarithm of the marginal likelihood, summed over outputs, up to a constant."""
-    lower = np.linalg.cholesky(matern(points, points, lengths) + NOISE * np.eye(len(points)))
-    half = np.linalg.solve(lower, targets)
-    return float(-0.5 * (half * half).sum() - targets.shape[1] * np.log(np.diag(lower)).sum())
+def likelihoods(squares: Array, targets: Array, lengths: Array) -> Array:
+    """The logarithm of the posterior of several vectors of length scales (one per row), up to a constant.
+
+    `squares` are the squared differences of the points per coordinate: (coordinates, points, points).
+    """
+    count = squares.shape[1]
+    distance = np.sqrt(5.0 * np.einsum("bd,dnm->bnm", lengths**-2.0, squares))
+    covariance = (1.0 + distance + distance * distance / 3.0) * np.exp(-distance) + NOISE * np.eye(count)
+    lower = np.linalg.cholesky(covariance)
+    half = np.linalg.solve(lower, np.broadcast_to(targets, (len(lengths), *targets.shape)))
+    fits = -0.5 * (half * half).sum(axis=(1, 2))
+    room = targets.shape[1] * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    # A weak belief in length scales near half the range: with five points the likelihood alone says anything.
+    belief = -0.5 * (np.log(lengths / USUAL) ** 2).sum(axis=1)
+    result: Array = fits - room + belief
+    return result
 
 
-def prior(lengths: Array) -> float:
-    """A weak belief in length scales near half the range: with five points the likelihood alone says anything."""
-    return float(-0.5 * ((np.log(lengths / 0.6) / 1.0) ** 2).sum())
-
-
-def fit(points: Array, values: Array, start: Array | None = None, sweeps: int = 1) -> Posterior:
+def fit(points: Array, values: Array, start: Array | None = None) -> Posterior:
     """The process with the best length scales; values are (points, outputs)."""
     every, mean, scale, varies = standardised(values)
     # A constant says nothing about length scales.
     targets = every[:, varies] if varies.any() else every
-    lengths = np.full(points.shape[1], 0.6) if start is None else start.copy()
-    best = likelihood(points, targets, lengths) + prior(lengths)
-    for _ in range(sweeps):
-        for axis in range(points.shape[1]):
-            for length in LENGTHS:
-                tried = lengths.copy()
-                tried[axis] = length
-                score = likelihood(points, targets, tried) + prior(tried)
-                if score > best:
-                    best, lengths = score, tried
+    lengths = np.full(points.shape[1], USUAL) if start is None else start
+    difference = points.T[:, :, None] - points.T[:, None, :]
+    squares = difference * difference
+    for axis in range(points.shape[1]):
+        tried = np.tile(lengths, (1 + len(LENGTHS), 1))
+        tried[1:, axis] = LENGTHS
+        # The first of equals is the one in force.
+        lengths = tried[int(np.argmax(likelihoods(squares, targets, tried)))]
     covariance = matern(points, points, lengths) + NOISE * np.eye(len(points))
     lower = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     weights = np.asarray(np.linalg.solve(lower.T, np.linalg.solve(lower, every)), dtype=np.float64)

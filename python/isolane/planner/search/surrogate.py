@@ -7,8 +7,8 @@ Method: accuracy and, per operator, time, bytes and pass rate are what a launch 
 group is learnt by a Gaussian process (times and bytes by their logarithms; an operator's numbers from the knobs of the
 operators up to it alone), and equation 4.5 turns what is predicted into utilities of all placements at once. A candidate is worth the
 best utility over placements if everything in it came out `KAPPA` deviations better than predicted; the best candidate is
-launched next. The search ends when even that optimism promises less than `WORTH` over the best plan found, or when `patience`
-launches in a row improved nothing. The starts are spread evenly over each knob's range (a Latin hypercube).
+launched next. The search ends when even that optimism promises less than `WORTH` over the best plan found, or when
+`PATIENCE` times the option's launches in a row improved nothing. The starts are spread evenly over each knob's range (a Latin hypercube).
 
 Limits: deviations of groups are taken as independent and all as favourable, which explores too much rather than too little;
 above `CANDIDATES_MAX` configurations a random sample is considered per launch. Source: our own; the pieces are standard.
@@ -30,6 +30,9 @@ KAPPA = 1.0
 
 #: A promised improvement below this part of the best utility is not worth a launch.
 WORTH = 0.01
+
+#: Patience relative to the option, which is meant for searches of one placement: optimism is disproved one launch at a time.
+PATIENCE = 2
 
 #: Placements of each launched configuration that enter the search path.
 NOTED = 3
@@ -121,6 +124,7 @@ class Search:
         self.rng = rng
         self.kappa = kappa
         self.queue = list(first) or hypercube(problem, rng)
+        self.starts = len(self.queue)
         self.seen: list[int] = []
         self.best = -np.inf
         self.stalled = 0
@@ -141,9 +145,8 @@ class Search:
             self.problem.note(int(placement), configuration, found, launched and index == 0)
         self.seen.append(row)
         value = float(found.utilities.max())
-        enough = self.best + WORTH * abs(self.best) if self.seen[1:] else -np.inf
-        if not self.queue:
-            self.stalled = 0 if value > enough else self.stalled + 1
+        if len(self.seen) > self.starts:
+            self.stalled = 0 if value > self.best + WORTH * abs(self.best) else self.stalled + 1
         self.best = max(self.best, value)
 
     def suggest(self) -> int | None:
@@ -151,7 +154,7 @@ class Search:
         if self.queue:
             return self.queue.pop(0)
         left = np.setdiff1d(np.arange(len(self.problem.grid)), self.seen)
-        if not len(left) or self.stalled >= self.problem.options.patience:
+        if not len(left) or self.stalled >= PATIENCE * self.problem.options.patience:
             return None
         if len(left) > CANDIDATES_MAX:
             left = np.sort(self.rng.choice(left, CANDIDATES_MAX, replace=False))
