@@ -37,7 +37,7 @@ def four_tiers(scale: float = 1.0) -> Infrastructure:
     return Infrastructure(tiers, links)
 
 
-def traffic(utility: str = "strict", gamma: float = 0.5, latency_max_ms: float = 150.0) -> Query:
+def traffic(utility: str = "ratio", gamma: float = 0.5, latency_max_ms: float = 150.0) -> Query:
     """A query like the paper's video monitoring: 5 sampling rates, 5 sizes, 5 models."""
     return Query(
         name="traffic",

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--infra", type=pathlib.Path, help="tiers and links (YAML)")
     plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
     plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
-    plan.add_argument("--utility", metavar="NAME", help="strict, ratio or module:function (the query's)")
+    plan.add_argument("--utility", metavar="NAME", help="ratio, strict or module:function (the query's)")
     plan.add_argument("--order", metavar="NAME,...", help="order of the operators, instead of choosing it")
     plan.add_argument("--seed", type=int, default=0, help="random seed (0)")
     add_options(plan)

@@ -108,7 +108,7 @@ class Query:
     rate_items_per_s: float = 1.0
     profile: str = ""
     workload: str = ""
-    utility: str = "strict"
+    utility: str = "ratio"
 
     def __post_init__(self) -> None:
         check_query(self)
@@ -303,7 +303,10 @@ class Workload(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One point of the search path, for people: what was tried, in which order, and what it was worth."""
+    """One point of the search path, for people: what was tried, in which order, and what it was worth.
+
+    `meets` says whether both objectives and all capacities hold there.
+    """
 
     placement: Placement
     configuration: Configuration
@@ -311,6 +314,7 @@ class Step:
     accuracy: float
     latency_ms: float
     launched: bool
+    meets: bool = True
 
 
 @dataclass(frozen=True)

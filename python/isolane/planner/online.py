@@ -4,7 +4,7 @@ Problem: content, load, links and machines change while a query runs, and the pl
 utility of what is measured is compared with that of the plan when it was deployed; 10 % off starts a new search. That search
 visits every placement again (a slow link is no matter of configuration), but each optimiser begins with the 3 best and the 3
 worst configurations known for its placement instead of random ones, and explores with kappa / 10. Our own searcher begins with
-the best configurations over all placements instead.
+the best configurations over all placements, and with all that earlier launches measured as its expectation.
 
 Limits: one query at a time; what was launched before the change is not reused, since contents may have changed, unless the
 caller knows better and passes the old launcher with its cache. Source: Vulcan, section 4.5.1.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isolane.planner.estimate import Estimates
-from isolane.planner.model import Configuration, Infrastructure, Launcher, Placement, PlanError, Query
+from isolane.planner.model import Configuration, Infrastructure, Launch, Launcher, Placement, PlanError, Query
 from isolane.planner.ordering import Ordering
 from isolane.planner.planning import Planned, plan_of
 from isolane.planner.search import surrogate
@@ -76,28 +76,34 @@ class Monitor:
 
 @dataclass
 class Memory:
-    """The most recent utilities by placement and configuration."""
+    """The most recent results by placement and configuration: whether all was met, and the utility; and the launches."""
 
-    seen: dict[Placement, dict[Configuration, float]] = field(default_factory=dict)
+    seen: dict[Placement, dict[Configuration, tuple[bool, float]]] = field(default_factory=dict)
+    launches: dict[Configuration, Launch] = field(default_factory=dict)
 
     def learn(self, problem: Problem) -> None:
         """Keeps what a search tried; newer results replace older ones."""
-        for (index, configuration), utility in problem.tried.items():
-            self.seen.setdefault(problem.placements[index], {})[configuration] = utility
+        for step in problem.path:
+            self.seen.setdefault(step.placement, {})[step.configuration] = (step.meets, step.utility)
+        self.launches.update({configuration: found.launch for configuration, found in problem.cache.items()})
 
     def known(self, placement: Placement, kept: int = KEPT) -> list[Configuration]:
         """The best, then the worst configurations of a placement."""
-        tried = self.seen.get(placement, {})
-        ranked = sorted(tried, key=lambda each: (-tried[each], each))
+        ranked = ranking(self.seen.get(placement, {}))
         return list(dict.fromkeys([*ranked[:kept], *ranked[::-1][:kept]]))
 
     def best(self, kept: int = KEPT) -> list[Configuration]:
         """The best configurations over all placements."""
-        tops: dict[Configuration, float] = {}
+        tops: dict[Configuration, tuple[bool, float]] = {}
         for tried in self.seen.values():
-            for configuration, utility in tried.items():
-                tops[configuration] = max(utility, tops.get(configuration, -np.inf))
-        return sorted(tops, key=lambda each: (-tops[each], each))[:kept]
+            for configuration, result in tried.items():
+                tops[configuration] = max(result, tops.get(configuration, (False, -np.inf)))
+        return ranking(tops)[:kept]
+
+
+def ranking(results: dict[Configuration, tuple[bool, float]]) -> list[Configuration]:
+    """Those that meet everything first, then by utility."""
+    return sorted(results, key=lambda each: (not results[each][0], -results[each][1], each))
 
 
 def replan(
@@ -146,7 +152,7 @@ def again_by_placement(problem: Problem, memory: Memory, rng: np.random.Generato
 def again_by_surrogate(problem: Problem, memory: Memory, rng: np.random.Generator) -> None:
     """Our search from prior knowledge."""
     first = rows(problem, memory.best())
-    surrogate.Search(problem, rng, first, surrogate.KAPPA * KAPPA_PART).run()
+    surrogate.Search(problem, rng, first, list(memory.launches.values())).run()
 
 
 def rows(problem: Problem, configurations: Sequence[Configuration]) -> tuple[int, ...]:

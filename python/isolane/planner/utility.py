@@ -3,9 +3,9 @@
 Problem: compare plans by one number. With P = gamma alpha_A (A - A_m) + (1 - gamma) alpha_L (L_m - L) and
 R = alpha_compute R_gpu + alpha_network R_net, the paper's utility is P / R (`ratio`).
 
-`ratio` lets a fast plan pay for missed accuracy. `strict`, our default, does not: where an objective or a capacity is missed,
-P keeps only what is missed and is negative, so that a plan with a positive utility meets everything. Where all is met, both
-are equal. A third choice is `module:function`, a function of (Query, Estimates) that returns an array.
+`ratio` lets a fast plan pay for missed accuracy; the planner's last choice is therefore first among plans that meet everything.
+`strict` has that already in the number: where an objective or a capacity is missed, P keeps only what is missed and is negative.
+Where all is met, both are equal. A third choice is `module:function`, a function of (Query, Estimates) that returns an array.
 
 Limits: R has a floor (`RESOURCES_MIN`), as a plan that uses nothing would be worth infinitely much. `strict` does not divide
 what is missed by R: that would praise waste.
@@ -51,14 +51,18 @@ def ratio(query: Query, estimates: Estimates) -> Array:
     return value
 
 
-def strict(query: Query, estimates: Estimates) -> Array:
-    """The paper's where all objectives and capacities hold; else what is missed, as a negative number."""
+def guarded(query: Query, estimates: Estimates, values: Array) -> Array:
+    """The values where all objectives and capacities hold; else what is missed, as a negative number."""
     short = query.gamma * query.alpha_accuracy * np.minimum(estimates.accuracy - query.accuracy_min, 0.0)
     late = (1.0 - query.gamma) * query.alpha_latency * np.minimum(query.latency_max_ms - estimates.latency_ms, 0.0)
     dear = np.maximum(estimates.price_per_hour / query.price_max_per_hour - 1.0, 0.0)
-    missed = short + late - estimates.overload - dear
-    result: Array = np.where(estimates.meets(query), ratio(query, estimates), missed)
+    result: Array = np.where(estimates.meets(query), values, short + late - estimates.overload - dear)
     return result
+
+
+def strict(query: Query, estimates: Estimates) -> Array:
+    """The paper's where all objectives and capacities hold; else what is missed."""
+    return guarded(query, estimates, ratio(query, estimates))
 
 
 UTILITIES: dict[str, Utility] = {"ratio": ratio, "strict": strict}

@@ -134,8 +134,9 @@ class Problem:
         if (placement, configuration) not in self.tried:
             self.tried[placement, configuration] = value
             latency = float(found.estimates.latency_ms[placement, 0])
+            meets = bool(found.estimates.meets(self.query)[placement, 0])
             step = Step(
-                self.placements[placement], configuration, value, found.launch.accuracy, latency, launched
+                self.placements[placement], configuration, value, found.launch.accuracy, latency, launched, meets
             )
             self.path.append(step)
         return value
@@ -143,6 +144,6 @@ class Problem:
     def ranked(self) -> list[tuple[int, Configuration]]:
         """Everything that was tried, best first: plans that meet everything, then by utility, then as tried."""
         pairs = list(self.tried)
-        meets = np.array([bool(self.cache[c].estimates.meets(self.query)[p, 0]) for p, c in pairs], dtype=bool)
+        meets = np.array([step.meets for step in self.path], dtype=bool)
         values = np.array([self.tried[pair] for pair in pairs])
         return [pairs[index] for index in np.lexsort((np.arange(len(pairs)), -values, ~meets))]

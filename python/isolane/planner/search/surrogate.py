@@ -5,10 +5,12 @@ starts again at the next one.
 
 Method: accuracy and, per operator, time, bytes and pass rate are what a launch measures, and none depends on placement. Each
 group is learnt by a Gaussian process (times and bytes by their logarithms; an operator's numbers from the knobs of the
-operators up to it alone), and equation 4.5 turns what is predicted into utilities of all placements at once. A candidate is worth the
-best utility over placements if everything in it came out `KAPPA` deviations better than predicted; the best candidate is
-launched next. The search ends when even that optimism promises less than `WORTH` over the best plan found, or when
-`PATIENCE` times the option's launches in a row improved nothing. The starts are spread evenly over each knob's range (a Latin hypercube).
+operators up to it alone), and equation 4.5 turns what is predicted into utilities of all placements at once. A candidate is
+worth the best utility over placements (a plan that misses something counts by what it misses) if everything in it came out
+`KAPPA` deviations better than predicted; the best candidate is launched next. The search ends when even that optimism promises
+less than `WORTH` over the best plan found, or when `PATIENCE` times the option's launches in a row improved nothing. The starts
+are spread evenly over each knob's range (a Latin hypercube). After a change, what was learnt before is the expectation, and only
+the difference to it is learnt: where nothing but a link changed, that is nothing.
 
 Limits: deviations of groups are taken as independent and all as favourable, which explores too much rather than too little;
 above `CANDIDATES_MAX` configurations a random sample is considered per launch. Source: our own; the pieces are standard.
@@ -16,11 +18,15 @@ above `CANDIDATES_MAX` configurations a random sample is considered per launch. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from isolane.planner.bayes import CANDIDATES_MAX, Posterior, fit
 from isolane.planner.estimate import Array, Table
+from isolane.planner.model import Launch
 from isolane.planner.search.problem import Problem
+from isolane.planner.utility import guarded
 
 #: Starts: one more than Vulcan's, as they serve all placements.
 STARTS = 4
@@ -42,25 +48,28 @@ TINY_MS, TINY_BYTES, TINY_RATE = 1e-3, 1.0, 1e-6
 
 
 class Surrogate:
-    """Predicts tables of launches from those seen."""
+    """Predicts tables of launches from those seen, and from those seen before a change (`before`)."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, before: Sequence[Launch] = ()) -> None:
         self.problem = problem
         self.order = problem.order
         knobs = problem.query.knobs
         self.axes: list[list[int]] = []
         for position in range(len(self.order)):
-            before = self.order[: position + 1]
-            self.axes.append([axis for axis, knob in enumerate(knobs) if knob.operator in before])
+            upstream = self.order[: position + 1]
+            self.axes.append([axis for axis, knob in enumerate(knobs) if knob.operator in upstream])
         self.lengths: dict[int, Array] = {}
         self.models: dict[int, Posterior | None] = {}
         self.constant: dict[int, Array] = {}
+        self.earlier: Surrogate | None = None
+        known = [launch for launch in before if launch.configuration in problem.rows and launch.order == self.order]
+        if known:
+            self.earlier = Surrogate(problem)
+            self.earlier.learn(known)
 
-    def learn(self, rows: list[int]) -> None:
-        """Fits everything to the launches of these configurations."""
-        problem = self.problem
-        launches = [problem.cache[problem.configurations[row]].launch for row in rows]
-        points = problem.grid[rows]
+    def learn(self, launches: Sequence[Launch]) -> None:
+        """Fits everything to these launches."""
+        points = self.problem.grid[[self.problem.rows[launch.configuration] for launch in launches]]
         accuracy = np.array([[launch.accuracy] for launch in launches])
         self.learn_group(-1, points, accuracy)
         for position, name in enumerate(self.order):
@@ -77,6 +86,8 @@ class Surrogate:
 
     def learn_group(self, group: int, points: Array, values: Array) -> None:
         """One process for the columns of a group; a constant group needs none."""
+        if self.earlier is not None:
+            values = values - self.earlier.group(group, points)[0]
         self.constant[group] = values.mean(axis=0)
         if points.shape[1] == 0 or np.ptp(values, axis=0).max() < 1e-9:
             self.models[group] = None
@@ -104,9 +115,14 @@ class Surrogate:
         model = self.models[group]
         if model is None:
             mean = np.tile(self.constant[group], (len(candidates), 1))
-            return mean, np.zeros_like(mean)
-        mean, deviation = model.at(candidates)
-        return mean, deviation[:, None] * np.where(model.varies, model.scale, 0.0)
+            spread = np.zeros_like(mean)
+        else:
+            mean, deviation = model.at(candidates)
+            spread = deviation[:, None] * np.where(model.varies, model.scale, 0.0)
+        if self.earlier is None:
+            return mean, spread
+        expected, unsure = self.earlier.group(group, candidates)
+        return mean + expected, np.sqrt(spread * spread + unsure * unsure)
 
 
 def isolane(problem: Problem, rng: np.random.Generator) -> None:
@@ -115,20 +131,19 @@ def isolane(problem: Problem, rng: np.random.Generator) -> None:
 
 
 class Search:
-    """The state of one search; `first` rows are launched before anything else."""
+    """The state of one search; `first` rows are launched before anything else, `before` are launches before a change."""
 
     def __init__(
-        self, problem: Problem, rng: np.random.Generator, first: tuple[int, ...] = (), kappa: float = KAPPA
+        self, problem: Problem, rng: np.random.Generator, first: tuple[int, ...] = (), before: Sequence[Launch] = ()
     ) -> None:
         self.problem = problem
         self.rng = rng
-        self.kappa = kappa
         self.queue = list(first) or hypercube(problem, rng)
         self.starts = len(self.queue)
         self.seen: list[int] = []
         self.best = -np.inf
         self.stalled = 0
-        self.surrogate = Surrogate(problem)
+        self.surrogate = Surrogate(problem, before)
 
     def run(self) -> None:
         """Suggests and launches until the end."""
@@ -141,10 +156,11 @@ class Search:
         # The launch is what counts: every placement is evaluated, the best few enter the search path.
         launched = configuration not in self.problem.cache
         found = self.problem.evaluated(configuration)
-        for index, placement in enumerate(np.argsort(-found.utilities, kind="stable")[:NOTED]):
+        worth = guarded(self.problem.query, found.estimates, found.utilities[:, None])[:, 0]
+        for index, placement in enumerate(np.argsort(-worth, kind="stable")[:NOTED]):
             self.problem.note(int(placement), configuration, found, launched and index == 0)
         self.seen.append(row)
-        value = float(found.utilities.max())
+        value = float(worth.max())
         if len(self.seen) > self.starts:
             self.stalled = 0 if value > self.best + WORTH * abs(self.best) else self.stalled + 1
         self.best = max(self.best, value)
@@ -158,8 +174,9 @@ class Search:
             return None
         if len(left) > CANDIDATES_MAX:
             left = np.sort(self.rng.choice(left, CANDIDATES_MAX, replace=False))
-        self.surrogate.learn(self.seen)
-        worth = self.promise(self.problem.grid[left], self.kappa)
+        cache = self.problem.cache
+        self.surrogate.learn([cache[self.problem.configurations[row]].launch for row in self.seen])
+        worth = self.promise(self.problem.grid[left], KAPPA)
         chosen = int(np.argmax(worth))
         if worth[chosen] <= self.best + WORTH * abs(self.best):
             return None
@@ -169,7 +186,8 @@ class Search:
         """The best utility over placements that each candidate promises."""
         problem = self.problem
         estimates = problem.estimator.estimates(self.surrogate.predict(candidates, optimism))
-        result: Array = problem.utility(problem.query, estimates).max(axis=0)
+        values = problem.utility(problem.query, estimates)
+        result: Array = guarded(problem.query, estimates, values).max(axis=0)
         return result
 
 
