@@ -117,7 +117,7 @@ def test_a_price_bound_holds_or_is_said_to_be_missed() -> None:
     bound = (cheapest + free.price_per_hour) / 2.0
     within = planned(dataclasses.replace(data.traffic(), price_max_per_hour=bound), DEAR).plan
     assert within.meets and within.price_per_hour <= bound < free.price_per_hour
-    below = planned(dataclasses.replace(data.traffic(), price_max_per_hour=cheapest / 2.0), DEAR).plan
+    below = planned(dataclasses.replace(data.traffic("strict"), price_max_per_hour=cheapest / 2.0), DEAR).plan
     assert not below.meets and below.utility < 0.0
 
 
