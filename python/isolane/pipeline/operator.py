@@ -2,7 +2,7 @@
 
 Problem: the runtime knows nothing of images or speech, and queries know nothing of processes. Method: `Operator` is the whole
 contract; any class with these two methods will do. `module:Class` names one, and the class is made without arguments, or with
-the options that its query gives. A class that keeps a memory of past items may also have
+the options that its query gives; a path that ends in `.onnx` names a model (`isolane.queries.onnx`). A class that keeps a memory of past items may also have
 
     state() -> dict[str, Value]        what a successor needs, as an item's payload
     restore(state) -> None             takes it over
@@ -49,7 +49,10 @@ class Remembers(Protocol):
 
 
 def load(implementation: str, options: Mapping[str, Any] | None = None) -> Operator:
-    """The operator that `module:Class` names."""
+    """The operator that `module:Class` names, or the one that runs the ONNX file of that path."""
+    if implementation.endswith(".onnx"):
+        options = {"model": implementation, **(options or {})}
+        implementation = "isolane.queries.onnx:OnnxOperator"
     module_name, colon, class_name = implementation.partition(":")
     if not colon or not module_name or not class_name:
         raise OperatorError(f"operator {implementation!r}: write module:Class, such as isolane.queries.traffic:Sampler")

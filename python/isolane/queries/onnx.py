@@ -1,0 +1,180 @@
+"""ONNX models as operators: the queries' own, and any that a user brings.
+
+Problem: a user has a detector or a recogniser as an ONNX file and wants it planned and run like the built-in ones.
+Method: `OnnxOperator` is what `implementation: path/to/model.onnx` in a query means: the payload field named like
+the model's input feeds it, and each output tensor becomes a field named after it. The knob `model` names other files
+in the same folder. What the field is called and how it is scaled can be said in the file itself, as metadata:
+
+    isolane.input    payload field that feeds the model (default: the input's name)
+    isolane.scale    factor on the field's numbers, for instance 0.00392156862745098 for 8-bit images (default: 1)
+    isolane.offset   added after scaling (default: 0)
+    isolane.keep     "true" keeps the input field in the item (default: false, so that images do not travel on)
+
+Images (height x width x channels) are turned to the layout that the model's shape asks for, and a leading 1 is added
+where the model has one dimension more than the field. A class that needs more (boxes instead of tensors, audio
+framing) derives from `OnnxOperator`, overrides `prepare` and `finish`, and is named as `module:Class`. `Net` is the
+bare session: one thread, so that a profile means one core.
+
+Units: bytes and counts. Limits: one input tensor; outputs of the types that an item can carry
+(`isolane.pipeline.item`); the processor alone, unless `providers` says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isolane.pipeline.item import Array, Item, ItemError
+from isolane.queries.operator import KnobValue, Operator
+
+
+class ModelError(ValueError):
+    """A model that cannot be loaded or run; the message names the file and what is wrong."""
+
+
+class Net:
+    """An ONNX session on one thread with one input."""
+
+    def __init__(self, path: pathlib.Path, providers: Sequence[str] = ("CPUExecutionProvider",)) -> None:
+        # Any: onnxruntime's package has no types.
+        try:
+            import onnxruntime
+        except ImportError:
+            raise ModelError(f"{path.name} needs onnxruntime: pip install 'isolane[plan]'") from None
+        runtime: Any = onnxruntime
+        if not path.is_file():
+            raise ModelError(f"{path}: no such file; name an ONNX model")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = runtime.InferenceSession(str(path), options, providers=list(providers))
+        except Exception as error:  # onnxruntime's own classes derive from Exception alone
+            raise ModelError(f"{path}: onnxruntime cannot load it: {_first_line(error)}") from None
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1:
+            raise ModelError(
+                f"{path}: has {len(inputs)} inputs ({', '.join(one.name for one in inputs)}); one is allowed"
+            )
+        self.path = path
+        self.input: str = inputs[0].name
+        #: The input's sides; a name or None where any length is allowed.
+        self.shape: list[int | str | None] = list(inputs[0].shape)
+        self.dtype: np.dtype[Any] = _dtype(path, inputs[0].type)
+        self.outputs: list[str] = [one.name for one in self._session.get_outputs()]
+        #: What the file says of itself.
+        self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def run(self, x: Array) -> list[Array]:
+        """All outputs for one input."""
+        try:
+            result: list[Array] = self._session.run(None, {self.input: np.ascontiguousarray(x, self.dtype)})
+        except Exception as error:
+            raise ModelError(
+                f"{self.path.name}: input of shape {x.shape}, wanted {self.shape}: {_first_line(error)}"
+            ) from None
+        return result
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _dtype(path: pathlib.Path, name: str) -> np.dtype[Any]:
+    known = {"float": "f4", "float16": "f2", "double": "f8", "uint8": "u1", "int8": "i1", "int32": "i4", "int64": "i8"}
+    inner = name.removeprefix("tensor(").removesuffix(")")
+    if inner not in known:
+        raise ModelError(f"{path}: its input is {name}; allowed: {', '.join(known)}")
+    return np.dtype(known[inner])
+
+
+@functools.lru_cache(maxsize=32)
+def own_net(query: str, name: str) -> Net:
+    """One of the repository's models, loaded once."""
+    return Net(pathlib.Path(__file__).parent / query / "models" / f"{name}.onnx")
+
+
+class OnnxOperator(Operator):
+    """Any ONNX model with one input; see the module for what its metadata may say."""
+
+    #: Any file name in the first model's folder.
+    KNOBS = {"model": ()}
+
+    def __init__(self, model: str, providers: Sequence[str] = ("CPUExecutionProvider",)) -> None:
+        super().__init__()
+        path = pathlib.Path(model)
+        self._folder, self._providers = path.parent, tuple(providers)
+        self._nets: dict[str, Net] = {path.name: Net(path, providers)}
+        self.knobs = {"model": path.name}
+        self._options = _Options.of(self._net())
+
+    def configure(self, knobs: Mapping[str, KnobValue]) -> None:
+        """Another model; a file that cannot be loaded leaves the old one in place."""
+        name = str(knobs.get("model", self.knobs["model"]))
+        if name not in self._nets:
+            self._nets[name] = Net(self._folder / name, self._providers)
+        super().configure(knobs)
+        self._options = _Options.of(self._net())
+
+    def _net(self) -> Net:
+        return self._nets[str(self.knobs["model"])]
+
+    def prepare(self, item: Item, net: Net) -> Array:
+        """The model's input."""
+        x = item.payload.get(self._options.input)
+        if not isinstance(x, np.ndarray):
+            carried = ", ".join(sorted(item.payload)) or "nothing"
+            raise ItemError(
+                f"item {item.id}: {net.path.name} needs an array {self._options.input!r}; it carries {carried}"
+            )
+        if self._options.scale != 1.0 or self._options.offset != 0.0:
+            x = x.astype(np.float32) * np.float32(self._options.scale) + np.float32(self._options.offset)
+        if x.ndim == 3 and len(net.shape) in (3, 4):
+            channels = net.shape[-3]
+            if isinstance(channels, int) and x.shape[0] != channels and x.shape[2] == channels:
+                x = x.transpose(2, 0, 1)
+        return x[None] if x.ndim == len(net.shape) - 1 else x
+
+    def finish(self, item: Item, outputs: dict[str, Array]) -> list[Item]:
+        """Items with the outputs in place of the input."""
+        kept = {
+            name: value for name, value in item.payload.items() if self._options.keep or name != self._options.input
+        }
+        return [Item(item.id, item.time_s, {**kept, **outputs})]
+
+    def process(self, item: Item) -> list[Item]:
+        """Runs the model on one item."""
+        net = self._net()
+        outputs = net.run(self.prepare(item, net))
+        return self.finish(item, dict(zip(net.outputs, outputs, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What a file's metadata say."""
+
+    input: str
+    scale: float
+    offset: float
+    keep: bool
+
+    @staticmethod
+    def of(net: Net) -> _Options:
+        """Checked: a factor that is no number is the file's mistake."""
+        values = {"scale": 1.0, "offset": 0.0}
+        for key in values:
+            text = net.metadata.get(f"isolane.{key}", str(values[key]))
+            try:
+                values[key] = float(text)
+            except ValueError:
+                raise ModelError(f"{net.path}: metadata isolane.{key} = {text!r}: must be a number") from None
+        keep = net.metadata.get("isolane.keep", "false")
+        if keep not in ("true", "false"):
+            raise ModelError(f"{net.path}: metadata isolane.keep = {keep!r}: must be true or false")
+        return _Options(net.metadata.get("isolane.input", net.input), values["scale"], values["offset"], keep == "true")
