@@ -10,14 +10,17 @@
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
+//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod bench;
 pub mod bounds;
 pub mod counters;
 pub mod experiment;
 pub mod hunt;
+pub mod known;
 pub mod mfs;
 pub mod monitor;
 pub mod region;

@@ -1,6 +1,7 @@
 //! The commands. To add one: a file with its arguments and `run`, a variant here with the line that help shows,
 //! and an arm below.
 
+mod advise;
 mod agent;
 mod audit;
 mod calibrate;
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Explain(explain::Arguments),
     /// Search for workloads that make a device misbehave, and reduce each to the conditions that it needs
     Hunt(hunt::Arguments),
+    /// Say which known anomalies of RDMA cards an application can reach, and which single change gets it out
+    Advise(advise::Arguments),
     /// Measure the papers' quantitative claims: published value, ours, within tolerance or not
     Claims(claims::Arguments),
     /// Measure what Justitia needs to know of a device, or fit a profile to its calibration claims
@@ -100,6 +103,7 @@ impl Command {
             Self::Recommend(arguments) => recommend::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
             Self::Hunt(arguments) => hunt::run(&arguments),
+            Self::Advise(arguments) => advise::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Calibrate(arguments) => calibrate::run(&arguments),
             Self::Wfq(arguments) => wfq::run(&arguments),

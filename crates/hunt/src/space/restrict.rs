@@ -15,7 +15,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 /// The keys of the file.
-const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[Key] = &[
     key("direction", Kind::Text, "which hosts send to which"),
     key("memory_a", Kind::Text, "where host A's memory is"),
     key("memory_b", Kind::Text, "where host B's memory is"),
@@ -47,18 +47,29 @@ impl Space {
         let source = Source { file, text };
         let tree = source.tree()?;
         let table = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
+        self.read_all(&table)?;
+        self.probed(file)
+    }
+
+    /// All features that `table` names.
+    pub(crate) fn read_all(&mut self, table: &Table<'_>) -> Result<(), InputError> {
         for feature in Feature::ALL {
-            self.read(&table, feature.name(), feature)?;
+            self.read(table, feature.name(), feature)?;
         }
         if table.has("sizes") {
             let ends = ["smallest", "largest"];
             if let Some(both) = ends.into_iter().find(|name| table.has(name)) {
                 let expected = "sizes stands for smallest and largest: drop one of them";
-                return Err(table.wrong(both, expected).into());
+                return Err(table.wrong(both, expected));
             }
-            self.read(&table, "sizes", Feature::Smallest)?;
-            self.read(&table, "sizes", Feature::Largest)?;
+            self.read(table, "sizes", Feature::Smallest)?;
+            self.read(table, "sizes", Feature::Largest)?;
         }
+        Ok(())
+    }
+
+    /// This space, if anything is left of it.
+    fn probed(self, file: &str) -> Result<Self, HuntError> {
         let mut stream = Stream::named(PROBE_SEED, "hunt/restrict");
         self.draw(&mut stream).map_err(|rule| HuntError::Empty {
             file: file.to_owned(),
