@@ -4,48 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-from collections.abc import Coroutine
-from typing import Any
+import sys
 
-import numpy as np
 import pytest
 
-from isolane.pipeline.deployment import Deployment, Place, Stage
-from isolane.pipeline.item import Item
-from isolane.pipeline.records import Record, summarize
+from isolane.pipeline.deployment import Stage
+from isolane.pipeline.records import summarize
 from isolane.pipeline.runner import Options, Runner, RunnerError
-from isolane.pipeline.spaces import Wire
 
-HERE = str(pathlib.Path(__file__).parent)
-OPTIONS = Options(hang_s=1.0, deadline_s=20.0, window=1000, python_path=(HERE,))
-
-
-def stage(name: str, kind: str, tier: str = "edge", **rest: Any) -> Stage:
-    return Stage(name, f"pipeline_operators:{kind}", tier, rest.pop("knobs", {}), options=rest)
-
-
-def pipeline(*stages: Stage) -> Deployment:
-    return Deployment("test", stages, (Place("edge"), Place("cloud")), (Wire(100.0, 1.0),))
-
-
-def items(count: int) -> list[Item]:
-    return [Item(number, 0.0, {"frame": np.full(5000, number % 256, np.uint8)}) for number in range(count)]
-
-
-def run(body: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(body, 100.0))
-
-
-def fates(runner: Runner) -> dict[int, Record]:
-    """Every item has exactly one."""
-    found = {one.number: one for one in runner.records}
-    assert len(found) == len(runner.records) == runner.sent
-    assert summarize(runner.sent, runner.records).lost == 0
-    return found
-
-
-def outcomes(runner: Runner) -> list[str]:
-    return [one.outcome for _, one in sorted(fates(runner).items())]
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from pipeline_support import HERE, OPTIONS, fates, items, outcomes, pipeline, run, stage  # noqa: E402
 
 
 def test_items_pass_in_order_and_each_hop_is_traced() -> None:

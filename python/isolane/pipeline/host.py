@@ -155,7 +155,7 @@ class Host:
             case ("POST", "/measure"):
                 return await self._measure(message)
             case ("POST", "/probe"):
-                return Answer.of({"bytes": len(message.body) - message.early_bytes, "s": message.last_s - message.first_s})
+                return Answer.of({"bytes": len(message.body) - message.half_bytes, "s": message.last_s - message.half_s})
             case ("POST", "/drain"):
                 asyncio.ensure_future(self.drain())
                 return Answer.of({"state": "draining"})
@@ -174,9 +174,9 @@ class Host:
             deadline = float(message.headers.get(links.DEADLINE, time.time() + DEADLINE_S))
         except ValueError:
             return Answer.error(400, f"{links.DEADLINE} is no number of seconds: {message.headers[links.DEADLINE][:40]!r}")
-        spent = message.last_s - message.first_s
+        spent = message.last_s - message.half_s
         if len(message.body) >= TELLING_BYTES and spent > 0.0:
-            self._inbound.append(8e-6 * (len(message.body) - message.early_bytes) / spent)
+            self._inbound.append(8e-6 * (len(message.body) - message.half_bytes) / spent)
         work = asyncio.ensure_future(self._through(message, key or "-", deadline))
         if key:
             self._remember(key, work)

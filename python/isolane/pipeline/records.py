@@ -106,7 +106,7 @@ def summarize(sent: int, records: Sequence[Record]) -> Summary:
 
 
 def _hops(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Medians per operator: the way there, waiting, work, bytes sent on."""
+    """Medians per operator of the items that it sent on (of all, if none): the way there, waiting, work, bytes."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for one in records:
         before = one.seen_s
@@ -124,9 +124,10 @@ def _hops(records: Sequence[Record]) -> list[dict[str, Any]]:
             before = hop["ended_s"]
     table = []
     for (operator, tier), rows in found.items():
-        medians = {name: round(statistics.median(row[name] for row in rows), 3) for name in rows[0]}
-        passed = sum(row["bytes_out"] > 0 for row in rows)
-        table.append({"operator": operator, "tier": tier, "items": len(rows), "passed": passed, **medians})
+        passed = [row for row in rows if row["bytes_out"] > 0]
+        shown = passed or rows
+        medians = {name: round(statistics.median(row[name] for row in shown), 3) for name in rows[0]}
+        table.append({"operator": operator, "tier": tier, "items": len(rows), "passed": len(passed), **medians})
     return table
 
 

@@ -1,0 +1,267 @@
+"""`isolane pipeline run|watch|lab|manifests|serve`: plans, run for real.
+
+Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 the answer is no (items were lost or
+an objective was missed in the lab), 2 bad input, 3 the machine cannot, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from isolane.pipeline import kubernetes, lab, rayserve
+from isolane.pipeline.deployment import Deployment, from_plan
+from isolane.pipeline.operator import OperatorError
+from isolane.pipeline.records import Summary, summarize
+from isolane.pipeline.runner import Options, Runner, RunnerError
+from isolane.pipeline.source import ITEMS, open_source
+from isolane.pipeline.spaces import Spaces, SpacesError, missing
+from isolane.planner import formats
+from isolane.planner.model import PlanError
+
+DONE, NO, BAD_INPUT, CANNOT, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """All arguments."""
+    top = argparse.ArgumentParser(prog="isolane pipeline", description="Runs what `isolane plan` decided.", allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a plan on its workload and say what became of each item", allow_abbrev=False)
+    _plan(run)
+    _running(run)
+    run.add_argument("--items", type=int, default=150, help="items to send (150)")
+    run.add_argument("--set", action="append", default=[], metavar="OPERATOR.KNOB=VALUE@S", help="change a knob after S seconds")
+    run.add_argument("--move", action="append", default=[], metavar="OPERATOR=TIER@S", help="move an operator after S seconds")
+    run.add_argument("--records", type=pathlib.Path, metavar="FILE", help="also write each item's fate, one JSON line each")
+
+    watch = commands.add_parser("watch", help="run a plan and let it follow its conditions", allow_abbrev=False)
+    _plan(watch)
+    _running(watch)
+    watch.add_argument("--query", type=pathlib.Path, required=True, help="the query that was planned (YAML)")
+    watch.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
+    watch.add_argument("--searcher", default="vulcan", choices=("vulcan", "isolane"), help="how to plan again (vulcan)")
+    watch.add_argument("--duration-s", type=float, default=60.0, help="seconds to watch (60)")
+    watch.add_argument("--period-s", type=float, default=2.0, help="seconds between observations (2)")
+    watch.add_argument("--cut", action="append", default=[], metavar="LINK=FACTOR@S", help="slow a link FACTOR times after S seconds")
+
+    trial = commands.add_parser("lab", help="plan, run and disturb queries in network namespaces", allow_abbrev=False)
+    trial.add_argument("queries", nargs="+", type=pathlib.Path, help="query files (YAML)")
+    trial.add_argument("--infra", type=pathlib.Path, required=True, help="tiers and links (YAML)")
+    trial.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the queries)")
+    trial.add_argument("--searcher", default="vulcan", choices=("vulcan", "isolane"), help="how to plan (vulcan)")
+    trial.add_argument("--factor", type=float, default=20.0, help="how many times slower the busiest link gets (20)")
+    trial.add_argument("--quick", action="store_true", help="under three minutes")
+    trial.add_argument("--json", action="store_true", help="results as JSON")
+
+    cluster = commands.add_parser("manifests", help="Kubernetes manifests of a plan; tiers are node labels", allow_abbrev=False)
+    _plan(cluster)
+    cluster.add_argument("--image", required=True, help="image with Python, isolane and the operators")
+    cluster.add_argument("--namespace", default="default", help="Kubernetes namespace (default)")
+    cluster.add_argument("--cpu", default="1", help="cores that an operator asks for (1)")
+    cluster.add_argument("--memory", default="1Gi", help="memory of an operator (1Gi)")
+
+    serve = commands.add_parser("serve", help="run a plan on Ray Serve (extra `serve`)", allow_abbrev=False)
+    _plan(serve)
+    serve.add_argument("--gpus", action="store_true", help="gpu operators reserve a part of one")
+    serve.add_argument("--local-tiers", action="store_true", help="start a local Ray that has all tiers")
+    return top
+
+
+def _plan(command: argparse.ArgumentParser) -> None:
+    command.add_argument("plan", type=pathlib.Path, help="plan file (JSON of `isolane plan --json`)")
+
+
+def _running(command: argparse.ArgumentParser) -> None:
+    usual = Options()
+    command.add_argument("--tiers", choices=("namespaces", "local"), default="namespaces", help="where tiers are (namespaces)")
+    command.add_argument("--rate", type=float, metavar="PER_S", help="items per second (the plan's)")
+    command.add_argument("--window", type=int, default=usual.window, help=f"items on the way at most ({usual.window})")
+    command.add_argument("--deadline-s", type=float, default=usual.deadline_s, help=f"an item's time ({usual.deadline_s:g})")
+    command.add_argument("--hang-s", type=float, default=usual.hang_s, help=f"an operator's time ({usual.hang_s:g})")
+    command.add_argument("--json", action="store_true", help="results as JSON")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    arguments = parser().parse_args(words)
+    try:
+        if arguments.command == "manifests":
+            return _manifests(arguments)
+        if arguments.command == "serve":
+            return _serve(arguments)
+        actions = {"run": _run, "watch": _watch, "lab": lab.main}
+        return asyncio.run(actions[arguments.command](arguments))
+    except (SpacesError, rayserve.RayMissing) as error:
+        print(f"isolane pipeline: {error}", file=sys.stderr)
+        return CANNOT
+    except (PlanError, OperatorError, RunnerError, OSError) as error:
+        print(f"isolane pipeline: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _manifests(arguments: argparse.Namespace) -> int:
+    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    cluster = kubernetes.Cluster(arguments.image, arguments.namespace, arguments.cpu, arguments.memory)
+    print(kubernetes.manifests(deployment, cluster), end="")
+    return DONE
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    application = rayserve.application(deployment, arguments.gpus)
+    import ray
+    from ray import serve
+
+    if arguments.local_tiers:
+        ray.init(resources={f"tier:{place.name}": 1.0 for place in deployment.places})
+    serve.run(application, name=deployment.query, route_prefix=f"/{deployment.query}")
+    print(f"POST /{deployment.query}/process on Ray Serve's port (8000); interrupt to stop", file=sys.stderr)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(1.0)
+    serve.shutdown()
+    return DONE
+
+
+@contextlib.asynccontextmanager
+async def tiers(arguments: argparse.Namespace, deployment: Deployment) -> AsyncIterator[Spaces | None]:
+    """The plan's tiers in namespaces, or None where they all are this machine."""
+    if arguments.tiers == "local":
+        yield None
+        return
+    lacks = missing()
+    if lacks:
+        raise SpacesError(f"{lacks}; or give --tiers local, which has no links between tiers")
+    async with Spaces([place.name for place in deployment.places], deployment.wires) as spaces:
+        yield spaces
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    """How to run, checked."""
+    for name, least in (("window", 1), ("deadline_s", 0.5), ("hang_s", 0.1)):
+        if not getattr(arguments, name) >= least:
+            raise PlanError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be at least {least}")
+    if arguments.rate is not None and not 0.0 < arguments.rate <= 10_000.0:
+        raise PlanError(f"--rate {arguments.rate:g}: must be above 0, 10000 per second at most")
+    return Options(arguments.hang_s, arguments.deadline_s, arguments.window)
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    options = options_of(arguments)
+    if not 1 <= arguments.items <= 1_000_000:
+        raise PlanError(f"--items {arguments.items}: must be from 1 to 1000000")
+    changes = [_change(text, deployment, True) for text in arguments.set]
+    changes += [_change(text, deployment, False) for text in arguments.move]
+    source = open_source(deployment.workload, min(arguments.items, ITEMS))
+    rate = arguments.rate or deployment.rate_items_per_s
+    async with tiers(arguments, deployment) as spaces, Runner(deployment, spaces, options) as runner:
+        print(f"{len(deployment.stages)} operators run; {arguments.items} items at {rate:g} a second", file=sys.stderr)
+        begin = time.monotonic()
+        feeding = asyncio.ensure_future(runner.feed(source.first(arguments.items), rate))
+        moves = []
+        for at_s, name, value, knob in sorted(changes, key=lambda one: one[0]):
+            await asyncio.sleep(max(begin + at_s - time.monotonic(), 0.0))
+            if knob:
+                await runner.configure(name, {knob: value})
+            else:
+                moves.append(await runner.migrate(name, str(value)))
+        await feeding
+        summary = summarize(runner.sent, runner.records)
+        events = [dataclasses.asdict(one) for one in runner.events]
+        outputs = [output for one in sorted(runner.records, key=lambda one: one.number) for output in one.outputs]
+        whole = len(source.items) == len(source.workload.items()) and not summary.failed + summary.refused
+        accuracy = source.workload.accuracy(outputs) if whole and arguments.items == len(source.items) else None
+        if arguments.records is not None:
+            _write_records(arguments.records, runner)
+    document = {"query": deployment.query, "accuracy": accuracy, **summary.document(), "events": events}
+    document["moves"] = [dataclasses.asdict(one) for one in moves]
+    print(json.dumps(document, indent=2) if arguments.json else text_of(deployment, summary, accuracy, document))
+    return DONE if summary.lost == 0 and summary.failed == 0 else NO
+
+
+def _change(text: str, deployment: Deployment, knob: bool) -> tuple[float, str, Any, str]:
+    """`OPERATOR.KNOB=VALUE@S` or `OPERATOR=TIER@S`."""
+    what = "--set" if knob else "--move"
+    shape = "OPERATOR.KNOB=VALUE@SECONDS" if knob else "OPERATOR=TIER@SECONDS"
+    left, equals, right = text.partition("=")
+    value, at, when = right.rpartition("@")
+    name, dot, knob_name = left.partition(".") if knob else (left, ".", "")
+    try:
+        if not (equals and at and name and value and dot and (knob_name or not knob)):
+            raise ValueError
+        seconds = float(when)
+    except ValueError:
+        raise PlanError(f"{what} {text}: write {shape}") from None
+    deployment.stage(name)
+    if not knob:
+        deployment.place(value)
+        return seconds, name, value, ""
+    try:
+        return seconds, name, json.loads(value), knob_name
+    except ValueError:
+        return seconds, name, value, knob_name
+
+
+def _write_records(path: pathlib.Path, runner: Runner) -> None:
+    lines = []
+    for one in sorted(runner.records, key=lambda one: one.number):
+        plain = {name: getattr(one, name) for name in one.__dataclass_fields__ if name != "outputs"}
+        lines.append(json.dumps({**plain, "outputs": len(one.outputs)}))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def text_of(deployment: Deployment, summary: Summary, accuracy: float | None, document: dict[str, Any]) -> str:
+    """A run for people."""
+    lines = [
+        f"{deployment.query}: {summary.sent} items: {summary.delivered} delivered, {summary.filtered} filtered out, "
+        f"{summary.failed} failed, {summary.refused} refused, {summary.lost} lost"
+    ]
+    if summary.latency_p50_ms is not None:
+        lines.append(
+            f"latency: median {summary.latency_p50_ms:.1f} ms, 90 % within {summary.latency_p90_ms:.1f} ms, "
+            f"99 % within {summary.latency_p99_ms:.1f} ms (at most {deployment.latency_max_ms:g} ms wanted)"
+        )
+    if accuracy is not None:
+        lines.append(f"accuracy: {accuracy:.3f} (at least {deployment.accuracy_min:g} wanted)")
+    lines.append(f"{'operator':16} {'tier':10} {'items':>6} {'passed':>6} {'way ms':>8} {'wait ms':>8} {'work ms':>8} {'bytes out':>10}")
+    for hop in summary.hops:
+        lines.append(
+            f"{hop['operator']:16} {hop['tier']:10} {hop['items']:6} {hop['passed']:6} {hop['network_ms']:8.2f} "
+            f"{hop['waiting_ms']:8.2f} {hop['process_ms']:8.2f} {hop['bytes_out']:10.0f}"
+        )
+    lines += [f"{count} x {reason}" for reason, count in summary.reasons.items()]
+    lines += [f"{event['operator']}: {event['what']}" for event in document["events"]]
+    return "\n".join(lines)
+
+
+async def _watch(arguments: argparse.Namespace) -> int:
+    plan, document = formats.load_plan(arguments.plan)
+    deployment = from_plan(document)
+    options = options_of(arguments)
+    query = formats.load_query(arguments.query)
+    if query.name != plan.query:
+        raise PlanError(f"{arguments.query}: is the query {query.name}, and the plan is for {plan.query}")
+    cuts = [lab.parse_cut(text, document) for text in arguments.cut]
+    source = open_source(deployment.workload)
+    launcher = lab.launcher_of(query, arguments.query, arguments.profile_data)
+    infrastructure = lab.infrastructure_of(document)
+    async with tiers(arguments, deployment) as spaces, Runner(deployment, spaces, options) as runner:
+        session = lab.Session(runner, spaces, query, infrastructure, plan, launcher, source, arguments.searcher)
+        await session.watch(arguments.duration_s, arguments.period_s, cuts, arguments.json, arguments.rate)
+        summary = summarize(runner.sent, runner.records)
+    print(json.dumps(summary.document()) if arguments.json else text_of(runner.deployment, summary, None, {"events": []}))
+    return DONE if summary.lost == 0 else NO
+
+

@@ -1,0 +1,131 @@
+"""A deployment as Kubernetes manifests: tiers are node labels, operators are Deployments with a Service each.
+
+Problem: the same operators and the same contract on a cluster. Method: `manifests` writes what `kubectl apply -f -` takes. An
+operator runs `python -m isolane.pipeline.host` on nodes labelled `isolane.io/tier: <tier>`, is ready when `/healthz` says so,
+is asked to drain before it ends, and is found by its Service's name, which its upstream has as its downstream. A new plan's
+manifests, applied over the old ones, move operators: the new pod is ready before the old one drains (`maxUnavailable: 0`), and
+upstreams send what the old one did not answer to the new one. Knobs change without new pods by PUT /config.
+
+Units: `resources` in cores and bytes as Kubernetes spells them. Limits: one replica per operator, since items must stay in
+order; bandwidth between tiers is what the cluster has; a GPU operator asks for `nvidia.com/gpu`. YAML is written as JSON, which
+is part of it, one document per line block.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from isolane.pipeline.deployment import Deployment, Stage
+from isolane.planner.model import PlanError
+
+#: The port of every operator.
+PORT = 8080
+#: Nodes carry this label; its value is the tier.
+TIER_LABEL = "isolane.io/tier"
+#: After SIGTERM an operator answers what it has; the same as its own limit.
+DRAIN_S = 30
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,45}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the plan does not say: the image that has the operators, the namespace, and resources per operator."""
+
+    image: str
+    namespace: str = "default"
+    cpu: str = "1"
+    memory: str = "1Gi"
+
+
+def manifests(deployment: Deployment, cluster: Cluster) -> str:
+    """All objects, as text for `kubectl apply -f -`."""
+    return "---\n" + "---\n".join(json.dumps(one, indent=2) + "\n" for one in objects(deployment, cluster))
+
+
+def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
+    """All objects: a Service and a Deployment per operator, in the pipeline's order."""
+    if not cluster.image:
+        raise PlanError("--image is empty; name the image that has Python, isolane and the operators")
+    names = [object_name(deployment.query, stage.name) for stage in deployment.stages]
+    if len(set(names)) < len(names):
+        raise PlanError(f"plan of {deployment.query}: operator names differ only in what Kubernetes does not allow: {names}")
+    found: list[dict[str, Any]] = []
+    for index, stage in enumerate(deployment.stages):
+        after = None
+        if index + 1 < len(names):
+            address = f"http://{names[index + 1]}.{cluster.namespace}.svc:{PORT}"
+            after = f"{deployment.stages[index + 1].name}={address}"
+        meta = {"name": names[index], "namespace": cluster.namespace, "labels": labels(deployment.query, stage)}
+        found.append(_service(meta))
+        found.append(_deployment(meta, deployment, stage, after, cluster))
+    return found
+
+
+def object_name(query: str, operator: str) -> str:
+    """A name that Kubernetes accepts: lower case, digits and dashes, 47 characters at most."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{query}-{operator}".lower()).strip("-")
+    if not _NAME.fullmatch(name):
+        raise PlanError(f"operator {operator} of {query}: {name!r} is no name for Kubernetes; shorten it to letters and digits")
+    return name
+
+
+def labels(query: str, stage: Stage) -> dict[str, str]:
+    """What selects an operator's pods."""
+    return {
+        "app.kubernetes.io/name": object_name(query, stage.name),
+        "app.kubernetes.io/part-of": object_name("pipeline", query),
+        "app.kubernetes.io/managed-by": "isolane",
+    }
+
+
+def _service(meta: dict[str, Any]) -> dict[str, Any]:
+    selector = {"app.kubernetes.io/name": meta["labels"]["app.kubernetes.io/name"]}
+    ports = [{"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": selector, "ports": ports}}
+
+
+def _deployment(
+    meta: dict[str, Any], deployment: Deployment, stage: Stage, after: str | None, cluster: Cluster
+) -> dict[str, Any]:
+    words = ["python", "-m", "isolane.pipeline.host", "--name", stage.name, "--implementation", stage.implementation]
+    words += ["--listen", f"http://0.0.0.0:{PORT}", "--tier", stage.tier]
+    words += ["--knobs", json.dumps(stage.knobs, sort_keys=True), "--options", json.dumps(stage.options, sort_keys=True)]
+    if after is not None:
+        words += ["--downstream", after]
+    resources: dict[str, Any] = {"requests": {"cpu": cluster.cpu, "memory": cluster.memory}, "limits": {}}
+    resources["limits"]["memory"] = cluster.memory
+    if stage.gpu:
+        resources["limits"]["nvidia.com/gpu"] = 1
+    probe = {"httpGet": {"path": "/healthz", "port": PORT}}
+    container = {
+        "name": "operator",
+        "image": cluster.image,
+        "command": words,
+        "env": [{"name": name, "value": "1"} for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")],
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 120},
+        "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 1},
+        "livenessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 2, "failureThreshold": 3},
+        "resources": resources,
+    }
+    pod = {
+        "nodeSelector": {TIER_LABEL: stage.tier},
+        "terminationGracePeriodSeconds": DRAIN_S + 5,
+        "containers": [container],
+    }
+    selector = {"app.kubernetes.io/name": meta["labels"]["app.kubernetes.io/name"]}
+    annotations = {"prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": str(PORT)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": meta,
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "selector": {"matchLabels": selector},
+            "template": {"metadata": {"labels": meta["labels"], "annotations": annotations}, "spec": pod},
+        },
+    }

@@ -1,0 +1,335 @@
+"""`isolane pipeline lab`: queries planned, run in namespaces, and disturbed; what the new plan is worth.
+
+Problem: that a plan follows its conditions must be seen on a running pipeline, not computed. Method, per query: plan for the
+tiers as they are; run it in network namespaces with those links; watch it until its utility is known; make the busiest link
+`factor` times slower; go on watching until the plan changed and the new one's utility is known. Before that, the cost of a hop
+is measured with operators that do nothing. Each question ends in a line that begins with yes or NO.
+
+Units: `_ms`, `_s`. Limits: all tiers share this machine, and a busy machine shows in latencies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isolane.pipeline.deployment import Deployment, Place, Stage, from_plan
+from isolane.pipeline.item import Item
+from isolane.pipeline.observe import Probes, Reference
+from isolane.pipeline.records import pause_ms, summarize
+from isolane.pipeline.runner import Options, Runner, RunnerError
+from isolane.pipeline.source import Source, open_source
+from isolane.pipeline.spaces import Spaces, SpacesError, Wire, missing
+from isolane.pipeline.watch import Period, Replanned, Watcher, planned
+from isolane.planner import cli as planner_cli
+from isolane.planner import formats
+from isolane.planner.model import Infrastructure, Launcher, Link, Plan, PlanError, Query, Tier
+from isolane.planner.planning import plan_query
+from isolane.planner.profiles import Replay, load_profile
+
+#: What a hop may add, and what a move may delay.
+HOP_MAX_MS, PAUSE_MAX_MS = 2.0, 200.0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A link that gets slower after some seconds."""
+
+    link: str
+    factor: float
+    at_s: float
+
+
+def parse_cut(text: str, plan: dict[str, Any]) -> Cut:
+    """`LINK=FACTOR@SECONDS`, the link spelled `edge->cloud`."""
+    link, equals, rest = text.rpartition("=")
+    factor, at, when = rest.partition("@")
+    known = [f"{one['from']}->{one['to']}" for one in plan["infrastructure"]["links"]]
+    try:
+        cut = Cut(link, float(factor), float(when))
+    except ValueError:
+        raise PlanError(f"--cut {text}: write LINK=FACTOR@SECONDS") from None
+    if link not in known or not equals or not at:
+        raise PlanError(f"--cut {text}: there is no link {link!r}; there are {', '.join(known) or 'none'}")
+    if not 0.001 <= cut.factor <= 100_000.0 or cut.at_s < 0.0:
+        raise PlanError(f"--cut {text}: the factor is from 0.001 to 100000, and seconds count from the start")
+    return cut
+
+
+def launcher_of(query: Query, file: pathlib.Path, folder: pathlib.Path | None) -> Launcher:
+    """Replays the query's profile."""
+    return Replay(query, load_profile(planner_cli.profile_path(query, file, folder)))
+
+
+def infrastructure_of(plan: dict[str, Any]) -> Infrastructure:
+    """The tiers and links that a plan was made for."""
+    found = plan["infrastructure"]
+    tiers = tuple(Tier(**one) for one in found["tiers"])
+    links = tuple(Link(one["from"], one["to"], one["mbit_per_s"], one["delay_ms"]) for one in found["links"])
+    return Infrastructure(tiers, links)
+
+
+@dataclass
+class Session:
+    """A running query under watch."""
+
+    runner: Runner
+    spaces: Spaces | None
+    query: Query
+    infrastructure: Infrastructure
+    plan: Plan
+    launcher: Launcher
+    source: Source
+    searcher: str
+    told: list[dict[str, Any]] = field(default_factory=list)
+    as_json: bool = False
+
+    def tell(self, event: Period | Replanned) -> None:
+        """A line for each period and change; progress, or results as JSON lines."""
+        self.told.append(event.document())
+        if self.as_json:
+            print(json.dumps(self.told[-1]), flush=True)
+        elif isinstance(event, Period):
+            print(period_line(event), file=sys.stderr, flush=True)
+        else:
+            print(replanned_lines(event), file=sys.stderr, flush=True)
+
+    @contextlib.asynccontextmanager
+    async def watcher(self) -> Any:
+        """A watcher with probes where there are links."""
+        start = planned(self.plan, self.query, self.infrastructure, self.launcher)
+        async with contextlib.AsyncExitStack() as stack:
+            probes = None
+            if self.spaces is not None and self.spaces.wires:
+                probes = await stack.enter_async_context(Probes(self.spaces))
+            yield Watcher(
+                self.runner, self.query, self.infrastructure, start, self.launcher, probes, self.searcher, tell=self.tell
+            )
+
+    async def watch(self, duration_s: float, period_s: float, cuts: Sequence[Cut], as_json: bool, rate: float | None) -> None:
+        """Feeds and watches for a while."""
+        if cuts and self.spaces is None:
+            raise PlanError("--cut needs links; run with --tiers namespaces")
+        self.as_json = as_json
+        reference = Reference(self.query, self.plan.order, self.source.workload)
+        async with self.watcher() as watcher:
+            begin = time.monotonic()
+            feeding = asyncio.ensure_future(self.runner.feed(self.source.forever(), rate or self.query.rate_items_per_s))
+            try:
+                left = sorted(cuts, key=lambda cut: cut.at_s)
+                while time.monotonic() - begin < duration_s:
+                    await asyncio.sleep(period_s)
+                    while left and time.monotonic() - begin >= left[0].at_s:
+                        await self.slow(left.pop(0))
+                    await watcher.period(self.source.items, reference)
+            finally:
+                feeding.cancel()
+                await asyncio.wait([feeding])
+            await self.runner.settle()
+
+    async def slow(self, cut: Cut) -> None:
+        """Makes a link slower."""
+        assert self.spaces is not None
+        index = [link.name for link in self.infrastructure.links].index(cut.link)
+        wire = self.spaces.wires[index]
+        await self.spaces.set_wire(index, Wire(wire.mbit_per_s / cut.factor, wire.delay_ms))
+        if not self.as_json:
+            print(f"-- {cut.link} is now {cut.factor:g} times slower", file=sys.stderr, flush=True)
+
+
+def period_line(one: Period) -> str:
+    """A period for people."""
+    latency = "-" if one.latency_ms is None else f"{one.latency_ms:.0f} ms"
+    utility = "-" if one.utility is None else f"{one.utility:.3f}"
+    failed = f", {one.failed} failed or refused" if one.failed else ""
+    note = f"  {one.what}" if one.what else ""
+    return f"   {one.items} items{failed}, latency {latency}, accuracy {one.accuracy:.3f}, utility {utility}{note}"
+
+
+def replanned_lines(one: Replanned) -> str:
+    """A change of plan for people."""
+    links = ", ".join(f"{name} {speed:.3g} Mbit/s" for name, speed in one.links.items()) or "no link changed"
+    lines = [f"   planned again in {one.search_ms:.0f} ms ({one.launches} launches): {links}"]
+    lines += [f"   {line}" for line in one.differences or ["the plan stays"]]
+    return "\n".join(lines)
+
+
+async def hop_ms(hops: int = 5, items: int = 60, rounds: int = 3) -> float:
+    """What a hop adds in milliseconds: all that is not work, per hop, of items of 258 KB.
+
+    The median over the items of a round, and of the rounds the quickest: what else the machine does is not the hop's.
+    """
+    stages = tuple(Stage(f"idle-{index}", "isolane.pipeline.observe:Idle", "here") for index in range(hops))
+    deployment = Deployment("hops", stages, (Place("here"),), ())
+    item = Item(0, 0.0, {"frame": np.zeros((224, 384, 3), np.uint8)})
+    medians = []
+    async with Runner(deployment) as runner:
+        # The first items also open connections.
+        await runner.feed([item] * 10, 50.0)
+        for _ in range(rounds):
+            runner.records.clear()
+            await runner.feed([item] * items, 50.0)
+            late = [one for one in runner.records if one.latency_ms is not None]
+            added = [(one.latency_ms or 0.0) - sum(hop["process_ms"] for hop in one.trace) for one in late]
+            medians.append(float(statistics.median(added)) / hops)
+    return min(medians)
+
+
+async def move_ms(moves: int = 4) -> float:
+    """How long a move holds up results, in milliseconds: the worst of some moves of the middle one of three operators.
+
+    Fifty items a second of 10 KB cross two tiers. What counts is the longest time without a result around a move, less the
+    usual one between two.
+    """
+    stages = tuple(Stage(f"idle-{index}", "isolane.pipeline.observe:Idle", "edge") for index in range(3))
+    wires = (Wire(100.0, 2.0),)
+    deployment = Deployment("moves", stages, (Place("edge"), Place("cloud")), wires)
+    item = Item(0, 0.0, {"frame": np.zeros(10_000, np.uint8)})
+    worst = 0.0
+    async with Spaces(["edge", "cloud"], wires) as spaces, Runner(deployment, spaces) as runner:
+        feeding = asyncio.ensure_future(runner.feed(itertools.repeat(item), 50.0))
+        try:
+            for index in range(moves):
+                await asyncio.sleep(0.5)
+                moved = await runner.migrate("idle-1", "edge" if index % 2 else "cloud")
+                await asyncio.sleep(0.5)
+                worst = max(worst, pause_ms(runner.records, moved.begin_s - 0.2, moved.end_s + 0.3))
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+        await runner.settle()
+        if any(one.outcome != "delivered" for one in runner.records):
+            raise RunnerError(f"moving lost items: {summarize(runner.sent, runner.records).document()}")
+    return worst
+
+
+@dataclass
+class Outcome:
+    """One query in the lab."""
+
+    query: str
+    factor: float
+    link: str
+    before: dict[str, Any]
+    during: dict[str, Any]
+    after: dict[str, Any]
+    lost: int
+    changes: list[dict[str, Any]]
+    differences: list[str]
+
+    def checks(self) -> list[tuple[bool, str]]:
+        """Questions with answers."""
+        found = [(self.lost == 0, f"{self.query}: every item has a fate ({self.lost} without)")]
+        changed = bool(self.differences)
+        slowed = f"{self.link} {self.factor:g} times slower"
+        found.append((changed, f"{self.query}: {slowed}: the plan changed ({'; '.join(self.differences) or 'it did not'})"))
+        old, new = self.during["latency_p50_ms"], self.after["latency_p50_ms"]
+        better = new is not None and (old is None or new < old)
+        was = _ms(self.before["latency_p50_ms"])
+        found.append((better, f"{self.query}: median latency {was} before, {_ms(old)} slowed, {_ms(new)} planned again"))
+        return found
+
+
+def _ms(value: float | None) -> str:
+    return "none delivered" if value is None else f"{value:.0f} ms"
+
+
+def busiest(plan: Plan, infrastructure: Infrastructure) -> str:
+    """The link that the plan uses most."""
+    if not infrastructure.links:
+        raise PlanError("there is one tier and no link; the lab needs two tiers")
+    return max((link.name for link in infrastructure.links), key=lambda name: plan.network_share.get(name, 0.0))
+
+
+async def one_query(
+    path: pathlib.Path, infrastructure: Infrastructure, arguments: argparse.Namespace, period_s: float, periods: int
+) -> Outcome:
+    """Plans, runs, disturbs and follows one query."""
+    query = formats.load_query(path)
+    launcher = launcher_of(query, path, arguments.profile_data)
+    plan = plan_query(query, infrastructure, launcher, arguments.searcher).plan
+    document = formats.plan_json(plan, query, infrastructure)
+    deployment = from_plan(document)
+    source = await asyncio.to_thread(open_source, query.workload, int(query.rate_items_per_s * 60))
+    place = ", ".join(f"{name} on {tier}" for name, tier in plan.placement.items())
+    print(f"{query.name}: {place}; {plan.latency_ms:.0f} ms and {plan.accuracy:.3f} expected", file=sys.stderr)
+    link = busiest(plan, infrastructure)
+    reference = Reference(query, plan.order, source.workload)
+    tiers = [tier.name for tier in infrastructure.tiers]
+    async with Spaces(tiers, deployment.wires) as spaces, Runner(deployment, spaces, Options(deadline_s=6.0)) as runner:
+        session = Session(runner, spaces, query, infrastructure, plan, launcher, source, arguments.searcher)
+        async with session.watcher() as watcher:
+            feeding = asyncio.ensure_future(runner.feed(source.forever(), query.rate_items_per_s))
+            try:
+                await asyncio.sleep(1.0)
+                watcher.skip()
+                marks = [time.time()]
+                await _periods(watcher, source, reference, period_s, periods, False)
+                await session.slow(Cut(link, arguments.factor, 0.0))
+                marks.append(time.time())
+                await _periods(watcher, source, reference, period_s, 2 * periods, True)
+                marks.append(time.time())
+                await _periods(watcher, source, reference, period_s, periods, False)
+                marks.append(time.time())
+            finally:
+                feeding.cancel()
+                await asyncio.wait([feeding])
+            await runner.settle()
+        seen = [_between(runner, begin, end) for begin, end in zip(marks, marks[1:], strict=False)]
+        lines = [line for event in watcher.replanned for line in event.differences]
+        lost = summarize(runner.sent, runner.records).lost
+    before, during, after = seen
+    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.told, lines)
+
+
+async def _periods(watcher: Watcher, source: Source, reference: Reference, period_s: float, count: int, until: bool) -> None:
+    """So many periods; with `until`, not after the plan changed."""
+    for _ in range(count):
+        await asyncio.sleep(period_s)
+        if await watcher.period(source.items, reference) and until:
+            return
+
+
+def _between(runner: Runner, begin: float, end: float) -> dict[str, Any]:
+    records = [one for one in runner.records if begin <= one.known_s < end]
+    return summarize(len(records), records).document()
+
+
+async def main(arguments: argparse.Namespace) -> int:
+    """Runs the lab; 0 if all answers are yes, 1 if not."""
+    lacks = missing()
+    if lacks:
+        raise SpacesError(f"the lab needs network namespaces: {lacks}")
+    if not 1.0 < arguments.factor <= 100_000.0:
+        raise PlanError(f"--factor {arguments.factor:g}: must be above 1, 100000 at most")
+    begin = time.monotonic()
+    infrastructure = formats.load_infrastructure(arguments.infra)
+    added = await hop_ms()
+    paused = await move_ms()
+    period_s, periods = (2.0, 5) if arguments.quick else (3.0, 10)
+    outcomes = [await one_query(path, infrastructure, arguments, period_s, periods) for path in arguments.queries]
+    checks = [(added < HOP_MAX_MS, f"a hop adds {added:.2f} ms (258 KB, {HOP_MAX_MS:g} ms at most)")]
+    checks.append((paused < PAUSE_MAX_MS, f"moving an operator pauses results for {paused:.0f} ms ({PAUSE_MAX_MS:g} ms at most)"))
+    checks += [check for outcome in outcomes for check in outcome.checks()]
+    took = time.monotonic() - begin
+    if arguments.json:
+        found = [{"yes": yes, "what": words} for yes, words in checks]
+        body = {"version": 1, "hop_ms": added, "move_ms": paused, "queries": [one.__dict__ for one in outcomes], "checks": found, "took_s": took}
+        print(json.dumps(body, indent=2))
+    else:
+        for yes, words in checks:
+            print(f"{'yes' if yes else 'NO '} {words}")
+        print(f"took {took:.0f} s")
+    return 0 if all(yes for yes, _ in checks) else 1

@@ -1,0 +1,205 @@
+"""What a running query does, in the planner's words: latency, accuracy, use of tiers and links, and how fast the links are.
+
+Problem: adaptation needs the utility of what runs now, and when that changed, the conditions to plan for. Method: a period's
+records give latency, and, with the work and bytes in their traces, a measured launch for the planner's estimates of compute and
+network. Accuracy on live data has no truth: now and then a stretch of items also goes through the most expensive configuration,
+here beside the pipeline, and its outputs stand in (section 4.5.1). Links are measured by `probes`: one small process per tier
+sends to the next tier's, which says how fast it came; what items took of the link in that time is added.
+
+Units: `_ms`, `_mbit_per_s`. Limits: items that failed or were refused count with the deadline as their latency; what waits in
+queues is in the latency but in no estimate of the planner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+import numpy as np
+
+from isolane.pipeline.item import Item
+from isolane.pipeline.messages import request_json
+from isolane.pipeline.operator import KnobValue, Operator, load
+from isolane.pipeline.records import Record
+from isolane.pipeline.runner import Runner, RunnerError
+from isolane.pipeline.spaces import Spaces
+from isolane.planner.estimate import Estimator, Table
+from isolane.planner.model import Infrastructure, Launch, OperatorResult, Query, Workload
+from isolane.planner.online import Observation
+
+#: Bytes of a measurement, one after the other until one tells enough: a connection starts slowly, and a large one disturbs.
+PROBE_BYTES = (128 * 1024, 512 * 1024, 2 * 1024 * 1024, 8 * 1024 * 1024)
+#: The later half of a measurement tells enough if it took so long, or if it is at least this part of the known speed.
+TELLING_S, TELLING_PART = 0.25, 0.8
+PROBE_TIMEOUT_S = 20.0
+
+
+class Idle:
+    """The operator of a probe: it is never sent items."""
+
+    def configure(self, knobs: Mapping[str, KnobValue]) -> None:
+        """Has none."""
+
+    def process(self, item: Item) -> list[Item]:
+        """Passes on."""
+        return [item]
+
+
+class Probes:
+    """One process per tier that measures the link to the next. Use as an asynchronous context manager."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._addresses: list[str] = []
+
+    async def __aenter__(self) -> Probes:
+        try:
+            for tier in self._spaces.tiers:
+                await self._start(tier)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _start(self, tier: str) -> None:
+        words = [*self._spaces.enter(tier), sys.executable, "-m", "isolane.pipeline.host", "--leave-with-parent"]
+        words += ["--name", f"probe-{tier}", "--implementation", f"{__name__}:Idle"]
+        words += ["--listen", f"http://{self._spaces.address(tier)}:0"]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stdin=asyncio.subprocess.DEVNULL)
+        self._processes.append(process)
+        assert process.stdout is not None
+        said = json.loads(await process.stdout.readline() or b"{}")
+        if "ready" not in said:
+            raise RunnerError(f"the probe of tier {tier} cannot start: {said.get('error', said)}")
+        self._addresses.append(said["ready"][0])
+
+    async def measure(self, index: int, known_mbit_per_s: float) -> float:
+        """Megabits per second from tier `index` to the next, in what items leave of it."""
+        here, there = self._addresses[index], self._addresses[index + 1]
+        code = "import asyncio, sys, json; from isolane.pipeline.observe import ask; ask(*sys.argv[1:])"
+        words = [*self._spaces.enter(self._spaces.tiers[index]), sys.executable, "-c", code, here, there]
+        words.append(str(known_mbit_per_s))
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
+        out, error = await process.communicate()
+        if process.returncode != 0:
+            reason = error.decode(errors="replace").strip().splitlines()
+            raise RunnerError(f"the link after {self._spaces.tiers[index]} cannot be measured: {reason[-1] if reason else ''}")
+        return float(out)
+
+    async def close(self) -> None:
+        """Ends the processes."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        self._processes = []
+
+
+def ask(here: str, there: str, known_mbit_per_s: str) -> None:
+    """Tells a probe, from inside its namespace, to measure; prints megabits per second."""
+
+    async def talk() -> float:
+        speed = 0.0
+        for size in PROBE_BYTES:
+            document = {"address": there, "bytes": size}
+            speed = float((await request_json("POST", here, "/measure", document, PROBE_TIMEOUT_S))["mbit_per_s"])
+            if 4e-6 * size / speed >= TELLING_S or speed >= TELLING_PART * float(known_mbit_per_s):
+                break
+        return speed
+
+    print(asyncio.run(talk()))
+
+
+async def bandwidth(runner: Runner, probes: Probes, index: int, tiers: Sequence[str], known: float) -> float:
+    """The speed of the link after tier `index`: what a probe got, and what items took of it meanwhile."""
+    crossing = _behind(runner, index, tiers)
+    before, begin = await _received(runner, crossing), time.monotonic()
+    found = await probes.measure(index, known)
+    taken, spent = await _received(runner, crossing) - before, time.monotonic() - begin
+    return found + 8e-6 * max(taken, 0.0) / spent
+
+
+def _behind(runner: Runner, index: int, tiers: Sequence[str]) -> str | None:
+    """The first operator behind a link, if items cross it."""
+    stages = runner.deployment.stages
+    for before, after in zip(stages, stages[1:], strict=False):
+        if tiers.index(before.tier) <= index < tiers.index(after.tier):
+            return after.name
+    return None
+
+
+async def _received(runner: Runner, name: str | None) -> float:
+    found = [one for one in await runner.metrics() if one["operator"] == name]
+    return float(found[0].get("bytes_in", 0)) if found else 0.0
+
+
+def launch_of(runner: Runner, records: Sequence[Record], accuracy: float) -> Launch | None:
+    """A period's records as a launch on the profiling machine; None if some operator saw nothing that can be scaled."""
+    results: dict[str, OperatorResult] = {}
+    for stage in runner.deployment.stages:
+        hops = [hop for one in records for hop in one.trace if hop["operator"] == stage.name and "ended_s" in hop]
+        if not hops:
+            return None
+        passed = [hop for hop in hops if hop["bytes_out"]]
+        slow = runner.deployment.place(stage.tier).slowdown(stage)
+        results[stage.name] = OperatorResult(
+            float(np.mean([hop["process_ms"] for hop in hops])) / slow,
+            float(np.mean([hop["bytes_out"] for hop in passed])) if passed else 0.0,
+            len(passed) / len(hops),
+        )
+    order = tuple(stage.name for stage in runner.deployment.stages)
+    return Launch(order, (), accuracy, results, 0.0)
+
+
+def observation(
+    runner: Runner, records: Sequence[Record], query: Query, infrastructure: Infrastructure, accuracy: float
+) -> Observation | None:
+    """What a period's records are worth; None if nothing ended in it."""
+    deadline = 1000.0 * runner.options.deadline_s
+    late = [one.latency_ms if one.outcome == "delivered" else deadline for one in records if one.outcome != "filtered"]
+    known = [value for value in late if value is not None]
+    launch = launch_of(runner, records, accuracy)
+    if not known:
+        return None
+    latency = float(np.mean(known))
+    if launch is None:
+        # Items end before the last operator: what they use is unknown, and that they fail says enough.
+        return Observation(accuracy, latency, 1.0, 1.0, 1.0)
+    names = [tier.name for tier in infrastructure.tiers]
+    where = tuple(names.index(stage.tier) for stage in runner.deployment.stages)
+    found = Estimator(query, launch.order, infrastructure, [where]).estimates(Table.of([launch], launch.order))
+    # Overload is the planner's forecast of queues; here they are in the latency already.
+    return Observation(accuracy, latency, float(found.compute[0, 0]), float(found.network[0, 0]))
+
+
+class Reference:
+    """The most expensive configuration, run beside the pipeline on a stretch of items; its outputs stand in for truth."""
+
+    def __init__(self, query: Query, order: Sequence[str], workload: Workload) -> None:
+        settings = query.settings(query.most_expensive)
+        self.workload = workload
+        self._operators: list[Operator] = []
+        for name in order:
+            operator = load(query.operator(name).implementation)
+            if settings[name]:
+                operator.configure(settings[name])
+            self._operators.append(operator)
+
+    def outputs(self, items: Sequence[Item]) -> list[Item]:
+        """What the most expensive pipeline makes of these items."""
+        found = list(items)
+        for operator in self._operators:
+            found = [made for item in found for made in operator.process(item)]
+        return found

@@ -1,0 +1,54 @@
+"""The items of a query's workload, as a source for running pipelines.
+
+Problem: a live source has no beginning, and its items must not cost time when they are due. Method: `module:Class` names a
+workload (`planner.model.Workload`); a stretch of its items is made beforehand and sent round and round. Units: items. Limits:
+the stretch lives in memory, `ITEMS` items of it at most.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from isolane.pipeline.item import Item
+from isolane.pipeline.operator import describe
+from isolane.planner.model import PlanError, Workload
+
+#: Items held in memory: 600 frames of 258 KB are 155 MB.
+ITEMS = 600
+
+
+@dataclass(frozen=True)
+class Source:
+    """A workload and its first items."""
+
+    workload: Workload
+    items: tuple[Item, ...]
+
+    def forever(self) -> Iterator[Item]:
+        """The items, round and round."""
+        return itertools.cycle(self.items)
+
+    def first(self, count: int) -> Iterator[Item]:
+        """So many items, round and round."""
+        return itertools.islice(self.forever(), count)
+
+
+def open_source(name: str, count: int = ITEMS) -> Source:
+    """The workload of this name with up to `count` items made."""
+    module, colon, class_name = name.partition(":")
+    if not colon:
+        raise PlanError(f"workload {name!r}: write module:Class, such as isolane.queries.traffic.query:Day")
+    try:
+        workload: Workload = getattr(importlib.import_module(module), class_name)()
+    except ImportError as error:
+        raise PlanError(f"workload {name}: cannot import {module}: {error}") from error
+    except Exception as error:
+        raise PlanError(f"workload {name}: {describe(error)}") from error
+    items = workload.items()
+    made = tuple(items[index] for index in range(min(count, len(items), ITEMS)))
+    if not made:
+        raise PlanError(f"workload {name}: it has no items")
+    return Source(workload, made)

@@ -1,0 +1,56 @@
+"""What the tests of the pipeline runtime share: small deployments, and the check that every item has one fate.
+
+Units: seconds. Nothing here is timed; limits only end tests that hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+
+from isolane.pipeline.deployment import Deployment, Place, Stage
+from isolane.pipeline.item import Item
+from isolane.pipeline.records import Record, summarize
+from isolane.pipeline.runner import Options, Runner
+from isolane.pipeline.spaces import Wire
+
+HERE = str(pathlib.Path(__file__).parent)
+OPTIONS = Options(hang_s=1.0, deadline_s=20.0, window=1000, python_path=(HERE,))
+
+
+def stage(name: str, kind: str, tier: str = "edge", **rest: Any) -> Stage:
+    """A stage of one of `pipeline_operators`; what is left over goes to its class."""
+    return Stage(name, f"pipeline_operators:{kind}", tier, rest.pop("knobs", {}), options=rest)
+
+
+def pipeline(*stages: Stage) -> Deployment:
+    """These stages over two tiers."""
+    return Deployment("test", stages, (Place("edge"), Place("cloud")), (Wire(100.0, 1.0),))
+
+
+def items(count: int, size: int = 5000) -> list[Item]:
+    """Items with ids from 0, of so many bytes each."""
+    return [Item(number, 0.0, {"frame": np.full(size, number % 256, np.uint8)}) for number in range(count)]
+
+
+def run(body: Coroutine[Any, Any, None]) -> None:
+    """Runs a test's body; one that hangs is an error."""
+    asyncio.run(asyncio.wait_for(body, 120.0))
+
+
+def fates(runner: Runner) -> dict[int, Record]:
+    """The records by number, after the check that every item has exactly one, and failures a reason."""
+    found = {one.number: one for one in runner.records}
+    assert len(found) == len(runner.records) == runner.sent
+    assert summarize(runner.sent, runner.records).lost == 0
+    assert all(one.reason for one in runner.records if one.outcome in ("failed", "refused"))
+    return found
+
+
+def outcomes(runner: Runner) -> list[str]:
+    """The outcomes in the order of the items."""
+    return [one.outcome for _, one in sorted(fates(runner).items())]
