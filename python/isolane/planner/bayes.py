@@ -25,8 +25,8 @@ STARTS = 3
 IMPROVEMENT = 0.10
 PATIENCE = 5
 
-#: Candidates whose posterior is computed per suggestion: 4096 keep it below 5 ms.
-CANDIDATES_MAX = 4096
+#: Candidates whose posterior is computed per suggestion: 2048 keep it below 5 ms.
+CANDIDATES_MAX = 2048
 
 #: Length scales tried, relative to the range of a coordinate.
 LENGTHS = np.array([0.15, 0.3, 0.6, 1.2, 2.5, 5.0])
