@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from isolane.planner import beyond, formats
 from isolane.planner.claims import cli as claims
-from isolane.planner.model import Infrastructure, Order, PlanError, Query
+from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Query
 from isolane.planner.planning import Planned, plan_query, shortfalls
 from isolane.planner.possible import best_possible
 from isolane.planner.profiles import Replay, load_profile
@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("query", type=pathlib.Path, nargs="*", help="query file (YAML); several are planned jointly")
     plan.add_argument("--infra", type=pathlib.Path, help="tiers and links (YAML)")
     plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
+    plan.add_argument("--live", action="store_true", help="launch the operators here instead of replaying a profile")
     plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
     plan.add_argument("--utility", metavar="NAME", help="ratio, strict or module:function (the query's)")
     plan.add_argument("--order", metavar="NAME,...", help="order of the operators, instead of choosing it")
@@ -107,8 +108,8 @@ def profile_path(query: Query, file: pathlib.Path, folder: pathlib.Path | None) 
                 return candidate
     tried = " or ".join(str(place / name) for place in places)
     raise PlanError(
-        f"query {query.name}: no profile at {tried}; name its folder with --profile-data or "
-        f"make one with `python -m isolane.queries profile {query.name}`"
+        f"query {query.name}: no profile at {tried}; name its folder with --profile-data, "
+        f"make one with `python -m isolane.queries profile {query.name}`, or launch for real with --live"
     )
 
 
@@ -166,7 +167,13 @@ def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: arg
         query = dataclasses.replace(query, utility=arguments.utility)
     options = options_of(arguments)
     order = order_of(query, arguments.order)
-    launcher = Replay(query, load_profile(profile_path(query, file, arguments.profile_data)))
+    launcher: Launcher
+    if arguments.live:
+        from isolane.planner.live import Live
+
+        launcher = Live(query)
+    else:
+        launcher = Replay(query, load_profile(profile_path(query, file, arguments.profile_data)))
     return plan_query(query, infrastructure, launcher, arguments.searcher, arguments.seed, options, order)
 
 

@@ -1,0 +1,94 @@
+"""Operators and a workload for tests of live launches: even numbers are relevant, a model says which are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from isolane.pipeline.item import Item, Value
+
+COUNT = 40
+
+
+class Numbers:
+    """The source: passes on what the workload has, every n-th."""
+
+    def __init__(self) -> None:
+        self.every = 1
+
+    def configure(self, knobs: Mapping[str, int]) -> None:
+        self.every = knobs.get("every", self.every)
+
+    def process(self, item: Item) -> list[Item]:
+        return [item] if item.id % self.every == 0 else []
+
+
+class Big:
+    """A filter: drops numbers below a bound, and shortens what goes on."""
+
+    def __init__(self) -> None:
+        self.least = 0
+
+    def configure(self, knobs: Mapping[str, int]) -> None:
+        if knobs.get("least", 0) < 0:
+            raise ValueError("least must not be negative")
+        self.least = knobs.get("least", self.least)
+
+    def process(self, item: Item) -> list[Item]:
+        return [Item(item.id, item.time_s, {"data": np.zeros(10, np.uint8)})] if item.id >= self.least else []
+
+
+class Even:
+    """The model; the cheap one is wrong at every number that 6 divides."""
+
+    def __init__(self) -> None:
+        self.good = True
+
+    def configure(self, knobs: Mapping[str, str]) -> None:
+        self.good = knobs.get("size", "large") == "large"
+
+    def process(self, item: Item) -> list[Item]:
+        even = item.id % 2 == 0 and (self.good or item.id % 6 != 0)
+        return [Item(item.id, item.time_s, {"even": float(even)})]
+
+
+class Crash(Even):
+    """A model that fails at one item."""
+
+    def process(self, item: Item) -> list[Item]:
+        if item.id == 7:
+            raise RuntimeError("seven")
+        return super().process(item)
+
+
+class Garbage(Even):
+    """A model that returns no list."""
+
+    def process(self, item: Item) -> list[Item]:
+        return None  # type: ignore[return-value]
+
+
+class Data:
+    """Numbers from 0; the truth is whether each is even."""
+
+    def items(self) -> Sequence[Item]:
+        payload: dict[str, Value] = {"data": np.zeros(1000, np.uint8)}
+        return [Item(number, number / 10.0, payload) for number in range(COUNT)]
+
+    def accuracy(self, outputs: Sequence[Item], reference: Sequence[Item] | None = None) -> float:
+        said = {item.id: item.payload["even"] for item in outputs}
+        if reference is not None:
+            return sum(said.get(item.id, 0.0) == item.payload["even"] for item in reference) / max(len(reference), 1)
+        return sum(said.get(number, 0.0) == float(number % 2 == 0) for number in range(COUNT)) / COUNT
+
+    def filter_score(self, passed: Sequence[Item]) -> tuple[float, float]:
+        relevant = sum(item.id % 2 == 0 for item in passed)
+        return relevant / max(len(passed), 1), relevant / (COUNT / 2)
+
+
+class Nothing(Data):
+    """No data."""
+
+    def items(self) -> Sequence[Item]:
+        return []

@@ -1,0 +1,86 @@
+"""Live launches measure what operators do; a broken operator is named with the item that it broke at."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from isolane.pipeline.item import encode
+from isolane.planner.live import Live, Reference
+from isolane.planner.model import Knob, OperatorSpec, PlanError, Query
+from isolane.planner.planning import plan_query
+from planner_data import four_tiers
+from planner_operators import COUNT, Data
+
+
+def query(model: str = "Even", workload: str = "planner_operators:Data", least: tuple[int, ...] = (20, 0)) -> Query:
+    return Query(
+        "numbers",
+        (
+            OperatorSpec("source", "source", "planner_operators:Numbers", (Knob("every", "source", (2, 1)),), gives="n"),
+            OperatorSpec("big", "filter", "planner_operators:Big", (Knob("least", "big", least),), accepts=("n",)),
+            OperatorSpec("model", "model", f"planner_operators:{model}", (Knob("size", "model", ("small", "large")),), True),
+        ),
+        0.9,
+        1000.0,
+        workload=workload,
+    )
+
+
+def test_a_launch_measures_accuracy_bytes_and_pass_rates() -> None:
+    live = Live(query())
+    launch = live.launch(query().template, (1, 0, 1))
+    assert launch.operators["source"].pass_rate == 1.0
+    assert launch.operators["big"].pass_rate == pytest.approx(0.5)
+    assert launch.operators["source"].output_bytes == len(encode(Data().items()[0]))
+    assert launch.operators["big"].output_bytes < launch.operators["source"].output_bytes
+    # The filter drops 10 of the 20 even numbers; half of what it passes is even.
+    assert launch.accuracy == pytest.approx(1.0 - 10 / COUNT)
+    assert (launch.precision, launch.recall) == (0.5, 0.5)
+    assert launch.launch_cost_s > 0.0
+    score = live.filters(query().template, (1, 0, 1))
+    assert (score.precision, score.recall) == (0.5, 0.5)
+
+
+def test_a_live_query_is_planned_with_the_configuration_that_is_accurate() -> None:
+    for searcher in ("isolane", "exhaustive"):
+        plan = plan_query(query(), four_tiers(), Live(query()), searcher).plan
+        assert plan.meets and plan.accuracy == 1.0
+        assert plan.configuration["big"] == {"least": 0} and plan.configuration["model"] == {"size": "large"}
+
+
+def test_the_reference_stands_in_for_truth() -> None:
+    live = Live(query())
+    reference = Reference(live, query().template, period=10, burst=4)
+    assert [number for number in range(12) if reference.wanted(number)] == [0, 1, 2, 3, 10, 11]
+    items = [item for item in Data().items() if reference.wanted(item.id)]
+    cheap = live.run(query().template, (1, 1, 0), items)[0]
+    # Of 0-3, 10-13, 20-23, 30-33 the cheap model misses 0, 12 and 30.
+    assert reference.accuracy(items, cheap) == pytest.approx(1.0 - 3 / 16)
+    with pytest.raises(PlanError, match="burst = 0"):
+        Reference(live, query().template, 10, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (query("Crash"), "operator model failed at item 7: RuntimeError: seven"),
+        (query("Garbage"), "operator model returned NoneType for item 0: must be a list of items"),
+        (query("Missing"), "operator model: .*has no Missing"),
+        (query(least=(-1,)), "operator big refuses {'least': -1}: ValueError: least must not be negative"),
+        (dataclasses.replace(query(), workload=""), "workload = '': live launches need module:Class"),
+        (dataclasses.replace(query(), workload="planner_operators:No"), "planner_operators:No cannot be made"),
+        (dataclasses.replace(query(), workload="planner_operators:Nothing"), "workload has no items"),
+    ],
+)
+def test_what_is_broken_is_named(changed: Query, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Live(changed).launch(changed.template, changed.most_expensive)
+
+
+def test_a_missing_model_file_is_named() -> None:
+    operators = (*query().operators[:2], dataclasses.replace(query().operators[2], implementation="/nonexistent/m.onnx"))
+    changed = dataclasses.replace(query(), operators=operators)
+    with pytest.raises(PlanError, match="operator model: /nonexistent/m.onnx cannot be made"):
+        Live(changed).launch(changed.template, changed.most_expensive)
