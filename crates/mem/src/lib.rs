@@ -11,6 +11,7 @@
 //! * [`application`] - what an application is and is promised, as files, pods and options have it;
 //! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
 //! * [`protocol`] - what programs ask the service; [`service`] - the loop on a clock, behind a socket;
+//! * [`bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
 //! * [`error`] - what can go wrong, with object, value and remedy.
 //!
 //! Units: bytes, thousandths of a processor core, picoseconds in the policy's types. Every path is below a root, so that
@@ -21,6 +22,7 @@
 
 pub mod application;
 pub mod backend;
+pub mod bench;
 pub mod cgroup;
 pub mod controller;
 pub mod error;
@@ -29,6 +31,7 @@ pub mod indicator;
 pub mod journal;
 pub mod protocol;
 pub mod service;
+pub mod profile;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tiers;
