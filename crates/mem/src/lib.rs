@@ -29,9 +29,9 @@ pub mod error;
 pub mod host;
 pub mod indicator;
 pub mod journal;
+pub mod profile;
 pub mod protocol;
 pub mod service;
-pub mod profile;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tiers;
