@@ -235,10 +235,10 @@ def search(
     if not steps:
         return '<section id="search"><h2>The search</h2><p>This plan was made without one.</p></section>'
     titles = [step_title(step, index) for step, index in zip(steps, where, strict=True)]
-    best = max(range(len(steps)), key=lambda index: steps[index].utility)
+    best = max(range(len(steps)), key=lambda index: (steps[index].meets, steps[index].utility))
     launched = sum(step.launched for step in plan.path)
     note = f" {len(steps)} of {len(plan.path)} steps are shown." if len(plan.path) > POINTS_MAX else ""
-    path = figure("search-path", "<b>Search path.</b> Orange is the best so far.", search_path(steps, titles))
+    path = figure("search-path", "<b>Search path.</b> Orange is the best so far, of what meets everything once that was found.", search_path(steps, titles))
     chosen = (plan.accuracy, plan.latency_ms)
     objectives = (query.accuracy_min, query.latency_max_ms)
     edge = figure(
@@ -308,7 +308,7 @@ ROWS_MAX = 200
 
 def steps_table(query: Query, infrastructure: Infrastructure, steps: Sequence[Step], where: Sequence[int]) -> str:
     """The same as a table, folded."""
-    best = sorted(range(len(steps)), key=lambda index: -steps[index].utility)[:ROWS_MAX]
+    best = sorted(range(len(steps)), key=lambda index: (not steps[index].meets, -steps[index].utility))[:ROWS_MAX]
     rows = []
     for index in sorted(best):
         step = steps[index]
