@@ -10,6 +10,7 @@ import pytest
 
 from isolane.planner import cli
 from isolane.planner.claims import check, files
+from isolane.planner.claims import cli as claims_cli
 from isolane.planner.claims.experiments import Laboratory
 from isolane.planner.claims.metric import Metric, MetricError
 from isolane.planner.model import Launcher, PlanError, Query
@@ -207,3 +208,13 @@ def test_the_repositorys_claims_read_and_the_toys_hold(capsys: pytest.CaptureFix
     assert capsys.readouterr().out.count("\n") == len(toys)
     assert cli.main(["plan", "--check-claims", "--only", "nothing", "--claims", str(CLAIMS)]) == 2
     assert "no claim matches 'nothing'" in capsys.readouterr().err
+
+
+def test_a_change_of_an_outcome_is_said(tmp_path: pathlib.Path) -> None:
+    claim = read(tmp_path)
+    reasoned = read(tmp_path, CLAIM.replace("seeds", 'miss_reason = "why"\nseeds'))
+    assert "has no miss_reason" in claims_cli.change(check.Report(claim, 9.0, (), False))
+    assert "drop its miss_reason" in claims_cli.change(check.Report(reasoned, 2.0, (), True))
+    assert claims_cli.change(check.Report(claim, 2.0, (), True)) == ""
+    assert claims_cli.change(check.Report(reasoned, 9.0, (), False)) == ""
+    assert "cannot be measured" in claims_cli.change(check.Report(reasoned, None, (), False, "no profile"))

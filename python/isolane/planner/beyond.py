@@ -59,7 +59,8 @@ def plan_several(planned: Sequence[Planned], infrastructure: Infrastructure, arg
             write(arguments.out, f"{name}.json", json.dumps(body, indent=1) + "\n")
     if arguments.html:
         for plan in joint.plans:
-            write(arguments.html, f"{plan.query}.html", render(beside(plan, joint), queries[plan.query], infrastructure))
+            page = render(beside(plan, joint), queries[plan.query], infrastructure, other=("Beside the others", "alone"))
+            write(arguments.html, f"{plan.query}.html", page)
     for refused in joint.refused:
         print(f"isolane: query {refused.query}: {sentence(refused)}", file=sys.stderr)
     return NO if joint.refused else DONE
@@ -121,7 +122,7 @@ def robust(planned: Planned, arguments: argparse.Namespace) -> Planned:
     uncertainty = robustness.Uncertainty.parse(arguments.uncertain, arguments.seed)
     found = robustness.plan_robustly(planned, uncertainty, arguments.confidence)
     print(
-        f"isolane: {found.scenarios} scenarios: {found.plan.why}; its longest latency is "
+        f"isolane: {found.scenarios} scenarios: {found.why}; its longest latency is "
         f"{found.standing.latency_max_ms:.1f} ms, and where nothing changes it has "
         f"{100.0 * found.price_of_robustness:.1f} % less utility",
         file=sys.stderr,

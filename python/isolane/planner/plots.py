@@ -128,20 +128,20 @@ class Drawing:
 
 
 def search_path(steps: Sequence[Step], titles: Sequence[str]) -> str:
-    """Utility of each step, and of the best so far; plans that meet everything come before those that do not."""
+    """Utility of each step, and of the best so far."""
     drawing = Drawing("utility of each step of the search, and of the best so far")
     x = linear([1.0, float(max(len(steps), 2))], LEFT + 8.0, WIDTH - RIGHT - 8.0, 8)
     finite = [step.utility for step in steps if math.isfinite(step.utility)]
     y = linear([*clipped(finite), 0.0], HEIGHT - BOTTOM, TOP)
     drawing.axes(x, y, "step of the search", "utility")
-    best = (False, -math.inf)
+    best = -math.inf
     line: list[tuple[float, float]] = []
     for index, step in enumerate(steps):
-        if (step.meets, step.utility) > best:
+        if step.utility > best:
             if line:
                 line.append((x.at(index + 1.0), line[-1][1]))
-            best = (step.meets, step.utility)
-            line.append((x.at(index + 1.0), y.at(step.utility)))
+            best = step.utility
+            line.append((x.at(index + 1.0), y.at(best)))
     if line:
         line.append((x.at(float(len(steps))), line[-1][1]))
     drawing.path("line s2", line)

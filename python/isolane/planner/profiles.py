@@ -166,7 +166,6 @@ def launch_from(entry: Mapping[str, Any], knobs: Sequence[Knob]) -> Launch:
     fractions = [entry["accuracy"], entry.get("precision", 1.0), entry.get("recall", 1.0)]
     for result in operators.values():
         numbers += [result.processing_ms, result.output_bytes, result.pass_rate]
-        numbers += [result.processing_p99_ms, result.output_p99_bytes]
     if not all(math.isfinite(each) and each >= 0.0 for each in numbers):
         raise PlanError(f"{who}: a time, size or rate is negative or no number")
     if not all(0.0 <= each <= 1.0 for each in fractions):

@@ -61,8 +61,14 @@ def milliseconds(value: float) -> str:
     return f"{number(value)} ms" if math.isfinite(value) else "never"
 
 
-def render(plan: Plan, query: Query, infrastructure: Infrastructure, command: str = "") -> str:
-    """The whole file."""
+#: Heading and column of what a plan is compared with.
+RUNNER_UP = ("Why the runner-up lost", "the runner-up")
+
+
+def render(
+    plan: Plan, query: Query, infrastructure: Infrastructure, command: str = "", other: tuple[str, str] = RUNNER_UP
+) -> str:
+    """The whole file; `command` gives it again, `other` names what the plan is compared with."""
     title = f"Plan for {plan.query}"
     steps, where = shown(plan.path)
     body = "\n".join(
@@ -73,7 +79,7 @@ def render(plan: Plan, query: Query, infrastructure: Infrastructure, command: st
             placement(plan, query, infrastructure),
             search(plan, query, infrastructure, steps, where),
             settings_table(plan, query),
-            runner_up(plan),
+            runner_up(plan, *other),
             method(plan, command),
             "</main>",
         ]
@@ -235,10 +241,10 @@ def search(
     if not steps:
         return '<section id="search"><h2>The search</h2><p>This plan was made without one.</p></section>'
     titles = [step_title(step, index) for step, index in zip(steps, where, strict=True)]
-    best = max(range(len(steps)), key=lambda index: (steps[index].meets, steps[index].utility))
+    best = max(range(len(steps)), key=lambda index: steps[index].utility)
     launched = sum(step.launched for step in plan.path)
     note = f" {len(steps)} of {len(plan.path)} steps are shown." if len(plan.path) > POINTS_MAX else ""
-    path = figure("search-path", "<b>Search path.</b> Orange is the best so far, of what meets everything once that was found.", search_path(steps, titles))
+    path = figure("search-path", "<b>Search path.</b> Orange is the best so far.", search_path(steps, titles))
     chosen = (plan.accuracy, plan.latency_ms)
     objectives = (query.accuracy_min, query.latency_max_ms)
     edge = figure(
@@ -308,7 +314,7 @@ ROWS_MAX = 200
 
 def steps_table(query: Query, infrastructure: Infrastructure, steps: Sequence[Step], where: Sequence[int]) -> str:
     """The same as a table, folded."""
-    best = sorted(range(len(steps)), key=lambda index: (not steps[index].meets, -steps[index].utility))[:ROWS_MAX]
+    best = sorted(range(len(steps)), key=lambda index: -steps[index].utility)[:ROWS_MAX]
     rows = []
     for index in sorted(best):
         step = steps[index]
@@ -345,7 +351,7 @@ def settings_table(plan: Plan, query: Query) -> str:
     )
 
 
-def runner_up(plan: Plan) -> str:
+def runner_up(plan: Plan, heading: str, column: str) -> str:
     """The second best beside the best, and why it lost."""
     other = plan.runner_up
     if other is None:
@@ -364,10 +370,15 @@ def runner_up(plan: Plan) -> str:
         f'<tr><th scope="row">{name}</th><td>{escape(first)}</td><td>{escape(second)}</td></tr>' for name, first, second in rows
     )
     return (
-        f'<section id="runner-up">\n<h2>Why the runner-up lost</h2>\n<p>{escape(plan.why)}</p>\n'
+        f'<section id="runner-up">\n<h2>{escape(heading)}</h2>\n<p>{escape(sentence(plan.why))}</p>\n'
         '<div class="scroller"><table class="plain"><thead><tr><th scope="col"></th><th scope="col">the plan</th>'
-        f'<th scope="col">the runner-up</th></tr></thead><tbody>{cells}</tbody></table></div>\n</section>'
+        f'<th scope="col">{escape(column)}</th></tr></thead><tbody>{cells}</tbody></table></div>\n</section>'
     )
+
+
+def sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def tier_words(plan: Plan) -> str:

@@ -85,12 +85,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class RobustPlan:
-    """The robust plan beside the nominal one."""
+    """The robust plan beside the nominal one, which it may be, and in words what robustness changes."""
 
     plan: Plan
     standing: Standing
     nominal: Plan
     nominal_standing: Standing
+    why: str
     scenarios: int
 
     @property
@@ -207,9 +208,11 @@ def plan_robustly(planned: Planned, uncertainty: Uncertainty, wanted: float = 1.
     before = found.standing(own, launched.index(configuration))
     after = found.standing(placement, column)
     why = words(nominal, plan, before, after)
-    plan = dataclasses.replace(plan, runner_up=dataclasses.replace(nominal, runner_up=None, path=()), why=why)
-    plan = dataclasses.replace(plan, path=nominal.path)
-    return RobustPlan(plan, after, nominal, before, len(found.scenarios))
+    if plan.placement == nominal.placement and plan.configuration == nominal.configuration:
+        return RobustPlan(nominal, after, nominal, before, why, len(found.scenarios))
+    other = dataclasses.replace(nominal, runner_up=None, path=())
+    plan = dataclasses.replace(plan, runner_up=other, why=why, path=nominal.path)
+    return RobustPlan(plan, after, nominal, before, why, len(found.scenarios))
 
 
 def words(nominal: Plan, plan: Plan, before: Standing, after: Standing) -> str:

@@ -1,17 +1,15 @@
 """`isolane plan --check-claims`: runs the claims about the planner and prints which hold.
 
-Options are those of `isolane claims`: `--only`, `--list`, `--json`, `--markdown`, `--fail-on-miss`. Exit codes: 0 done, 1 a claim
-misses and `--fail-on-miss` was given, 2 bad input.
+Options are those of `isolane claims`: `--only`, `--list`, `--json`, `--markdown`, `--fail-on-miss`; and `--fail-on-change`, for CI.
+Exit codes: 0 done, 1 a claim misses and one of the last two was given, 2 bad input.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import importlib
 import pathlib
 import sys
-from typing import Any
 
 from isolane.planner import formats
 from isolane.planner.claims import check, files
@@ -34,6 +32,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--list", action="store_true", help="list the claims without running them")
     group.add_argument("--markdown", type=pathlib.Path, nargs="?", const=STDOUT, metavar="FILE", help="as Markdown")
     group.add_argument("--fail-on-miss", action="store_true", help="exit with 1 when a claim misses")
+    group.add_argument(
+        "--fail-on-change",
+        action="store_true",
+        help="exit with 1 when a claim misses without a miss_reason in its file, or holds although there is one",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,8 +60,23 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(check.markdown(reports))
     elif not arguments.quiet:
         sys.stdout.write(check.table(reports))
+    changes = [text for report in reports if (text := change(report))]
+    if arguments.fail_on_change and changes:
+        print("".join(f"isolane: claim {each}\n" for each in changes), end="", file=sys.stderr)
+        return NO
     missed = any(report.within is False for report in reports)
     return NO if missed and arguments.fail_on_miss else DONE
+
+
+def change(report: check.Report) -> str:
+    """How the outcome differs from what the claim's file says, or an empty text."""
+    if report.failure:
+        return f"{report.claim.id} cannot be measured: {report.failure}"
+    if report.within is False and not report.claim.miss_reason:
+        return f"{report.claim.id} misses, and its file has no miss_reason"
+    if report.within is not False and report.claim.miss_reason:
+        return f"{report.claim.id} does not miss: drop its miss_reason"
+    return ""
 
 
 def laboratory(arguments: argparse.Namespace, folder: pathlib.Path) -> Laboratory:
@@ -70,15 +88,15 @@ def laboratory(arguments: argparse.Namespace, folder: pathlib.Path) -> Laborator
 def library() -> Library:
     """The queries that come with the package, and their recorded launches."""
     # Imported here: planning a user's query does not need them.
-    registry: Any = importlib.import_module("isolane.queries.registry")
+    from isolane.queries.registry import builtin
 
     @functools.cache
     def find(name: str, scene: int) -> tuple[Query, Launcher]:
-        known = registry.builtin(name)
+        known = builtin(name)
         scenes = list(known.scenes)
         if scene >= len(scenes):
             raise PlanError(f"query {name} has no changed scene")
-        query: Query = known.query()
+        query = known.query()
         return query, Replay(query, load_profile(known.profile(scenes[scene])))
 
     return find

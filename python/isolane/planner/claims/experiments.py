@@ -22,6 +22,7 @@ import numpy as np
 from isolane.planner.claims import toy
 from isolane.planner.estimate import Estimator, Table
 from isolane.planner.model import Configuration, Infrastructure, Launcher, Order, Plan, PlanError, Query
+from isolane.planner.online import Memory, replan
 from isolane.planner.ordering import choose_order
 from isolane.planner.planning import Planned, plan_query
 from isolane.planner.search import videostorm, vulcan
@@ -224,7 +225,7 @@ class Laboratory:
         first = max(problem.configurations, key=lambda each: float(problem.utilities(each)[placement]))
         before = tail_ms(problem, placement, first)
         cut_problem = Problem(query, after, launcher, order)
-        chosen = adapted(system, cut_problem, problem, (placement, first), seed)
+        chosen = self.adapted(system, cut_problem, (placement, first), seed)
         detector = next(index for index, each in enumerate(order) if query.operator(each).kind == "model")
         return {
             "latency_before_p99_ms": before,
@@ -232,8 +233,26 @@ class Laboratory:
             "accuracy": cut_problem.evaluated(chosen[1]).launch.accuracy,
             "placement_changes": float(chosen[0] != placement),
             "detector_tier": float(cut_problem.placements[chosen[0]][detector]),
-            "launches": float(cut_problem.launches),
         }
+
+    def adapted(
+        self, system: str, problem: Problem, running: tuple[int, Configuration], seed: int
+    ) -> tuple[int, Configuration]:
+        """What a system runs after the change; Vulcan begins with what its first search learned."""
+        placement, _ = running
+        if system == "chameleon":
+            return chameleon_at(problem, placement)[0]
+        if system == "llama":
+            return llama_at(problem, placement)
+        if system != "vulcan":
+            raise PlanError(f"adapt: system {system}: must be vulcan, chameleon or llama")
+        previous = self.planned(problem.query.name, "vulcan", seed, Options())
+        memory = Memory()
+        memory.learn(previous.problem)
+        again = replan(previous, problem.infrastructure, problem.launcher, memory, "vulcan", seed)
+        where = {tier.name: tier.order for tier in problem.infrastructure.tiers}
+        chosen = tuple(where[again.plan.placement[each]] for each in again.plan.order)
+        return problem.placements.index(chosen), problem.query.configuration(again.plan.configuration)
 
     def drift(self, name: str) -> dict[str, float]:
         """The best configuration of each placement, kept when the scene changes: how much utility it loses, and how many steps
@@ -285,16 +304,3 @@ def tail_ms(problem: Problem, placement: int, configuration: Configuration) -> f
     return float(problem.estimator.latency_p99_ms(Table.of([launch], problem.order))[placement, 0])
 
 
-def adapted(
-    system: str, problem: Problem, before: Problem, running: tuple[int, Configuration], seed: int
-) -> tuple[int, Configuration]:
-    """What a system runs after the change."""
-    placement, _ = running
-    if system == "chameleon":
-        return chameleon_at(problem, placement)[0]
-    if system == "llama":
-        return llama_at(problem, placement)
-    if system == "vulcan":
-        vulcan.vulcan(problem, np.random.default_rng(seed))
-        return problem.ranked()[0]
-    raise PlanError(f"adapt: system {system}: must be vulcan, chameleon or llama")
