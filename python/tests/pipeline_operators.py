@@ -129,3 +129,45 @@ class Hangs(Pass):
         while item.id in self.on:
             time.sleep(3600)
         return super().process(item)
+
+
+class Camera(Pass):
+    """A source that makes frames of `kilobytes`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.knobs = {"kilobytes": 100}
+
+    def process(self, item: Item) -> list[Item]:
+        """The item with a frame."""
+        return [item.with_payload(frame=np.zeros(1000 * int(self.knobs["kilobytes"]), np.uint8))]
+
+
+class Model(Pass):
+    """Makes a small result of a frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.knobs = {"work_s": 0.005}
+
+    def process(self, item: Item) -> list[Item]:
+        """The result."""
+        time.sleep(float(self.knobs["work_s"]))
+        return [Item(item.id, item.time_s, {"found": 1.0})]
+
+
+class Thirty:
+    """A workload of thirty items, all of which should be found."""
+
+    def items(self) -> list[Item]:
+        """The items."""
+        return [Item(number, 0.0, {"n": float(number)}) for number in range(30)]
+
+    def accuracy(self, outputs: Any, reference: Any = None) -> float:
+        """The share of items that were found."""
+        wanted = {item.id for item in (self.items() if reference is None else reference)}
+        return len({item.id for item in outputs} & wanted) / len(wanted) if wanted else 1.0
+
+    def filter_score(self, passed: Any) -> tuple[float, float]:
+        """Nothing is filtered."""
+        return 1.0, 1.0

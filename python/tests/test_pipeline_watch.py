@@ -1,0 +1,199 @@
+"""A watched pipeline follows its conditions, and the command line says what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+from isolane.pipeline import cli, lab, records
+from isolane.pipeline.deployment import from_plan
+from isolane.pipeline.observe import Probes, Reference
+from isolane.pipeline.runner import Options, Runner
+from isolane.pipeline.source import open_source
+from isolane.pipeline.spaces import Spaces, Wire, missing
+from isolane.pipeline.watch import Watcher, differences, planned
+from isolane.planner.formats import plan_json
+from isolane.planner.model import (
+    Configuration,
+    FilterScore,
+    Infrastructure,
+    Knob,
+    Launch,
+    Link,
+    OperatorResult,
+    OperatorSpec,
+    Order,
+    Query,
+    Tier,
+)
+from isolane.planner.planning import plan_query
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from pipeline_support import HERE, fates, run  # noqa: E402
+
+SPACES = missing()
+
+QUERY = Query(
+    "small",
+    (
+        OperatorSpec("camera", "source", "pipeline_operators:Camera", (Knob("kilobytes", "camera", (100,)),)),
+        OperatorSpec("model", "model", "pipeline_operators:Model", (Knob("work_s", "model", (0.005,)),)),
+    ),
+    accuracy_min=0.5,
+    latency_max_ms=500.0,
+    rate_items_per_s=10.0,
+    workload="pipeline_operators:Thirty",
+)
+TIERS = (Tier("edge", 0, compute_factor=0.2), Tier("cloud", 1))
+FAST = Infrastructure(TIERS, (Link("edge", "cloud", 100.0, 1.0),))
+
+
+class Known:
+    """A launcher that knows what the two operators do."""
+
+    def launch(self, order: Order, configuration: Configuration) -> Launch:
+        """100 KB and 5 ms."""
+        results = {"camera": OperatorResult(0.1, 100_200.0), "model": OperatorResult(5.0, 100.0)}
+        return Launch(order, configuration, 1.0, results, 1.0)
+
+    def filters(self, order: Order, configuration: Configuration) -> FilterScore:
+        """There are none."""
+        return FilterScore(1.0, 1.0, 0.0)
+
+
+def plan_document() -> dict[str, Any]:
+    plan = plan_query(QUERY, FAST, Known()).plan
+    return plan_json(plan, QUERY, FAST)
+
+
+@pytest.fixture(autouse=True)
+def operators_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HERE)
+
+
+@pytest.mark.skipif(bool(SPACES), reason=f"tiers cannot be made here: {SPACES}")
+def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() -> None:
+    """The model runs in the cloud; 100 KB ten times a second do not fit into 4 Mbit/s."""
+
+    async def body() -> None:
+        start = plan_query(QUERY, FAST, Known())
+        assert start.plan.placement == {"camera": "edge", "model": "cloud"}
+        deployment = from_plan(plan_json(start.plan, QUERY, FAST))
+        source = open_source(QUERY.workload)
+        reference = Reference(QUERY, start.plan.order, source.workload)
+        options = Options(deadline_s=5.0, window=1000, python_path=(HERE,))
+        async with Spaces(["edge", "cloud"], deployment.wires) as spaces, Runner(deployment, spaces, options) as runner:
+            async with Probes(spaces) as probes:
+                again = planned(start.plan, QUERY, FAST, Known())
+                watcher = Watcher(runner, QUERY, FAST, again, Known(), probes)
+                feeding = asyncio.ensure_future(runner.feed(source.forever(), QUERY.rate_items_per_s))
+                changed = False
+                for period in range(40):
+                    await asyncio.sleep(0.5)
+                    changed = await watcher.period(source.items, reference)
+                    if period == 5:
+                        await spaces.set_wire(0, Wire(4.0, 1.0))
+                    if changed:
+                        break
+                feeding.cancel()
+                await asyncio.wait([feeding])
+            await runner.settle()
+            assert changed and watcher.current.plan.placement["model"] == "edge"
+            event = watcher.replanned[-1]
+            assert event.differences == ["model moves from cloud to edge"]
+            assert [(move.operator, move.target) for move in event.moved] == [("model", "edge")]
+            assert event.links["edge->cloud"] < 20.0
+            assert set(one.outcome for one in fates(runner).values()) <= {"delivered", "failed"}
+
+    run(body())
+
+
+def test_differences_name_knobs_and_places() -> None:
+    before = plan_query(QUERY, FAST, Known()).plan
+    after = plan_query(QUERY, Infrastructure(TIERS, (Link("edge", "cloud", 0.5, 1.0),)), Known()).plan
+    assert differences(before, after) == ["model moves from cloud to edge"]
+
+
+def written(tmp_path: pathlib.Path, **changes: Any) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**plan_document(), **changes}), encoding="utf-8")
+    return str(path)
+
+
+def test_run_reports_each_item_knobs_and_moves(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", written(tmp_path), "--tiers", "local", "--items", "30", "--rate", "20", "--json"]
+    words += ["--set", "model.work_s=0.001@0.2", "--move", "model=edge@0.3", "--records", str(tmp_path / "records")]
+    assert cli.main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sent"], found["delivered"], found["lost"], found["accuracy"]) == (30, 30, 0, 1.0)
+    assert [move["target"] for move in found["moves"]] == ["edge"]
+    lines = (tmp_path / "records").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["number"] for line in lines] == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (["run", "PLAN", "--items", "0"], 2, "--items 0: must be from 1"),
+        (["run", "PLAN", "--rate", "-1"], 2, "--rate -1: must be above 0"),
+        (["run", "PLAN", "--hang-s", "0"], 2, "--hang-s 0.0: must be at least"),
+        (["run", "PLAN", "--set", "model=3"], 2, "write OPERATOR.KNOB=VALUE@SECONDS"),
+        (["run", "PLAN", "--set", "modle.work_s=3@1"], 2, "there is no operator modle"),
+        (["run", "PLAN", "--move", "model=moon@1"], 2, "there is no tier moon; there are edge, cloud"),
+        (["run", "/nowhere/plan.json"], 2, "/nowhere/plan.json"),
+        (["manifests", "PLAN", "--image", ""], 2, "--image is empty"),
+        (["watch", "PLAN", "--query", "/nowhere.yaml"], 2, "/nowhere.yaml"),
+    ],
+)
+def test_bad_input_is_named(
+    words: list[str], status: int, reason: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = written(tmp_path)
+    assert cli.main([plan if word == "PLAN" else word for word in words]) == status
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"operators": []}, "it has no operators"),
+        ({"workload": "nonsense"}, "write module:Class"),
+        ({"workload": "no_such_module:X"}, "cannot import no_such_module"),
+        ({"infrastructure": {"tiers": [], "links": []}}, "there is no tier edge"),
+        ({"objectives": {}}, "'latency_max_ms' is missing"),
+    ],
+)
+def test_a_plan_that_cannot_run_says_why(
+    change: dict[str, Any], reason: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", written(tmp_path, **change), "--tiers", "local"]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_without_root_the_lab_and_namespaces_say_what_is_missing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (cli, lab):
+        monkeypatch.setattr(module, "missing", lambda: "namespaces need root")
+    assert cli.main(["run", written(tmp_path)]) == 3
+    assert "namespaces need root; or give --tiers local" in capsys.readouterr().err
+    assert cli.main(["lab", "x.yaml", "--infra", "y.yaml"]) == 3
+
+
+def test_a_cut_is_read_with_its_link() -> None:
+    assert lab.parse_cut("edge->cloud=20@3.5", plan_document()) == lab.Cut("edge->cloud", 20.0, 3.5)
+    for text, reason in (("moon=2@1", "there is no link 'moon'"), ("edge->cloud=x@1", "write LINK=FACTOR@SECONDS")):
+        with pytest.raises(cli.PlanError, match=reason):
+            lab.parse_cut(text, plan_document())
+
+
+def test_a_pause_is_the_longest_gap_beyond_the_usual_one() -> None:
+    at = [0.0, 0.1, 0.2, 0.3, 0.7, 0.8, 5.0]
+    made = [records.Record(number, number, 0.0, known, "delivered") for number, known in enumerate(at)]
+    assert records.pause_ms(made, 0.0, 1.0) == pytest.approx(300.0)
+    assert records.pause_ms(made, 2.0, 4.0) == pytest.approx(2000.0)
