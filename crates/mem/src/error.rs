@@ -81,6 +81,19 @@ pub enum MemError {
         /// What should move.
         needed: Bytes,
     },
+    /// Pages that do not move although the kernel is asked again and again.
+    #[error(
+        "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \
+         and pages that several applications map cannot move: raise the limit, or look at mlocked pages in memory.stat"
+    )]
+    Unmoved {
+        /// The group.
+        cgroup: String,
+        /// What is above the limits.
+        over: Bytes,
+        /// How often it was tried.
+        tries: u32,
+    },
     /// The kernel refused for lack of privilege.
     #[error("{action}: not permitted; run as root, or delegate the control group")]
     NotPermitted {

@@ -12,7 +12,8 @@
 //! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
 //! * [`protocol`] - what programs ask the service; [`service`] - the loop on a clock, behind a socket;
 //! * [`bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
-//! * [`error`] - what can go wrong, with object, value and remedy.
+//! * [`probe`] - which backends work here, and the choice; [`doctor`] - what a person should know of the machine;
+//! * [`sys`] - system calls; [`error`] - what can go wrong, with object, value and remedy.
 //!
 //! Units: bytes, thousandths of a processor core, picoseconds in the policy's types. Every path is below a root, so that
 //! a made-up tree tests all of it. Limits: Linux, version 2 of control groups.
@@ -25,13 +26,16 @@ pub mod backend;
 pub mod bench;
 pub mod cgroup;
 pub mod controller;
+pub mod doctor;
 pub mod error;
 pub mod host;
 pub mod indicator;
 pub mod journal;
+pub mod probe;
 pub mod profile;
 pub mod protocol;
 pub mod service;
+pub mod sys;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tiers;

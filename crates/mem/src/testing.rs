@@ -76,10 +76,14 @@ impl Tree {
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
+        self.write_bytes(path, text.as_bytes());
+    }
+
+    pub(crate) fn write_bytes(&self, path: &str, bytes: &[u8]) {
         let path = self.directory.path().join(path.trim_start_matches('/'));
         let parent = path.parent().expect("paths of tests have a parent");
         fs::create_dir_all(parent).expect("directories can be made");
-        fs::write(path, text).expect("files can be written");
+        fs::write(path, bytes).expect("files can be written");
     }
 
     pub(crate) fn read(&self, path: &str) -> String {

@@ -104,6 +104,48 @@ impl Tiers {
         self.tiers.first().map_or(&[], |tier| &tier.nodes)
     }
 
+    /// All memory of one node.
+    pub fn node_total(&self, host: &MemoryHost, node: u32) -> Bytes {
+        node_memory(host, node).0
+    }
+
+    /// The node of a tier that has the most free memory now; the first of equals.
+    pub fn roomiest_node(&self, host: &MemoryHost, tier: usize) -> Option<u32> {
+        let nodes = &self.tiers.get(tier)?.nodes;
+        let free = nodes.iter().map(|node| (node_memory(host, *node).1, *node));
+        free.max_by_key(|(free, node)| (*free, std::cmp::Reverse(*node)))
+            .map(|(_, node)| node)
+    }
+
+    /// Physical addresses of a tier's nodes, as ranges in order, neighbours joined; empty where the kernel does not say.
+    pub fn addresses(&self, host: &MemoryHost, tier: usize) -> Vec<(u64, u64)> {
+        let size = host
+            .root
+            .text("/sys/devices/system/memory/block_size_bytes");
+        let size = size
+            .and_then(|text| u64::from_str_radix(&text, 16).ok())
+            .unwrap_or(0);
+        let nodes = self.tiers.get(tier).map_or(&[][..], |tier| &tier.nodes);
+        let blocks = nodes.iter().flat_map(|node| {
+            host.root
+                .list(&format!("/sys/devices/system/node/node{node}"))
+        });
+        let mut numbers: Vec<u64> = blocks
+            .filter_map(|name| name.strip_prefix("memory")?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for number in numbers {
+            let start = number.saturating_mul(size);
+            match ranges.last_mut() {
+                Some((_, end)) if *end == start => *end = start.saturating_add(size),
+                _ => ranges.push((start, start.saturating_add(size))),
+            }
+        }
+        ranges.retain(|(start, end)| start < end);
+        ranges
+    }
+
     /// Total and free bytes of a tier, now.
     pub fn usage(&self, host: &MemoryHost, tier: usize) -> (Bytes, Bytes) {
         let nodes = self.tiers.get(tier).map_or(&[][..], |tier| &tier.nodes);

@@ -3,16 +3,29 @@
 //! A [`Backend`] is asynchronous: `apply` says what should hold, work goes on beside the caller, and `poll` tells what
 //! came of it. No call waits for a migration. The mechanisms, best first, are [`BackendKind::PREFERENCE`].
 //!
+//! * [`engine`] - the bookkeeping that all of them share; [`background`] - its thread;
+//! * [`per_numa_high`], [`damos`], [`reclaim`], [`move_pages`], [`cpuset`] - the mechanisms;
 //! * [`fake`] - one for tests: bytes in memory, moved at a rate, with faults on demand.
 //!
 //! Units: bytes. Limits: what a limit means is the same everywhere - the most bytes of that tier which the control group
 //! holds by `memory.numa_stat` - but how exactly it is kept is not; see each backend.
 //! Source: Mercury 5.5.1; the order of mechanisms is ours.
 
+pub mod background;
+pub mod cpuset;
+pub mod damos;
+pub mod engine;
 pub mod fake;
+pub mod move_pages;
+pub mod per_numa_high;
+pub mod reclaim;
+#[cfg(test)]
+mod tests;
 
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
+use crate::host::MemoryHost;
+use engine::Context;
 use isolane_core::policy::mercury::{AppId, TIERS_MAX, TierLimits};
 use isolane_core::units::{Bytes, Instant};
 use serde::Serialize;
@@ -177,4 +190,44 @@ pub fn excess(held: &[Bytes; TIERS_MAX], limits: &TierLimits) -> [Bytes; TIERS_M
     std::array::from_fn(|tier| {
         limits[tier].map_or(Bytes::ZERO, |limit| held[tier].saturating_sub(limit))
     })
+}
+
+/// Starts a backend of this kind on a machine.
+///
+/// # Errors
+/// What this machine lacks for it, with a remedy. [`BackendKind::Fake`] is made by [`fake::FakeBackend::new`].
+pub fn open(host: &MemoryHost, kind: BackendKind) -> Result<Box<dyn Backend>, MemError> {
+    fn start<M: engine::Mover + 'static>(
+        context: Context,
+        mover: M,
+    ) -> Result<Box<dyn Backend>, MemError> {
+        Ok(Box::new(background::Background::start(
+            engine::Engine::new(context, mover),
+        )?))
+    }
+    let context = Context::new(host.clone())?;
+    match kind {
+        BackendKind::PerNumaHigh => start(context, per_numa_high::PerNumaHigh::default()),
+        BackendKind::DamosGoal => {
+            let mover = damos::goal::GoalDriven::open(&context)?;
+            start(context, mover)
+        }
+        BackendKind::DamosQuota => {
+            let mover = damos::quota::Quota::open(&context, damos::quota::real_clock())?;
+            start(context, mover)
+        }
+        BackendKind::Reclaim => match reclaim::demotes(host) {
+            Some(true) => start(context, reclaim::Reclaim::default()),
+            _ => Err(MemError::Unsupported {
+                backend: kind,
+                why: "demotion is off".to_owned(),
+                remedy: reclaim::DEMOTION_REMEDY.to_owned(),
+            }),
+        },
+        BackendKind::MovePages => {
+            start(context, move_pages::MovePages::new(move_pages::KernelPages))
+        }
+        BackendKind::Cpuset => start(context, cpuset::Cpuset::default()),
+        BackendKind::Fake => Ok(Box::new(fake::FakeBackend::new())),
+    }
 }

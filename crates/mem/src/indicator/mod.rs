@@ -3,11 +3,16 @@
 //! A [`Sensors`] puts together what its sources saw. A value that a source cannot give is absent, never zero: the policy
 //! takes no action on what it does not know.
 //!
+//! * [`machine`] - everything that a machine can tell; [`files`] and [`pmu`] - its parts; [`background`] - its thread;
 //! * [`fake`] - one for tests: returns what it was told.
 //!
 //! Units: bytes, bytes per second, picoseconds, thousandths of a core. Source: Mercury 5.4.1, 5.5.4.
 
+pub mod background;
 pub mod fake;
+pub mod files;
+pub mod machine;
+pub mod pmu;
 
 use crate::cgroup::Cgroup;
 use crate::error::MemError;

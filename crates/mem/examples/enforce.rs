@@ -1,0 +1,80 @@
+//! Keeps a limit on the near memory of one control group with a backend of choice, and prints how that goes.
+//!
+//!     enforce BACKEND CGROUP NEAR_BYTES SECONDS [NEAR_BYTES SECONDS]...
+//!
+//! One line of JSON per change: elapsed_s, near_bytes, far_bytes, state, why; and one per limit when it has first been reached.
+//! For the virtual-machine lab. Exit: 0 every limit was reached, 1 one was not, 2 wrong usage, 3 the machine cannot.
+
+use isolane_core::policy::mercury::{AppId, TIERS_MAX};
+use isolane_core::units::{Bytes, Instant};
+use isolane_mem::backend::{self, BackendKind, Progress};
+use isolane_mem::cgroup::Cgroup;
+use isolane_mem::host::MemoryHost;
+use std::process::ExitCode;
+use std::time::{Duration, Instant as Clock};
+
+const APP: AppId = AppId(1);
+const LOOK: Duration = Duration::from_millis(50);
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |word: &String| word.parse::<u64>().ok();
+    let (Some(kind), Some(cgroup)) = (
+        words
+            .first()
+            .and_then(|word| word.parse::<BackendKind>().ok()),
+        words.get(1).and_then(|word| Cgroup::new(word).ok()),
+    ) else {
+        eprintln!("usage: enforce BACKEND CGROUP NEAR_BYTES SECONDS [NEAR_BYTES SECONDS]...");
+        return ExitCode::from(2);
+    };
+    let limits: Vec<u64> = words[2..].iter().filter_map(number).collect();
+    match keep(kind, &cgroup, &limits) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("enforce: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Whether every limit was reached in its time.
+fn keep(kind: BackendKind, cgroup: &Cgroup, limits: &[u64]) -> Result<bool, isolane_mem::MemError> {
+    let host = MemoryHost::machine();
+    let mut backend = backend::open(&host, kind)?;
+    backend.adopt(APP, cgroup, &[])?;
+    let start = Clock::now();
+    let mut all = true;
+    for pair in limits.chunks_exact(2) {
+        let mut tiers = [None; TIERS_MAX];
+        tiers[0] = Some(Bytes::new(pair[0]));
+        backend.apply(APP, &tiers)?;
+        let begin = Clock::now();
+        let mut reached = false;
+        while begin.elapsed() < Duration::from_secs(pair[1]) {
+            std::thread::sleep(LOOK);
+            let now =
+                Instant::from_ps(u64::try_from(start.elapsed().as_nanos()).unwrap_or(0) * 1000);
+            for progress in backend.poll(now) {
+                let (state, held, why) = match &progress {
+                    Progress::Moving { held, .. } => ("moving", *held, String::new()),
+                    Progress::Reached { held, .. } => ("reached", *held, String::new()),
+                    Progress::Stuck { held, why, .. } => ("stuck", *held, why.to_string()),
+                    Progress::Gone { .. } => ("gone", [Bytes::ZERO; TIERS_MAX], String::new()),
+                };
+                println!(
+                    "{{\"elapsed_s\":{:.2},\"limit_bytes\":{},\"near_bytes\":{},\"far_bytes\":{},\"state\":\"{state}\",\"why\":{why:?}}}",
+                    begin.elapsed().as_secs_f64(),
+                    pair[0],
+                    held[0].get(),
+                    held[1].get(),
+                );
+                reached |= state == "reached";
+            }
+        }
+        all &= reached;
+    }
+    backend.release(APP)?;
+    Ok(all)
+}

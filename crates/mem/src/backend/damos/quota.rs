@@ -1,0 +1,268 @@
+//! The backend `damos_quota`: we read what is held, and set how much DAMON may migrate in the next window.
+//!
+//! Method: two schemes per group, cold pages out and hot pages in. While there is nothing to move a scheme rests: it
+//! wants regions of an impossible size. Else its quota is half of what is still to move, for a window of [`WINDOW_MS`], and
+//! new values are committed every [`COMMIT`], a shorter time. So what one window moves and what the next one adds before it
+//! learns of that is at most the whole, and nothing overshoots.
+//!
+//! Memory without any access goes first; when that brings nothing more for [`COLD_COMMITS`], what is used goes too: a limit is
+//! a limit.
+//!
+//! The first window of a new scheme has no quota (kernels before 6.18): all that matches would move. So every scheme
+//! begins at rest, with a short window ([`ARMING`]), and wakes after it.
+//!
+//! Units: bytes, milliseconds. Limits: DAMON charges a region's pages whoever owns them, so on a machine full of others'
+//! pages it takes more windows. Source: the kernel's documentation of DAMOS quotas; measured in the lab.
+
+use super::files::{Kdamond, MANY, NEVER, Scheme};
+use super::leaves;
+use crate::backend::BackendKind;
+use crate::backend::engine::{Context, Move, Mover, Work};
+use crate::cgroup::Cgroup;
+use crate::error::MemError;
+use isolane_core::policy::mercury::AppId;
+use isolane_core::units::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a quota counts over.
+const WINDOW_MS: u64 = 400;
+
+/// Between two commits.
+const COMMIT: Duration = Duration::from_millis(200);
+
+/// How long a new scheme rests: longer than its first window.
+const ARMING: Duration = Duration::from_millis(400);
+
+/// The first window.
+const ARMING_WINDOW_MS: u64 = 100;
+
+/// Below this a window moves the whole rest: halving further would take for ever.
+const LAST: Bytes = Bytes::from_mib(2);
+
+/// Commits without effect after which used memory may go far, too.
+const COLD_COMMITS: u32 = 8;
+
+/// Between two looks for new groups below an application's.
+const LOOK: Duration = Duration::from_secs(5);
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Tells the time since some moment.
+pub type Clock = Box<dyn Fn() -> Duration + Send>;
+
+/// A clock that starts now.
+pub fn real_clock() -> Clock {
+    let start = std::time::Instant::now();
+    Box::new(move || start.elapsed())
+}
+
+/// The mover.
+pub struct Quota {
+    kdamond: Kdamond,
+    clock: Clock,
+    groups: BTreeMap<AppId, Vec<Cgroup>>,
+    looked: Duration,
+    committed: Duration,
+    /// When schemes began to rest; none after they woke.
+    arming: Option<Duration>,
+    /// What each application had above its limits at best, and commits since.
+    fruitless: BTreeMap<AppId, (Bytes, u32)>,
+    /// The groups of the schemes that are written, in order.
+    layout: Vec<(AppId, Cgroup)>,
+}
+
+impl Quota {
+    /// Takes DAMON, with all schemes yet to come.
+    ///
+    /// # Errors
+    /// No DAMON, or somebody else's; no migration by schemes.
+    pub fn open(context: &Context, clock: Clock) -> Result<Self, MemError> {
+        let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosQuota)?;
+        // Is there migration at all? The kernel says so when it is named, and only then.
+        let mut schemes = pair(context, "/", None, false);
+        schemes.truncate(1);
+        if let Err(error) = kdamond.write(&schemes).and_then(|()| kdamond.write(&[])) {
+            kdamond.remove();
+            return Err(error);
+        }
+        Ok(Self {
+            kdamond,
+            clock,
+            groups: BTreeMap::new(),
+            looked: Duration::ZERO,
+            committed: Duration::ZERO,
+            arming: None,
+            fruitless: BTreeMap::new(),
+            layout: Vec::new(),
+        })
+    }
+
+    /// Looks for groups that are new or gone below the applications'.
+    fn look(&mut self, context: &Context, now: Duration) {
+        if now.saturating_sub(self.looked) >= LOOK {
+            self.looked = now;
+            for groups in self.groups.values_mut() {
+                if let Some(first) = groups.first().cloned() {
+                    *groups = leaves(&context.host, &first);
+                }
+            }
+        }
+    }
+
+    /// Counts commits without effect.
+    fn count(&mut self, work: &[Work]) {
+        for work in work {
+            let Some(demote) = work.demote else {
+                self.fruitless.remove(&work.app);
+                continue;
+            };
+            let entry = self.fruitless.entry(work.app).or_insert((demote.bytes, 0));
+            match demote.bytes < entry.0 {
+                true => *entry = (demote.bytes, 0),
+                false => entry.1 += 1,
+            }
+        }
+    }
+
+    /// The schemes that should be in force.
+    fn wanted(&self, context: &Context, work: &[Work]) -> Vec<Scheme> {
+        let mut schemes = Vec::new();
+        for (app, group) in &self.layout {
+            let work = match self.arming {
+                Some(_) => None,
+                None => work.iter().find(|work| work.app == *app),
+            };
+            let waited = self.fruitless.get(app).map_or(0, |(_, count)| *count);
+            schemes.extend(pair(context, group.path(), work, waited >= COLD_COMMITS));
+        }
+        if self.arming.is_some() {
+            for scheme in &mut schemes {
+                scheme.window_ms = ARMING_WINDOW_MS;
+            }
+        }
+        schemes
+    }
+
+    fn drive(&mut self, context: &Context, work: &[Work]) -> Result<(), MemError> {
+        let now = (self.clock)();
+        self.look(context, now);
+        let layout: Vec<(AppId, Cgroup)> = self
+            .groups
+            .iter()
+            .flat_map(|(app, groups)| groups.iter().map(|group| (*app, group.clone())))
+            .filter(|(_, group)| context.host.has_cgroup(group))
+            .collect();
+        if layout != self.layout {
+            self.layout = layout;
+            self.arming = Some(now);
+        } else if now.saturating_sub(self.committed) < COMMIT {
+            return Ok(());
+        }
+        if self
+            .arming
+            .is_some_and(|since| now.saturating_sub(since) >= ARMING)
+        {
+            self.arming = None;
+        }
+        if self.arming.is_none() {
+            self.count(work);
+        }
+        let schemes = self.wanted(context, work);
+        if self.kdamond.differs(&schemes) {
+            self.kdamond.write(&schemes)?;
+            self.kdamond.commit()?;
+            // From after the commit, which waits for the kernel's thread.
+            self.committed = (self.clock)();
+            if self.arming == Some(now) {
+                self.arming = Some(self.committed);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Mover for Quota {
+    fn kind(&self) -> BackendKind {
+        BackendKind::DamosQuota
+    }
+
+    fn begin(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
+        self.groups.insert(app, leaves(&context.host, cgroup));
+        Ok(())
+    }
+
+    fn step(&mut self, context: &Context, work: &[Work]) -> Vec<Result<bool, MemError>> {
+        let driven = self.drive(context, work);
+        let active =
+            |work: &Work| work.demote.is_some() || work.promote.is_some() || self.arming.is_some();
+        match driven {
+            Ok(()) => work.iter().map(|work| Ok(active(work))).collect(),
+            Err(error) => {
+                // One failure for all: the first application carries it, the others wait.
+                let mut error = Some(error);
+                work.iter()
+                    .map(|work| error.take().map_or(Ok(active(work)), Err))
+                    .collect()
+            }
+        }
+    }
+
+    fn end(&mut self, _context: &Context, app: AppId, _cgroup: &Cgroup) -> Result<(), MemError> {
+        self.groups.remove(&app);
+        self.fruitless.remove(&app);
+        Ok(())
+    }
+
+    fn pause(&self) -> Duration {
+        COMMIT
+    }
+
+    fn stop(&mut self, _context: &Context) {
+        self.kdamond.remove();
+    }
+}
+
+/// The two schemes of a group: at rest without work. `used` says whether used memory goes far as well.
+fn pair(context: &Context, group: &str, work: Option<&Work>, used: bool) -> Vec<Scheme> {
+    let demote = work.and_then(|work| work.demote);
+    let promote = work.and_then(|work| work.promote);
+    let cold = (0, if used { MANY } else { 0 });
+    vec![
+        scheme(context, group, "migrate_cold", demote, cold),
+        scheme(context, group, "migrate_hot", promote, (1, MANY)),
+    ]
+}
+
+fn scheme(
+    context: &Context,
+    group: &str,
+    action: &'static str,
+    wanted: Option<Move>,
+    accesses: (u64, u64),
+) -> Scheme {
+    let resting = if action == "migrate_cold" {
+        (0, 1)
+    } else {
+        (1, 0)
+    };
+    let (from, to) = wanted.map_or(resting, |wanted| (wanted.from, wanted.to));
+    let elsewhere = (0..context.tiers.len()).filter(|tier| *tier != from);
+    let quota = wanted.map_or(1, |wanted| match wanted.bytes <= LAST {
+        true => wanted.bytes.get(),
+        false => wanted.bytes.get() / 2,
+    });
+    Scheme {
+        action,
+        node: context.tiers.roomiest_node(&context.host, to).unwrap_or(0),
+        cgroup: group.to_owned(),
+        elsewhere: elsewhere
+            .flat_map(|tier| context.tiers.addresses(&context.host, tier))
+            .collect(),
+        accesses,
+        size_min: if wanted.is_some() { PAGE_BYTES } else { NEVER },
+        quota_bytes: quota.max(PAGE_BYTES),
+        window_ms: WINDOW_MS,
+        goal: None,
+    }
+}

@@ -1,0 +1,267 @@
+//! DAMON as files in a made-up tree: the test plays the kernel.
+
+use super::files::{KDAMONDS, MARK, NEVER, Owner, owner};
+use super::goal::GoalDriven;
+use super::leaves;
+use super::quota::Quota;
+use crate::backend::engine::{Context, Engine};
+use crate::cgroup::Cgroup;
+use crate::error::MemError;
+use crate::testing::Tree;
+use isolane_core::policy::mercury::{AppId, TierLimits};
+use isolane_core::units::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const APP: AppId = AppId(1);
+const CONTEXT: &str = "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0";
+
+/// A machine whose DAMON has room for so many schemes.
+fn tree(schemes: usize) -> Tree {
+    let tree = Tree::two_tiers();
+    tree.write("/proc/sys/kernel/random/boot_id", "boot-1\n");
+    tree.write("/sys/devices/system/memory/block_size_bytes", "8000000\n");
+    for block in 0..4 {
+        tree.write(
+            &format!("/sys/devices/system/node/node0/memory{block}/state"),
+            "online",
+        );
+    }
+    for block in 4..12 {
+        tree.write(
+            &format!("/sys/devices/system/node/node1/memory{block}/state"),
+            "online",
+        );
+    }
+    tree.write(&format!("{KDAMONDS}/nr_kdamonds"), "0\n");
+    tree.write(&format!("{KDAMONDS}/0/state"), "off\n");
+    tree.write(&format!("{KDAMONDS}/0/contexts/nr_contexts"), "0\n");
+    let files = "operations monitoring_attrs/intervals/sample_us monitoring_attrs/intervals/aggr_us \
+         monitoring_attrs/intervals/update_us monitoring_attrs/nr_regions/min monitoring_attrs/nr_regions/max \
+         targets/nr_targets targets/0/regions/nr_regions targets/0/regions/0/start targets/0/regions/0/end \
+         targets/0/regions/1/start targets/0/regions/1/end schemes/nr_schemes";
+    for file in files.split_whitespace() {
+        tree.write(&format!("{CONTEXT}/{file}"), "");
+    }
+    let files = "action target_nid access_pattern/sz/min access_pattern/sz/max access_pattern/nr_accesses/min \
+         access_pattern/nr_accesses/max access_pattern/age/min access_pattern/age/max quotas/ms quotas/bytes \
+         quotas/reset_interval_ms quotas/weights/sz_permil quotas/weights/nr_accesses_permil quotas/weights/age_permil \
+         quotas/goals/nr_goals filters/nr_filters filters/0/type filters/0/memcg_path filters/0/matching filters/1/type \
+         filters/1/addr_start filters/1/addr_end filters/1/matching";
+    for scheme in 0..schemes {
+        for file in files.split_whitespace() {
+            tree.write(&format!("{CONTEXT}/schemes/{scheme}/{file}"), "");
+        }
+    }
+    tree
+}
+
+fn goals(tree: &Tree, schemes: usize) {
+    for scheme in 0..schemes {
+        for file in ["target_metric", "target_value", "nid", "path"] {
+            tree.write(
+                &format!("{CONTEXT}/schemes/{scheme}/quotas/goals/0/{file}"),
+                "",
+            );
+        }
+    }
+}
+
+fn scheme(tree: &Tree, index: usize, file: &str) -> String {
+    tree.read(&format!("{CONTEXT}/schemes/{index}/{file}"))
+}
+
+fn near(mib: u64) -> TierLimits {
+    [Some(Bytes::from_mib(mib)), None, None, None]
+}
+
+/// A mover with a clock of the test's, in milliseconds.
+fn quota(tree: &Tree) -> (Result<Engine<Quota>, MemError>, Arc<AtomicU64>) {
+    let clock = Arc::new(AtomicU64::new(0));
+    let read = Arc::clone(&clock);
+    let context = Context::new(tree.host()).unwrap();
+    let mover = Quota::open(
+        &context,
+        Box::new(move || Duration::from_millis(read.load(Ordering::Relaxed))),
+    );
+    (mover.map(|mover| Engine::new(context, mover)), clock)
+}
+
+#[test]
+fn a_scheme_rests_through_its_first_window_and_then_has_half_of_the_excess() {
+    let tree = tree(2);
+    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
+    let (engine, clock) = quota(&tree);
+    let mut engine = engine.unwrap();
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(60));
+    let mut tell = Vec::new();
+    engine.tick(&mut tell);
+    assert_eq!(tree.read(&format!("{KDAMONDS}/0/state")), "on");
+    assert_eq!(scheme(&tree, 0, "access_pattern/sz/min"), NEVER.to_string());
+    assert_eq!(scheme(&tree, 0, "quotas/bytes"), "4096");
+    clock.store(300, Ordering::Relaxed);
+    engine.tick(&mut tell);
+    assert_eq!(
+        scheme(&tree, 0, "access_pattern/sz/min"),
+        NEVER.to_string(),
+        "the first window is not over"
+    );
+    clock.store(600, Ordering::Relaxed);
+    engine.tick(&mut tell);
+    assert_eq!(tree.read(&format!("{KDAMONDS}/0/state")), "commit");
+    assert_eq!(scheme(&tree, 0, "action"), "migrate_cold");
+    assert_eq!(scheme(&tree, 0, "target_nid"), "1");
+    assert_eq!(scheme(&tree, 0, "access_pattern/sz/min"), "4096");
+    assert_eq!(
+        scheme(&tree, 0, "quotas/bytes"),
+        Bytes::from_mib(30).get().to_string()
+    );
+    assert_eq!(scheme(&tree, 0, "filters/0/memcg_path"), "/app");
+    // What lies far is left out: from 512 MiB to 1536 MiB.
+    assert_eq!(
+        scheme(&tree, 0, "filters/1/addr_start"),
+        (512_u64 << 20).to_string()
+    );
+    assert_eq!(scheme(&tree, 0, "filters/1/matching"), "Y");
+    assert_eq!(
+        scheme(&tree, 1, "access_pattern/sz/min"),
+        NEVER.to_string(),
+        "nothing comes back meanwhile"
+    );
+}
+
+#[test]
+fn used_memory_goes_only_when_unused_memory_is_not_enough() {
+    let tree = tree(2);
+    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
+    let (engine, clock) = quota(&tree);
+    let mut engine = engine.unwrap();
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(60));
+    let mut tell = Vec::new();
+    let mut seen = Vec::new();
+    for round in 0..14 {
+        clock.store(round * 600, Ordering::Relaxed);
+        engine.tick(&mut tell);
+        seen.push(scheme(&tree, 0, "access_pattern/nr_accesses/max"));
+    }
+    let first = seen.iter().position(|max| max == "4294967295").unwrap();
+    assert!((8..12).contains(&first), "{seen:?}");
+}
+
+#[test]
+fn a_limit_that_is_kept_lets_its_scheme_rest() {
+    let tree = tree(2);
+    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
+    let (engine, clock) = quota(&tree);
+    let mut engine = engine.unwrap();
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(60));
+    let mut tell = Vec::new();
+    for round in 0..3 {
+        clock.store(round * 600, Ordering::Relaxed);
+        engine.tick(&mut tell);
+    }
+    assert_eq!(scheme(&tree, 0, "access_pattern/sz/min"), "4096");
+    tree.hold("/app", &[(0, 60), (1, 60)]);
+    clock.store(2400, Ordering::Relaxed);
+    engine.tick(&mut tell);
+    assert_eq!(scheme(&tree, 0, "access_pattern/sz/min"), NEVER.to_string());
+    engine.apply(APP, near(100));
+    clock.store(3000, Ordering::Relaxed);
+    engine.tick(&mut tell);
+    assert_eq!(scheme(&tree, 1, "action"), "migrate_hot");
+    assert_eq!(
+        scheme(&tree, 1, "quotas/bytes"),
+        Bytes::from_mib(20).get().to_string()
+    );
+}
+
+#[test]
+fn damon_goes_back_to_nobody_at_the_end() {
+    let tree = tree(2);
+    let (engine, _) = quota(&tree);
+    let mut engine = engine.unwrap();
+    assert_eq!(owner(&tree.host()), Owner::Ours);
+    engine.stop();
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "0");
+    assert_eq!(owner(&tree.host()), Owner::Free);
+}
+
+#[test]
+fn somebody_elses_damon_is_refused_and_not_written() {
+    let tree = tree(2);
+    tree.write(&format!("{KDAMONDS}/nr_kdamonds"), "1\n");
+    assert!(matches!(
+        quota(&tree).0.err(),
+        Some(MemError::NotOurs { .. })
+    ));
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "1\n");
+    // A mark of another boot proves nothing, and neither does one beside schemes that are not like ours.
+    tree.write(MARK, "boot-0");
+    assert_eq!(owner(&tree.host()), Owner::Other(1));
+    tree.write(MARK, "boot-1");
+    tree.write(&format!("{CONTEXT}/schemes/nr_schemes"), "1\n");
+    tree.write(&format!("{CONTEXT}/schemes/0/action"), "pageout\n");
+    assert_eq!(owner(&tree.host()), Owner::Other(1));
+}
+
+#[test]
+fn what_a_killed_daemon_left_is_taken_over() {
+    let tree = tree(2);
+    drop(quota(&tree).0.unwrap());
+    // No orderly end: the thread's directory and the mark are still there.
+    assert_eq!(owner(&tree.host()), Owner::Ours);
+    let mut engine = quota(&tree).0.unwrap();
+    engine.stop();
+    assert_eq!(owner(&tree.host()), Owner::Free);
+}
+
+#[test]
+fn goals_are_shares_of_the_near_node_and_refused_where_unknown() {
+    let tree = tree(2);
+    let context = Context::new(tree.host()).unwrap();
+    let error = GoalDriven::open(&context).err().unwrap().to_string();
+    assert!(
+        error.contains("node_memcg_used_bp") && error.contains("6.19"),
+        "{error}"
+    );
+    assert_eq!(
+        tree.read(&format!("{KDAMONDS}/nr_kdamonds")),
+        "0",
+        "nothing is left behind"
+    );
+    goals(&tree, 2);
+    let group = tree.cgroup("/app", &[(0, 200), (1, 0)]);
+    let mut engine = Engine::new(context.clone(), GoalDriven::open(&context).unwrap());
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(128));
+    engine.tick(&mut Vec::new());
+    // 128 of 512 MiB.
+    assert_eq!(
+        scheme(&tree, 0, "quotas/goals/0/target_metric"),
+        "node_memcg_used_bp"
+    );
+    assert_eq!(scheme(&tree, 0, "quotas/goals/0/target_value"), "2500");
+    assert_eq!(
+        scheme(&tree, 1, "quotas/goals/0/target_metric"),
+        "node_memcg_free_bp"
+    );
+    assert_eq!(scheme(&tree, 1, "quotas/goals/0/target_value"), "7500");
+    assert_eq!(scheme(&tree, 1, "quotas/goals/0/path"), "/app");
+}
+
+#[test]
+fn groups_below_an_application_get_schemes_of_their_own() {
+    let tree = Tree::two_tiers();
+    let group = tree.cgroup("/app", &[(0, 1)]);
+    tree.cgroup("/app/a", &[(0, 1)]);
+    tree.cgroup("/app/a/b", &[(0, 1)]);
+    let paths: Vec<String> = leaves(&tree.host(), &group)
+        .iter()
+        .map(Cgroup::to_string)
+        .collect();
+    assert_eq!(paths, ["/app", "/app/a", "/app/a/b"]);
+}
