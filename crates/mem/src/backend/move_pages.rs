@@ -1,7 +1,7 @@
 //! The backend `move_pages`: the system call of that name on the processes of the control group.
 //!
 //! Method: each process's mappings are walked from where the last step stopped; `/proc/PID/pagemap` says which pages are
-//! there, `move_pages` where they lie, and those on the wrong tier are moved, [`PIECE`] per step. It works on every kernel
+//! there, `move_pages` where they lie, and those on the wrong tier are moved, `PIECE` per step. It works on every kernel
 //! with nodes, also without tiers of the kernel's own, and brings pages back when a limit is raised.
 //!
 //! Limits: nothing says which pages are hot, so it goes by address, and what it moves may be what the application uses

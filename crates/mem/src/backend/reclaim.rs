@@ -2,7 +2,7 @@
 //!
 //! Method: with `/sys/kernel/mm/numa/demotion_enabled`, reclaiming pages of a near node moves them to the next tier
 //! instead of dropping them. So the excess is written to `memory.reclaim` of the application's group, in pieces of
-//! [`PIECE`], and `memory.numa_stat` says what moved. What a raised limit leaves room for comes back by the kernel's NUMA
+//! `PIECE`, and `memory.numa_stat` says what moved. What a raised limit leaves room for comes back by the kernel's NUMA
 //! balancing (mode 2), when the application touches it.
 //!
 //! A kernel that reclaims without demoting would throw pages out, so the first piece of each application is small, and if

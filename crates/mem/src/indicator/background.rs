@@ -1,6 +1,6 @@
 //! Sensors on a thread of their own, so that the control loop never waits for a file.
 //!
-//! Method: the thread observes every [`EVERY`] and leaves the result with the time; `observe` returns the last one with its age
+//! Method: the thread observes every `EVERY` and leaves the result with the time; `observe` returns the last one with its age
 //! added. A thread that hangs in the kernel gives older and older readings, on which the policy does not act.
 //!
 //! Limits: the age is by the machine's clock; the time that the caller gives is not used.

@@ -1,15 +1,15 @@
 //! The backend `damos_quota`: we read what is held, and set how much DAMON may migrate in the next window.
 //!
 //! Method: two schemes per group, cold pages out and hot pages in. While there is nothing to move a scheme rests: it
-//! wants regions of an impossible size. Else its quota is half of what is still to move, for a window of [`WINDOW_MS`], and
-//! new values are committed every [`COMMIT`], a shorter time. So what one window moves and what the next one adds before it
+//! wants regions of an impossible size. Else its quota is half of what is still to move, for a window of `WINDOW_MS`, and
+//! new values are committed every `COMMIT`, a shorter time. So what one window moves and what the next one adds before it
 //! learns of that is at most the whole, and nothing overshoots.
 //!
-//! Memory without any access goes first; when that brings nothing more for [`COLD_COMMITS`], what is used goes too: a limit is
+//! Memory without any access goes first; when that brings nothing more for `COLD_COMMITS`, what is used goes too: a limit is
 //! a limit.
 //!
 //! The first window of a new scheme has no quota (kernels before 6.18): all that matches would move. So every scheme
-//! begins at rest, with a short window ([`ARMING`]), and wakes after it.
+//! begins at rest, with a short window (`ARMING`), and wakes after it.
 //!
 //! Units: bytes, milliseconds. Limits: DAMON charges a region's pages whoever owns them, so on a machine full of others'
 //! pages it takes more windows. Source: the kernel's documentation of DAMOS quotas; measured in the lab.
