@@ -46,10 +46,11 @@ pub(crate) fn policy_names() -> Names {
     Names(stack::ALL.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// The policies of RDMA hosts and those of networks, for `isolane sim --policy`.
+/// The policies of RDMA hosts, of networks and of tiered memory, for `isolane sim --policy`.
 pub(crate) fn every_policy_name() -> Names {
     let Names(mut names) = policy_names();
-    for name in isolane_scenario::fabric::parameters::POLICY {
+    let others = isolane_scenario::fabric::parameters::POLICY.iter();
+    for name in others.chain(&isolane_scenario::mem::model::MEM_POLICIES) {
         if !names.iter().any(|known| known == name) {
             names.push((*name).to_owned());
         }

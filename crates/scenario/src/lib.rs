@@ -12,6 +12,7 @@
 //! * [`glob`] - names by pattern; [`quantity`] - sizes, rates and times with units;
 //! * [`stack`] - policies as stacks of parts;
 //! * [`schema`] - JSON schemas of what goes in and comes out;
+//! * [`mem`] - tiered memory: machines, applications, scenarios, results;
 //! * [`model`] - the checked scenario: tenants, workloads, traffic, policy;
 //! * [`profile`] - a device profile: every number with its source;
 //! * [`table`] - a TOML table read key by key, for other formats of this project;
@@ -30,6 +31,7 @@ pub mod fabric;
 pub mod glob;
 pub mod library;
 pub mod measure;
+pub mod mem;
 pub mod model;
 pub mod nic;
 mod parameters;

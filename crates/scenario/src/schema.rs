@@ -7,6 +7,8 @@ use crate::fabric::parameters;
 use crate::fabric::result::FabricResult;
 use crate::fabric::sizes::PUBLISHED;
 use crate::measure::RunResult;
+use crate::mem::keys as memory;
+use crate::mem::result::MemResult;
 use crate::nic::parse as nic;
 use crate::nic::result::NicResult;
 use crate::policy_parts::PolicyParameter;
@@ -42,6 +44,16 @@ pub fn nic_result() -> Value {
 /// The schema of a study of ordinary cards.
 pub fn nic_scenario() -> Value {
     titled("Study of ordinary cards", object(nic::TOP, nic_below))
+}
+
+/// The schema of the JSON form of a [`MemResult`].
+pub fn memory_result() -> Value {
+    schemars::schema_for!(MemResult).to_value()
+}
+
+/// The schema of a scenario of tiered memory.
+pub fn memory_scenario() -> Value {
+    titled("Tiered memory scenario", object(memory::TOP, memory_below))
 }
 
 fn titled(title: &str, mut schema: Value) -> Value {
@@ -175,6 +187,16 @@ fn nic_below(name: &str) -> Value {
     object(keys, nic_below)
 }
 
+fn memory_below(name: &str) -> Value {
+    let keys = match name {
+        "memory" => memory::MEMORY_KEYS,
+        "policy" => memory::POLICY,
+        "app" => memory::APP,
+        _ => memory::CHANGE,
+    };
+    object(keys, memory_below)
+}
+
 /// Any stack of parts, with every parameter there is; the parser checks which of them the stack has.
 fn policy() -> Value {
     let mut properties = Map::new();
@@ -215,6 +237,16 @@ mod tests {
         assert_eq!(config[0], "C1");
         assert_eq!(schema["properties"]["cluster"]["required"][0], "hosts");
         assert!(super::nic_result().to_string().contains("cpu_percent"));
+    }
+
+    #[test]
+    fn the_memory_schema_has_every_level_and_unit() {
+        let schema = super::memory_scenario();
+        let app = &schema["properties"]["app"]["items"]["properties"];
+        assert_eq!(app["kind"]["enum"][0], "bandwidth");
+        assert_eq!(app["change"]["items"]["required"][0], "at");
+        let text = super::memory_result().to_string();
+        assert!(text.contains("latency_ns") && text.contains("bandwidth_gb_per_s"));
     }
 
     #[test]

@@ -30,6 +30,10 @@ enum Document {
     Network,
     /// What `isolane sim --json` prints for a network
     NetworkResult,
+    /// A scenario file of tiered memory (TOML of this shape)
+    Memory,
+    /// What `isolane sim --json` prints for tiered memory
+    MemoryResult,
     /// What `isolane audit --json` prints
     Audit,
     /// What `isolane recommend --json` prints
@@ -48,6 +52,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::Result => schema::result(),
         Document::Network => schema::network_scenario(),
         Document::NetworkResult => schema::network_result(),
+        Document::Memory => schema::memory_scenario(),
+        Document::MemoryResult => schema::memory_result(),
         Document::Explanation => schemars::schema_for!(Explanation).to_value(),
         Document::Hunt => schemars::schema_for!(HuntResult).to_value(),
         Document::Doctor => schemars::schema_for!(Examination).to_value(),

@@ -1,9 +1,10 @@
-//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]), of a network ([`network`]) or of hosts with ordinary cards
-//! ([`nic`]), once per policy.
+//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]), of a network ([`network`]), of hosts with ordinary cards
+//! ([`nic`]) or of tiered memory ([`memory`]), once per policy.
 //!
-//! What the file says decides: a network's has a `[fabric]` table, one of cards a `[nic]` table. An option that the other kind has is an error, for it
-//! would do nothing.
+//! What the file says decides: a network's has a `[fabric]` table, one of cards a `[nic]` table, one of tiered memory a
+//! `[memory]` table. An option that the other kind has is an error, for it would do nothing.
 
+mod memory;
 mod network;
 mod nic;
 mod rdma;
@@ -14,13 +15,15 @@ use crate::target::TargetArguments;
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::fabric;
+use isolane_scenario::mem::parse::is_memory;
 use isolane_scenario::nic::parse::is_nic;
 use std::path::PathBuf;
 
 /// Arguments of `isolane sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Scenario file (TOML), of RDMA hosts, of a network ([fabric]) or of ordinary cards ([nic]); - reads it from stdin
+    /// Scenario file (TOML), of RDMA hosts, of a network ([fabric]), of ordinary cards ([nic]) or of tiered memory
+    /// ([memory]); - reads it from stdin
     scenario: PathBuf,
     /// Policy instead of the scenario's
     #[arg(long, value_parser = inputs::every_policy_name())]
@@ -70,7 +73,7 @@ struct NetworkArguments {
     /// Report every pair of hosts and class too
     #[arg(long)]
     per_pair: bool,
-    /// Report a time series of 50 points, unless the scenario says another interval
+    /// Report a time series of 50 points, unless the scenario says another interval (of tiered memory too)
     #[arg(long)]
     series: bool,
     /// Write the packets that hosts send into this file, for Wireshark (pcap with nanoseconds)
@@ -93,6 +96,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         bail!(bad(format!(
             "--config: {file} has no [nic] table, and only ordinary cards have configurations; drop the option"
         )));
+    }
+    if is_memory(&text, &file)? {
+        return memory::run(arguments, &text, &file);
     }
     if fabric::is_network(&text, &file)? {
         let given = [

@@ -1,0 +1,205 @@
+//! `isolane sim` on tiered memory: one scenario, once per policy.
+
+use super::Arguments;
+use crate::inputs::bad;
+use crate::output;
+use crate::progress;
+use crate::status::Status;
+use crate::target::cancel_on_signal;
+use crate::text::{Table, number};
+use anyhow::{Result, bail};
+use isolane_scenario::mem::model::MemScenario;
+use isolane_scenario::mem::parse::{MemOverrides, parse_with};
+use isolane_scenario::mem::result::{MemAppResult, MemResult};
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+/// Points of the time series that `--series` asks for.
+const POINTS: u64 = 50;
+
+/// Runs the machine that `text`, called `file`, describes.
+pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Status> {
+    refuse(arguments, file)?;
+    let scenarios = scenarios(arguments, text, file)?;
+    let cancel = cancel_on_signal()?;
+    let bar = progress::part();
+    let mut results = Vec::new();
+    for scenario in &scenarios {
+        let ran = isolane_mem_sim::run_with(scenario, &mut |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+            !cancel.load(Ordering::Relaxed)
+        });
+        match ran {
+            Some(result) => results.push(result),
+            None => {
+                bar.finish_and_clear();
+                return Ok(Status::Interrupted);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let compare = !arguments.policies.is_empty();
+    match arguments.json {
+        true if compare => output::print_json(&results)?,
+        true => output::print_json(&results[0])?,
+        false => output::print(&shown(&results, arguments.verbose))?,
+    }
+    Ok(Status::Done)
+}
+
+/// Options that would do nothing.
+fn refuse(arguments: &Arguments, file: &str) -> Result<()> {
+    let given = [
+        (arguments.profile.is_some(), "--profile"),
+        (!arguments.target.is_simulator(), "--target"),
+        (!arguments.set.is_empty(), "--set"),
+        (arguments.config.is_some(), "--config"),
+        (arguments.report.is_some(), "--report"),
+        (arguments.network.per_pair, "--per-pair"),
+        (arguments.network.trace.is_some(), "--trace"),
+    ];
+    if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
+        bail!(bad(format!(
+            "{option}: {file} describes tiered memory ([memory]), which has no such thing; drop the option"
+        )));
+    }
+    Ok(())
+}
+
+/// The scenario under each policy that `arguments` name, or its own.
+fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<MemScenario>> {
+    let policies: Vec<Option<String>> = match arguments.policies.is_empty() {
+        true => vec![arguments.policy.clone()],
+        false => arguments.policies.iter().cloned().map(Some).collect(),
+    };
+    let mut scenarios = Vec::new();
+    for (index, policy) in policies.iter().enumerate() {
+        if policies[..index].contains(policy) {
+            let name = policy.as_deref().unwrap_or_default();
+            bail!(bad(format!("--policies names {name} twice")));
+        }
+        let overrides = MemOverrides {
+            policy: policy.clone(),
+            seed: arguments.seed,
+            duration: arguments.duration,
+            points: arguments.network.series.then_some(POINTS),
+        };
+        scenarios.push(parse_with(text, file, &overrides)?);
+    }
+    Ok(scenarios)
+}
+
+/// Everything a terminal shows of `results`, which are of one scenario.
+fn shown(results: &[MemResult], verbose: bool) -> String {
+    let first = &results[0];
+    let policies: Vec<&str> = results.iter().map(|one| one.policy.as_str()).collect();
+    let mut text = format!(
+        "{} on {} under {}, seed {}, {} s measured\n\n",
+        first.scenario,
+        first.machine,
+        policies.join(", "),
+        first.seed,
+        number(first.measured_s)
+    );
+    text.push_str(&apps(results));
+    for result in results {
+        let _ = writeln!(text, "\nTiers under {}", result.policy);
+        text.push_str(&tiers(result));
+        if verbose {
+            text.push_str(&machine(result));
+        }
+        for app in &result.apps {
+            if let Some(reason) = &app.last_reason {
+                let _ = writeln!(text, "  {}: {reason}", app.name);
+            }
+        }
+    }
+    text
+}
+
+fn apps(results: &[MemResult]) -> String {
+    let mut table = Table::new(
+        "llrrrrrrrrl",
+        &[
+            "application",
+            "policy",
+            "latency ns",
+            "GB/s",
+            "throughput",
+            "SLO",
+            "SLO met %",
+            "near GB",
+            "far GB",
+            "CPU %",
+            "verdict",
+        ],
+    );
+    for index in 0..results[0].apps.len() {
+        for result in results {
+            let app = &result.apps[index];
+            table.row(vec![
+                app.name.clone(),
+                result.policy.clone(),
+                number(app.latency_ns),
+                number(app.bandwidth_gb_per_s),
+                format!("{} {}/s", number(app.throughput), app.operation),
+                objective(app),
+                number(app.slo_met_share * 100.0),
+                number(app.local_bytes as f64 / 1e9),
+                number(app.far_bytes as f64 / 1e9),
+                number(app.cpu_share * 100.0),
+                app.verdict.clone().unwrap_or_else(|| "-".to_owned()),
+            ]);
+        }
+    }
+    table.render()
+}
+
+fn objective(app: &MemAppResult) -> String {
+    match (app.slo_latency_ns, app.slo_bandwidth_gb_per_s) {
+        (Some(latency), _) => format!("<= {} ns", number(latency)),
+        (_, Some(bandwidth)) => format!(">= {} GB/s", number(bandwidth)),
+        _ => "-".to_owned(),
+    }
+}
+
+fn tiers(result: &MemResult) -> String {
+    let mut table = Table::new(
+        "lrrrrr",
+        &[
+            "tier",
+            "latency ns",
+            "GB/s",
+            "used %",
+            "memory used GB",
+            "queue full %",
+        ],
+    );
+    for tier in &result.tiers {
+        table.row(vec![
+            tier.name.clone(),
+            number(tier.latency_ns),
+            number(tier.bandwidth_gb_per_s),
+            number(tier.utilisation * 100.0),
+            number(tier.used_bytes as f64 / 1e9),
+            number(tier.queue_full_share * 100.0),
+        ]);
+    }
+    table.render()
+}
+
+fn machine(result: &MemResult) -> String {
+    let all = &result.machine_wide;
+    let mut table = Table::new("lr", &["machine", "value"]);
+    let mut row = |name: &str, value: f64| table.row(vec![name.to_owned(), number(value)]);
+    row("request slots in use, %", all.slots_busy_share * 100.0);
+    row("wait for a slot, ns", all.slot_wait_ns);
+    row("hint faults per s", all.hint_faults_per_s);
+    row("healthy hint faults per s", all.healthy_hint_faults_per_s);
+    row("healthy near bandwidth, GB/s", all.healthy_local_gb_per_s);
+    for (name, count) in &all.counts {
+        row(name, *count as f64);
+    }
+    table.render()
+}

@@ -1,0 +1,140 @@
+//! What a tiered-memory scenario may say, and what its mistakes are told.
+
+use super::*;
+use expect_test::{Expect, expect};
+
+const HEAD: &str = "duration = \"10s\"\n[memory]\nmachine = \"genoa-cxl\"\nlocal = \"20GB\"\n";
+const PROBE: &str = "[[app]]\nname = \"probe\"\nkind = \"latency\"\nworking_set = \"4GB\"\n";
+
+fn check(app: &str, expected: Expect) {
+    let text = format!("{HEAD}{PROBE}{app}");
+    let said = match parse(&text, "x.toml") {
+        Ok(scenario) => format!("{:?}", scenario.apps),
+        Err(error) => error.to_string(),
+    };
+    expected.assert_eq(&said);
+}
+
+#[test]
+fn what_is_not_written_has_a_default() {
+    let scenario = parse(&format!("{HEAD}{PROBE}"), "probe.toml").expect("valid");
+    assert_eq!(scenario.policy, MemPolicyName::Tpp);
+    assert_eq!(scenario.capacity, [Some(Bytes::new(20_000_000_000)), None]);
+    let app = &scenario.apps[0];
+    assert_eq!((app.cores, app.priority, app.cpu_limit), (1, 1, 1_000));
+    assert_eq!(app.objective, Objective::BestEffort);
+    assert_eq!((scenario.seed, scenario.sample_interval), (1, None));
+}
+
+#[test]
+fn what_the_caller_wants_replaces_what_is_written() {
+    let overrides = MemOverrides {
+        policy: Some("static".to_owned()),
+        seed: Some(7),
+        duration: Some(Duration::from_secs(5)),
+        points: Some(50),
+    };
+    let scenario = parse_with(&format!("{HEAD}{PROBE}"), "x.toml", &overrides).expect("valid");
+    assert_eq!((scenario.policy, scenario.seed), (MemPolicyName::Static, 7));
+    assert_eq!(scenario.duration, Duration::from_secs(5));
+    assert_eq!(scenario.sample_interval, Some(Duration::from_ms(100)));
+    let overrides = MemOverrides {
+        policy: Some("mercry".to_owned()),
+        ..MemOverrides::default()
+    };
+    let error = parse_with(&format!("{HEAD}{PROBE}"), "x.toml", &overrides).expect_err("unknown");
+    assert!(error.to_string().contains("mercury"), "{error}");
+}
+
+#[test]
+fn a_load_changes_in_steps_and_in_straight_lines() {
+    let text = format!(
+        "{HEAD}{PROBE}activity = 0\n[[app.change]]\nat = \"2s\"\nactivity = 50\n\
+         [[app.change]]\nat = \"4s\"\nuntil = \"6s\"\nworking_set = \"8GB\"\n"
+    );
+    let scenario = parse(&text, "x.toml").expect("valid");
+    let app = &scenario.apps[0];
+    assert_eq!(app.footprint, Bytes::new(8_000_000_000));
+    let at = |ms| {
+        let load = app.load(Duration::from_ms(ms));
+        (load.activity, load.working_set.get())
+    };
+    assert_eq!(at(1_999), (0.0, 4_000_000_000));
+    assert_eq!(at(2_000), (0.5, 4_000_000_000));
+    assert_eq!(at(5_000), (0.5, 6_000_000_000));
+    assert_eq!(at(60_000), (0.5, 8_000_000_000));
+}
+
+#[test]
+fn a_mistake_is_told_with_key_value_and_remedy() {
+    let app = "[[app]]\nkind = \"llama\"\nworking_set = \"40GB\"\n";
+    check(
+        &format!("{app}name = \"probe\""),
+        expect![[
+            r#"x.toml:12: app "probe": name = "probe": another application has this name: give it its own"#
+        ]],
+    );
+    check(
+        &format!("{app}name = \"b\"\npriority = 2"),
+        expect![[
+            r#"x.toml:13: app "b": priority = 2: application "probe" has priority 2 already: priorities are unique"#
+        ]],
+    );
+    check(
+        &format!("{app}name = \"b\"\nslo_latency = \"160ns\"\nslo_bandwidth = \"40GB/s\""),
+        expect![[
+            r#"x.toml:14: app 2: slo_bandwidth = "40GB/s": an application has one objective: drop slo_latency or slo_bandwidth"#
+        ]],
+    );
+    check(
+        &format!("{app}name = \"b\"\nslo_bandwidth = \"40GBs\""),
+        expect![[
+            r#"x.toml:13: app 2: slo_bandwidth = "40GBs": unknown unit "GBs", did you mean "Gb/s"? must be text with a number and a unit of b/s, Kb/s, Mb/s, Gb/s or B/s ... GB/s, like "10Gb/s""#
+        ]],
+    );
+    check(
+        &format!("{app}name = \"b\"\ncores = 96"),
+        expect![
+            "x.toml:5: applications that run at 0ps have 97 cores, and machine genoa-cxl has 96: take cores from some, or let them follow one another"
+        ],
+    );
+    check(
+        &format!("{app}name = \"b\"\nworking_se = 2"),
+        expect!["x.toml:13: app 2: unknown key working_se; did you mean working_set?"],
+    );
+    check(
+        &format!("{app}name = \"b\"\n[[app.change]]\nat = \"4s\"\nuntil = \"3s\""),
+        expect![[r#"x.toml:15: app 2: until = "3s": must not be before at, 4s"#]],
+    );
+    check(
+        "[[app]]\nname = \"b\"\nkind = \"reddis\"\nworking_set = \"1GB\"",
+        expect![[r#"x.toml:11: app 2: kind = reddis: unknown; did you mean redis?"#]],
+    );
+    check(
+        "[[app]]\nname = \"b\"\nkind = \"redis\"\nworking_set = \"300GB\"",
+        expect![
+            "x.toml:3: applications that run at 0ps use 304000000000 B at most, and all tiers of machine genoa-cxl together have 276000000000 B: make working sets smaller, or tiers larger"
+        ],
+    );
+}
+
+#[test]
+fn a_machine_is_named_and_has_the_tiers_that_are_resized() {
+    let wrong = |from: &str, to: &str| {
+        let text = format!("{HEAD}{PROBE}").replace(from, to);
+        parse(&text, "x.toml").expect_err("a mistake").to_string()
+    };
+    assert!(wrong("genoa-cxl", "genoa").contains("genoa-cxl"));
+    let message = wrong("local = \"20GB\"", "farther = \"20GB\"");
+    assert!(message.contains("no such tier"), "{message}");
+    assert!(is_memory(HEAD, "x.toml").expect("TOML"));
+    assert!(!is_memory("[fabric]", "x.toml").expect("TOML"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(tail in ".{0,200}") {
+        let _ = parse(&format!("{HEAD}{PROBE}{tail}"), "x.toml");
+        let _ = parse(&tail, "x.toml");
+    }
+}
