@@ -9,6 +9,8 @@ use isolane_scenario::fabric;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::library::Library;
 use isolane_scenario::measure::RunResult;
+use isolane_scenario::mem;
+use isolane_scenario::mem::result::MemResult;
 use isolane_scenario::model::Scenario;
 use isolane_scenario::nic::model::NicStudy;
 use isolane_scenario::nic::profile::NicProfile;
@@ -53,6 +55,11 @@ impl World for Laboratory<'_> {
         isolane_fabric::run::run(&scenario, Observers::default())
             .map(|outcome| outcome.result)
             .map_err(|error| error.to_string())
+    }
+
+    fn memory(&self, text: &str, file: &str) -> Result<MemResult, String> {
+        let scenario = mem::parse::parse(text, file).map_err(|error| error.to_string())?;
+        Ok(isolane_mem_sim::run(&scenario))
     }
 
     fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {

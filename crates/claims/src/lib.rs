@@ -7,13 +7,14 @@
 //!
 //! Units: each claim names its own ([`verdict::Unit`]). Method: distinct runs once, in parallel; the verdict is
 //! over the median of the seeds unless the claim says otherwise. A run is of RDMA hosts on a device, of a network (a
-//! scenario with `[fabric]`), or of a host's network card.
+//! scenario with `[fabric]`), of tiered memory (`[memory]`), or of a host's network card.
 //! `docs/internals/claims.md` describes the files.
 //!
 //! * [`claim`] - one claim, read and checked;
 //! * [`expression`] - the language of metrics;
 //! * [`models`] - the policies' code, for arithmetic;
 //! * [`verdict`] - tolerances;
+//! * [`memory`] - runs of tiered memory;
 //! * [`nic`] - studies of a network card as runs of a claim;
 //! * [`planner`] - experiments of the query planner as runs of a claim;
 //! * [`audit`] - parts of the audit as runs of a claim;
@@ -29,6 +30,7 @@ pub mod embedded;
 mod error;
 pub mod expression;
 pub mod laboratory;
+pub mod memory;
 pub mod models;
 pub mod nic;
 pub mod plan;

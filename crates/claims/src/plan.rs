@@ -9,6 +9,7 @@ use crate::report::ClaimReport;
 use crate::verdict::{Over, Published, over_seeds, within};
 use crate::world::{RunOutcome, World};
 use isolane_scenario::fabric;
+use isolane_scenario::mem;
 use isolane_scenario::nic::{self, model::NicStudy};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -99,6 +100,10 @@ fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, S
     if nic::parse::is_nic(text, source).map_err(|error| error.to_string())? {
         let study = nic::parse::parse(text, source).map_err(|error| error.to_string())?;
         return Ok(RunOutcome::Nic(NicNumbers::of(&world.nic(&study)?)));
+    }
+    if mem::parse::is_memory(text, source).map_err(|error| error.to_string())? {
+        let result = world.memory(text, source)?;
+        return Ok(RunOutcome::Memory(Box::new(result)));
     }
     if fabric::is_network(text, source).map_err(|error| error.to_string())? {
         let result = world.network(text, source)?;
@@ -298,10 +303,14 @@ pub fn run_text(run: &ClaimRun, seed: u64, files: &ScenarioFiles<'_>) -> Result<
 }
 
 fn tenants(table: &mut toml::Table) -> Result<&mut Vec<toml::Value>, String> {
+    let list = match table.contains_key("app") {
+        true => "app",
+        false => "tenant",
+    };
     table
-        .get_mut("tenant")
+        .get_mut(list)
         .and_then(toml::Value::as_array_mut)
-        .ok_or_else(|| "the scenario has no [[tenant]]".to_owned())
+        .ok_or_else(|| "the scenario has no [[tenant]] and no [[app]]".to_owned())
 }
 
 fn tenant_name(tenant: &toml::Value) -> &str {

@@ -203,6 +203,11 @@ fn every_run_is_a_valid_scenario() {
                 Ok(_) if is_card == Ok(true) => {
                     isolane_scenario::nic::parse::parse(&text, &claim.file).map(|_| ())
                 }
+                Ok(_)
+                    if isolane_scenario::mem::parse::is_memory(&text, &claim.file) == Ok(true) =>
+                {
+                    isolane_scenario::mem::parse::parse(&text, &claim.file).map(|_| ())
+                }
                 Ok(true) => isolane_scenario::fabric::parse(&text, &claim.file).map(|_| ()),
                 Ok(false) => isolane_scenario::parse(&text, &claim.file, &library).map(|_| ()),
                 Err(error) => Err(error),

@@ -48,6 +48,15 @@ pub enum Unit {
     /// Latency or time, microseconds.
     #[serde(rename = "us")]
     Microseconds,
+    /// Latency, nanoseconds.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Gigabytes, 10^9.
+    #[serde(rename = "GB")]
+    Gigabytes,
+    /// Gigabytes per second.
+    #[serde(rename = "GB/s")]
+    GigabytesPerSecond,
     /// A part of a whole, 0 to 1.
     #[serde(rename = "share")]
     Share,
@@ -75,10 +84,14 @@ impl Unit {
     /// The tolerance of a claim that states none.
     pub fn default_tolerance(self) -> Tolerance {
         match self {
-            Self::Ratio | Self::Microseconds | Self::Milliseconds => Tolerance::Relative(0.25),
+            Self::Ratio | Self::Nanoseconds | Self::Microseconds | Self::Milliseconds => {
+                Tolerance::Relative(0.25)
+            }
             Self::Share
             | Self::Percent
             | Self::Gbps
+            | Self::Gigabytes
+            | Self::GigabytesPerSecond
             | Self::MegaPerSecond
             | Self::KiloPerSecond => Tolerance::Relative(0.1),
             Self::Bytes | Self::Count | Self::Ordering => Tolerance::Exact,
@@ -93,6 +106,9 @@ impl Unit {
             Self::Milliseconds => " ms",
             Self::Microseconds => " us",
             Self::Share | Self::Count | Self::Ordering => "",
+            Self::Nanoseconds => " ns",
+            Self::Gigabytes => " GB",
+            Self::GigabytesPerSecond => " GB/s",
             Self::Gbps => " Gb/s",
             Self::MegaPerSecond => " M/s",
             Self::KiloPerSecond => " k/s",

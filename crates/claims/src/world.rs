@@ -8,6 +8,7 @@ use crate::expression::RequestBytes;
 use crate::nic::NicNumbers;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
+use isolane_scenario::mem::result::MemResult;
 use isolane_scenario::model::Scenario;
 use isolane_scenario::nic::model::NicStudy;
 use isolane_scenario::nic::result::NicResult;
@@ -21,6 +22,8 @@ pub enum RunOutcome {
     Network(Box<FabricResult>),
     /// Of a host's network card; the mean of several where the claim asks for that.
     Nic(NicNumbers),
+    /// Of tiered memory, which a scenario with a `[memory]` table describes.
+    Memory(Box<MemResult>),
 }
 
 /// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.
@@ -33,6 +36,12 @@ pub trait World: Sync {
 
     /// What running the network's scenario in `text` gives; `file` names it in messages.
     fn network(&self, text: &str, file: &str) -> Result<FabricResult, String>;
+
+    /// What running the scenario of tiered memory in `text` gives; `file` names it in messages. Worlds without such memory
+    /// say so.
+    fn memory(&self, _text: &str, file: &str) -> Result<MemResult, String> {
+        Err(format!("{file} needs a testbed with tiered memory"))
+    }
 
     /// What running the study of a network card gives. Worlds without cards say so.
     fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {

@@ -5,6 +5,7 @@ use super::{
     network,
 };
 use crate::audit::Findings;
+use crate::memory;
 use crate::world::{RunOutcome, World};
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::glob;
@@ -71,6 +72,9 @@ impl Evaluation<'_> {
                     RunOutcome::Nic(run) => {
                         return run.value(&measurement.tenant, &measurement.field);
                     }
+                    RunOutcome::Memory(run) => {
+                        return memory::value(run, &measurement.tenant, &measurement.field);
+                    }
                 };
                 let tenant = run.tenant(&measurement.tenant).ok_or_else(|| {
                     let names: Vec<_> = run.tenants.iter().map(|t| t.name.as_str()).collect();
@@ -133,6 +137,10 @@ impl Evaluation<'_> {
                         let what = "is one of a network card: it has no policy's figures";
                         return Err(format!("run {label:?} {what}"));
                     }
+                    RunOutcome::Memory(_) => {
+                        let what = "is one of tiered memory: it has no policy's figures";
+                        return Err(format!("run {label:?} {what}"));
+                    }
                 };
                 *state.get(name).ok_or_else(|| {
                     format!(
@@ -189,6 +197,12 @@ impl Evaluation<'_> {
                 network::matching(run, &measurement.tenant, &measurement.field)?
             }
             RunOutcome::Nic(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
+            RunOutcome::Memory(run) => run
+                .apps
+                .iter()
+                .filter(|app| glob::matches(&measurement.tenant, &app.name))
+                .map(|app| memory::value(run, &app.name, &measurement.field))
+                .collect::<Result<Vec<f64>, String>>()?,
         };
         if values.is_empty() {
             return Err(format!(
@@ -228,6 +242,9 @@ impl Evaluation<'_> {
             RunOutcome::Nic(_) => Err(format!(
                 "run {label:?} is one of a network card: it has no RDMA hosts"
             )),
+            RunOutcome::Memory(_) => Err(format!(
+                "run {label:?} is one of tiered memory: it has no RDMA hosts"
+            )),
         }
     }
 
@@ -239,6 +256,9 @@ impl Evaluation<'_> {
             )),
             RunOutcome::Nic(_) => Err(format!(
                 "run {label:?} is one of a network card: it has no series"
+            )),
+            RunOutcome::Memory(_) => Err(format!(
+                "run {label:?} is one of tiered memory: its series is no network's"
             )),
         }
     }

@@ -22,7 +22,8 @@
 //!   or `max`, and `settled_us(label, name, part)`: when the series came within that part of the mean of its second
 //!   half for good;
 //! * of a run on a network card, `label:nic.field` with the fields of [`crate::nic::FIELDS`]; of one of the query planner,
-//!   `label:plan.field` with those of [`crate::planner::FIELDS`];
+//!   `label:plan.field` with those of [`crate::planner::FIELDS`]; of tiered memory `label:app.field`, `label:tier.field`
+//!   and `label:machine.field` with those of [`crate::memory::FIELDS`];
 //! * `violations(label)`, `judged(label)`: cells of an `[[audit]]` that violate, and cells that have a verdict;
 //! * `harmonic(name, key=value, ...)`, `palos(name, key=value, ...)`: what that policy's own code gives without a
 //!   run, [`crate::models`] listing the names.
@@ -38,6 +39,7 @@ pub use evaluate::{Audits, Evaluation, Runs, Value};
 pub use parser::parse;
 
 use crate::error::nearest;
+use crate::memory;
 use crate::nic;
 use crate::planner;
 
@@ -389,7 +391,8 @@ fn unknown_field(field: &str) -> String {
         .into_iter()
         .chain(NETWORK_FIELDS)
         .chain(nic::FIELDS)
-        .chain(planner::FIELDS);
+        .chain(planner::FIELDS)
+        .chain(memory::FIELDS);
     format!("unknown field {field:?}{}", nearest(field, known))
 }
 

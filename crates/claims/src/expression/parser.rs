@@ -7,6 +7,7 @@ use super::{
     unknown_field,
 };
 use crate::error::nearest;
+use crate::memory;
 use crate::models;
 use crate::nic;
 use crate::planner;
@@ -437,8 +438,9 @@ impl Parser {
         tenant: String,
         field: String,
     ) -> Result<Measurement, SyntaxError> {
-        let lists: [&[&str]; 4] = [&FIELDS, &NETWORK_FIELDS, &nic::FIELDS, &planner::FIELDS];
-        if !lists.iter().any(|list| list.contains(&field.as_str())) {
+        let others: [&[&str]; 3] = [&nic::FIELDS, &planner::FIELDS, &memory::FIELDS];
+        let lists = [&FIELDS[..], &NETWORK_FIELDS].into_iter().chain(others);
+        if !lists.into_iter().any(|list| list.contains(&field.as_str())) {
             self.next = start;
             return Err(self.error(unknown_field(&field)));
         }
