@@ -108,7 +108,7 @@ fn a_mistake_is_told_with_key_value_and_remedy() {
     );
     check(
         "[[app]]\nname = \"b\"\nkind = \"reddis\"\nworking_set = \"1GB\"",
-        expect![[r#"x.toml:11: app 2: kind = reddis: unknown; did you mean redis?"#]],
+        expect![[r#"x.toml:11: app 2: kind = "reddis": unknown; did you mean redis?"#]],
     );
     check(
         "[[app]]\nname = \"b\"\nkind = \"redis\"\nworking_set = \"300GB\"",
