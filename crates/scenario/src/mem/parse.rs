@@ -301,12 +301,12 @@ fn check_capacity(
         let needed: u64 = running.map(|other| other.footprint.get()).sum();
         if needed > all {
             let problem = format!(
-                "applications that run at {} use {} at most, and all tiers of machine {} together have {}: make working \
+                "applications that run at {} use {:.1} GB at most, and all tiers of machine {} together have {:.1} GB: make working \
                  sets smaller, or tiers larger",
                 app.start,
-                Bytes::new(needed),
+                needed as f64 / 1e9,
                 machine.name,
-                Bytes::new(all)
+                all as f64 / 1e9
             );
             return Err(memory.error_at("machine", Problem::Promise { problem }));
         }

@@ -113,7 +113,7 @@ fn a_mistake_is_told_with_key_value_and_remedy() {
     check(
         "[[app]]\nname = \"b\"\nkind = \"redis\"\nworking_set = \"300GB\"",
         expect![
-            "x.toml:3: applications that run at 0ps use 304000000000 B at most, and all tiers of machine genoa-cxl together have 276000000000 B: make working sets smaller, or tiers larger"
+            "x.toml:3: applications that run at 0ps use 304.0 GB at most, and all tiers of machine genoa-cxl together have 276.0 GB: make working sets smaller, or tiers larger"
         ],
     );
 }
