@@ -184,8 +184,9 @@ def unmet(planned: Planned, query: Query) -> str:
 
 
 def write(path: pathlib.Path, text: str) -> None:
-    """Writes a file, or says which one could not be."""
+    """Writes a file, in a folder that is made if need be, or says which one could not be."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
