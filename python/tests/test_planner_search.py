@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import pathlib
 
 import numpy as np
 import pytest
 
 from isolane.planner import bayes
+from isolane.planner.cli import profile_path
 from isolane.planner.estimate import Estimates, Estimator, Table
+from isolane.planner.formats import load_infrastructure
 from isolane.planner.model import Infrastructure, Knob, Launch, Link, OperatorResult, OperatorSpec, PlanError, Query, Tier
 from isolane.planner.ordering import choose_order, f_gamma
 from isolane.planner.placement import by_rule, placements
 from isolane.planner.planning import plan_query
 from isolane.planner.possible import best_possible
+from isolane.planner.profiles import Replay, load_profile
 from isolane.planner.search import SEARCHERS
 from isolane.planner.search.problem import Options, Problem
 from isolane.planner.utility import performance, utility_of
+from isolane.queries.registry import BUILTINS
 from planner_data import four_tiers, traffic, traffic_launch, traffic_replay
 
 
@@ -287,3 +292,18 @@ def test_a_query_of_one_configuration_and_one_tier_is_planned() -> None:
     for searcher in SEARCHERS:
         plan = plan_query(query, Infrastructure((Tier("only", 0),), ()), One(), searcher).plan  # type: ignore[arg-type]
         assert plan.meets and plan.latency_ms == 5.0
+
+
+@pytest.mark.parametrize("name", sorted(BUILTINS))
+def test_on_real_queries_our_searcher_needs_half_of_the_launches_for_the_same_utility(name: str) -> None:
+    query = BUILTINS[name].query()
+    tiers = load_infrastructure(pathlib.Path(__file__).resolve().parents[2] / "examples" / "tiers.yaml")
+    replay = Replay(query, load_profile(profile_path(query, BUILTINS[name].file, None)))
+    found = {
+        searcher: [plan_query(query, tiers, replay, searcher, seed).plan for seed in range(20)]
+        for searcher in ("vulcan", "isolane")
+    }
+    launches = {searcher: np.median([plan.launches for plan in plans]) for searcher, plans in found.items()}
+    worth = {searcher: np.median([plan.utility if plan.meets else -1.0 for plan in plans]) for searcher, plans in found.items()}
+    assert launches["isolane"] <= launches["vulcan"] / 2
+    assert worth["isolane"] >= 0.999 * worth["vulcan"]

@@ -32,13 +32,13 @@ from isolane.planner.utility import guarded
 STARTS = 4
 
 #: Deviations of optimism.
-KAPPA = 1.0
+KAPPA = 1.5
 
 #: A promised improvement below this part of the best utility is not worth a launch.
 WORTH = 0.01
 
 #: Patience relative to the option, which is meant for searches of one placement: optimism is disproved one launch at a time.
-PATIENCE = 2
+PATIENCE = 3
 
 #: Placements of each launched configuration that enter the search path.
 NOTED = 3
