@@ -16,7 +16,7 @@ tiers:
   - {name: device, gpu_factor: 0.2, capacity_cores: 2, capacity_gpus: 0, price_per_hour: 0.1}
   - {name: cloud, capacity_cores: 16, price_per_hour: 3}
 links:
-  - {from: device, to: cloud, mbit_per_s: 14, delay_ms: 5}
+  - {from: device, to: cloud, mbit_per_s: 24, delay_ms: 5}
 """
 
 QUERY = """

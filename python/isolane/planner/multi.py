@@ -158,13 +158,16 @@ def together(
     members: Sequence[Planned], sets: Sequence[Choices], picks: Sequence[int], shared: Sequence[Resource]
 ) -> list[Plan]:
     """The picked pairs as plans, with latency and utility beside the others."""
-    load = sum((one.share[pick] for one, pick in zip(sets, picks, strict=True)), start=np.zeros(len(shared)))
+    nothing = np.zeros(len(shared))
+    load = sum((one.share[pick] for one, pick in zip(sets, picks, strict=True)), start=nothing)
+    work = sum((one.work_ms[pick] for one, pick in zip(sets, picks, strict=True)), start=nothing)
     plans = []
     for member, one, pick in zip(members, sets, picks, strict=True):
         placement, launched = (int(each) for each in one.pairs[pick])
         configuration = one.launches[launched].configuration
         plan = describe(member.problem, (placement, configuration), member.plan.searcher, member.plan.seed)
-        beside = float(latency_ms(one, pick, load - one.share[pick], stations(shared)))
+        others, others_work = load - one.share[pick], work - one.work_ms[pick]
+        beside = float(latency_ms(one, pick, others, others_work, stations(shared)))
         slowed = beside / plan.latency_ms if plan.latency_ms > 0.0 else 1.0
         plans.append(
             dataclasses.replace(
@@ -203,7 +206,7 @@ def refusal(admitted: Sequence[Candidate], newcomer: Candidate, infrastructure: 
     """Why the newcomer does not fit, and the least of each single remedy."""
     found = [remedy for remedy in remedies(admitted, newcomer, infrastructure) if remedy]
     beside = ", ".join(each.query.name for each in admitted)
-    reason = f"does not fit beside {beside}" if beside else "does not fit"
+    reason = f"does not fit beside {beside}" if beside else "does not fit: its own items would wait for each other"
     if not found:
         reason += f"; no single change of up to {FACTOR_MAX:g} times would help"
     return Refusal(newcomer.query.name, reason, tuple(found))

@@ -4,13 +4,14 @@ Problem: each query has many (placement, configuration) pairs that meet its obje
 resource is overcommitted and every query still meets its objectives beside the others. Units: milliseconds; shares are fractions
 of a resource (links, cores of a tier, GPUs of a tier).
 
-Method: a pair's latency is a fixed part plus its time at each resource. Others slow it there by 1 + w(rho), rho being their share
-and w the mean wait in a queue before k servers, C(k, rho) / (k (1 - rho)) by Erlang's C formula; one server gives the familiar
-1 / (1 - rho). Pairs that another one beats in every respect are dropped; the rest is searched depth first, most important query
+Method: a pair's latency is a fixed part plus its time at each resource and what it waits there. With rho the share of all queries
+together and C Erlang's probability that all k servers are busy, waits are C / (rho k (1 - rho)) times the work that others bring:
+their share times the pair's own time where everybody is served at once (connections on a link, processes on cores), or times the mean
+time of their items at each visit where items are served in turn (a GPU); we take the larger. The query's own items count as far as
+their time exceeds the source's period (times k): then those that no filter dropped wait for each other. Pairs that another one beats in every respect are dropped; the rest is searched depth first, most important query
 first, its best pairs first, with bounds on loads and on what can still be gained. Within `NODES_MAX` nodes the answer is exact.
 
-Limits: means, not tails (tails scale alike); arrivals of different queries are independent; a query does not slow itself, as in
-`estimate`. Source: extends Vulcan 4.5, which leaves concurrent queries open; A. K. Erlang, 1917, for the wait.
+Limits: means, not tails (tails scale alike); arrivals of different queries are independent. Source: extends Vulcan 4.5, which leaves concurrent queries open; A. K. Erlang, 1917, for the wait.
 """
 
 from __future__ import annotations
@@ -63,22 +64,29 @@ STEPS = 1024
 
 
 class Stations:
-    """The mean wait at each resource, per time of service, where others take some share of it (Erlang's C formula).
+    """How long one waits at each resource for others who take some share of it (Erlang's C formula).
 
-    The probability of having to wait is tabulated, as it is smooth where the wait itself is not.
+    The probability of having to wait, over the share, is tabulated, as it is smooth where the wait itself is not.
     """
 
     def __init__(self, servers: Sequence[int]) -> None:
         self.servers: Array = np.array(servers, dtype=np.float64)
         self.grid: Array = np.linspace(0.0, 1.0, STEPS + 1)
-        self.tables = [busy(self.grid, count) for count in servers]
+        # Of one server the ratio is 1 everywhere, of several it vanishes with the share.
+        rho = np.maximum(self.grid, 1e-9)
+        self.tables = [busy(rho, count) / rho for count in servers]
 
-    def wait(self, others: Array) -> Array:
-        """One value for each share in the last axis; infinite at 1 and above."""
+    def per_share(self, others: Array) -> Array:
+        """The mean wait over the share, per time of service, for each share in the last axis; infinite at 1 and above."""
         rho = np.clip(others, 0.0, 1.0)
         columns = [np.interp(rho[..., index], self.grid, table) for index, table in enumerate(self.tables)]
         with np.errstate(divide="ignore"):
             result: Array = np.stack(columns, axis=-1) / (self.servers * (1.0 - rho))
+        return result
+
+    def wait(self, others: Array) -> Array:
+        """The mean wait per time of service."""
+        result: Array = self.per_share(others) * np.clip(others, 0.0, 1.0)
         return result
 
 
@@ -101,7 +109,8 @@ def busy(rho: Array, servers: int) -> Array:
 class Choices:
     """The pairs of one query that meet its objectives alone, best first, as arrays with a row for each.
 
-    `share` and `time_ms` have a column for each resource. `pairs` are (index of the placement, index of the launch).
+    `share` and `time_ms` have a column for each resource, as have `visits`, how often an item is served there, and `work_ms`, share
+    times the time of a visit, which adds up over queries; `own_ms` is what of it makes the query's own items wait. `pairs` are (index of the placement, index of the launch).
     """
 
     query: Query
@@ -110,6 +119,9 @@ class Choices:
     pairs: Indices
     share: Array
     time_ms: Array
+    visits: Array
+    work_ms: Array
+    own_ms: Array
     fixed_ms: Array
     utility: Array
 
@@ -128,9 +140,12 @@ def choices(query: Query, estimator: Estimator, launches: Sequence[Launch]) -> C
     estimates = estimator.estimates(table)
     value = utility_of(query)(query, estimates)
     placed, launched = np.nonzero(estimates.meets(query))
+    shared = resources(estimator.infrastructure)
+    free_ms = np.array([each.servers for each in shared], dtype=np.float64) * 1000.0 / query.rate_items_per_s
     best_first = np.argsort(-value[placed, launched], kind="stable")
     placed, launched = placed[best_first], launched[best_first]
-    share, time_ms, fixed_ms = parts(estimator, table, placed, launched)
+    share, time_ms, visits, fixed_ms = parts(estimator, table, placed, launched)
+    visit_ms = time_ms / np.maximum(visits, 1.0)
     found = Choices(
         query,
         estimator,
@@ -138,14 +153,17 @@ def choices(query: Query, estimator: Estimator, launches: Sequence[Launch]) -> C
         np.stack([placed, launched], axis=1).astype(np.int64),
         share,
         time_ms,
+        visits,
+        share * visit_ms,
+        share * np.maximum(visit_ms - free_ms, 0.0),
         fixed_ms,
         value[placed, launched],
     )
     return subset(found, unbeaten(found))
 
 
-def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices) -> tuple[Array, Array, Array]:
-    """Shares and times at each resource, and the rest of the latency, of these pairs."""
+def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices) -> tuple[Array, Array, Array, Array]:
+    """Shares, times and visits at each resource, and the rest of the latency, of these pairs."""
     query, order = estimator.query, estimator.order
     tiers, links = estimator.infrastructure.tiers, estimator.infrastructure.links
     shares = np.concatenate(estimator.shares(table))[:, placed, launched].T
@@ -154,14 +172,16 @@ def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices
     gpu = np.array([query.operator(name).gpu for name in order])
     source = np.array([query.operator(name).kind == "source" for name in order])
     sent = table.output_bytes[launched]
-    columns = [
-        (estimator.crosses[index][placed] * sent).sum(axis=1) * 8.0 / (link.mbit_per_s * 1000.0)
-        for index, link in enumerate(links)
+    each = [
+        estimator.crosses[index][placed] * sent * 8.0 / (link.mbit_per_s * 1000.0) for index, link in enumerate(links)
     ]
-    columns += [(spent * ((where == tier.order) & ~gpu & ~source)).sum(axis=1) for tier in tiers]
-    columns += [(spent * ((where == tier.order) & gpu)).sum(axis=1) for tier in tiers]
+    each += [spent * ((where == tier.order) & ~gpu & ~source) for tier in tiers]
+    each += [spent * ((where == tier.order) & gpu) for tier in tiers]
     fixed = estimator.delay_ms[placed] + (spent * (source & ~gpu)).sum(axis=1)
-    return shares, np.stack(columns, axis=1).reshape(len(placed), len(columns)), fixed
+    shape = (len(placed), len(each))
+    times = np.stack([one.sum(axis=1) for one in each], axis=1).reshape(shape)
+    visits = np.stack([(one > 0.0).sum(axis=1) for one in each], axis=1).reshape(shape)
+    return shares, times, visits.astype(np.float64), fixed
 
 
 def subset(found: Choices, kept: Indices) -> Choices:
@@ -171,6 +191,9 @@ def subset(found: Choices, kept: Indices) -> Choices:
         pairs=found.pairs[kept],
         share=found.share[kept],
         time_ms=found.time_ms[kept],
+        visits=found.visits[kept],
+        work_ms=found.work_ms[kept],
+        own_ms=found.own_ms[kept],
         fixed_ms=found.fixed_ms[kept],
         utility=found.utility[kept],
     )
@@ -178,7 +201,9 @@ def subset(found: Choices, kept: Indices) -> Choices:
 
 def unbeaten(found: Choices) -> Indices:
     """Pairs that no better one beats in every share and every time: what a joint plan can need. Best first, as given."""
-    points = np.concatenate([found.share, found.time_ms, found.fixed_ms[:, None]], axis=1)
+    points = np.concatenate(
+        [found.share, found.time_ms, found.visits, found.work_ms, found.own_ms, found.fixed_ms[:, None]], axis=1
+    )
     kept: list[int] = []
     front = np.empty((0, points.shape[1]))
     for index, point in enumerate(points):
@@ -197,13 +222,17 @@ class Joint:
     exact: bool
 
 
-def latency_ms(one: Choices, index: int | slice, others: Array, stations: Stations) -> Array:
-    """The latency of a pair (or of several) where others take these shares of the resources."""
-    slowed = 1.0 + stations.wait(others)
+def latency_ms(one: Choices, index: int | slice, others: Array, work_ms: Array, stations: Stations) -> Array:
+    """The latency of a pair (or of several) where others take these shares of the resources and bring this work."""
     time_ms = one.time_ms[index]
+    per_share = stations.per_share(others + one.share[index])
     with np.errstate(invalid="ignore"):
-        lost = np.where(time_ms > 0.0, time_ms * slowed, 0.0)
-    result: Array = one.fixed_ms[index] + lost.sum(axis=-1)
+        at_once = time_ms * np.clip(others, 0.0, 1.0)
+        in_turn = one.visits[index] * np.maximum(work_ms, 0.0)
+        # Where an item takes no time it waits for nobody.
+        waited = (np.maximum(at_once, in_turn) + one.visits[index] * one.own_ms[index]) * per_share
+        spent = np.where(time_ms > 0.0, time_ms + np.where(waited > 0.0, waited, 0.0), 0.0)
+    result: Array = one.fixed_ms[index] + spent.sum(axis=-1)
     return result
 
 
@@ -237,11 +266,14 @@ class Search:
         self.least = [
             sum((one.share.min(axis=0) for one in self.sets[begin:]), start=nothing) for begin in range(count + 1)
         ]
+        self.least_work = [
+            sum((one.work_ms.min(axis=0) for one in self.sets[begin:]), start=nothing) for begin in range(count + 1)
+        ]
         self.most = [self.gains([1.0] * (count - begin), begin) for begin in range(count + 1)]
-        self.descend([], nothing, [])
+        self.descend([], nothing, nothing, [])
         return Joint(self.best, self.left > 0 or (self.first and self.best is not None))
 
-    def descend(self, picks: list[int], load: Array, relative: list[float]) -> None:
+    def descend(self, picks: list[int], load: Array, work: Array, relative: list[float]) -> None:
         """Extends a partial plan by every pair of the next query that still fits, best first."""
         depth = len(picks)
         if depth == len(self.sets):
@@ -254,12 +286,12 @@ class Search:
         self.left -= 1
         one = self.sets[depth]
         own = one.utility / max(float(one.utility[0]), 1e-12)
-        for index in np.nonzero(self.fits(picks, load, depth))[0]:
+        for index in np.nonzero(self.fits(picks, load, work, depth))[0]:
             gained = [*relative, float(own[index])]
             if self.best is not None and not self.can_improve(gained, depth + 1):
                 # Pairs are sorted: all later ones gain no more.
                 return
-            self.descend([*picks, int(index)], load + one.share[index], gained)
+            self.descend([*picks, int(index)], load + one.share[index], work + one.work_ms[index], gained)
             if self.left <= 0 or (self.first and self.best is not None):
                 return
 
@@ -269,18 +301,20 @@ class Search:
         bound = tuple(have + more for have, more in zip(soon, self.most[depth], strict=True))
         return bound > tuple(value + 1e-12 for value in self.best_gain)
 
-    def fits(self, picks: Sequence[int], load: Array, depth: int) -> npt.NDArray[np.bool_]:
+    def fits(self, picks: Sequence[int], load: Array, work: Array, depth: int) -> npt.NDArray[np.bool_]:
         """Which pairs of the query at this depth fit beside those picked and the least that the others will take."""
         one = self.sets[depth]
-        rest = self.least[depth + 1]
-        total = load + one.share + rest
+        rest, rest_work = self.least[depth + 1], self.least_work[depth + 1]
+        total, total_work = load + one.share + rest, work + one.work_ms + rest_work
         result = (total <= 1.0 + ROUNDING).all(axis=1)
         limit = one.query.latency_max_ms * (1.0 + ROUNDING)
-        result = result & (latency_ms(one, slice(None), (load + rest)[None, :], self.stations) <= limit)
+        before, before_work = (load + rest)[None, :], (work + rest_work)[None, :]
+        result = result & (latency_ms(one, slice(None), before, before_work, self.stations) <= limit)
         for earlier, pick in zip(self.sets, picks, strict=False):
             others = total - earlier.share[pick]
             limit = earlier.query.latency_max_ms * (1.0 + ROUNDING)
-            result = result & (latency_ms(earlier, pick, others, self.stations) <= limit)
+            others_work = total_work - earlier.work_ms[pick]
+            result = result & (latency_ms(earlier, pick, others, others_work, self.stations) <= limit)
         fitting: npt.NDArray[np.bool_] = result
         return fitting
 
