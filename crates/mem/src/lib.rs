@@ -12,6 +12,7 @@
 //! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
 //! * [`protocol`] - what programs ask the service; [`service`] - the loop on a clock, behind a socket;
 //! * [`bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
+//! * [`fleet`] - many machines: which one suits an application, for people and for the Kubernetes scheduler;
 //! * [`probe`] - which backends work here, and the choice; [`doctor`] - what a person should know of the machine;
 //! * [`sys`] - system calls; [`error`] - what can go wrong, with object, value and remedy.
 //!
@@ -28,6 +29,7 @@ pub mod cgroup;
 pub mod controller;
 pub mod doctor;
 pub mod error;
+pub mod fleet;
 pub mod host;
 pub mod indicator;
 pub mod journal;

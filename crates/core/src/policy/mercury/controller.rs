@@ -4,6 +4,7 @@
 
 use super::adapt::Round;
 use super::admission::{Plan, plan, reason};
+use super::estimate::free_near;
 use super::fixed::{departed, take_first};
 use super::squeeze::Trial;
 use super::state::{App, Book};
@@ -90,6 +91,12 @@ impl Mercury {
     /// The applications under control, in descending order of priority.
     pub fn apps(&self) -> impl Iterator<Item = &AppSpec> {
         self.book.apps.iter().rev().map(|app| &app.spec)
+    }
+
+    /// Near memory that nobody claims; none where more is claimed than there is.
+    pub fn unclaimed(&self, seen: &Observation) -> Bytes {
+        let free = free_near(&self.book, seen).max(0);
+        Bytes::new(u64::try_from(free).unwrap_or(u64::MAX))
     }
 
     /// Puts an application under control with limits that are in force already: after a restart. It is not asked

@@ -20,6 +20,7 @@ mod admission;
 mod controller;
 mod estimate;
 mod fixed;
+mod fleet;
 mod options;
 #[cfg(test)]
 mod plant;
@@ -33,6 +34,7 @@ mod tiers;
 pub use admission::{Plan, Yield};
 pub use controller::Mercury;
 pub use fixed::{Fcfs, Fixed};
+pub use fleet::{Suitability, suitability};
 pub use options::{MercuryOptions, Sharing};
 pub use sharing::{Want, water_fill};
 pub use tiers::{Cap, resolve_caps};
