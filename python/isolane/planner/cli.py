@@ -1,7 +1,8 @@
 """`python -m isolane.planner plan query.yaml --infra tiers.yaml`: what `isolane plan` runs.
 
 Problem: a plan for people (text), for programs (JSON, what `isolane pipeline run` reads) or as a page. Results go to stdout,
-errors to stderr. Exit codes: 0 done, 1 no plan meets the objectives, 2 bad input, 3 the machine cannot.
+errors to stderr. Exit codes: 0 done, 1 no plan meets the objectives, 2 bad input, 3 the machine cannot,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Qu
 from isolane.planner.planning import Planned, plan_query, shortfalls
 from isolane.planner.possible import best_possible
 from isolane.planner.profiles import Replay, load_profile
+from isolane.planner.schema import plan_schema
 from isolane.planner.search import SEARCHERS
 from isolane.planner.search.problem import Options
 
-DONE, NO, BAD_INPUT, CANNOT = 0, 1, 2, 3
+DONE, NO, BAD_INPUT, CANNOT, INTERRUPTED = 0, 1, 2, 3, 130
 
 #: A folder of profiles beside a query, and the one of the queries that come with the package.
 PROFILE_FOLDER = "profiles"
@@ -64,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="also write a page: search, Pareto plot, placement (of several queries: a folder)",
     )
+    plan.add_argument("--schema", action="store_true", help="print the JSON schema of a plan, and end")
     beyond.add_options(plan)
     claims.add_options(plan)
     return top
@@ -127,6 +130,9 @@ def order_of(query: Query, words: str | None) -> Order | None:
 
 def plan_command(arguments: argparse.Namespace) -> int:
     """`isolane plan`."""
+    if arguments.schema:
+        print(json.dumps(plan_schema(), indent=1))
+        return DONE
     if arguments.check_claims:
         return claims.run(arguments)
     if not arguments.query:
@@ -243,6 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except BrokenPipeError:
         return DONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (OSError, MemoryError, ImportError) as error:
         print(f"isolane: {error}", file=sys.stderr)
         return CANNOT
