@@ -100,6 +100,14 @@ def likelihoods(squares: Array, targets: Array, lengths: Array) -> Array:
     return result
 
 
+def first_best(values: Array) -> int:
+    """The index of the largest value; what differs in the tenth decimal is equal, and the first of equals wins.
+
+    Sums round differently on different processors, and a search must not.
+    """
+    return int(np.argmax(np.round(values, 9)))
+
+
 def fit(points: Array, values: Array, start: Array | None = None) -> Posterior:
     """The process with the best length scales; values are (points, outputs)."""
     every, mean, scale, varies = standardised(values)
@@ -112,7 +120,7 @@ def fit(points: Array, values: Array, start: Array | None = None) -> Posterior:
         tried = np.tile(lengths, (1 + len(LENGTHS), 1))
         tried[1:, axis] = LENGTHS
         # The first of equals is the one in force.
-        lengths = tried[int(np.argmax(likelihoods(squares, targets, tried)))]
+        lengths = tried[first_best(likelihoods(squares, targets, tried))]
     covariance = matern(points, points, lengths) + NOISE * np.eye(len(points))
     lower = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     weights = np.asarray(np.linalg.solve(lower.T, np.linalg.solve(lower, every)), dtype=np.float64)
@@ -166,7 +174,7 @@ class Optimiser:
         self.lengths = posterior.lengths
         means, deviation = posterior.at(self.grid[left])
         bound = means[:, 0] + self.kappa * deviation * posterior.scale[0]
-        return int(left[int(np.argmax(bound))])
+        return int(left[first_best(bound)])
 
     def candidates(self) -> npt.NDArray[np.int64]:
         """Rows not yet tried, or a sample of them."""

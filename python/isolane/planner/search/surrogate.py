@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isolane.planner.bayes import CANDIDATES_MAX, Posterior, fit
+from isolane.planner.bayes import CANDIDATES_MAX, Posterior, fit, first_best
 from isolane.planner.estimate import Array, Table
 from isolane.planner.model import Launch
 from isolane.planner.search.problem import Problem
@@ -177,7 +177,7 @@ class Search:
         cache = self.problem.cache
         self.surrogate.learn([cache[self.problem.configurations[row]].launch for row in self.seen])
         worth = self.promise(self.problem.grid[left], KAPPA)
-        chosen = int(np.argmax(worth))
+        chosen = first_best(worth)
         if worth[chosen] <= self.best + WORTH * abs(self.best):
             return None
         return int(left[chosen])
