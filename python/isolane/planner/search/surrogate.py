@@ -28,8 +28,8 @@ from isolane.planner.model import Launch
 from isolane.planner.search.problem import Problem
 from isolane.planner.utility import guarded
 
-#: Starts: one more than Vulcan's, as they serve all placements.
-STARTS = 4
+#: Starts beyond those of the option (Vulcan's 3 per placement), as they serve all placements.
+MORE_STARTS = 1
 
 #: Deviations of optimism.
 KAPPA = 1.5
@@ -194,7 +194,7 @@ class Search:
 def hypercube(problem: Problem, rng: np.random.Generator) -> list[int]:
     """Starts that are spread evenly over every knob; never one twice."""
     sizes = [len(knob.values) for knob in problem.query.knobs]
-    count = min(STARTS, len(problem.configurations))
+    count = min(problem.options.starts + MORE_STARTS, len(problem.configurations))
     strata = np.stack([rng.permutation(count) for _ in sizes], axis=1) if sizes else np.zeros((count, 0), dtype=int)
     rows: list[int] = []
     for stratum in strata:
