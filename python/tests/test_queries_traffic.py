@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from isolane.pipeline.item import Item, ItemError, encode
 from isolane.planner.profiles import Replay, load_profile
 from isolane.queries import centres, images
+from isolane.queries.__main__ import main
 from isolane.queries.profile import run
-from isolane.queries.registry import builtin
+from isolane.queries.registry import BUILTINS, builtin
 from isolane.queries.traffic.operators import BackgroundSubtractor, ColourFilter, Detector, RedVehicles, Sampler
 from isolane.queries.traffic.query import Day, Night
 from isolane.queries.traffic.scene import HEIGHT, WIDTH, Conditions, Scene
@@ -216,7 +218,7 @@ def test_night_is_darker_than_day() -> None:
     assert Conditions().darkness < Night.conditions.darkness
 
 
-@pytest.mark.parametrize("scene", ["day"])
+@pytest.mark.parametrize("scene", ["day", "night"])
 def test_the_committed_profile_has_every_launch(scene: str) -> None:
     query, file = builtin("traffic").query(), builtin("traffic").profile(scene)
     replay = Replay(query, load_profile(file))
@@ -253,4 +255,27 @@ def test_examples_are_the_packages_own_queries() -> None:
     examples = pathlib.Path(__file__).parents[2] / "examples"
     if not examples.is_dir():
         pytest.skip("no examples beside the package: not in the repository")
-    assert (examples / "traffic.yaml").read_text() == builtin("traffic").file.read_text()
+    for name, found in BUILTINS.items():
+        assert (examples / f"{name}.yaml").read_text() == found.file.read_text()
+        assert found.query().name == name
+
+
+def test_profiles_stay_small() -> None:
+    """All of them together, and what they are of."""
+    files = [found.profile(scene) for found in BUILTINS.values() for scene in found.scenes]
+    assert sum(file.stat().st_size for file in files) <= 700_000
+    for file in files:
+        assert "one thread" in load_profile(file).machine
+
+
+def test_unknown_queries_and_scenes_are_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "traffik"]) == 2
+    assert "there is no built-in query 'traffik'; there are traffic, driving" in capsys.readouterr().err
+    assert main(["profile", "traffic", "--scene", "fog"]) == 2
+    assert "query traffic has no scene 'fog'; it has day, night" in capsys.readouterr().err
+    assert main(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["query"], one["orders"], one["configurations"]) for one in listed] == [
+        ("traffic", 2, 75),
+        ("driving", 2, 75),
+    ]

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Sequence
 
-from isolane.planner.formats import load_query
-from isolane.planner.model import PlanError, Query
-from isolane.planner.profiles import write_profile
-from isolane.queries.registry import BUILTINS, builtin, named
+# Before numpy is loaded: a profile is of one thread, and threads that wait for each other would be counted.
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
+from isolane.planner.formats import load_query  # noqa: E402
+from isolane.planner.model import PlanError, Query  # noqa: E402
+from isolane.planner.profiles import write_profile  # noqa: E402
+from isolane.queries.registry import BUILTINS, builtin, named  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

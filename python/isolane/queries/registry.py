@@ -63,6 +63,13 @@ BUILTINS = {
             "night": f"{_HERE}.traffic.query:Night",
         },
     ),
+    "driving": Builtin(
+        "driving",
+        "lidar",
+        {
+            "clear": f"{_HERE}.lidar.query:Clear",
+        },
+    ),
 }
 
 
