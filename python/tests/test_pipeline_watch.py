@@ -102,6 +102,7 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
                         break
                 feeding.cancel()
                 await asyncio.wait([feeding])
+                reference.close()
             await runner.settle()
             assert changed and watcher.current.plan.placement["model"] == "edge"
             event = watcher.replanned[-1]

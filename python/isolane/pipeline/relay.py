@@ -15,6 +15,7 @@ packets, without Ethernet's framing. Needs root. TUN as in the kernel's Document
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import heapq
@@ -31,6 +32,8 @@ from typing import Any
 MTU = 9000
 #: What may wait before a link, in seconds of its rate; and bytes that may wait on any link, so that slow ones pass bursts.
 QUEUE_S, QUEUE_BYTES = 0.2, 128 * 1024
+#: Before everything that is not real time.
+PRIORITY = -15
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _CLONE_NEWNET = 0x40000000
@@ -132,6 +135,9 @@ def open_device(space: str, name: str) -> int:
 
 def main() -> None:
     """Runs until standard input ends."""
+    with contextlib.suppress(OSError):
+        # A wire does not wait for the machine: without this a busy one would show as a slow link.
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     relay = Relay()
     lines = sys.stdin.buffer
     relay.open(json.loads(lines.readline())["links"])

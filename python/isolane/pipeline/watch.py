@@ -35,7 +35,7 @@ from isolane.planner.search.problem import Problem
 #: A measured speed within this part of the known one changes nothing: a probe of a busy link is no better.
 SAME_SPEED = 0.25
 #: Items of a period that also go through the most expensive configuration, and samples that are judged together.
-SAMPLE, SAMPLES = 30, 5
+SAMPLE, SAMPLES = 12, 8
 #: Periods that an observation covers, and after how many a new plan's utility is believed.
 WINDOW, SETTLED = 4, 2
 #: Utilities under the plan in force whose spread says what is noise; beyond `NOISE_MAX` nothing is.
@@ -203,7 +203,7 @@ class Watcher:
             return
         sample = [items[number] for number in ids]
         found = [output for one in records for output in one.outputs if output.id in set(ids)]
-        self._samples.append((found, await asyncio.to_thread(reference.outputs, sample)))
+        self._samples.append((found, await reference.outputs(sample)))
         outputs = [item for one, _ in self._samples for item in one]
         truths = [item for _, one in self._samples for item in one]
         if truths:
@@ -260,10 +260,17 @@ class Watcher:
         if self._probes is None:
             return changed
         tiers = [tier.name for tier in self.infrastructure.tiers]
-        for index, link in enumerate(self.infrastructure.links):
-            try:
-                speed = await bandwidth(self.runner, self._probes, index, tiers, link.mbit_per_s)
-            except RunnerError:
+        measured = await asyncio.gather(
+            *(
+                bandwidth(self.runner, self._probes, index, tiers, link.mbit_per_s)
+                for index, link in enumerate(self.infrastructure.links)
+            ),
+            return_exceptions=True,
+        )
+        for link, speed in zip(self.infrastructure.links, measured, strict=True):
+            if isinstance(speed, BaseException):
+                if not isinstance(speed, RunnerError):
+                    raise speed
                 # Nothing passes at all: a thousandth says so without a special case in the planner.
                 speed = link.mbit_per_s / 1000.0
             if abs(speed - link.mbit_per_s) > SAME_SPEED * link.mbit_per_s:
