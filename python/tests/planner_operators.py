@@ -1,4 +1,4 @@
-"""Operators and a workload for tests of live launches: even numbers are relevant, a model says which are."""
+"""Operators and a workload for tests of live launches (even numbers are relevant, a model says which are); bad utilities."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from isolane.pipeline.item import Item, Value
+from isolane.planner.estimate import Array, Estimates
+from isolane.planner.model import Query
 
 COUNT = 40
 
@@ -92,3 +94,18 @@ class Nothing(Data):
 
     def items(self) -> Sequence[Item]:
         return []
+
+
+def fails(query: Query, estimates: Estimates) -> Array:
+    """A utility that raises."""
+    return estimates.latency_ms / (1 // 0)
+
+
+def flat(query: Query, estimates: Estimates) -> Array:
+    """A utility of the wrong shape."""
+    return np.zeros(1)
+
+
+def endless(query: Query, estimates: Estimates) -> Array:
+    """A utility without bound."""
+    return np.full_like(estimates.latency_ms, np.inf)

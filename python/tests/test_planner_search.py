@@ -161,10 +161,20 @@ def test_utility_of_just_the_objectives_is_zero_and_a_function_may_replace_it() 
     query = traffic()
     assert performance(query, one(query.accuracy_min), one(query.latency_max_ms))[0, 0] == pytest.approx(0.0)
     own = dataclasses.replace(query, utility="isolane.planner.utility:ratio")
-    assert utility_of(own) is utility_of(traffic("ratio"))
+    plans = [plan_query(each, four_tiers(), traffic_replay(each), "isolane").plan for each in (own, query)]
+    assert plans[0] == plans[1]
     for wrong in ("best", "no.such:thing", "isolane.planner.utility:nothing"):
         with pytest.raises(PlanError, match=f"utility = {wrong}"):
             utility_of(dataclasses.replace(query, utility=wrong))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("fails", "failed: ZeroDivisionError"), ("flat", r"returned shape \(1,\)"), ("endless", "returned a number that is not finite")]
+)
+def test_a_broken_utility_of_somebodys_own_is_named(name: str, message: str) -> None:
+    query = dataclasses.replace(traffic(), utility=f"planner_operators:{name}")
+    with pytest.raises(PlanError, match=f"utility planner_operators:{name} {message}"):
+        plan_query(query, four_tiers(), traffic_replay(query), "vulcan")
 
 
 @pytest.mark.parametrize("searcher", sorted(SEARCHERS))

@@ -82,5 +82,20 @@ def utility_of(query: Query) -> Utility:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise PlanError(f"query {query.name}: utility = {name}: cannot be imported: {error}") from error
-    chosen: Utility = found
-    return chosen
+    return lambda query, estimates: checked(name, found, query, estimates)
+
+
+def checked(name: str, function: Utility, query: Query, estimates: Estimates) -> Array:
+    """What somebody's function returns, if it is a finite number for every pair."""
+    try:
+        values = np.asarray(function(query, estimates), dtype=np.float64)
+    except Exception as error:
+        raise PlanError(f"query {query.name}: utility {name} failed: {type(error).__name__}: {error}") from error
+    if values.shape != estimates.latency_ms.shape:
+        raise PlanError(
+            f"query {query.name}: utility {name} returned shape {values.shape}: must be {estimates.latency_ms.shape}, a number "
+            "for each placement and configuration"
+        )
+    if not np.isfinite(values).all():
+        raise PlanError(f"query {query.name}: utility {name} returned a number that is not finite; bound it")
+    return values
