@@ -72,17 +72,22 @@ impl<'a> Round<'a> {
             self.decide(index);
         }
         self.share_leftover();
-        for app in &mut self.book.apps {
-            let held = view(self.seen, app.spec.id).map_or(Bytes::ZERO, |view| view.held[0]);
-            app.control.held_before = held;
-        }
     }
 
     /// Reads the strains and counts how long they last.
     fn look(&mut self) {
         let band = self.band();
+        let noticed = self.options.memory_step.get() / MOVEMENT_PARTS;
         for app in &mut self.book.apps {
             let seen = view(self.seen, app.spec.id);
+            let held = seen.map_or(Bytes::ZERO, |seen| seen.held[0]);
+            let moved = held.get().abs_diff(app.control.held_before.get());
+            app.control.still = if moved > noticed {
+                0
+            } else {
+                app.control.still + 1
+            };
+            app.control.held_before = held;
             let strain = strain(app, seen).filter(|_| {
                 let age = seen.and_then(|seen| age(&app.spec.objective, seen));
                 after(self.now, age, app.control.changed)
@@ -128,7 +133,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Too little: throttle others, or else take more.
+    /// Too little: take back what was given up too much just now, or throttle others, or else take more.
     fn relieve(&mut self, index: usize, strain: f64) {
         let step = self.step;
         let control = &mut self.book.apps[index].control;
@@ -139,6 +144,8 @@ impl<'a> Round<'a> {
         {
             control.shrink.fail(step, SHRINK_WAIT);
             control.gain = (control.gain / 2.0).max(GAIN_MIN);
+            self.grow(index, strain);
+            return;
         }
         if !self.settled(index) {
             return;
@@ -164,8 +171,7 @@ impl<'a> Round<'a> {
         let now = view.held[0].get();
         let outside = now > limit.get() + slack;
         let filling = now + slack < limit.get() && held(view) > now;
-        let moves = now.abs_diff(app.control.held_before.get()) > slack / 4;
-        (!outside && !filling) || (!moves && since >= STALLED)
+        (!outside && !filling) || app.control.still.min(since) >= STALLED
     }
 
     /// Bytes that do not count: half a step of the limit.
@@ -193,10 +199,8 @@ impl<'a> Round<'a> {
             return;
         }
         let cpu = app.limits.cpu;
-        if stream && cpu < CPU_ONE {
-            if self.far_traffic_hurts(index) {
-                return;
-            }
+        // Where far traffic is unhealthy, processor time would add to it, and near memory takes from it.
+        if stream && cpu < CPU_ONE && !self.far_traffic_hurts(index) {
             let factor = (strain / self.aim()).min(CPU_GROWTH_MAX);
             let more = (f64::from(cpu) * factor) as u32 + 1;
             self.set_cpu(index, more.min(CPU_ONE), Reason::Shortage);
@@ -215,6 +219,8 @@ impl<'a> Round<'a> {
         let step = self.options.memory_step.get();
         let change = (change as u64).min(all / GROWTH_PARTS).max(step);
         let cap = app.spec.caps[0].map_or(u64::MAX, Bytes::get);
+        // Pages that are still on their way out stay.
+        let change = change + seen.held[0].get().saturating_sub(claim);
         let change = change.min(size(&app.spec, Some(seen)).min(cap).saturating_sub(claim));
         let got = self.obtain(index, change);
         if got == 0 {
@@ -453,7 +459,13 @@ impl<'a> Round<'a> {
         self.faults_above() && self.book.apps.iter().any(|app| app.is_latency())
     }
 
+    /// Whether its own far traffic must not grow: others suffer from it, and it is more than a trifle.
     fn too_many_faults_for(&self, index: usize) -> bool {
+        let own = self.view(index).and_then(|seen| seen.bandwidth.as_ref());
+        let least = self.options.thresholds.local_bandwidth / TRAFFIC_PARTS;
+        if own.and_then(Reading::fresh).is_some_and(|own| own < least) {
+            return false;
+        }
         let mut others = self.book.apps.iter().enumerate();
         self.faults_above() && others.any(|(place, app)| place != index && app.is_latency())
     }
@@ -528,5 +540,9 @@ const SHRINK_PARTS: u64 = 8;
 /// At most half as much processor time again comes at once, and a fifth goes.
 const CPU_GROWTH_MAX: f64 = 1.5;
 const CPU_SHRINK_MIN: f64 = 0.8;
+/// An application below a fiftieth of the healthy bandwidth disturbs nobody.
+pub(super) const TRAFFIC_PARTS: u64 = 50;
+/// Less than this part of a step of memory is no movement: 20 MB/s where a step is 0.5 GB.
+const MOVEMENT_PARTS: u64 = 128;
 /// Pages that have not moved for so many steps will not.
 const STALLED: u64 = 5;

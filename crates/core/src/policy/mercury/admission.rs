@@ -80,9 +80,14 @@ pub(super) fn plan(
     let need = near_need(spec).min(seen.tiers.first().map_or(0, |near| near.capacity.get()));
     admission.take_memory(need);
     let free = u64::try_from(admission.world.free.max(0)).unwrap_or(u64::MAX);
-    let near = need.min(free);
+    let near = if spec.objective == Objective::BestEffort {
+        let cap = spec.caps[0].map_or(u64::MAX, Bytes::get);
+        free.min(spec.footprint.get()).min(cap)
+    } else {
+        need.min(free)
+    };
     let mut lacks = Shortfall {
-        local: Bytes::new(near_need(spec) - near),
+        local: Bytes::new(near_need(spec).saturating_sub(near)),
         bandwidth: 0,
     };
     let mut cpu = CPU_ONE;

@@ -24,6 +24,8 @@ mod fleet;
 mod options;
 #[cfg(test)]
 mod plant;
+#[cfg(test)]
+mod properties;
 mod sharing;
 mod squeeze;
 mod state;

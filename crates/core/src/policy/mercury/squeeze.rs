@@ -11,7 +11,7 @@
 //!
 //! Units: thousandths, bytes, steps. Limits: one trial at a time on a machine, so that effects are not confused.
 
-use super::adapt::{Round, after};
+use super::adapt::{Round, TRAFFIC_PARTS, after};
 use super::state::size;
 use super::{AppId, CPU_ONE, Limits, Reading, Reason, Sharing};
 
@@ -39,6 +39,8 @@ pub(super) struct Trial {
     since: u64,
     since_instant: crate::units::Instant,
     helped: bool,
+    /// Moving this victim's memory was found to be no help.
+    memory_useless: bool,
     tried: Vec<AppId>,
 }
 
@@ -55,6 +57,7 @@ impl Round<'_> {
             since: self.step,
             since_instant: self.now,
             helped: false,
+            memory_useless: false,
             tried: Vec::new(),
         };
         let begun = self.next_victim(&mut trial, index, strain);
@@ -131,6 +134,7 @@ impl Round<'_> {
         let by = trial.by;
         self.take_back(trial, victim);
         trial.size = 1;
+        trial.memory_useless = true;
         if by == By::Memory && self.cut_cpu(trial, victim, strain) {
             return true;
         }
@@ -155,6 +159,7 @@ impl Round<'_> {
             let Some(next) = next else { return false };
             trial.victim = self.book.apps[next].spec.id;
             trial.tried.push(trial.victim);
+            trial.memory_useless = false;
             if self.cut(trial, next, strain) {
                 return true;
             }
@@ -199,7 +204,7 @@ impl Round<'_> {
         });
         let unit = (size(&app.spec, seen) / MEMORY_PARTS).max(self.options.memory_step.get());
         let take = (unit * u64::from(trial.size)).min(near).min(far_room);
-        if take == 0 || self.too_many_faults() {
+        if take == 0 || trial.memory_useless || self.too_many_faults() {
             return self.cut_cpu(trial, victim, strain);
         }
         self.remember(trial, victim, strain, By::Memory);
@@ -215,9 +220,9 @@ impl Round<'_> {
             return false;
         }
         self.remember(trial, victim, strain, By::Cpu);
-        let less = cpu
-            .saturating_sub(self.options.cpu_step * trial.size)
-            .max(floor);
+        // Never more than a third at once: what is left of a hard-throttled stream is small compared with a step.
+        let take = (self.options.cpu_step * trial.size).min((cpu / 3).max(1));
+        let less = (cpu - take).max(floor);
         self.set_cpu(victim, less, Reason::YieldsBandwidth(trial.app));
         true
     }
@@ -238,8 +243,6 @@ const IMPROVEMENT: f64 = 0.005;
 const SIZE_MAX: u32 = 4;
 /// A step of memory is a twentieth of what the stream has, as a step of processor time is.
 const MEMORY_PARTS: u64 = 20;
-/// A stream below a fiftieth of the healthy bandwidth disturbs nobody.
-const TRAFFIC_PARTS: u64 = 50;
 const VICTIMS_MAX: usize = 4;
 /// An effect that has not come after five seconds will not.
 const PATIENCE: u64 = 25;

@@ -43,6 +43,8 @@ pub(super) struct Control {
     pub(super) changed_step: u64,
     /// Near bytes it held at the last step, to see whether pages still move.
     pub(super) held_before: Bytes,
+    /// Steps in a row in which no pages moved.
+    pub(super) still: u64,
     /// Steps in a row with too little, and with too much.
     pub(super) short: u32,
     pub(super) surplus: u32,
@@ -70,6 +72,7 @@ impl Control {
             changed: None,
             changed_step: 0,
             held_before: Bytes::ZERO,
+            still: 0,
             short: 0,
             surplus: 0,
             gain: 1.0,

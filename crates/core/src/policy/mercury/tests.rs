@@ -434,6 +434,25 @@ fn adaptation_settles_over_a_sweep_of_machines() {
     assert!(bad.is_empty(), "{} of {runs}:\n{bad}", bad.lines().count());
 }
 
+/// A controller that never rests is found: the sweep's measure can fail.
+#[test]
+fn a_limit_that_goes_up_and_down_is_counted() {
+    let action = |near, cpu| Action {
+        app: AppId(1),
+        limits: Limits {
+            tiers: [Some(Bytes::new(near)), None, None, None],
+            cpu,
+        },
+        reason: Reason::Surplus,
+    };
+    let log: Vec<(u64, Action)> = (0..10)
+        .map(|step| (step, action(step % 2, 1_000)))
+        .collect();
+    assert_eq!(turns(&log, 0, AppId(1)), (8, 9));
+    let calm: Vec<(u64, Action)> = (0..10).map(|step| (step, action(step, 1_000))).collect();
+    assert_eq!(turns(&calm, 0, AppId(1)), (0, 9));
+}
+
 fn settle(machine: Machine, skew: u32) -> String {
     let mut plant = Plant::new(machine, mercury(70 * GB));
     let redis = latency(3, 3, 150, 30 * GB);
