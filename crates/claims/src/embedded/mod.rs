@@ -6,6 +6,7 @@ mod aequitas;
 mod harmonic;
 mod husky;
 mod justitia;
+mod mercury;
 mod palos;
 mod scenarios;
 mod titan;
@@ -20,6 +21,7 @@ pub const CLAIMS: &[&[(&str, &str)]] = &[
     harmonic::CLAIMS,
     husky::CLAIMS,
     justitia::CLAIMS,
+    mercury::CLAIMS,
     palos::CLAIMS,
     titan::CLAIMS,
     vulcan::CLAIMS,
