@@ -218,3 +218,12 @@ def test_a_change_of_an_outcome_is_said(tmp_path: pathlib.Path) -> None:
     assert claims_cli.change(check.Report(claim, 2.0, (), True)) == ""
     assert claims_cli.change(check.Report(reasoned, 9.0, (), False)) == ""
     assert "cannot be measured" in claims_cli.change(check.Report(reasoned, None, (), False, "no profile"))
+
+
+@pytest.mark.skipif(not CLAIMS.is_dir(), reason="this package lies outside its repository")
+def test_the_printed_results_are_of_these_claims() -> None:
+    printed = (ROOT / "docs" / "internals" / "planner-claims.md").read_text(encoding="utf-8")
+    missed, _, rest = printed.partition("\n## Within tolerance")
+    for claim in files.read_folder(CLAIMS):
+        place = missed if claim.miss_reason else rest
+        assert f"| `{claim.id}` |" in place, f"{claim.id}: run isolane plan --check-claims --markdown and commit the result"
