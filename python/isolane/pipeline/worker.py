@@ -4,7 +4,8 @@ Problem: an operator may take long, raise, return garbage or never come back, an
 in the order in which items came; before each, knobs that are waiting are set, so a change holds from the next item on. What an
 operator raises is tried once more (`RETRIES`), since files and devices fail for a moment; after `BREAK_AFTER` failed items in a
 row the operator is given `REST_S` without any, and what comes meanwhile fails at once with that reason, rather than each after
-its own wait. A tier that is `slowdown` times slower than this machine is imitated by waiting after the work.
+its own wait. A tier that is `slowdown` times slower than this machine is imitated by waiting after the work, in proportion to the
+processor time that it took: what a busy machine adds is not multiplied, and what an operator sleeps is not slowed.
 
 Units: `_ms` milliseconds, `_s` seconds of the monotonic clock unless a name says deadline (seconds since the epoch). Limits: a
 thread cannot be stopped. Who finds `busy_s` beyond what is bearable ends the process.
@@ -169,9 +170,10 @@ class Worker:
         begun = time.time()
         self._current = job
         self._busy_since = mark = time.monotonic()
+        begun_cpu = time.thread_time()
         try:
             made = [each for item in items for each in self._try(item)]
-            took = time.monotonic() - mark
+            took, spent = time.monotonic() - mark, time.thread_time() - begun_cpu
             body = encode_batch(made) if made else b""
         except Exception as error:
             self._note(error)
@@ -179,8 +181,8 @@ class Worker:
         self._failures = 0
         if self.slowdown > 1.0:
             self._busy_since = None
-            time.sleep(took * (self.slowdown - 1.0))
-            took *= self.slowdown
+            time.sleep(spent * (self.slowdown - 1.0))
+            took += spent * (self.slowdown - 1.0)
         return Done(body, len(made), begun, time.time(), 1000.0 * took)
 
     def _try(self, item: Item) -> list[Item]:
