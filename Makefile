@@ -11,7 +11,7 @@ ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 
-.PHONY: help demo build test check smoke lint lab rpc-lab lab-plan bpf install claims bench docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab lab-mem rpc-lab lab-plan bpf install claims bench docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,11 @@ lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there; QU
 	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
 	@lab/fetch $(if $(QUICK),,--siw)
 	@lab/run $(if $(QUICK),--quick)
+
+lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the proofs of tiered memory; QUICK=1 for a minute's worth
+	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-mem --bins --examples
+	@lab/fetch $(if $(QUICK),,--mem)
+	@lab/run --about memory $(if $(QUICK),--quick)
 
 rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1 for a minute's worth
 	@.ci/languages go

@@ -11,7 +11,7 @@
 //! * [`application`] - what an application is and is promised, as files, pods and options have it;
 //! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
 //! * [`protocol`] - what programs ask the service; [`service`] - the loop on a clock, behind a socket;
-//! * [`bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
+//! * [`mod@bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
 //! * [`fleet`] - many machines: which one suits an application, for people and for the Kubernetes scheduler;
 //! * [`probe`] - which backends work here, and the choice; [`doctor`] - what a person should know of the machine;
 //! * [`sys`] - system calls; [`error`] - what can go wrong, with object, value and remedy.

@@ -120,6 +120,11 @@ pub trait Mover: Send {
         Duration::ZERO
     }
 
+    /// Ticks without effect before an application is told stuck.
+    fn patience(&self) -> u32 {
+        PATIENCE
+    }
+
     /// Takes back what was changed on the machine; called once at the end.
     fn stop(&mut self, _context: &Context) {}
 }
@@ -289,10 +294,10 @@ impl<M: Mover> Engine<M> {
         } else {
             entry.fruitless += 1;
         }
-        let asked = matches!(answer, Ok(true));
+        let (asked, patience) = (matches!(answer, Ok(true)), self.mover.patience());
         let why = match answer {
             Err(why) => why,
-            Ok(_) if entry.fruitless >= PATIENCE => MemError::Unmoved {
+            Ok(_) if entry.fruitless >= patience => MemError::Unmoved {
                 cgroup: entry.cgroup.to_string(),
                 over,
                 tries: entry.fruitless,

@@ -256,7 +256,7 @@ fn answer(process: u32, result: io::Result<Vec<i32>>) -> Result<Option<Vec<i32>>
 }
 
 /// Mappings whose pages can move: those of programs, files and anonymous memory; not the kernel's own and no devices.
-fn mappings(maps: &str) -> Vec<(u64, u64)> {
+pub(crate) fn mappings(maps: &str) -> Vec<(u64, u64)> {
     let range = |line: &str| {
         let mut words = line.split_whitespace();
         let (first, last) = words.next()?.split_once('-')?;

@@ -3,6 +3,7 @@
 //!
 //! * [`files`] - the tree in sysfs: one kernel thread of ours, schemes, and whose they are;
 //! * [`quota`] - kernels from 6.11: we set each scheme's quota from what is held;
+//! * [`ranges`] - where an application's pages lie, so that a quota is not spent on others';
 //! * [`goal`] - kernels from 6.19: a scheme tunes itself to a share of the node.
 //!
 //! Both need every page of a group to be in exactly that group: DAMON's filter takes no descendants, so each group below
@@ -14,6 +15,7 @@
 pub mod files;
 pub mod goal;
 pub mod quota;
+pub mod ranges;
 
 use crate::cgroup::Cgroup;
 use crate::host::MemoryHost;

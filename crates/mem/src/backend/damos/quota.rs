@@ -11,11 +11,11 @@
 //! The first window of a new scheme has no quota (kernels before 6.18): all that matches would move. So every scheme
 //! begins at rest, with a short window (`ARMING`), and wakes after it.
 //!
-//! Units: bytes, milliseconds. Limits: DAMON charges a region's pages whoever owns them, so on a machine full of others'
-//! pages it takes more windows. Source: the kernel's documentation of DAMOS quotas; measured in the lab.
+//! Units: bytes, milliseconds. Limits: DAMON charges a region's pages whoever owns them; see [`super::ranges`].
+//! Source: the kernel's documentation of DAMOS quotas; measured in the lab.
 
 use super::files::{Kdamond, MANY, NEVER, Scheme};
-use super::leaves;
+use super::{leaves, ranges};
 use crate::backend::BackendKind;
 use crate::backend::engine::{Context, Move, Mover, Work};
 use crate::cgroup::Cgroup;
@@ -43,6 +43,9 @@ const LAST: Bytes = Bytes::from_mib(2);
 /// Commits without effect after which used memory may go far, too.
 const COLD_COMMITS: u32 = 8;
 
+/// Windows without effect before an application is told stuck: about half a minute.
+const PATIENCE: u32 = 150;
+
 /// Between two looks for new groups below an application's.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,8 @@ pub struct Quota {
     kdamond: Kdamond,
     clock: Clock,
     groups: BTreeMap<AppId, Vec<Cgroup>>,
+    /// Where each application's pages lie.
+    runs: BTreeMap<AppId, Option<Vec<(u64, u64)>>>,
     looked: Duration,
     committed: Duration,
     /// When schemes began to rest; none after they woke.
@@ -80,7 +85,7 @@ impl Quota {
     pub fn open(context: &Context, clock: Clock) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosQuota)?;
         // Is there migration at all? The kernel says so when it is named, and only then.
-        let mut schemes = pair(context, "/", None, false);
+        let mut schemes = pair(context, "/", None, false, None);
         schemes.truncate(1);
         if let Err(error) = kdamond.write(&schemes).and_then(|()| kdamond.write(&[])) {
             kdamond.remove();
@@ -90,6 +95,7 @@ impl Quota {
             kdamond,
             clock,
             groups: BTreeMap::new(),
+            runs: BTreeMap::new(),
             looked: Duration::ZERO,
             committed: Duration::ZERO,
             arming: None,
@@ -100,12 +106,14 @@ impl Quota {
 
     /// Looks for groups that are new or gone below the applications'.
     fn look(&mut self, context: &Context, now: Duration) {
-        if now.saturating_sub(self.looked) >= LOOK {
-            self.looked = now;
-            for groups in self.groups.values_mut() {
-                if let Some(first) = groups.first().cloned() {
-                    *groups = leaves(&context.host, &first);
-                }
+        if now.saturating_sub(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        for (app, groups) in &mut self.groups {
+            if let Some(first) = groups.first().cloned() {
+                *groups = leaves(&context.host, &first);
+                self.runs.insert(*app, picture(context, &first));
             }
         }
     }
@@ -134,7 +142,14 @@ impl Quota {
                 None => work.iter().find(|work| work.app == *app),
             };
             let waited = self.fruitless.get(app).map_or(0, |(_, count)| *count);
-            schemes.extend(pair(context, group.path(), work, waited >= COLD_COMMITS));
+            let runs = self.runs.get(app).and_then(|runs| runs.as_deref());
+            schemes.extend(pair(
+                context,
+                group.path(),
+                work,
+                waited >= COLD_COMMITS,
+                runs,
+            ));
         }
         if self.arming.is_some() {
             for scheme in &mut schemes {
@@ -189,6 +204,7 @@ impl Mover for Quota {
 
     fn begin(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
         self.groups.insert(app, leaves(&context.host, cgroup));
+        self.runs.insert(app, picture(context, cgroup));
         Ok(())
     }
 
@@ -210,6 +226,7 @@ impl Mover for Quota {
 
     fn end(&mut self, _context: &Context, app: AppId, _cgroup: &Cgroup) -> Result<(), MemError> {
         self.groups.remove(&app);
+        self.runs.remove(&app);
         self.fruitless.remove(&app);
         Ok(())
     }
@@ -218,36 +235,69 @@ impl Mover for Quota {
         COMMIT
     }
 
+    /// One pass over a tier that others fill takes many windows.
+    fn patience(&self) -> u32 {
+        PATIENCE
+    }
+
     fn stop(&mut self, _context: &Context) {
         self.kdamond.remove();
     }
 }
 
-/// The two schemes of a group: at rest without work. `used` says whether used memory goes far as well.
-fn pair(context: &Context, group: &str, work: Option<&Work>, used: bool) -> Vec<Scheme> {
-    let demote = work.and_then(|work| work.demote);
-    let promote = work.and_then(|work| work.promote);
-    let cold = (0, if used { MANY } else { 0 });
-    vec![
-        scheme(context, group, "migrate_cold", demote, cold),
-        scheme(context, group, "migrate_hot", promote, (1, MANY)),
-    ]
+/// Where an application's pages lie.
+fn picture(context: &Context, cgroup: &Cgroup) -> Option<Vec<(u64, u64)>> {
+    let processes = context.host.processes(cgroup).ok()?;
+    ranges::runs(&context.host, &processes)
 }
 
-fn scheme(
+/// The two schemes of a group: at rest without work. `used` says whether used memory goes far as well.
+fn pair(
     context: &Context,
     group: &str,
+    work: Option<&Work>,
+    used: bool,
+    runs: Option<&[(u64, u64)]>,
+) -> Vec<Scheme> {
+    let cold = Kind {
+        action: "migrate_cold",
+        wanted: work.and_then(|work| work.demote),
+        resting: (0, 1),
+        accesses: (0, if used { MANY } else { 0 }),
+    };
+    let hot = Kind {
+        action: "migrate_hot",
+        wanted: work.and_then(|work| work.promote),
+        resting: (1, 0),
+        accesses: (1, MANY),
+    };
+    [cold, hot]
+        .into_iter()
+        .map(|kind| scheme(context, group, kind, runs))
+        .collect()
+}
+
+/// One direction.
+struct Kind {
     action: &'static str,
     wanted: Option<Move>,
+    resting: (usize, usize),
     accesses: (u64, u64),
-) -> Scheme {
-    let resting = if action == "migrate_cold" {
-        (0, 1)
-    } else {
-        (1, 0)
-    };
+}
+
+fn scheme(context: &Context, group: &str, kind: Kind, runs: Option<&[(u64, u64)]>) -> Scheme {
+    let Kind {
+        action,
+        wanted,
+        resting,
+        accesses,
+    } = kind;
     let (from, to) = wanted.map_or(resting, |wanted| (wanted.from, wanted.to));
-    let elsewhere = (0..context.tiers.len()).filter(|tier| *tier != from);
+    let own = context.tiers.addresses(&context.host, from);
+    let mut all: Vec<(u64, u64)> = (0..context.tiers.len())
+        .flat_map(|tier| context.tiers.addresses(&context.host, tier))
+        .collect();
+    all.sort_unstable();
     let quota = wanted.map_or(1, |wanted| match wanted.bytes <= LAST {
         true => wanted.bytes.get(),
         false => wanted.bytes.get() / 2,
@@ -256,9 +306,7 @@ fn scheme(
         action,
         node: context.tiers.roomiest_node(&context.host, to).unwrap_or(0),
         cgroup: group.to_owned(),
-        elsewhere: elsewhere
-            .flat_map(|tier| context.tiers.addresses(&context.host, tier))
-            .collect(),
+        elsewhere: ranges::left_out(runs, &own, &all),
         accesses,
         size_min: if wanted.is_some() { PAGE_BYTES } else { NEVER },
         quota_bytes: quota.max(PAGE_BYTES),

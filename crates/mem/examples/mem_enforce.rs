@@ -1,9 +1,9 @@
 //! Keeps a limit on the near memory of one control group with a backend of choice, and prints how that goes.
 //!
-//!     enforce BACKEND CGROUP NEAR_BYTES SECONDS [NEAR_BYTES SECONDS]...
+//!     mem_enforce BACKEND CGROUP NEAR_BYTES SECONDS [NEAR_BYTES SECONDS]...
 //!
-//! One line of JSON per change: elapsed_s, near_bytes, far_bytes, state, why; and one per limit when it has first been reached.
-//! For the virtual-machine lab. Exit: 0 every limit was reached, 1 one was not, 2 wrong usage, 3 the machine cannot.
+//! One line of JSON per change: elapsed_s, limit_bytes, near_bytes, far_bytes, state, why. A limit below the one before it ends
+//! two seconds after it has been reached, others run their time. For the virtual-machine lab. Exit: 0 every limit was reached, 1 one was not, 2 wrong usage, 3 the machine cannot.
 
 use isolane_core::policy::mercury::{AppId, TIERS_MAX};
 use isolane_core::units::{Bytes, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant as Clock};
 
 const APP: AppId = AppId(1);
 const LOOK: Duration = Duration::from_millis(50);
+const HOLD: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
             .and_then(|word| word.parse::<BackendKind>().ok()),
         words.get(1).and_then(|word| Cgroup::new(word).ok()),
     ) else {
-        eprintln!("usage: enforce BACKEND CGROUP NEAR_BYTES SECONDS [NEAR_BYTES SECONDS]...");
+        eprintln!("usage: mem_enforce BACKEND CGROUP NEAR_BYTES SECONDS [NEAR_BYTES SECONDS]...");
         return ExitCode::from(2);
     };
     let limits: Vec<u64> = words[2..].iter().filter_map(number).collect();
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("enforce: {error}");
+            eprintln!("mem_enforce: {error}");
             ExitCode::from(3)
         }
     }
@@ -45,14 +46,19 @@ fn keep(kind: BackendKind, cgroup: &Cgroup, limits: &[u64]) -> Result<bool, isol
     let mut backend = backend::open(&host, kind)?;
     backend.adopt(APP, cgroup, &[])?;
     let start = Clock::now();
-    let mut all = true;
+    let (mut all, mut before) = (true, None);
     for pair in limits.chunks_exact(2) {
         let mut tiers = [None; TIERS_MAX];
         tiers[0] = Some(Bytes::new(pair[0]));
         backend.apply(APP, &tiers)?;
         let begin = Clock::now();
-        let mut reached = false;
+        let mut reached = None;
+        let lowered = before.is_none_or(|before| pair[0] < before);
+        before = Some(pair[0]);
         while begin.elapsed() < Duration::from_secs(pair[1]) {
+            if lowered && reached.is_some_and(|at: Clock| at.elapsed() > HOLD) {
+                break;
+            }
             std::thread::sleep(LOOK);
             let now =
                 Instant::from_ps(u64::try_from(start.elapsed().as_nanos()).unwrap_or(0) * 1000);
@@ -70,10 +76,12 @@ fn keep(kind: BackendKind, cgroup: &Cgroup, limits: &[u64]) -> Result<bool, isol
                     held[0].get(),
                     held[1].get(),
                 );
-                reached |= state == "reached";
+                if state == "reached" {
+                    reached.get_or_insert_with(Clock::now);
+                }
             }
         }
-        all &= reached;
+        all &= reached.is_some();
     }
     backend.release(APP)?;
     Ok(all)
