@@ -276,6 +276,22 @@ def test_objectives_that_nobody_can_meet_say_what_is_possible() -> None:
     assert not planned.plan.meets and "within 20 ms the best accuracy is" in text and "the best latency is" in text
 
 
+def test_where_nothing_meets_the_plan_misses_least() -> None:
+    query = dataclasses.replace(traffic(latency_max_ms=20.0), accuracy_min=0.8)
+    planned = plan_query(query, four_tiers(), traffic_replay(query), "exhaustive")
+    estimates = [each.estimates for each in planned.problem.cache.values()]
+    missed = [
+        query.gamma * query.alpha_accuracy * np.minimum(each.accuracy - query.accuracy_min, 0.0)
+        + (1.0 - query.gamma) * query.alpha_latency * np.minimum(query.latency_max_ms - each.latency_ms, 0.0)
+        - each.overload
+        for each in estimates
+    ]
+    plan = planned.plan
+    short = query.gamma * query.alpha_accuracy * min(plan.accuracy - query.accuracy_min, 0.0)
+    late = (1.0 - query.gamma) * query.alpha_latency * min(query.latency_max_ms - plan.latency_ms, 0.0)
+    assert not plan.meets and short + late == pytest.approx(max(float(each.max()) for each in missed))
+
+
 def test_the_runner_up_and_its_reason_are_named() -> None:
     query = traffic()
     plan = plan_query(query, four_tiers(), traffic_replay(query), "exhaustive").plan

@@ -27,7 +27,7 @@ from isolane.planner.model import (
     Step,
 )
 from isolane.planner.placement import by_rule
-from isolane.planner.utility import Utility, utility_of
+from isolane.planner.utility import Utility, guarded, utility_of
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Problem:
         self.cache: dict[Configuration, Evaluated] = {}
         self.path: list[Step] = []
         self.tried: dict[tuple[int, Configuration], float] = {}
+        self.worth: list[float] = []
 
     @property
     def placements(self) -> list[Placement]:
@@ -139,11 +140,13 @@ class Problem:
                 self.placements[placement], configuration, value, found.launch.accuracy, latency, launched, meets
             )
             self.path.append(step)
+            missed = guarded(self.query, found.estimates, found.utilities[:, None])
+            self.worth.append(float(missed[placement, 0]))
         return value
 
     def ranked(self) -> list[tuple[int, Configuration]]:
-        """Everything that was tried, best first: plans that meet everything, then by utility, then as tried."""
+        """Everything that was tried, best first: plans that meet everything by utility, then those that miss least."""
         pairs = list(self.tried)
         meets = np.array([step.meets for step in self.path], dtype=bool)
-        values = np.array([self.tried[pair] for pair in pairs])
+        values = np.array(self.worth)
         return [pairs[index] for index in np.lexsort((np.arange(len(pairs)), -values, ~meets))]
