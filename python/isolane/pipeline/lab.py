@@ -187,7 +187,7 @@ async def hop_ms(hops: int = 4, items: int = 40, rounds: int = 3) -> float:
         await runner.feed([item] * 10, 50.0)
         for _ in range(rounds):
             runner.records.clear()
-            await runner.feed([item] * items, 50.0)
+            await runner.feed([item] * items, 25.0)
             late = [one for one in runner.records if one.latency_ms is not None]
             added = [(one.latency_ms or 0.0) - sum(hop["process_ms"] for hop in one.trace) for one in late]
             medians.append(float(statistics.median(added)) / hops)
