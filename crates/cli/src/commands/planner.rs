@@ -32,13 +32,6 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    fn command(self) -> &'static str {
-        match self {
-            Self::Plan => "plan",
-            Self::Pipeline => "pipeline",
-        }
-    }
-
     /// The package that must be installed.
     fn package(self) -> &'static str {
         match self {
@@ -72,11 +65,10 @@ pub(crate) struct Arguments {
 /// No interpreter has the package.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "isolane {command}: no Python with the package {package}: tried {tried}; install it (python3 -m pip install \
+    "no Python with the package {package}: tried {tried}; install it (python3 -m pip install \
      'isolane[plan]', or ./python[plan] from a clone), or name an interpreter that has it with --python or ${VARIABLE}"
 )]
 struct NoPython {
-    command: &'static str,
     package: &'static str,
     tried: String,
 }
@@ -97,7 +89,6 @@ pub(crate) fn run(program: Program, arguments: &Arguments) -> Result<Status> {
             .map(|each| each.to_string_lossy().into_owned())
             .collect();
         return Err(NoPython {
-            command: program.command(),
             package: program.package(),
             tried: tried.join(", "),
         }
