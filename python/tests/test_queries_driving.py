@@ -155,7 +155,7 @@ def test_rain_loses_points_and_adds_ghosts() -> None:
         GroundRemoval().process(Item(2, 0.0, {}))
 
 
-@pytest.mark.parametrize("scene", ["clear"])
+@pytest.mark.parametrize("scene", ["clear", "rain"])
 def test_the_committed_profile_has_every_launch(scene: str) -> None:
     query = builtin("driving").query()
     replay = Replay(query, load_profile(builtin("driving").profile(scene)))

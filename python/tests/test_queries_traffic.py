@@ -270,7 +270,7 @@ def test_profiles_stay_small() -> None:
 
 def test_unknown_queries_and_scenes_are_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "traffik"]) == 2
-    assert "there is no built-in query 'traffik'; there are traffic, driving" in capsys.readouterr().err
+    assert "there is no built-in query 'traffik'; there are traffic, driving, speech" in capsys.readouterr().err
     assert main(["profile", "traffic", "--scene", "fog"]) == 2
     assert "query traffic has no scene 'fog'; it has day, night" in capsys.readouterr().err
     assert main(["list", "--json"]) == 0
@@ -278,4 +278,5 @@ def test_unknown_queries_and_scenes_are_refused_with_the_known_ones(capsys: pyte
     assert [(one["query"], one["orders"], one["configurations"]) for one in listed] == [
         ("traffic", 2, 75),
         ("driving", 2, 75),
+        ("speech", 2, 150),
     ]

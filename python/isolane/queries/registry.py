@@ -68,6 +68,14 @@ BUILTINS = {
         "lidar",
         {
             "clear": f"{_HERE}.lidar.query:Clear",
+            "rain": f"{_HERE}.lidar.query:Rain",
+        },
+    ),
+    "speech": Builtin(
+        "speech",
+        "speech",
+        {
+            "home": f"{_HERE}.speech.query:Home",
         },
     ),
 }
