@@ -41,7 +41,8 @@ lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there; QU
 	@lab/run $(if $(QUICK),--quick)
 
 lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the proofs of tiered memory; QUICK=1 for a minute's worth
-	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-mem --bins --examples
+	@$(CARGO) build --locked --release --package isolaned
+	@$(CARGO) build --locked --release --package isolane-mem --example mem_enforce
 	@lab/fetch $(if $(QUICK),,--mem)
 	@lab/run --about memory $(if $(QUICK),--quick)
 
