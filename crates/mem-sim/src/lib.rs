@@ -11,7 +11,7 @@
 //! * `tier` - channels and finite queue of one tier; [`balance`] - slots that all tiers share, and who waits for what;
 //! * `pages` - where an application's pages lie, and how hot they are;
 //! * `kernel` - hint faults, promotion, demotion, limits, and what moving costs;
-//! * [`bench`] - the two microbenchmarks, thresholds of a machine, profiles of applications;
+//! * [`mod@bench`] - the two microbenchmarks, thresholds of a machine, profiles of applications;
 //! * `host` - applications that come, change and go; `drive` - the policy's eyes and hands;
 //! * `run` - one scenario from start to result.
 //!
