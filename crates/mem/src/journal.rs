@@ -57,6 +57,9 @@ pub struct Entry {
     pub cpu_before: Option<String>,
     /// The memory assumed where the application does not say.
     pub memory_bytes: u64,
+    /// Let go, but its tier limits may still be there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
     /// No longer under control; the entry stays until its cgroup is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub let_go: bool,
@@ -253,6 +256,7 @@ mod tests {
             own: true,
             cpu_before: Some("max 100000".to_owned()),
             memory_bytes: 1 << 30,
+            limited: false,
             let_go: false,
         }
     }

@@ -4,7 +4,7 @@
 //! changed, and only then the copy takes the place of the original. Whatever fails before that is undone, and nobody
 //! else has noticed. Its process enters the cgroup last, under limits.
 
-use super::{Controlled, Controller, Enforcement, Trouble, UNLIMITED, machine};
+use super::{Controlled, Controller, Enforcement, Trouble, UNLIMITED, lift_tiers, machine};
 use crate::application::pod::Place;
 use crate::application::{Application, MEMORY_MAX, MEMORY_MIN};
 use crate::cgroup::Cgroup;
@@ -136,29 +136,15 @@ impl Controller {
 
     /// Ends control of an application: limits are lifted, and a cgroup of ours goes once it is empty.
     pub(super) fn forget(&mut self, now: Instant, id: AppId) {
-        if self.apps.remove(&id).is_none() {
+        let Some(app) = self.apps.remove(&id) else {
             return;
-        }
+        };
         self.parts.policy.depart(now, id);
         self.parts.sensors.release(id);
-        if let Err(error) = self.parts.backend.release(id)
-            && !error.is_gone()
-            && !matches!(error, crate::error::MemError::Unknown(_))
-        {
-            self.counters.refused_writes += 1;
-        }
-        if let Some(entry) = self
-            .journal
-            .entries
-            .iter_mut()
-            .find(|entry| entry.id == id.0)
-        {
-            entry.let_go = true;
-            let entry = entry.clone();
-            if self.is_over(&entry) {
-                self.journal.entries.retain(|entry| entry.id != id.0);
-            }
-        }
+        let backend = self.parts.backend.as_mut();
+        let is_lifted = lift_tiers(backend, &app.cgroup, &app.entry, app.is_kept);
+        self.counters.refused_writes += u64::from(!is_lifted);
+        self.let_go(id, !is_lifted);
         self.save();
         self.take_actions(now);
         self.enforce(now);
@@ -183,18 +169,7 @@ impl Controller {
             self.parts.sensors.release(id);
             // Unknown to the backend, or let go: either is what is wanted.
             let _ = self.parts.backend.release(id);
-            if let Some(entry) = self
-                .journal
-                .entries
-                .iter_mut()
-                .find(|other| other.id == id.0)
-            {
-                entry.let_go = true;
-                let entry = entry.clone();
-                if self.is_over(&entry) {
-                    self.journal.entries.retain(|other| other.id != id.0);
-                }
-            }
+            self.let_go(id, false);
             self.save();
             return Err(machine(error));
         }
@@ -210,6 +185,19 @@ impl Controller {
         }
         self.enforce(now);
         Ok(())
+    }
+
+    /// Marks an entry of the journal, and drops it where nothing is left of it.
+    pub(super) fn let_go(&mut self, id: AppId, limited: bool) {
+        let entries = &mut self.journal.entries;
+        let Some(place) = entries.iter().position(|entry| entry.id == id.0) else {
+            return;
+        };
+        let mut entry = entries.remove(place);
+        (entry.let_go, entry.limited) = (true, limited);
+        if !self.is_over(&mut entry) {
+            self.journal.entries.insert(place, entry);
+        }
     }
 
     /// Makes the cgroup if it is ours, and has it measured and kept.
@@ -263,6 +251,7 @@ impl Controller {
                 groups.cpu(&cgroup)
             },
             memory_bytes: memory.get().clamp(MEMORY_MIN, MEMORY_MAX),
+            limited: false,
             let_go: false,
         })
     }

@@ -210,8 +210,8 @@ impl Controller {
         }
         self.apps.clear();
         let entries = std::mem::take(&mut self.journal.entries);
-        for entry in entries {
-            if !self.is_over(&entry) {
+        for mut entry in entries {
+            if !self.is_over(&mut entry) {
                 self.journal.entries.push(entry);
             }
         }
@@ -245,8 +245,8 @@ impl Controller {
         }
         let before = self.journal.entries.len();
         let entries = std::mem::take(&mut self.journal.entries);
-        for entry in entries {
-            if !entry.let_go || !self.is_over(&entry) {
+        for mut entry in entries {
+            if !entry.let_go || !self.is_over(&mut entry) {
                 self.journal.entries.push(entry);
             }
         }
@@ -256,7 +256,7 @@ impl Controller {
     }
 
     /// Whether nothing of an entry is left on the machine, after doing what can be done for that.
-    fn is_over(&mut self, entry: &Entry) -> bool {
+    fn is_over(&mut self, entry: &mut Entry) -> bool {
         let Ok(cgroup) = Cgroup::new(&entry.cgroup) else {
             return true;
         };
@@ -265,7 +265,13 @@ impl Controller {
             Life::Gone => true,
             Life::Empty if entry.own => groups.unmake(&cgroup).unwrap_or(false),
             _ if !is_same(groups, entry, &cgroup) => true,
-            _ if entry.let_go => lift_cpu(groups, &cgroup, entry).is_ok() && !entry.own,
+            _ if entry.let_go => {
+                let is_free = lift_cpu(groups, &cgroup, entry).is_ok();
+                if entry.limited {
+                    entry.limited = !lift_tiers(self.parts.backend.as_mut(), &cgroup, entry, false);
+                }
+                is_free && !entry.limited && !entry.own
+            }
             _ => false,
         }
     }
@@ -301,6 +307,23 @@ fn is_met(seen: &Observation, id: AppId, objective: Objective) -> Option<bool> {
 /// Whether the cgroup at an entry's path is still the one that it means.
 fn is_same(groups: &dyn Groups, entry: &Entry, cgroup: &Cgroup) -> bool {
     entry.inode.is_none() || entry.inode == groups.inode(cgroup)
+}
+
+/// Takes our limits off the tiers; the backend may not have the application. True: none is left.
+fn lift_tiers(backend: &mut dyn Backend, cgroup: &Cgroup, entry: &Entry, is_kept: bool) -> bool {
+    let id = AppId(entry.id);
+    let far_tiers = &entry.application.far_tiers;
+    let lifted = match is_kept {
+        true => backend.release(id),
+        // What a dead service wrote is lifted by whoever takes its place.
+        false => backend
+            .adopt(id, cgroup, far_tiers)
+            .and_then(|()| backend.release(id)),
+    };
+    match lifted {
+        Ok(()) => true,
+        Err(error) => error.is_gone() || (is_kept && matches!(error, MemError::Unknown(_))),
+    }
 }
 
 /// Takes our limit off the processor time.

@@ -5,7 +5,7 @@
 //! the policy does not take any more are let go without limits. Cgroups of ours that no journal names (it was deleted
 //! by hand) are removed if they are empty, and told if they are not.
 
-use super::{Controlled, Controller, Life, lift_cpu};
+use super::{Controlled, Controller, Life, lift_tiers};
 use crate::cgroup::Cgroup;
 use crate::journal::{Entry, JournalError};
 use isolane_core::policy::mercury::{AppId, Limits, Verdict};
@@ -15,8 +15,8 @@ impl Controller {
     pub(super) fn reconcile(&mut self, now: Instant) -> Result<(), JournalError> {
         let entries = std::mem::take(&mut self.journal.entries);
         let mut living = Vec::new();
-        for entry in entries {
-            if self.is_over(&entry) {
+        for mut entry in entries {
+            if self.is_over(&mut entry) {
                 continue;
             }
             self.journal.entries.push(entry.clone());
@@ -62,12 +62,10 @@ impl Controller {
                 let problem = format!("{name} was under control and is let go: {refusal:?}");
                 self.about.problems.push(problem);
                 self.parts.sensors.release(id);
-                // Releasing lifts what the dead service wrote.
-                let _ = self.parts.backend.release(id);
-                let _ = lift_cpu(self.parts.groups.as_mut(), &cgroup, &entry);
-                for other in &mut self.journal.entries {
-                    other.let_go |= other.id == entry.id;
-                }
+                // Lifts what the dead service wrote.
+                let backend = self.parts.backend.as_mut();
+                let is_lifted = lift_tiers(backend, &cgroup, &entry, is_kept);
+                self.let_go(id, !is_lifted);
                 return;
             }
         };

@@ -6,10 +6,24 @@
 use super::ServiceError;
 use super::fake::{FakeMachine, NEAR};
 use super::settings::Settings;
+use crate::cgroup::Cgroup;
+use crate::controller::groups::HostGroups;
 use crate::controller::{About, ControlPolicy, Parts};
+use crate::error::MemError;
+use crate::host::MemoryHost;
+use crate::indicator::background::BackgroundSensors;
+use crate::indicator::machine::MachineSensors;
+use crate::indicator::{Sensors, SourceInfo};
 use crate::journal::{FileStore, boot};
-use isolane_core::policy::mercury::{Fcfs, Fixed, Mercury, MercuryOptions, Sharing, Thresholds};
-use isolane_core::units::Bytes;
+use crate::probe;
+use crate::profile::Origin;
+use crate::profile::machine::MachineProfile;
+use crate::tiers::Tiers;
+use isolane_core::policy::mercury::{
+    AppId, Fcfs, Fixed, Mercury, MercuryOptions, Observation, Sharing, Thresholds, TierView,
+};
+use isolane_core::units::{Bytes, Duration, Instant};
+use std::path::Path;
 
 /// Parts of the controller, and what it is told.
 pub struct Machine {
@@ -19,39 +33,124 @@ pub struct Machine {
     pub about: About,
 }
 
+/// File of the machine's profile, below the directory of profiles.
+pub const MACHINE: &str = "machine.json";
 /// Bandwidth that no near tier has: nothing is interference.
 const ANY_BANDWIDTH: u64 = u64::MAX / 2;
 /// A rate of hint faults that no machine reaches.
 const ANY_FAULTS: f64 = 1e12;
 
-/// By the settings.
+/// By the settings. The journal's lock comes first: a second service changes nothing.
 ///
 /// # Errors
-/// This machine has no tiers, no control groups, or no backend that works.
+/// This machine has no tiers, no control groups, or no backend that works; another service runs.
 pub fn open(settings: &Settings) -> Result<Machine, ServiceError> {
     match &settings.fake {
-        Some(directory) => {
-            let machine = FakeMachine::new(directory)?;
-            let (policy, about) = policy(settings, NEAR)?;
-            let store = FileStore::open(&settings.run_dir, &boot())?;
-            Ok(Machine {
-                parts: Parts {
-                    policy,
-                    backend: Box::new(machine.clone()),
-                    sensors: Box::new(machine.clone()),
-                    groups: Box::new(machine),
-                    store: Box::new(store),
-                },
-                about: About {
-                    problems: vec![
-                        "this machine is made up: nothing is measured, and nothing moves"
-                            .to_owned(),
-                    ],
-                    ..about
-                },
-            })
+        Some(directory) => made_up(settings, directory),
+        None => real(settings, MemoryHost::machine()),
+    }
+}
+
+fn made_up(settings: &Settings, directory: &Path) -> Result<Machine, ServiceError> {
+    let store = FileStore::open(&settings.run_dir, &boot())?;
+    let machine = FakeMachine::new(directory)?;
+    let (policy, mut about) = policy(settings, NEAR, None)?;
+    about
+        .problems
+        .push("this machine is made up: nothing is measured, and nothing moves".to_owned());
+    let parts = Parts {
+        policy,
+        backend: Box::new(machine.clone()),
+        sensors: Box::new(machine.clone()),
+        groups: Box::new(machine),
+        store: Box::new(store),
+    };
+    Ok(Machine { parts, about })
+}
+
+fn real(settings: &Settings, host: MemoryHost) -> Result<Machine, ServiceError> {
+    let tiers = Tiers::required(&host)?;
+    let near = tiers.usage(&host, 0).0;
+    let (profile, problem) = machine_profile(settings, &host);
+    let (policy, mut about) = policy(settings, near, profile)?;
+    about.problems.extend(problem);
+    let store = FileStore::open(&settings.run_dir, &boot())?;
+    let chosen = probe::choose(&host, settings.backend)?;
+    for (kind, why) in &chosen.passed_over {
+        about
+            .problems
+            .push(format!("backend {kind} is not used: {why}"));
+    }
+    let sensors = BackgroundSensors::start(host.clone(), MachineSensors::new(host.clone(), None))?;
+    let parts = Parts {
+        policy,
+        backend: chosen.backend,
+        sensors: Box::new(KnownTiers {
+            inner: sensors,
+            host: host.clone(),
+            tiers,
+        }),
+        groups: Box::new(HostGroups::new(host)),
+        store: Box::new(store),
+    };
+    Ok(Machine { parts, about })
+}
+
+/// What `isolane mem profile-machine` left, if it was made here, and what is wrong with it.
+fn machine_profile(
+    settings: &Settings,
+    host: &MemoryHost,
+) -> (Option<MachineProfile>, Option<String>) {
+    let path = settings.profile_dir.join(MACHINE);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return (None, None);
+    };
+    let wrong = |why: String| (None, Some(format!("{} is not used: {why}", path.display())));
+    match serde_json::from_str::<MachineProfile>(&text) {
+        Err(error) => wrong(format!(
+            "it is no profile of a machine ({error}); make it anew"
+        )),
+        Ok(profile) => match profile.origin.differs(&Origin::of(host)) {
+            Some(why) => wrong(why),
+            None => (Some(profile), None),
+        },
+    }
+}
+
+/// Sensors whose tiers are known from the first moment, before their thread has looked.
+struct KnownTiers {
+    inner: BackgroundSensors,
+    host: MemoryHost,
+    tiers: Tiers,
+}
+
+impl Sensors for KnownTiers {
+    fn adopt(&mut self, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
+        self.inner.adopt(app, cgroup)
+    }
+
+    fn release(&mut self, app: AppId) {
+        self.inner.release(app);
+    }
+
+    fn observe(&mut self, now: Instant) -> Observation {
+        let mut seen = self.inner.observe(now);
+        if seen.tiers.is_empty() {
+            let view = |tier| {
+                let (capacity, free) = self.tiers.usage(&self.host, tier);
+                TierView {
+                    capacity,
+                    used: capacity.saturating_sub(free),
+                    bandwidth: None,
+                }
+            };
+            seen.tiers = (0..self.tiers.len()).map(view).collect();
         }
-        None => Err(ServiceError::Settings("no machine".to_owned())),
+        seen
+    }
+
+    fn sources(&self) -> Vec<SourceInfo> {
+        self.inner.sources()
     }
 }
 
@@ -59,20 +158,35 @@ pub fn open(settings: &Settings) -> Result<Machine, ServiceError> {
 fn policy(
     settings: &Settings,
     near: Bytes,
+    profile: Option<MachineProfile>,
 ) -> Result<(Box<dyn ControlPolicy>, About), ServiceError> {
-    let by_hand = settings.local_bandwidth.is_some() && settings.hint_faults_per_s.is_some();
-    let thresholds = Thresholds {
-        local_bandwidth: settings.local_bandwidth.unwrap_or(ANY_BANDWIDTH),
-        hint_faults_per_s: settings.hint_faults_per_s.unwrap_or(ANY_FAULTS),
+    let unknown = Thresholds {
+        local_bandwidth: ANY_BANDWIDTH,
+        hint_faults_per_s: ANY_FAULTS,
     };
-    let mut options = MercuryOptions::new(thresholds, near);
+    let mut options = match &profile {
+        Some(profile) => profile.options(near),
+        None => MercuryOptions::new(unknown, near),
+    };
+    let thresholds = &mut options.thresholds;
+    thresholds.local_bandwidth = settings
+        .local_bandwidth
+        .unwrap_or(thresholds.local_bandwidth);
+    thresholds.hint_faults_per_s = settings
+        .hint_faults_per_s
+        .unwrap_or(thresholds.hint_faults_per_s);
+    let thresholds = *thresholds;
+    let is_known = profile.is_some()
+        || (settings.local_bandwidth.is_some() && settings.hint_faults_per_s.is_some());
     let mercury = |options| {
         Mercury::new(options)
             .map_err(|error| ServiceError::Settings(format!("policy mercury: {error}")))
     };
     let policy: Box<dyn ControlPolicy> = match settings.policy.as_str() {
         "static" => Box::new(Fixed::default()),
-        "fcfs" => Box::new(Fcfs::new(settings.local_bandwidth)),
+        "fcfs" => Box::new(Fcfs::new(
+            options.near_bandwidth.or(settings.local_bandwidth),
+        )),
         "weighted" => {
             options.sharing = Sharing::Weighted;
             Box::new(mercury(options)?)
@@ -80,15 +194,19 @@ fn policy(
         _ => Box::new(mercury(options)?),
     };
     let is_mercury = matches!(settings.policy.as_str(), "mercury" | "weighted");
-    let problems = match is_mercury && !by_hand {
+    let problems = match is_mercury && !is_known {
         true => vec!["interference is not known here, so nothing is done against it: run isolane mem profile-machine".to_owned()],
         false => Vec::new(),
     };
     let about = About {
         policy: settings.policy.clone(),
-        thresholds: by_hand.then_some((thresholds, false)),
-        best_latency: None,
-        best_bandwidth: None,
+        thresholds: is_known.then_some((thresholds, profile.is_some())),
+        best_latency: profile
+            .as_ref()
+            .map(|profile| Duration::from_ns_f64(profile.near_latency_ns)),
+        best_bandwidth: profile
+            .as_ref()
+            .map(|profile| profile.near_bandwidth_bytes_per_s as u64),
         problems,
     };
     Ok((policy, about))

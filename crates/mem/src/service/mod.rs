@@ -69,11 +69,8 @@ pub struct Service {
     controller: Controller,
     connections: Connections,
     clock: std::time::Instant,
-    shown: Option<Shown>,
+    is_published: bool,
 }
-
-/// Where metrics are left for whoever scrapes the process that the service is in.
-pub type Shown = std::sync::Arc<std::sync::Mutex<String>>;
 
 impl Service {
     /// Takes up what an earlier service left, and listens.
@@ -86,13 +83,13 @@ impl Service {
             controller,
             connections: Connections::new(door),
             clock: std::time::Instant::now(),
-            shown: None,
+            is_published: false,
         })
     }
 
-    /// Leaves metrics there after each step.
-    pub fn show(&mut self, shown: Shown) {
-        self.shown = Some(shown);
+    /// Leaves metrics after each step for whoever scrapes this process: [`metrics::latest`].
+    pub fn publish(&mut self) {
+        self.is_published = true;
     }
 
     /// Applications under control.
@@ -139,13 +136,8 @@ impl Service {
     fn step(&mut self) {
         let now = self.now();
         self.controller.step(now);
-        if let Some(shown) = &self.shown {
-            let text = metrics::families(&self.controller.status(now));
-            // A reader that panicked with the lock has left text, which is replaced here.
-            let mut place = shown
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            *place = text;
+        if self.is_published {
+            metrics::publish(metrics::families(&self.controller.status(now)));
         }
     }
 
