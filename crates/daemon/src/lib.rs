@@ -13,6 +13,7 @@
 //! * [`peers`] - reference flow, and other machines' daemons;
 //! * [`reload`] - the file read anew; [`notify`] - what the service manager is told;
 //! * [`attached`] - all of them, made from the settings;
+//! * [`memory`] - the memory service beside it, or alone;
 //! * [`port`] - what a device's port carries;
 //! * [`server`] - the loop, sockets, the death of processes;
 //! * [`show`] - metrics and snapshots for those who watch;
@@ -27,6 +28,7 @@ pub mod attachment;
 pub mod config;
 pub mod governor;
 pub mod identity;
+pub mod memory;
 pub mod notify;
 pub mod peers;
 pub mod port;

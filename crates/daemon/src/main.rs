@@ -7,9 +7,11 @@
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use isolane_core::units::BitRate;
+use isolane_mem::service::ServiceError;
 use isolaned::attached::attachments;
 use isolaned::config::PolicyName;
 use isolaned::governor::Governor;
+use isolaned::memory::Memory;
 use isolaned::notify::Notify;
 use isolaned::port;
 use isolaned::server::{Server, now_ns};
@@ -42,6 +44,15 @@ struct Arguments {
     /// The policy of all devices.
     #[arg(long, value_parser = ["none", "justitia"])]
     policy: Option<String>,
+    /// Serve the tiered memory of this machine too, or alone where no device is named (`isolane mem`).
+    #[arg(long)]
+    mem: bool,
+    /// The configuration file of that.
+    #[arg(long, value_name = "FILE", requires = "mem")]
+    mem_config: Option<PathBuf>,
+    /// Read that file, say what is wrong with it, and end.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "config", "check", "mem"])]
+    mem_check: Option<PathBuf>,
     /// Payload rate of all devices in bits per second, where the port's own is not what the link carries.
     #[arg(long, value_name = "BPS")]
     rate_bps: Option<u64>,
@@ -66,9 +77,10 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 });
         }
     };
-    let done = match &arguments.check {
-        Some(file) => check(file),
-        None => run(&arguments),
+    let done = match (&arguments.check, &arguments.mem_check) {
+        (Some(file), _) => check(file),
+        (None, Some(file)) => check_memory(file),
+        (None, None) => start(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,6 +89,7 @@ fn main() -> ExitCode {
             let bad = |cause: &(dyn std::error::Error + 'static)| {
                 cause.is::<BadInput>()
                     || cause.is::<SettingsError>()
+                    || cause.downcast_ref().is_some_and(ServiceError::is_bad_input)
                     || cause.is::<isolane_core::policy::OptionError>()
             };
             ExitCode::from(if error.chain().any(bad) {
@@ -107,6 +120,33 @@ fn check(file: &Path) -> Result<()> {
         config.tenants.len()
     );
     Ok(())
+}
+
+fn check_memory(file: &Path) -> Result<()> {
+    let settings = isolane_mem::service::settings(Some(file))?;
+    println!("{}: policy {}", file.display(), settings.policy);
+    Ok(())
+}
+
+/// Everything that is asked for: devices on this thread, memory on one of its own; or memory alone on this one.
+fn start(arguments: &Arguments) -> Result<()> {
+    if !arguments.mem {
+        return run(arguments);
+    }
+    let settings = isolane_mem::service::settings(arguments.mem_config.as_deref())?;
+    let memory = Memory::start(settings, say)?;
+    let [stop, order] = signals().context("cannot wait for signals")?;
+    if arguments.device.is_empty() && arguments.config.is_none() {
+        let notify = Notify::from_environment();
+        notify.ready("serves memory");
+        memory.run_alone(&stop.into())?;
+        drop(order);
+        return Ok(());
+    }
+    let beside = memory.beside()?;
+    let ran = run(arguments);
+    beside.end();
+    ran
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
@@ -170,7 +210,9 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
     let named = !config.devices.is_empty();
     ensure!(
         named,
-        BadInput("no device to serve; name one with --device, or a file with --config".to_owned())
+        BadInput(
+            "no device to serve; name one with --device, or a file with --config; --mem serves memory".to_owned()
+        )
     );
     if let Some(socket) = &arguments.socket {
         config.socket.clone_from(socket);

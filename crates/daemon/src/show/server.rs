@@ -302,7 +302,7 @@ impl<S: Source> Server<S> {
             return answer(
                 "200 OK",
                 openmetrics::CONTENT_TYPE,
-                &openmetrics::render_with(&snapshot, &network_cards()),
+                &openmetrics::render_with(&snapshot, &others()),
             );
         }
         match serde_json::to_string(&*snapshot) {
@@ -441,10 +441,12 @@ impl Stream {
     }
 }
 
-/// What attachments of Titan on this machine say of themselves; nothing where there is none, or where we may not look.
-fn network_cards() -> String {
+/// What attachments of Titan on this machine say of themselves, nothing where there is none or where we may not look;
+/// and what the memory service of this process says of itself, if there is one.
+fn others() -> String {
     let system = isolane_nic::System::machine();
-    isolane_nic::openmetrics::families(&system).unwrap_or_default()
+    let cards = isolane_nic::openmetrics::families(&system).unwrap_or_default();
+    cards + &isolane_mem::service::metrics::latest()
 }
 
 #[cfg(test)]
