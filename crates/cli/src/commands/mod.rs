@@ -12,6 +12,7 @@ mod enforce;
 mod explain;
 mod hunt;
 mod man;
+mod mem;
 mod nic;
 mod planner;
 mod policies;
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     Plan(planner::Arguments),
     /// Run a planned pipeline, one process per operator, and adapt it while it runs
     Pipeline(planner::Arguments),
+    /// Share tiered memory by promises of latency and bandwidth: run, submit, watch, plan
+    Mem(Box<mem::Arguments>),
     /// Run any RDMA program under the shim, so that the daemon can pace it
     Run(run::Arguments),
     /// Make traffic on real RDMA devices, every dimension of a scenario's tenant, and measure it at both ends
@@ -113,6 +116,7 @@ impl Command {
             Self::Nic(arguments) => nic::run(&arguments),
             Self::Plan(arguments) => planner::run(planner::Program::Plan, &arguments),
             Self::Pipeline(arguments) => planner::run(planner::Program::Pipeline, &arguments),
+            Self::Mem(arguments) => mem::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Traffic(arguments) => traffic::run(&arguments),
             Self::Top(arguments) => top::run(&arguments),

@@ -5,7 +5,7 @@
 //! process id are its own.
 //! Limits: what the program starts inherits the environment; what it starts without one is not seen.
 
-mod program;
+pub(crate) mod program;
 
 use crate::output;
 use crate::status::{BadInput, Status};

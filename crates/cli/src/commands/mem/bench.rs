@@ -1,0 +1,138 @@
+//! `isolane mem bench`: latency and bandwidth of this machine's memory, by the paper's two microbenchmarks.
+
+use crate::inputs;
+use crate::output;
+use crate::status::Status;
+use crate::text::{Table, number};
+use anyhow::Result;
+use isolane_core::units::Bytes;
+use isolane_mem::MemoryHost;
+use isolane_mem::application::amounts::{bandwidth_text, size_text};
+use isolane_mem::bench::{
+    self, BandwidthResult, BandwidthSettings, LatencyResult, LatencySettings, Nodes,
+};
+use isolane_mem::tiers::Tiers;
+use isolane_scenario::quantity;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Least memory of a benchmark: less lies in caches.
+const REGION_MIN: u64 = 1 << 20;
+
+/// Arguments of `isolane mem bench`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// What to measure: latency (random accesses), bandwidth (streams on every core), or latency beside streams
+    #[arg(value_parser = ["latency", "bandwidth", "together"], default_value = "latency")]
+    what: String,
+    /// Memory that random accesses go to
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = region)]
+    region: Bytes,
+    /// Memory of each stream
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = region)]
+    stream_region: Bytes,
+    /// Part of the memory that lies in the far tier, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    far_percent: u32,
+    /// Streams; by default one on each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cores: Option<u32>,
+    /// For how long
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
+    length: Duration,
+    /// Print JSON, with the histogram
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Results {
+    latency: Option<LatencyResult>,
+    bandwidth: Option<BandwidthResult>,
+}
+
+fn region(text: &str) -> Result<Bytes, String> {
+    let size = quantity::size(text)?;
+    match size.get() {
+        REGION_MIN.. => Ok(size),
+        _ => Err("must be 1MiB at least: less lies in caches".to_owned()),
+    }
+}
+
+/// A time above zero.
+pub(super) fn length(text: &str) -> Result<Duration, String> {
+    inputs::duration(text).map(|length| Duration::from_nanos(length.as_ps() / 1_000))
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Status> {
+    let nodes = Nodes::of(&Tiers::read(&MemoryHost::machine()));
+    let victim = LatencySettings {
+        region: arguments.region,
+        far_percent: arguments.far_percent,
+        length: arguments.length,
+        nodes: nodes.clone(),
+    };
+    let usual = BandwidthSettings::default();
+    let streams = BandwidthSettings {
+        cores: arguments.cores.unwrap_or(usual.cores),
+        region: arguments.stream_region,
+        far_percent: arguments.far_percent,
+        length: arguments.length,
+        nodes,
+        ..usual
+    };
+    let results = match arguments.what.as_str() {
+        "latency" => Results {
+            latency: Some(bench::latency(&victim)?),
+            bandwidth: None,
+        },
+        "bandwidth" => Results {
+            latency: None,
+            bandwidth: Some(bench::bandwidth(&streams)?),
+        },
+        _ => {
+            let near = LatencySettings {
+                far_percent: 0,
+                ..victim
+            };
+            let (latency, bandwidth) = bench::together(&near, &streams)?;
+            Results {
+                latency: Some(latency),
+                bandwidth: Some(bandwidth),
+            }
+        }
+    };
+    match arguments.json {
+        true => output::print_json(&results)?,
+        false => output::print(&text(&results))?,
+    }
+    Ok(Status::Done)
+}
+
+fn text(results: &Results) -> String {
+    let mut text = String::new();
+    if let Some(latency) = &results.latency {
+        let mut table = Table::new(
+            "rrrrr",
+            &["region", "mean ns", "p50 ns", "p90 ns", "p99 ns"],
+        );
+        table.row(vec![
+            size_text(latency.region_bytes),
+            number(latency.mean_ns),
+            number(latency.p50_ns),
+            number(latency.p90_ns),
+            number(latency.p99_ns),
+        ]);
+        text.push_str(&table.render());
+    }
+    if let Some(streams) = &results.bandwidth {
+        let rate = bandwidth_text(streams.bandwidth_bytes_per_s.max(0.0) as u64);
+        text.push_str(&format!(
+            "  {rate} by {} streams of {} each\n",
+            streams.cores,
+            size_text(streams.region_bytes)
+        ));
+    }
+    text
+}
