@@ -188,6 +188,8 @@ fn become_command(
         .args(&command[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        // Whoever waits for our last word would wait for the command's end.
+        .stderr(Stdio::null())
         .exec();
     Err(error).with_context(|| format!("cannot start {}", file.display()))
 }
