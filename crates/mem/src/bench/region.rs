@@ -86,22 +86,26 @@ impl Region {
         mode: i64,
         nodes: &[u32],
     ) -> Result<(), MemError> {
-        let mut mask = [0u64; MASK_WORDS];
+        let mut words = [0u64; MASK_WORDS];
         for &node in nodes {
-            if let Some(word) = mask.get_mut(node as usize / 64) {
+            if let Some(word) = words.get_mut(node as usize / 64) {
                 *word |= 1 << (node % 64);
             }
         }
-        let bits = if nodes.is_empty() { 0 } else { mask.len() * 64 };
-        // SAFETY: `offset..offset + length` lies inside our mapping, on page boundaries; the mask outlives the call. The call
-        // changes where pages will lie, never their contents.
+        // Without nodes the kernel wants no mask at all: it refuses one of no bits.
+        let (mask, bits) = match nodes.is_empty() {
+            true => (std::ptr::null(), 0),
+            false => (words.as_ptr(), words.len() * 64),
+        };
+        // SAFETY: `offset..offset + length` lies inside our mapping, on page boundaries; the mask outlives the call, or is
+        // none. The call changes where pages will lie, never their contents.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
                 self.start.as_ptr().byte_add(offset),
                 length,
                 mode,
-                mask.as_ptr(),
+                mask,
                 bits,
                 0,
             )
