@@ -6,6 +6,7 @@
 mod bench;
 mod describe;
 mod doctor;
+mod extender;
 mod plan;
 mod profile;
 mod profile_machine;
@@ -60,6 +61,8 @@ enum Question {
     ProfileMachine(profile_machine::Arguments),
     /// Measure latency and bandwidth of this machine's memory
     Bench(bench::Arguments),
+    /// Tell the Kubernetes scheduler which machines suit an application
+    Extender(extender::Arguments),
     /// Say what this kernel can enforce and measure, what is missing, and how to get it
     Doctor(doctor::Arguments),
 }
@@ -94,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Question::Profile(arguments) => profile::run(arguments),
         Question::ProfileMachine(arguments) => profile_machine::run(arguments),
         Question::Bench(arguments) => bench::run(arguments),
+        Question::Extender(arguments) => extender::run(arguments),
         Question::Doctor(arguments) => doctor::run(arguments),
     }
 }

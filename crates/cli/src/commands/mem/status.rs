@@ -4,7 +4,9 @@ use super::{Place, unexpected, view};
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;
+use isolane_mem::fleet::Summary;
 use isolane_mem::protocol::{Answer, Request};
+use std::time::SystemTime;
 
 /// Arguments of `isolane mem status`.
 #[derive(Debug, clap::Args)]
@@ -17,6 +19,9 @@ pub(super) struct Arguments {
     /// Print OpenMetrics text
     #[arg(long, conflicts_with = "json")]
     openmetrics: bool,
+    /// Print what this machine says of itself to a scheduler, one line: the annotation isolane.dev/machine of a node
+    #[arg(long, conflicts_with_all = ["json", "openmetrics"])]
+    summary: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
@@ -28,6 +33,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         return Ok(Status::Done);
     }
     match arguments.place.ask(&Request::Status)? {
+        Answer::Status(status) if arguments.summary => {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let summary = Summary::of(&status, now.map_or(0, |since| since.as_secs()));
+            output::print(&(serde_json::to_string(&summary)? + "\n"))?;
+        }
         Answer::Status(status) if arguments.json => output::print_json(&status)?,
         Answer::Status(status) => output::print(&view::status(&status))?,
         answer => return Err(unexpected(&answer)),
