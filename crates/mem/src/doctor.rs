@@ -417,9 +417,9 @@ mod tests {
                                   -> it needs the kernel patch of the original; none is required
               no   damos_goal     DAMON without goals per control group
                                   -> it came with Linux 6.19
-              yes  damos_quota    DAMON with migration by schemes
               no   reclaim        demotion is off
                                   -> switch demotion on: echo 1 > /sys/kernel/mm/numa/demotion_enabled
+              yes  damos_quota    DAMON with migration by schemes
               yes  move_pages     the capabilities are there; takes pages in order of addresses
               yes  cpuset         the cpuset controller; all near or all far
 
@@ -471,9 +471,9 @@ mod tests {
                                   -> see the check `tiers`
               no   damos_goal     one memory tier
                                   -> see the check `tiers`
-              no   damos_quota    one memory tier
-                                  -> see the check `tiers`
               no   reclaim        one memory tier
+                                  -> see the check `tiers`
+              no   damos_quota    one memory tier
                                   -> see the check `tiers`
               no   move_pages     one memory tier
                                   -> see the check `tiers`

@@ -292,7 +292,8 @@ mod tests {
     fn both_run_at_once() {
         let victim = LatencySettings {
             region: Bytes::from_mib(1),
-            length: Duration::from_millis(20),
+            // On a busy machine one of the two may wait for a processor for long.
+            length: Duration::from_millis(500),
             ..LatencySettings::default()
         };
         let disturber = BandwidthSettings {
