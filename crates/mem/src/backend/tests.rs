@@ -52,7 +52,7 @@ fn names_of_backends_are_read_back_and_a_wrong_one_lists_them() {
     }
     let error = "damos".parse::<BackendKind>().unwrap_err();
     assert!(
-        error.contains("`damos`") && error.contains("damos_quota, reclaim"),
+        error.contains("`damos`") && error.contains("reclaim, damos_quota"),
         "{error}"
     );
 }
