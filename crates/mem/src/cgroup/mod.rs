@@ -175,10 +175,17 @@ impl MemoryHost {
     /// # Errors
     /// [`MemError::Gone`]; a refused write.
     pub fn set_cpu(&self, cgroup: &Cgroup, thousandths: u32, cores: u32) -> Result<(), MemError> {
+        self.write_cpu(cgroup, &cpu_max(thousandths, cores))
+    }
+
+    /// Writes the text of `cpu.max`.
+    ///
+    /// # Errors
+    /// [`MemError::Gone`]; a refused write.
+    pub fn write_cpu(&self, cgroup: &Cgroup, value: &str) -> Result<(), MemError> {
         let file = self.cgroup_file(cgroup.path(), "cpu.max")?;
-        let value = cpu_max(thousandths, cores);
         self.root
-            .write(&file, &value)
+            .write(&file, value)
             .map_err(|error| self.failed(cgroup, error, CPU_REMEDY))
     }
 
@@ -219,6 +226,23 @@ pub fn cpu_max(thousandths: u32, cores: u32) -> String {
     let full = CPU_PERIOD_US * u64::from(cores.max(1));
     let quota = (full * u64::from(thousandths) / u64::from(CPU_ONE)).max(CPU_QUOTA_MIN_US);
     format!("{quota} {CPU_PERIOD_US}")
+}
+
+/// The same for a group whose own `cpu.max` was `before`: thousandths of what that leaves it, never more than it.
+pub fn cpu_max_below(before: &str, thousandths: u32, cores: u32) -> String {
+    let mut words = before
+        .split_whitespace()
+        .map(|word| word.parse::<u64>().ok());
+    let (Some(Some(quota)), Some(Some(period))) = (words.next(), words.next()) else {
+        return cpu_max(thousandths, cores);
+    };
+    if thousandths >= CPU_ONE {
+        return before.to_owned();
+    }
+    let full = quota.min(period.saturating_mul(u64::from(cores.max(1))));
+    let scaled = u128::from(full) * u128::from(thousandths) / u128::from(CPU_ONE);
+    let scaled = u64::try_from(scaled).unwrap_or(full);
+    format!("{} {period}", scaled.max(CPU_QUOTA_MIN_US).min(quota))
 }
 
 /// Sums the `anon` and `file` lines by node.

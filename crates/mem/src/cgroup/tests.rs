@@ -42,6 +42,12 @@ fn processor_limits_are_written_as_quota_and_period() {
     assert_eq!(cpu_max(250, 4), "100000 100000");
     assert_eq!(cpu_max(333, 1), "33300 100000");
     assert_eq!(cpu_max(0, 1), "1000 100000");
+    assert_eq!(cpu_max_below("max 100000", 500, 4), "200000 100000");
+    assert_eq!(cpu_max_below("70000 100000", 500, 4), "35000 100000");
+    assert_eq!(cpu_max_below("900000 100000", 500, 4), "200000 100000");
+    // The kernel takes no less than 1 ms, and that may be all there was.
+    assert_eq!(cpu_max_below("1000 1000000", 500, 4), "1000 1000000");
+    assert_eq!(cpu_max_below("70000 50000", 1000, 4), "70000 50000");
 }
 
 #[test]

@@ -4,7 +4,10 @@
 //! changed, and only then the copy takes the place of the original. Whatever fails before that is undone, and nobody
 //! else has noticed. Its process enters the cgroup last, under limits.
 
-use super::{Controlled, Controller, Enforcement, Trouble, UNLIMITED, lift_tiers, machine};
+use super::{
+    Controlled, Controller, Enforcement, Trouble, UNLIMITED, lift_tiers, machine, see,
+    with_arriving,
+};
 use crate::application::pod::Place;
 use crate::application::{Application, MEMORY_MAX, MEMORY_MIN};
 use crate::cgroup::Cgroup;
@@ -47,15 +50,21 @@ impl Controller {
         let entry = self.entry(application, &place)?;
         let cgroup = Cgroup::new(&entry.cgroup).map_err(machine)?;
         let id = AppId(entry.id);
+        // What runs already has pages; the sensors do not know it yet.
+        see(&mut self.seen, self.parts.sensors.as_ref(), id, &cgroup);
         let trial = match self.try_out(now, &entry.application, id, entry.memory_bytes) {
             Ok(trial) => trial,
             Err(refused) => {
+                self.unsee(id);
                 self.counters.refused += 1;
                 return Ok(Answer::Refused(refused));
             }
         };
         let yields = self.yields(id, &trial);
-        self.take_in(now, entry, &cgroup, trial)?;
+        if let Err(failure) = self.take_in(now, entry, &cgroup, trial) {
+            self.unsee(id);
+            return Err(failure);
+        }
         if let Some(process) = process
             && let Err(error) = self.parts.groups.enter(&cgroup, process)
         {
@@ -136,6 +145,7 @@ impl Controller {
 
     /// Ends control of an application: limits are lifted, and a cgroup of ours goes once it is empty.
     pub(super) fn forget(&mut self, now: Instant, id: AppId) {
+        self.adopt_cpu();
         let Some(app) = self.apps.remove(&id) else {
             return;
         };
@@ -305,7 +315,8 @@ impl Controller {
     ) -> Result<Trial, Refused> {
         let mut policy = self.parts.policy.fork();
         let spec = application.spec(id, Bytes::new(memory));
-        let verdict = policy.arrive(now, spec, &self.seen);
+        let picture = with_arriving(&self.seen, std::iter::once(id));
+        let verdict = policy.arrive(now, spec, &picture);
         let lacks = match verdict {
             Verdict::Admitted => None,
             Verdict::BestEffort(lacks) => Some(lacks),
@@ -317,6 +328,11 @@ impl Controller {
             lacks,
             actions,
         })
+    }
+
+    /// Numbers of who was not taken are used again.
+    fn unsee(&mut self, id: AppId) {
+        self.seen.apps.retain(|view| view.id != id);
     }
 
     /// Who gives something up for `id`.

@@ -2,10 +2,10 @@
 //!
 //! Method: each application knows what it may use and whether the machine was told. A refusal is kept for people to
 //! see and tried again after [`RETRY`]; meanwhile everybody else gets theirs. Now and then `cpu.max` is compared
-//! with what it should be, as others may write it.
+//! with what it should be, as others may write it: where we limit nothing theirs stands, else ours.
 
 use super::groups::Groups;
-use super::{Controlled, Controller, Enforcement, Parts, RETRY, is_same, lift_cpu};
+use super::{Controlled, Controller, Enforcement, Parts, RETRY, UNLIMITED, is_same, lift_cpu};
 use crate::backend::{Backend, Progress};
 use isolane_core::policy::mercury::{Action, AppId, CPU_ONE, Limits};
 use isolane_core::units::Instant;
@@ -32,6 +32,9 @@ impl Controller {
 
     /// Tells the machine what it was not told yet.
     pub(super) fn enforce(&mut self, now: Instant) {
+        if self.apps.values().any(|app| !app.cpu_done) {
+            self.adopt_cpu();
+        }
         let Parts {
             backend,
             sensors,
@@ -64,8 +67,38 @@ impl Controller {
 
     /// Looks whether somebody else has changed what we wrote.
     pub(super) fn compare(&mut self) {
+        self.adopt_cpu();
         for app in self.apps.values_mut().filter(|app| app.cpu_done) {
             app.cpu_done = self.parts.groups.cpu(&app.cgroup) == app.cpu_text;
+        }
+    }
+
+    /// Where no limit of ours is in force, what somebody else has written to `cpu.max` is theirs: it stays, our
+    /// limits are parts of it, and it is what is put back.
+    pub(super) fn adopt_cpu(&mut self) {
+        let groups = self.parts.groups.as_ref();
+        let mut is_changed = false;
+        for app in self.apps.values_mut() {
+            let is_free = app.cpu_text.is_some() && app.cpu_text == app.entry.cpu_before;
+            if !is_free || !is_same(groups, &app.entry, &app.cgroup) {
+                continue;
+            }
+            let Some(text) = groups
+                .cpu(&app.cgroup)
+                .filter(|text| Some(text) != app.cpu_text.as_ref())
+            else {
+                continue;
+            };
+            app.entry.cpu_before = Some(text.clone());
+            app.cpu_text = Some(text);
+            let entries = &mut self.journal.entries;
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.id == app.entry.id) {
+                entry.cpu_before.clone_from(&app.entry.cpu_before);
+            }
+            is_changed = true;
+        }
+        if is_changed {
+            self.save();
         }
     }
 
@@ -117,7 +150,10 @@ impl Controlled {
     fn tell_cpu(&mut self, groups: &mut dyn Groups) {
         let done = match self.wanted.cpu {
             CPU_ONE.. => lift_cpu(groups, &self.cgroup, &self.entry),
-            cpu => groups.set_cpu(&self.cgroup, cpu),
+            cpu => {
+                let before = self.entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
+                groups.set_cpu(&self.cgroup, cpu, before)
+            }
         };
         self.cpu_done = done.is_ok();
         self.cpu_text = groups.cpu(&self.cgroup);

@@ -5,7 +5,7 @@
 //! Units: bytes; processor time in thousandths of the cores that the cgroup may use.
 
 use crate::application::pod::Place;
-use crate::cgroup::{Cgroup, own};
+use crate::cgroup::{Cgroup, cpu_max_below, own};
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::tiers::parse_list;
@@ -70,11 +70,11 @@ pub trait Groups: Send {
     /// The text of `cpu.max`.
     fn cpu(&self, cgroup: &Cgroup) -> Option<String>;
 
-    /// Limits processor time.
+    /// Limits processor time to thousandths of what `before`, the group's own `cpu.max`, leaves it.
     ///
     /// # Errors
     /// The machine refuses.
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32) -> Result<(), MemError>;
+    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError>;
 
     /// Puts `cpu.max` back as it was.
     ///
@@ -236,9 +236,9 @@ impl Groups for HostGroups {
         Some(text.trim().to_owned())
     }
 
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32) -> Result<(), MemError> {
-        let cores = self.cores(cgroup);
-        self.host.set_cpu(cgroup, per_mille, cores)
+    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError> {
+        let text = cpu_max_below(before, per_mille, self.cores(cgroup));
+        self.host.write_cpu(cgroup, &text)
     }
 
     fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {

@@ -27,9 +27,10 @@ use crate::journal::{Entry, Journal, JournalError, Store};
 use crate::protocol::{Answer, Failure, FailureCode, Metrics, Request};
 use groups::{Groups, Life};
 use isolane_core::policy::mercury::{
-    AppId, Limits, MemoryPolicy, Objective, Observation, Reason, Shortfall, Thresholds,
+    AppId, AppView, Limits, MemoryPolicy, Objective, Observation, Reason, STALE, Shortfall,
+    Thresholds,
 };
-use isolane_core::units::{Duration, Instant};
+use isolane_core::units::{Bytes, Duration, Instant};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -167,9 +168,12 @@ impl Controller {
     /// One period: look, decide, do.
     pub fn step(&mut self, now: Instant) {
         self.sweep(now);
-        self.seen = self.parts.sensors.observe(now);
+        self.look(now);
         self.judge();
-        self.parts.policy.step(now, &self.seen);
+        // Pages and memory in use have no age of their own: on an old picture the policy would divide what is gone.
+        if self.parts.sensors.age() <= STALE {
+            self.parts.policy.step(now, &self.seen);
+        }
         self.take_actions(now);
         if now.saturating_since(self.compared) >= COMPARE {
             self.compared = now;
@@ -178,6 +182,19 @@ impl Controller {
         self.enforce(now);
         self.hear_backend(now);
         self.counters.steps += 1;
+    }
+
+    /// Looks at everything. Whom the sensors do not see yet is there with what it holds: its pages are nobody else's.
+    fn look(&mut self, now: Instant) {
+        self.seen = self.parts.sensors.observe(now);
+        for (id, app) in &self.apps {
+            see(
+                &mut self.seen,
+                self.parts.sensors.as_ref(),
+                *id,
+                &app.cgroup,
+            );
+        }
     }
 
     /// Says how long the last step took, and whether it came more than a period late.
@@ -202,6 +219,7 @@ impl Controller {
 
     /// Lifts all limits; applications run on, and the next service takes them up again.
     pub fn close(&mut self) {
+        self.adopt_cpu();
         for (id, app) in &self.apps {
             // What fails here is told by the next service, which finds it in the journal.
             let _ = self.parts.backend.release(*id);
@@ -292,6 +310,40 @@ impl Controller {
             }
         }
     }
+}
+
+/// Puts into the picture what an application holds, where the sensors have not seen it yet.
+fn see(seen: &mut Observation, sensors: &dyn Sensors, id: AppId, cgroup: &Cgroup) {
+    let Err(place) = seen.apps.binary_search_by_key(&id, |view| view.id) else {
+        return;
+    };
+    if let Some(held) = sensors.held(cgroup) {
+        let view = AppView {
+            id,
+            held,
+            latency: None,
+            bandwidth: None,
+            cpu_used: None,
+        };
+        seen.apps.insert(place, view);
+    }
+}
+
+/// The picture for the policy while these arrive: their near pages are theirs, not foreign, and each is about to
+/// claim its own.
+fn with_arriving(seen: &Observation, arriving: impl Iterator<Item = AppId>) -> Observation {
+    let mut picture = seen.clone();
+    let held = arriving.fold(Bytes::ZERO, |sum, id| {
+        let view = seen.apps.iter().find(|view| view.id == id);
+        Bytes::new(
+            sum.get()
+                .saturating_add(view.map_or(0, |view| view.held[0].get())),
+        )
+    });
+    if let Some(near) = picture.tiers.first_mut() {
+        near.used = near.used.saturating_sub(held);
+    }
+    picture
 }
 
 /// Whether an objective is met; none where that is not known.

@@ -5,10 +5,10 @@
 //! the policy does not take any more are let go without limits. Cgroups of ours that no journal names (it was deleted
 //! by hand) are removed if they are empty, and told if they are not.
 
-use super::{Controlled, Controller, Life, lift_tiers};
+use super::{Controlled, Controller, Life, lift_tiers, see, with_arriving};
 use crate::cgroup::Cgroup;
 use crate::journal::{Entry, JournalError};
-use isolane_core::policy::mercury::{AppId, Limits, Verdict};
+use isolane_core::policy::mercury::{AppId, Limits, Observation, Verdict};
 use isolane_core::units::{Bytes, Instant};
 
 impl Controller {
@@ -26,8 +26,18 @@ impl Controller {
         }
         let taken: Vec<(bool, bool)> = living.iter().map(|entry| self.take_up(entry)).collect();
         self.seen = self.parts.sensors.observe(now);
+        let mut arriving: Vec<AppId> = Vec::new();
+        for entry in &living {
+            if let Ok(cgroup) = Cgroup::new(&entry.cgroup) {
+                let id = AppId(entry.id);
+                see(&mut self.seen, self.parts.sensors.as_ref(), id, &cgroup);
+                arriving.push(id);
+            }
+        }
         for (entry, taken) in living.into_iter().zip(taken) {
-            self.admit_again(now, entry, taken);
+            let picture = with_arriving(&self.seen, arriving.iter().copied());
+            arriving.retain(|id| *id != AppId(entry.id));
+            self.admit_again(now, entry, taken, &picture);
         }
         self.take_actions(now);
         self.enforce(now);
@@ -48,13 +58,19 @@ impl Controller {
         (sensed.is_ok(), kept.is_ok())
     }
 
-    fn admit_again(&mut self, now: Instant, entry: Entry, (is_sensed, is_kept): (bool, bool)) {
+    fn admit_again(
+        &mut self,
+        now: Instant,
+        entry: Entry,
+        (is_sensed, is_kept): (bool, bool),
+        seen: &Observation,
+    ) {
         let Ok(cgroup) = Cgroup::new(&entry.cgroup) else {
             return;
         };
         let id = AppId(entry.id);
         let spec = entry.application.spec(id, Bytes::new(entry.memory_bytes));
-        let lacks = match self.parts.policy.arrive(now, spec, &self.seen) {
+        let lacks = match self.parts.policy.arrive(now, spec, seen) {
             Verdict::Admitted => None,
             Verdict::BestEffort(lacks) => Some(lacks),
             Verdict::Refused(refusal) => {

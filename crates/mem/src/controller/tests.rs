@@ -12,10 +12,16 @@ use crate::application::tests::redis;
 use crate::application::{Application, Promise};
 use crate::protocol::{Admission, Name, Plan, Planned, RefusedCode, Submission};
 use expect_test::expect;
-use isolane_core::policy::mercury::PERIOD;
+use isolane_core::policy::mercury::{Mercury, MercuryOptions, PERIOD};
 use isolane_core::units::Bytes;
 use strict::Strict;
 use world::World;
+
+/// Nothing is interference.
+const THRESHOLDS: Thresholds = Thresholds {
+    local_bandwidth: u64::MAX / 2,
+    hint_faults_per_s: 1e12,
+};
 
 const REDIS: &str = "/isolane-mem/redis";
 
@@ -24,11 +30,24 @@ struct Bench {
     world: World,
     controller: Option<Controller>,
     now: Instant,
+    policy: fn() -> Box<dyn ControlPolicy>,
 }
 
 impl Bench {
     fn new() -> Self {
+        Self::with(|| Box::new(Strict::default()))
+    }
+
+    fn mercury() -> Self {
+        Self::with(|| {
+            let options = MercuryOptions::new(THRESHOLDS, world::NEAR);
+            Box::new(Mercury::new(options).unwrap())
+        })
+    }
+
+    fn with(policy: fn() -> Box<dyn ControlPolicy>) -> Self {
         let mut bench = Self {
+            policy,
             world: World::default(),
             controller: None,
             now: Instant::ZERO,
@@ -42,7 +61,7 @@ impl Bench {
         let service = self.controller.take();
         // Dropping does nothing to the world; were that to change, this would hide it.
         std::mem::forget(service);
-        let started = self.world.start(self.now, Box::new(Strict::default()));
+        let started = self.world.start(self.now, (self.policy)());
         self.controller = Some(started.unwrap());
     }
 
@@ -64,6 +83,14 @@ impl Bench {
             Answer::Admitted(admission) => admission,
             answer => panic!("{answer:?}"),
         }
+    }
+
+    /// Near limits by cgroup, of those that have one.
+    fn near_limits(&self) -> BTreeMap<String, Bytes> {
+        let state = self.world.lock();
+        let limit =
+            |(path, group): (&String, &world::Group)| Some((path.clone(), group.limits?[0]?));
+        state.groups.iter().filter_map(limit).collect()
     }
 
     fn step(&mut self) {
@@ -217,7 +244,7 @@ fn somebody_elses_cgroup_gets_its_own_limits_back() {
     bench.world.add("/kube/pod", &[7], "70000 100000");
     bench.submit(stream("pod", 1), Place::Cgroup("/kube/pod".to_owned()));
     bench.step();
-    assert_eq!(bench.world.group("/kube/pod").unwrap().cpu, "50000 100000");
+    assert_eq!(bench.world.group("/kube/pod").unwrap().cpu, "35000 100000");
     bench.ask(Request::Remove(Name {
         name: "pod".to_owned(),
     }));
@@ -277,6 +304,93 @@ fn somebody_who_changes_cpu_max_is_overruled() {
         bench.world.group("/isolane-mem/stream").unwrap().cpu,
         "50000 100000"
     );
+}
+
+#[test]
+fn a_limit_is_part_of_the_managers_own_and_a_later_one_of_theirs_stands() {
+    let mut bench = Bench::new();
+    bench.world.add("/kube/pod", &[7], "70000 100000");
+    bench.submit(app("pod", 1, 100), Place::Cgroup("/kube/pod".to_owned()));
+    bench.step();
+    let set = |bench: &Bench, text: &str| {
+        bench.world.lock().groups.get_mut("/kube/pod").unwrap().cpu = text.to_owned();
+    };
+    let cpu = |bench: &Bench| bench.world.group("/kube/pod").unwrap().cpu;
+    set(&bench, "20000 100000");
+    bench.steps(40);
+    assert_eq!(
+        cpu(&bench),
+        "20000 100000",
+        "we limit nothing, so theirs stands"
+    );
+    bench.restart();
+    bench.step();
+    assert_eq!(cpu(&bench), "20000 100000", "the journal knows theirs");
+    // Changed a moment before we let go.
+    set(&bench, "30000 100000");
+    bench.ask(Request::Remove(Name {
+        name: "pod".to_owned(),
+    }));
+    assert_eq!(cpu(&bench), "30000 100000");
+}
+
+#[test]
+fn who_runs_already_is_not_in_its_own_way() {
+    let mut bench = Bench::mercury();
+    bench.world.add("/kube/pod", &[7], "max 100000");
+    bench
+        .world
+        .lock()
+        .groups
+        .get_mut("/kube/pod")
+        .unwrap()
+        .pages = Bytes::from_mib(900);
+    bench.step();
+    bench.submit(app("pod", 1, 900), Place::Cgroup("/kube/pod".to_owned()));
+    let limit = |bench: &Bench| near(&bench.world, "/kube/pod");
+    assert_eq!(limit(&bench), Some(Bytes::from_mib(900)));
+    bench.steps(5);
+    assert_eq!(limit(&bench), Some(Bytes::from_mib(900)));
+}
+
+#[test]
+fn a_restart_starves_nobody() {
+    let mut bench = Bench::mercury();
+    for (name, priority, mib) in [("low", 1, 600), ("high", 2, 500), ("more", 3, 100)] {
+        bench.admit(app(name, priority, mib));
+        let path = format!("/isolane-mem/{name}");
+        bench.world.lock().groups.get_mut(&path).unwrap().pages = Bytes::from_mib(mib);
+        bench.steps(3);
+    }
+    let before = bench.near_limits();
+    assert_eq!(before["/isolane-mem/low"], Bytes::from_mib(400));
+    assert_eq!(before["/isolane-mem/high"], Bytes::from_mib(500));
+    for _ in 0..4 {
+        bench.restart();
+        assert_eq!(bench.near_limits(), before);
+        bench.steps(3);
+        assert_eq!(bench.near_limits(), before);
+    }
+}
+
+#[test]
+fn an_old_picture_changes_no_limit() {
+    let mut bench = Bench::new();
+    bench.admit(stream("stream", 1));
+    let cpu = |bench: &Bench| bench.world.group("/isolane-mem/stream").unwrap().cpu;
+    let weighted = Application {
+        weight: 1,
+        ..stream("other", 2)
+    };
+    bench.admit(weighted);
+    let other = |bench: &Bench| bench.world.group("/isolane-mem/other").unwrap().cpu;
+    let (first, second) = (cpu(&bench), other(&bench));
+    bench.world.lock().sensors_old_ms = 401;
+    bench.steps(9);
+    assert_eq!((cpu(&bench), other(&bench)), (first, second.clone()));
+    bench.world.lock().sensors_old_ms = 400;
+    bench.steps(9);
+    assert_ne!(other(&bench), second);
 }
 
 #[test]

@@ -9,8 +9,9 @@ use super::{Sensors, SourceInfo};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use crate::host::MemoryHost;
-use isolane_core::policy::mercury::{AppId, Observation, Reading};
-use isolane_core::units::{Duration, Instant};
+use crate::tiers::Tiers;
+use isolane_core::policy::mercury::{AppId, Observation, Reading, TIERS_MAX};
+use isolane_core::units::{Bytes, Duration, Instant};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,7 @@ struct Shared {
 /// Sensors on their thread.
 pub struct BackgroundSensors {
     host: MemoryHost,
+    tiers: Tiers,
     adopted: BTreeSet<AppId>,
     messages: Option<Sender<Message>>,
     shared: Arc<Mutex<Shared>>,
@@ -59,6 +61,7 @@ impl BackgroundSensors {
                 source,
             })?;
         Ok(Self {
+            tiers: Tiers::read(&host),
             host,
             adopted: BTreeSet::new(),
             messages: Some(messages),
@@ -101,6 +104,16 @@ impl Sensors for BackgroundSensors {
             .retain(|view| self.adopted.contains(&view.id));
         grow_old(&mut observation, older);
         observation
+    }
+
+    fn held(&self, cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
+        self.host.held(&self.tiers, cgroup).ok()
+    }
+
+    fn age(&self) -> Duration {
+        let shared = self.shared.lock().expect("no holder of the lock panics");
+        let at = shared.last.as_ref().map(|(at, _)| at.elapsed());
+        Duration::from_secs_f64(at.unwrap_or_default().as_secs_f64())
     }
 
     fn sources(&self) -> Vec<SourceInfo> {

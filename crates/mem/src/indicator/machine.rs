@@ -218,6 +218,10 @@ impl Sensors for MachineSensors {
         }
     }
 
+    fn held(&self, cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
+        self.host.held(&self.tiers, cgroup).ok()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         let mut found = sources(&self.host);
         if let (Some(why), Some(perf)) = (

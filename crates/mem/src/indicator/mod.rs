@@ -19,8 +19,8 @@ use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::tiers::Tiers;
-use isolane_core::policy::mercury::{AppId, Observation, Source};
-use isolane_core::units::Instant;
+use isolane_core::policy::mercury::{AppId, Observation, Source, TIERS_MAX};
+use isolane_core::units::{Bytes, Duration, Instant};
 use serde::Serialize;
 
 /// What one source can tell here.
@@ -63,6 +63,17 @@ pub trait Sensors: Send {
 
     /// What can be seen now. Takes less than 10 ms; slower sources work beside and are read here.
     fn observe(&mut self, now: Instant) -> Observation;
+
+    /// What a control group holds in each tier, read at once: for one that was not adopted, or just now. None where
+    /// that is not known.
+    fn held(&self, _cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
+        None
+    }
+
+    /// How old what [`Sensors::observe`] returns now would be, pages and memory in use included.
+    fn age(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// What each source can tell here.
     fn sources(&self) -> Vec<SourceInfo>;

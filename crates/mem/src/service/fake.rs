@@ -389,8 +389,8 @@ impl Groups for FakeMachine {
         Some(text.trim().to_owned())
     }
 
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32) -> Result<(), MemError> {
-        self.restore_cpu(cgroup, &crate::cgroup::cpu_max(per_mille, 1))
+    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError> {
+        self.restore_cpu(cgroup, &crate::cgroup::cpu_max_below(before, per_mille, 1))
     }
 
     fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {

@@ -20,7 +20,8 @@ use crate::profile::Origin;
 use crate::profile::machine::MachineProfile;
 use crate::tiers::Tiers;
 use isolane_core::policy::mercury::{
-    AppId, Fcfs, Fixed, Mercury, MercuryOptions, Observation, Sharing, Thresholds, TierView,
+    AppId, Fcfs, Fixed, Mercury, MercuryOptions, Observation, Sharing, TIERS_MAX, Thresholds,
+    TierView,
 };
 use isolane_core::units::{Bytes, Duration, Instant};
 use std::path::Path;
@@ -147,6 +148,14 @@ impl Sensors for KnownTiers {
             seen.tiers = (0..self.tiers.len()).map(view).collect();
         }
         seen
+    }
+
+    fn held(&self, cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
+        self.inner.held(cgroup)
+    }
+
+    fn age(&self) -> Duration {
+        self.inner.age()
     }
 
     fn sources(&self) -> Vec<SourceInfo> {

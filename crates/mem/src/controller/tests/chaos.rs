@@ -8,7 +8,7 @@
 use super::world::Killed;
 use super::*;
 use crate::cgroup::own;
-use isolane_core::policy::mercury::CPU_ONE;
+use isolane_core::policy::mercury::{CPU_ONE, MercuryOptions};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -178,10 +178,8 @@ impl Bench {
     fn begin(&mut self) {
         std::mem::forget(self.controller.take());
         while self.controller.is_none() {
-            let (world, now) = (self.world.clone(), self.now);
-            let started = catch_unwind(AssertUnwindSafe(|| {
-                world.start(now, Box::new(Strict::default()))
-            }));
+            let (world, now, policy) = (self.world.clone(), self.now, self.policy);
+            let started = catch_unwind(AssertUnwindSafe(|| world.start(now, policy())));
             match started {
                 Ok(Ok(controller)) => self.controller = Some(controller),
                 Ok(Err(_)) => {}
@@ -231,7 +229,7 @@ impl Bench {
             assert_eq!(group.limits, Some(limits.tiers), "{path}");
             let cpu = match limits.cpu {
                 CPU_ONE => group.cpu_before.clone(),
-                cpu => crate::cgroup::cpu_max(cpu, 1),
+                cpu => crate::cgroup::cpu_max_below(&group.cpu_before, cpu, 1),
             };
             assert_eq!(group.cpu, cpu, "{path}");
         }
@@ -272,6 +270,33 @@ proptest! {
         bench.check();
         bench.begin();
         bench.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_kill_changes_no_limit(events in prop::collection::vec(event(), 1..40), kills in 1u32..4) {
+        silence();
+        let mut bench = Bench::mercury();
+        for (index, event) in events.iter().enumerate() {
+            bench.happen(event, 1_000 + u32::try_from(index).unwrap());
+        }
+        bench.check();
+        // What came and went in between is not to be known again: the first kill settles that.
+        bench.begin();
+        bench.check();
+        let before = bench.near_limits();
+        for _ in 0..kills {
+            bench.begin();
+            bench.steps(3);
+            for (path, limit) in bench.near_limits() {
+                let step = MercuryOptions::new(THRESHOLDS, super::world::NEAR).memory_step;
+                let moved = limit.get().abs_diff(before[&path].get());
+                prop_assert!(moved <= step.get(), "{path}: {} became {limit}", before[&path]);
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::MemError;
 use crate::indicator::{Sensors, SourceInfo};
 use crate::journal::{Journal, JournalError, Store};
 use isolane_core::policy::mercury::{AppId, AppView, Observation, TIERS_MAX, TierLimits, TierView};
-use isolane_core::units::{Bytes, Instant};
+use isolane_core::units::{Bytes, Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -22,6 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) const NEAR: Bytes = Bytes::from_mib(1_000);
 /// Far memory.
 pub(super) const FAR: Bytes = Bytes::from_mib(9_000);
+
+/// Memory of a cgroup with processes, where a test does not say.
+const PAGES: Bytes = Bytes::from_mib(200);
 
 /// One cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct Group {
     pub(super) cpu_before: String,
     pub(super) limits: Option<TierLimits>,
     pub(super) inode: u64,
+    /// Its pages, near as far as it may.
+    pub(super) pages: Bytes,
 }
 
 /// What outlives the service.
@@ -43,10 +48,22 @@ pub(super) struct State {
     /// The service dies at this call from now.
     pub(super) dies_in: Option<u32>,
     pub(super) inodes: u64,
+    /// How old the sensors' picture is.
+    pub(super) sensors_old_ms: u64,
     /// Processes that left where the test had put them for another place than a cgroup of ours.
     pub(super) moved: BTreeMap<u32, String>,
     /// Latencies that sensors report, picoseconds by application name's cgroup.
     pub(super) latency: BTreeMap<String, u64>,
+}
+
+impl Group {
+    fn held(&self) -> [Bytes; TIERS_MAX] {
+        let near = self.limits.and_then(|limits| limits[0]);
+        let near = near.map_or(self.pages, |near| near.min(self.pages));
+        let mut held = [Bytes::ZERO; TIERS_MAX];
+        (held[0], held[1]) = (near, self.pages.saturating_sub(near));
+        held
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -91,6 +108,11 @@ impl World {
             cpu_before: cpu.to_owned(),
             limits: None,
             inode: state.inodes,
+            pages: if processes.is_empty() {
+                Bytes::ZERO
+            } else {
+                PAGES
+            },
         };
         state.groups.insert(path.to_owned(), group);
     }
@@ -115,6 +137,7 @@ impl World {
             sensors: Box::new(WorldSensors {
                 world: self.clone(),
                 adopted: BTreeMap::new(),
+                seen: BTreeSet::new(),
             }),
             groups: Box::new(WorldGroups(self.clone())),
             store: Box::new(WorldStore(self.clone())),
@@ -185,9 +208,11 @@ impl Backend for WorldBackend {
     }
 }
 
+/// As sensors on a thread: who has just come is not seen at once.
 struct WorldSensors {
     world: World,
     adopted: BTreeMap<AppId, String>,
+    seen: BTreeSet<AppId>,
 }
 
 impl Sensors for WorldSensors {
@@ -199,6 +224,7 @@ impl Sensors for WorldSensors {
 
     fn release(&mut self, app: AppId) {
         self.adopted.remove(&app);
+        self.seen.remove(&app);
     }
 
     fn observe(&mut self, _now: Instant) -> Observation {
@@ -206,7 +232,10 @@ impl Sensors for WorldSensors {
         let state = self.world.lock();
         let view = |(id, path): (&AppId, &String)| AppView {
             id: *id,
-            held: [Bytes::ZERO; TIERS_MAX],
+            held: state
+                .groups
+                .get(path)
+                .map_or([Bytes::ZERO; TIERS_MAX], Group::held),
             latency: state
                 .latency
                 .get(path)
@@ -218,15 +247,31 @@ impl Sensors for WorldSensors {
             bandwidth: None,
             cpu_used: None,
         };
-        let tier = |capacity| TierView {
+        let used = |tier: usize| {
+            let all = state.groups.values().map(|group| group.held()[tier].get());
+            Bytes::new(all.sum())
+        };
+        let tier = |capacity: Bytes, tier| TierView {
             capacity,
+            used: used(tier).min(capacity),
             ..TierView::default()
         };
-        Observation {
-            tiers: vec![tier(NEAR), tier(FAR)],
+        let seen = self.adopted.iter().filter(|(id, _)| self.seen.contains(id));
+        let observation = Observation {
+            tiers: vec![tier(NEAR, 0), tier(FAR, 1)],
             hint_faults_per_s: None,
-            apps: self.adopted.iter().map(view).collect(),
-        }
+            apps: seen.map(view).collect(),
+        };
+        self.seen.extend(self.adopted.keys());
+        observation
+    }
+
+    fn held(&self, cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
+        self.world.group(cgroup.path()).map(|group| group.held())
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_ms(self.world.lock().sensors_old_ms)
     }
 
     fn sources(&self) -> Vec<SourceInfo> {
@@ -326,6 +371,7 @@ impl Groups for WorldGroups {
         let group = state.groups.get_mut(cgroup.path());
         let group = group.ok_or_else(|| MemError::Gone(cgroup.to_string()))?;
         group.processes.insert(process);
+        group.pages = group.pages.max(PAGES);
         state.moved.insert(process, cgroup.path().to_owned());
         Ok(())
     }
@@ -338,8 +384,8 @@ impl Groups for WorldGroups {
         self.0.group(cgroup.path()).map(|group| group.cpu)
     }
 
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32) -> Result<(), MemError> {
-        self.restore_cpu(cgroup, &crate::cgroup::cpu_max(per_mille, 1))
+    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError> {
+        self.restore_cpu(cgroup, &crate::cgroup::cpu_max_below(before, per_mille, 1))
     }
 
     fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
