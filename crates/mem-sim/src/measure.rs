@@ -8,7 +8,7 @@ use crate::balance::Balance;
 use crate::host::App;
 use crate::settings::Machine;
 use crate::tier::LINE;
-use isolane_core::policy::mercury::{Objective, Profile, Thresholds};
+use isolane_core::policy::mercury::{Objective, Profile, Reason, Thresholds};
 use isolane_scenario::mem::model::MemScenario;
 use isolane_scenario::mem::result::{
     MEM_RESULT_VERSION, MemAppPoint, MemAppResult, MemMachineResult, MemPoint, MemProfileResult,
@@ -224,6 +224,22 @@ fn met(app: &App<'_>, recent: &[f64]) -> bool {
     }
 }
 
+/// Why limits changed last, for people.
+fn reason_text(reason: Reason) -> String {
+    match reason {
+        Reason::Admitted => "admitted".to_owned(),
+        Reason::Departed => "left".to_owned(),
+        Reason::YieldsMemory(to) => format!("gives memory to {to}"),
+        Reason::YieldsBandwidth(to) => format!("gives bandwidth to {to}"),
+        Reason::Surplus => "has more than its objective needs".to_owned(),
+        Reason::Shortage => "has less than its objective needs".to_owned(),
+        Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
+        Reason::InterTier => "too many accesses go far".to_owned(),
+        Reason::Leftover => "gets what nobody needs".to_owned(),
+        Reason::Fixed => "set by hand".to_owned(),
+    }
+}
+
 fn app_result(sum: &AppSum, app: &App<'_>, profile: Option<&Profile>) -> MemAppResult {
     let ran = sum.ran.max(f64::MIN_POSITIVE);
     let throughput = sum.rate / ran * 1e9 / app.access.work;
@@ -261,7 +277,7 @@ fn app_result(sum: &AppSum, app: &App<'_>, profile: Option<&Profile>) -> MemAppR
         cpu_share: sum.cpu / ran,
         promoted_bytes: (app.promoted - sum.before.0).round() as u64,
         demoted_bytes: (app.demoted - sum.before.1).round() as u64,
-        last_reason: app.reason.map(|reason| format!("{reason:?}")),
+        last_reason: app.reason.map(reason_text),
         profile: profile.map(|profile| MemProfileResult {
             admissible: profile.admissible,
             local_bytes: profile.local.get(),

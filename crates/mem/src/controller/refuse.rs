@@ -35,18 +35,27 @@ impl Controller {
                 best: None,
             });
         }
-        let best = match application.promise {
-            Promise::LatencyPs(ps) => self
-                .about
-                .best_latency
-                .filter(|best| Duration::from_ps(ps) < *best)
-                .map(Objective::Latency),
-            Promise::BandwidthBytesPerS(rate) => self
-                .about
-                .best_bandwidth
-                .filter(|best| rate > *best)
-                .map(Objective::Bandwidth),
-            Promise::BestEffort => None,
+        // What the machine gives anybody, and what this application was measured to get alone.
+        let alone = application.profile.as_ref().map(|profile| profile.best);
+        let best = match (application.promise, alone) {
+            (Promise::LatencyPs(ps), alone) => {
+                let alone = match alone {
+                    Some(Promise::LatencyPs(best)) => Some(Duration::from_ps(best)),
+                    _ => None,
+                };
+                let best = self.about.best_latency.into_iter().chain(alone).max();
+                best.filter(|best| Duration::from_ps(ps) < *best)
+                    .map(Objective::Latency)
+            }
+            (Promise::BandwidthBytesPerS(rate), alone) => {
+                let alone = match alone {
+                    Some(Promise::BandwidthBytesPerS(best)) => Some(best),
+                    _ => None,
+                };
+                let best = self.about.best_bandwidth.into_iter().chain(alone).min();
+                best.filter(|best| rate > *best).map(Objective::Bandwidth)
+            }
+            (Promise::BestEffort, _) => None,
         };
         best.map(|best| inadmissible(application, best))
     }

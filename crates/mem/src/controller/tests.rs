@@ -239,6 +239,30 @@ fn a_promise_better_than_the_machine_names_its_best() {
 }
 
 #[test]
+fn a_promise_better_than_the_application_alone_is_refused_without_a_profile_of_the_machine() {
+    let mut bench = Bench::new();
+    let fast = Application {
+        promise: Promise::LatencyPs(160_000),
+        profile: Some(crate::application::Profile {
+            admissible: true,
+            local_bytes: 1 << 20,
+            cpu_per_mille: 1_000,
+            bandwidth_bytes_per_s: 1 << 30,
+            best: Promise::LatencyPs(180_000),
+        }),
+        ..app("fast", 1, 1)
+    };
+    let Answer::Refused(refused) = bench.submit(fast, Place::Caller) else {
+        panic!("not refused");
+    };
+    assert!(
+        refused.message.contains("better than latency 180ns"),
+        "{}",
+        refused.message
+    );
+}
+
+#[test]
 fn somebody_elses_cgroup_gets_its_own_limits_back() {
     let mut bench = Bench::new();
     bench.world.add("/kube/pod", &[7], "70000 100000");

@@ -38,7 +38,7 @@ pub(super) struct Arguments {
     #[arg(long, requires = "dry_run")]
     json: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

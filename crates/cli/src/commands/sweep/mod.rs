@@ -95,8 +95,8 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
     let (text, name) = inputs::scenario_text(file)?;
     if !fabric::is_network(&text, &name)? {
         bail!(bad(format!(
-            "{name} describes RDMA hosts, and sweeps are of networks (files with [fabric]); isolane audit and \
-             recommend compare RDMA hosts under many policies"
+            "{name} is no network, and sweeps are of networks (files with [fabric]); isolane audit and recommend \
+             compare RDMA hosts under many policies, isolane nic study network cards"
         )));
     }
     let plan = Plan::of(arguments, &text, &name)?;
