@@ -142,6 +142,7 @@ pub fn advise(application: &Space, device: &Space, set: &KnownSet) -> Advice {
         let example = meets(one, application)?;
         let way = |(&feature, inside): (&Feature, &Allowed)| {
             let (within, rest) = outside(application, device, feature, inside)?;
+            let rest = clean(application, feature, rest, &now, &reachable);
             let mut changed = application.clone();
             changed.narrow(feature, rest.clone());
             // A change that no workload can make is none.
@@ -181,6 +182,29 @@ pub fn advise(application: &Space, device: &Space, set: &KnownSet) -> Advice {
         known: set.known.len() as u32,
         unreduced: set.unreduced.clone(),
         reached: reached.collect(),
+    }
+}
+
+/// Of the named choices in `rest` those that open no other anomaly; all of them where each one does.
+fn clean<'a>(
+    application: &Space,
+    feature: Feature,
+    rest: Allowed,
+    now: &[&str],
+    reachable: &impl Fn(&Space) -> Vec<&'a str>,
+) -> Allowed {
+    let Allowed::Set(values) = &rest else {
+        return rest;
+    };
+    let opens_nothing = |value: &u64| {
+        let mut changed = application.clone();
+        changed.narrow(feature, Allowed::Set(vec![*value]));
+        without(&reachable(&changed), now).is_empty()
+    };
+    let clean: Vec<u64> = values.iter().copied().filter(opens_nothing).collect();
+    match clean.is_empty() {
+        true => rest,
+        false => Allowed::Set(clean),
     }
 }
 
