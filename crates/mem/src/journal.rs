@@ -20,8 +20,10 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 1;
 /// Where the journal lies.
 pub const DIRECTORY: &str = "/run/isolane/mem";
-/// Largest journal that is read: a full service's is a tenth of it.
-const SIZE_MAX: u64 = 16 << 20;
+/// Most entries: applications under control, and as many that were let go while processes live on in their cgroups.
+pub const ENTRIES_MAX: usize = 2 * crate::controller::APPLICATIONS_MAX;
+/// Largest journal that is read: none of ours is larger, as an entry is a request with a path, escaped.
+const SIZE_MAX: u64 = (ENTRIES_MAX * 2 * crate::protocol::REQUEST_MAX) as u64;
 
 /// What was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,7 +213,7 @@ impl Store for FileStore {
     }
 
     fn save(&mut self, journal: &Journal) -> Result<(), JournalError> {
-        let mut text = serde_json::to_string_pretty(journal).expect("a journal is plain data");
+        let mut text = serde_json::to_string(journal).expect("a journal is plain data");
         text.push('\n');
         let part = self.path.with_extension("part");
         let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &self.path));

@@ -5,6 +5,7 @@
 use super::{APPLICATIONS_MAX, Controller};
 use crate::application::amounts::{self, Amount};
 use crate::application::{Application, Promise};
+use crate::journal::ENTRIES_MAX;
 use crate::protocol::{Failure, FailureCode, Refused, RefusedCode};
 use isolane_core::policy::mercury::{Objective, Refusal};
 use isolane_core::units::Duration;
@@ -31,6 +32,16 @@ impl Controller {
                 code: RefusedCode::Full,
                 message: format!(
                     "{APPLICATIONS_MAX} applications are under control, and there cannot be more"
+                ),
+                best: None,
+            });
+        }
+        // Those that were let go stay in the journal while processes live on in cgroups of ours.
+        if self.journal.entries.len() >= ENTRIES_MAX {
+            return Some(Refused {
+                code: RefusedCode::Full,
+                message: format!(
+                    "{ENTRIES_MAX} cgroups of ours have processes, and there cannot be more: end those of applications that were removed"
                 ),
                 best: None,
             });

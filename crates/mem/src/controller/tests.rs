@@ -418,6 +418,32 @@ fn an_old_picture_changes_no_limit() {
 }
 
 #[test]
+fn removed_applications_that_run_on_do_not_fill_the_journal() {
+    let mut bench = Bench::new();
+    let most = crate::journal::ENTRIES_MAX;
+    for index in 0..most {
+        let name = format!("app{index}");
+        bench.admit(app(&name, 1, 1));
+        bench.ask(Request::Remove(Name { name }));
+    }
+    let Answer::Refused(refused) = bench.submit(app("more", 1, 1), Place::Caller) else {
+        panic!("not refused");
+    };
+    assert_eq!(refused.code, RefusedCode::Full);
+    let ended = format!("{}/app7", crate::cgroup::own::PARENT);
+    bench
+        .world
+        .lock()
+        .groups
+        .get_mut(&ended)
+        .unwrap()
+        .processes
+        .clear();
+    bench.step();
+    bench.admit(app("more", 1, 1));
+}
+
+#[test]
 fn without_a_journal_nothing_is_done() {
     let mut bench = Bench::new();
     bench.world.lock().refuse.insert("save", 1);

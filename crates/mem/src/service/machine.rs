@@ -12,8 +12,9 @@ use crate::controller::{About, ControlPolicy, Parts};
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::indicator::background::BackgroundSensors;
-use crate::indicator::machine::MachineSensors;
-use crate::indicator::{Sensors, SourceInfo};
+use crate::indicator::chase::TierChase;
+use crate::indicator::machine::{Chase, MachineSensors};
+use crate::indicator::{Sensors, SourceInfo, pmu};
 use crate::journal::{FileStore, boot};
 use crate::probe;
 use crate::profile::Origin;
@@ -82,7 +83,12 @@ fn real(settings: &Settings, host: MemoryHost) -> Result<Machine, ServiceError> 
             .problems
             .push(format!("backend {kind} is not used: {why}"));
     }
-    let sensors = BackgroundSensors::start(host.clone(), MachineSensors::new(host.clone(), None))?;
+    let chase = probes(settings, &host).then(|| {
+        let chase: Box<dyn Chase> = Box::new(TierChase::new(&tiers));
+        chase
+    });
+    let sensors = MachineSensors::new(host.clone(), chase);
+    let sensors = BackgroundSensors::start(host.clone(), sensors)?;
     let parts = Parts {
         policy,
         backend: chosen.backend,
@@ -95,6 +101,11 @@ fn real(settings: &Settings, host: MemoryHost) -> Result<Machine, ServiceError> 
         store: Box::new(store),
     };
     Ok(Machine { parts, about })
+}
+
+/// Whether tiers are probed: without counters of the processor a promise of latency would never be measured.
+fn probes(settings: &Settings, host: &MemoryHost) -> bool {
+    settings.probe && pmu::missing(host).is_some()
 }
 
 /// What `isolane mem profile-machine` left, if it was made here, and what is wrong with it.
@@ -219,4 +230,21 @@ fn policy(
         problems,
     };
     Ok((policy, about))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn a_machine_without_counters_is_probed_unless_told_not_to() {
+        let host = Tree::two_tiers().host();
+        assert!(probes(&Settings::default(), &host));
+        let off = Settings {
+            probe: false,
+            ..Settings::default()
+        };
+        assert!(!probes(&off, &host));
+    }
 }

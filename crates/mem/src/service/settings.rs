@@ -32,12 +32,16 @@ pub struct Settings {
     pub local_bandwidth: Option<u64>,
     /// And the healthy rate of hint faults, per second.
     pub hint_faults_per_s: Option<f64>,
+    /// Whether tiers are probed by a pointer chase where the processor counts no latency.
+    pub probe: bool,
     /// Where OpenMetrics are served; none: only with the daemon's own.
     pub metrics: Option<PathBuf>,
 }
 
 /// Policies of the service.
 pub const POLICIES: &[&str] = &["mercury", "weighted", "static", "fcfs"];
+/// When tiers are probed.
+const PROBES: &[&str] = &["auto", "off"];
 /// Where results of profiling lie.
 pub const PROFILES: &str = "/var/lib/isolane/mem";
 /// The service's user and group may ask.
@@ -55,6 +59,7 @@ impl Default for Settings {
             fake: None,
             local_bandwidth: None,
             hint_faults_per_s: None,
+            probe: true,
             metrics: None,
         }
     }
@@ -101,6 +106,11 @@ const KEYS: &[Key] = &[
             max: 1e12,
         },
         "healthy rate of hint faults; measured likewise",
+    ),
+    key(
+        "probe",
+        Kind::Choice(PROBES),
+        "a pointer chase where the processor counts no latency (auto)",
     ),
     key(
         "metrics",
@@ -161,6 +171,10 @@ pub fn parse(text: &str, file: &str) -> Result<Settings, InputError> {
             amounts::bandwidth(rate).map_err(|reason| table.wrong("local_bandwidth", reason))?,
         );
     }
+    if let Some(probe) = table.text("probe")? {
+        let _: Option<String> = table.choice("probe")?;
+        settings.probe = probe != "off";
+    }
     settings.hint_faults_per_s = table.number("hint_faults_per_s")?;
     Ok(settings)
 }
@@ -195,6 +209,12 @@ mod tests {
             ..Settings::fake(Path::new("/tmp/f"))
         };
         assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn the_probe_can_be_switched_off() {
+        assert!(parse("probe = \"auto\"", "x").unwrap().probe);
+        assert!(!parse("probe = \"off\"", "x").unwrap().probe);
     }
 
     #[test]

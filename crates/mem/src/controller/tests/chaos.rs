@@ -8,7 +8,7 @@
 use super::world::Killed;
 use super::*;
 use crate::cgroup::own;
-use isolane_core::policy::mercury::{CPU_ONE, MercuryOptions};
+use isolane_core::policy::mercury::CPU_ONE;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -270,33 +270,6 @@ proptest! {
         bench.check();
         bench.begin();
         bench.check();
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    #[test]
-    fn a_kill_changes_no_limit(events in prop::collection::vec(event(), 1..40), kills in 1u32..4) {
-        silence();
-        let mut bench = Bench::mercury();
-        for (index, event) in events.iter().enumerate() {
-            bench.happen(event, 1_000 + u32::try_from(index).unwrap());
-        }
-        bench.check();
-        // What came and went in between is not to be known again: the first kill settles that.
-        bench.begin();
-        bench.check();
-        let before = bench.near_limits();
-        for _ in 0..kills {
-            bench.begin();
-            bench.steps(3);
-            for (path, limit) in bench.near_limits() {
-                let step = MercuryOptions::new(THRESHOLDS, super::world::NEAR).memory_step;
-                let moved = limit.get().abs_diff(before[&path].get());
-                prop_assert!(moved <= step.get(), "{path}: {} became {limit}", before[&path]);
-            }
-        }
     }
 }
 
