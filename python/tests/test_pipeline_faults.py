@@ -260,7 +260,7 @@ def test_namespaces_are_gone_after_an_error() -> None:
             async with Spaces(["edge", "cloud"], [Wire(50.0, 5.0)]) as spaces:
                 assert pathlib.Path("/run/netns", spaces.space("edge")).exists()
                 raise ZeroDivisionError
-        assert not list(pathlib.Path("/run/netns").glob(f"isot{os.getpid()}-*"))
+        assert not list(pathlib.Path("/run/netns").glob(f"isot{os.getpid()}_*"))
 
     run(body())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isolane.pipeline import cli, lab, records
+from isolane.pipeline import cli, lab, records, watch
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.observe import Probes, Reference
 from isolane.pipeline.runner import Options, Runner
@@ -92,12 +92,13 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
                 again = planned(start.plan, QUERY, FAST, Known())
                 watcher = Watcher(runner, QUERY, FAST, again, Known(), probes)
                 feeding = asyncio.ensure_future(runner.feed(source.forever(), QUERY.rate_items_per_s))
-                changed = False
-                for period in range(40):
+                changed = slowed = False
+                for _ in range(60):
                     await asyncio.sleep(0.5)
                     changed = await watcher.period(source.items, reference)
-                    if period == 5:
+                    if not slowed and watcher.monitor is not None and len(watcher.periods) > 5:
                         await spaces.set_wire(0, Wire(4.0, 1.0))
+                        slowed = True
                     if changed:
                         break
                 feeding.cancel()
@@ -112,6 +113,53 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
             assert set(one.outcome for one in fates(runner).values()) <= {"delivered", "failed"}
 
     run(body())
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, utilities: list[float]) -> tuple[Watcher, list[float]]:
+    """A watcher that saw these utilities, one a period, and those at which it wanted to plan again (which changes nothing)."""
+    seen = iter(utilities)
+    wanted: list[float] = []
+
+    class Seen:
+        latency_ms = 1.0
+
+        def utility(self, _: Query) -> float:
+            return next(seen)
+
+    class Still:
+        records: list[records.Record] = []
+
+    async def replanned(self: Watcher, utility: float) -> bool:
+        wanted.append(utility)
+        assert self.monitor is not None
+        self.monitor.deployed(utility)
+        return False
+
+    monkeypatch.setattr(watch, "observation", lambda *_: Seen())
+    monkeypatch.setattr(Watcher, "_replan", replanned)
+    watcher = Watcher(Still(), QUERY, FAST, plan_query(QUERY, FAST, Known()), Known())  # type: ignore[arg-type]
+
+    async def body() -> None:
+        # The first period is not looked at.
+        for _ in range(len(utilities) + 1):
+            await watcher.period()
+
+    run(body())
+    return watcher, wanted
+
+
+def test_a_pipeline_that_warms_up_is_not_planned_again_and_a_later_change_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm = [13.0, 45.0, 353.0, 360.0, 350.0, 355.0, 352.0]
+    watcher, wanted = judged(monkeypatch, warm)
+    assert wanted == []
+    assert watcher.monitor is not None and watcher.monitor.expected == 360.0
+    assert [one.what for one in watcher.periods] == ["settling"] * 4 + ["in force"] + [""] * 3
+    assert judged(monkeypatch, [*warm, 20.0, 20.0])[1] == [20.0]
+
+
+def test_a_utility_that_never_settles_is_believed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, _ = judged(monkeypatch, [1.0, 10.0] * (watch.WARM_UP_MAX // 2))
+    assert watcher.monitor is not None and len(watcher.periods) == watch.WARM_UP_MAX + 1
 
 
 def test_differences_name_knobs_and_places() -> None:
@@ -135,6 +183,20 @@ def test_run_reports_each_item_knobs_and_moves(tmp_path: pathlib.Path, capsys: p
     assert [move["target"] for move in found["moves"]] == ["edge"]
     lines = (tmp_path / "records").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["number"] for line in lines] == list(range(30))
+
+
+def test_a_refused_knob_is_told_and_the_run_goes_on(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", written(tmp_path), "--tiers", "local", "--items", "30", "--rate", "20", "--json"]
+    words += ["--set", "model.mark=-1@0.1", "--set", "model.work_s=0.001@0.2", "--records", str(tmp_path / "records")]
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["sent"], found["delivered"], found["lost"]) == (30, 30, 0)
+    assert [event["operator"] for event in found["events"] if "was refused" in event["what"]] == ["model"]
+    reason = "refused {'mark': -1}: ValueError: no knob 'mark'"
+    for due in ("--set model.mark=-1@0.1: operator model: ", reason, "nothing was changed"):
+        assert due in said.err
+    assert len((tmp_path / "records").read_text(encoding="utf-8").splitlines()) == 30
 
 
 @pytest.mark.parametrize(

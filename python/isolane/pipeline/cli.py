@@ -1,7 +1,8 @@
 """`isolane pipeline run|watch|lab|manifests|serve`: plans, run for real.
 
 Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 the answer is no (items were lost or
-an objective was missed in the lab), 2 bad input, 3 the machine cannot, 130 interrupted.
+an objective was missed in the lab), 2 bad input (also a knob or move that was refused while items flowed), 3 the machine cannot,
+130 interrupted, 143 or 129 ended by SIGTERM or SIGHUP: what was made is removed first.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from isolane.pipeline import kubernetes, lab, rayserve
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.operator import OperatorError
 from isolane.pipeline.records import Summary, summarize
-from isolane.pipeline.runner import Options, Runner, RunnerError
+from isolane.pipeline.runner import Event, Moved, Options, Runner, RunnerError
 from isolane.pipeline.source import ITEMS, open_source
 from isolane.pipeline.spaces import Spaces, SpacesError, missing
 from isolane.planner import formats
 from isolane.planner.model import PlanError
 
-DONE, NO, BAD_INPUT, CANNOT, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, NO, BAD_INPUT, CANNOT = 0, 1, 2, 3
+#: What is added to a signal's number: 130 is an interrupt.
+ENDED_BY = 128
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,21 +97,44 @@ def _running(command: argparse.ArgumentParser) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     arguments = parser().parse_args(words)
+    told: list[int] = []
     try:
         if arguments.command == "manifests":
             return _manifests(arguments)
         if arguments.command == "serve":
             return _serve(arguments)
         actions = {"run": _run, "watch": _watch, "lab": lab.main}
-        return asyncio.run(actions[arguments.command](arguments))
+        return asyncio.run(_until_told(actions[arguments.command](arguments), told))
     except (SpacesError, rayserve.RayMissing) as error:
         print(f"isolane pipeline: {error}", file=sys.stderr)
         return CANNOT
     except (PlanError, OperatorError, RunnerError, OSError) as error:
         print(f"isolane pipeline: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        number = told[0] if told else signal.SIGINT
+        print(f"isolane pipeline: ended by {signal.Signals(number).name}", file=sys.stderr)
+        return ENDED_BY + number
+
+
+async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
+    """Does this until it is done or a signal says to stop, which then is in `told`; either way it tidies up.
+
+    Further signals change nothing: `timeout` sends two, and one amid the removal would leave namespaces behind.
+    """
+    loop, own = asyncio.get_running_loop(), asyncio.current_task()
+    assert own is not None
+
+    def stop(number: int) -> None:
+        if not told:
+            own.cancel()
+        told.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # What whoever started this had ignored (`nohup`) stays so.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, stop, number)
+    return await work
 
 
 def _manifests(arguments: argparse.Namespace) -> int:
@@ -170,14 +197,11 @@ async def _run(arguments: argparse.Namespace) -> int:
         print(f"{len(deployment.stages)} operators run; {arguments.items} items at {rate:g} a second", file=sys.stderr)
         begin = time.monotonic()
         feeding = asyncio.ensure_future(runner.feed(source.first(arguments.items), rate))
-        moves = []
-        for at_s, name, value, knob in sorted(changes, key=lambda one: one[0]):
-            await asyncio.sleep(max(begin + at_s - time.monotonic(), 0.0))
-            if knob:
-                await runner.configure(name, {knob: value})
-            else:
-                moves.append(await runner.migrate(name, str(value)))
-        await feeding
+        try:
+            moves, refused = await _apply(runner, changes, begin)
+            await feeding
+        finally:
+            feeding.cancel()
         summary = summarize(runner.sent, runner.records)
         events = [dataclasses.asdict(one) for one in runner.events]
         outputs = [output for one in sorted(runner.records, key=lambda one: one.number) for output in one.outputs]
@@ -188,7 +212,27 @@ async def _run(arguments: argparse.Namespace) -> int:
     document = {"query": deployment.query, "accuracy": accuracy, **summary.document(), "events": events}
     document["moves"] = [dataclasses.asdict(one) for one in moves]
     print(json.dumps(document, indent=2) if arguments.json else text_of(deployment, summary, accuracy, document))
+    if refused:
+        return BAD_INPUT
     return DONE if summary.lost == 0 and summary.failed == 0 else NO
+
+
+async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]], begin: float) -> tuple[list[Moved], int]:
+    """Makes each change at its time; the moves, and how many changes were refused. Those change nothing, and items flow on."""
+    moves, refused = [], 0
+    for at_s, name, value, knob in sorted(changes, key=lambda one: one[0]):
+        await asyncio.sleep(max(begin + at_s - time.monotonic(), 0.0))
+        try:
+            if knob:
+                await runner.configure(name, {knob: value})
+            else:
+                moves.append(await runner.migrate(name, str(value)))
+        except RunnerError as error:
+            refused += 1
+            what = f"--set {name}.{knob}={value}" if knob else f"--move {name}={value}"
+            print(f"isolane pipeline: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
+            runner.events.append(Event(time.time(), name, f"{what}@{at_s:g} was refused: {error}"))
+    return moves, refused
 
 
 def _change(text: str, deployment: Deployment, knob: bool) -> tuple[float, str, Any, str]:

@@ -295,7 +295,7 @@ async def one_query(
                 watcher.skip()
                 begin = time.time()
                 await _periods(watcher, source, reference, period_s, periods, False)
-                await _in_force(watcher, source, reference, period_s, periods)
+                await _in_force(watcher, source, reference, period_s, 3 * periods)
                 begin = max([begin, *(one.at_s for one in watcher.replanned if one.differences)])
                 slowed = time.time()
                 await session.slow(Cut(link, arguments.factor, 0.0))

@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -89,7 +90,9 @@ class Probes:
         words += ["--listen", self._control(index), "--listen", f"http://{self._spaces.address(tier)}:0"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stdin=nothing, env=environment)
+        process = await asyncio.create_subprocess_exec(
+            *words, stdout=pipe, stdin=nothing, env=environment, start_new_session=True
+        )
         self._processes.append(process)
         assert process.stdout is not None
         said = json.loads(await process.stdout.readline() or b"{}")
@@ -208,7 +211,13 @@ class Reference:
 
     async def outputs(self, items: Sequence[Item]) -> list[Item]:
         """What the most expensive pipeline makes of these items."""
-        data = await asyncio.get_running_loop().run_in_executor(self._pool, _process, encode_batch(items))
+        # The first call starts the process, which keeps this: an interrupt from the keyboard is for the one that ends it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._pool, _process, encode_batch(items))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        data = await work
         return decode_batch(data)
 
     def close(self) -> None:

@@ -133,7 +133,6 @@ class Runner:
         """Starts processes at once, since each takes long to import its libraries, and then joins them."""
         chain = list(await asyncio.gather(*(self._start(stage, None) for stage in stages), return_exceptions=True))
         made = [one for one in chain if isinstance(one, _Running)]
-        self._old.update(made)
         for one in chain:
             if isinstance(one, BaseException):
                 raise one
@@ -145,6 +144,8 @@ class Runner:
     async def _start(self, stage: Stage, downstream: tuple[str, str] | None) -> _Running:
         self._started += 1
         running = _Running(stage, f"unix:{self._folder}/{self._started}", downstream=downstream)
+        # Until it takes its place it is one that `close` ends, also if its start is interrupted.
+        self._old.add(running)
         await self._launch(running)
         running.guard = asyncio.ensure_future(self._guard(running))
         return running
@@ -167,7 +168,10 @@ class Runner:
         single = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
         environment = {**os.environ, **single, "PYTHONPATH": path}
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stdin=asyncio.subprocess.DEVNULL, env=environment)
+        # In a session of its own: an interrupt from the keyboard is for this process, which then ends that one.
+        process = await asyncio.create_subprocess_exec(
+            *words, stdout=pipe, stdin=asyncio.subprocess.DEVNULL, env=environment, start_new_session=True
+        )
         running.process = process
         assert process.stdout is not None
         try:
@@ -312,6 +316,7 @@ class Runner:
             raise
         switched = time.time()
         self._running[index] = new
+        self._old.discard(new)
         self.deployment = self.deployment.with_stage(stage)
         self._old.add(old)
         await self._drain(old, index)
@@ -437,6 +442,7 @@ class Runner:
             if running.process is not None and running.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     running.process.kill()
+                await running.process.wait()
         guards = [one.guard for one in [*self._running, *self._old] if one.guard is not None]
         if guards:
             await asyncio.wait(guards)

@@ -4,8 +4,9 @@ Problem: whether a placement is good shows only where tiers are apart. Method: o
 devices joined by `relay` between neighbours; routes along the chain, so what crosses several links passes all of them. Operators
 are told what to do over Unix sockets, which namespaces do not divide, so control never competes with items.
 
-Names carry the process id: labs do not collide. Everything is removed at the end, also after errors; what a killed lab left is
-removed by `sweep` of the next. Limits: needs root, `ip` and `nsenter`; tiers share this machine's cores and memory.
+Names carry their maker, a process number and its start time (a number may be used again): labs do not collide. Everything is
+removed at the end, also after errors and signals; what a killed lab left is removed by `sweep` of the next. Start times are in
+clock ticks since the machine came up. Limits: needs root, `ip` and `nsenter`; tiers share this machine's cores and memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +29,9 @@ from typing import Any
 from isolane.pipeline.relay import MTU
 
 _PREFIX = "isot"
+_NAMES = pathlib.Path("/run/netns")
+#: A maker without a start time is of a former version.
+_OURS = re.compile(_PREFIX + r"(\d+)(?:_(\d+))?-(?:try|\d+-\d+)", re.ASCII)
 _TUN = pathlib.Path("/dev/net/tun")
 
 
@@ -51,7 +56,7 @@ def missing() -> str:
             return f"there is no program {program}; install iproute2 and util-linux"
     if not _TUN.exists():
         return f"there is no {_TUN}; load the kernel's tun module"
-    trial = f"{_PREFIX}{os.getpid()}-try"
+    trial = f"{_PREFIX}{maker()}-try"
     found = subprocess.run(["ip", "netns", "add", trial], capture_output=True, text=True, check=False)
     if found.returncode != 0:
         return f"a namespace cannot be made: {found.stderr.strip()}"
@@ -59,15 +64,39 @@ def missing() -> str:
     return ""
 
 
+def start_of(process: int) -> int | None:
+    """When a process started; None if there is none, or only what is left of one that ended."""
+    try:
+        # The name, in brackets, may hold anything.
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def maker() -> str:
+    """This process, for the names of its namespaces: number and start time."""
+    return f"{os.getpid()}_{start_of(os.getpid()) or 0}"
+
+
+def is_stale(name: str) -> bool:
+    """Whether a namespace of this name is of a lab whose process is gone."""
+    found = _OURS.fullmatch(name)
+    if found is None:
+        return False
+    start = start_of(int(found[1]))
+    return start is None or (found[2] is not None and start != int(found[2]))
+
+
 def sweep() -> list[str]:
-    """Removes namespaces of labs whose process is gone; returns their names."""
-    gone = []
-    folder = pathlib.Path("/run/netns")
-    for path in sorted(folder.glob(f"{_PREFIX}*-*")) if folder.is_dir() else []:
-        number = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and not pathlib.Path(f"/proc/{number}").exists():
-            subprocess.run(["ip", "netns", "del", path.name], capture_output=True, check=False)
-            gone.append(path.name)
+    """Removes namespaces of labs whose process is gone, and ends what still runs in them; returns their names."""
+    gone = sorted(path.name for path in _NAMES.iterdir() if is_stale(path.name)) if _NAMES.is_dir() else []
+    for name in gone:
+        inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+        for word in inside.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(word), signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     return gone
 
 
@@ -82,7 +111,7 @@ class Spaces:
         Spaces._made += 1
         self.tiers = list(tiers)
         self.wires = list(wires)
-        self._tag = f"{_PREFIX}{os.getpid()}-{Spaces._made}"
+        self._tag = f"{_PREFIX}{maker()}-{Spaces._made}"
         self._relay: asyncio.subprocess.Process | None = None
 
     def space(self, tier: str) -> str:
@@ -130,7 +159,10 @@ class Spaces:
     async def _start_relay(self, links: list[dict[str, Any]]) -> None:
         pipe = asyncio.subprocess.PIPE
         words = [sys.executable, "-m", "isolane.pipeline.relay"]
-        self._relay = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=_leave)
+        # In a session of its own: an interrupt from the keyboard is for the process that then ends this one.
+        self._relay = await asyncio.create_subprocess_exec(
+            *words, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=_leave, start_new_session=True
+        )
         try:
             await self._tell({"links": links})
         except SpacesError:
@@ -191,8 +223,13 @@ async def _ip(*words: str) -> None:
 
 async def _run(*words: str) -> None:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
-    _, error = await process.communicate()
+    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe, start_new_session=True)
+    try:
+        _, error = await process.communicate()
+    except asyncio.CancelledError:
+        # Else it might make what its caller, told to stop, has just looked for and not found.
+        await process.wait()
+        raise
     if process.returncode != 0:
         raise SpacesError(f"{' '.join(words)}: {error.decode(errors='replace').strip()}")
 

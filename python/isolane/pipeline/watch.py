@@ -36,8 +36,9 @@ from isolane.planner.search.problem import Problem
 SAME_SPEED = 0.25
 #: Items of a period that also go through the most expensive configuration, and samples that are judged together.
 SAMPLE, SAMPLES = 12, 8
-#: Periods that an observation covers, and after how many a new plan's utility is believed.
-WINDOW, SETTLED = 4, 2
+#: Periods that an observation covers, after how many a new plan's utility is looked at, and after how many it is believed even
+#: if it still moves: until then it is what two observations in a row agree on, since a pipeline that has just started warms up.
+WINDOW, SETTLED, WARM_UP_MAX = 4, 2, 10
 #: Utilities under the plan in force whose spread says what is noise; beyond `NOISE_MAX` nothing is.
 USUAL, NOISE_MAX = 10, 0.5
 #: Periods in a row that must be off. The paper's 1 takes one slow moment of a busy machine for a change.
@@ -147,12 +148,14 @@ class Watcher:
         self._samples: deque[tuple[list[Item], list[Item]]] = deque(maxlen=SAMPLES)
         self._usual: deque[float] = deque(maxlen=USUAL)
         self._accuracy: float | None = None
+        self._warming: list[float] = []
 
     def skip(self) -> None:
         """Leaves out what ended until now."""
         self._seen = len(self.runner.records)
         self._window.clear()
         self._samples.clear()
+        self._warming.clear()
         self._accuracy = None
 
     @property
@@ -177,6 +180,9 @@ class Watcher:
             return False
         utility = seen.utility(self.query)
         if self.monitor is None:
+            if not self._settled(utility):
+                self._add(records, seen, utility, "settling")
+                return False
             self.monitor = Monitor(utility, patience=self._patience)
             self._usual.clear()
         self.monitor.threshold = self._threshold()
@@ -186,6 +192,13 @@ class Watcher:
             return False
         self._add(records, seen, utility, f"changed by more than {self.monitor.threshold:.0%}")
         return await self._replan(utility)
+
+    def _settled(self, utility: float) -> bool:
+        """Whether the plan in force has this utility: the observation before agrees with it, or they never will."""
+        before = self._warming[-1:]
+        self._warming.append(utility)
+        agree = bool(before) and not Monitor(before[0], NOISE_MAX).changed(utility)
+        return agree or len(self._warming) >= WARM_UP_MAX
 
     def _threshold(self) -> float:
         """The paper's 10 %, or twice the relative standard deviation of utilities under the plan in force, if that is more:
