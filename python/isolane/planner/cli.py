@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -48,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("query", type=pathlib.Path, nargs="*", help="query file (YAML); several are planned jointly")
     plan.add_argument("--infra", type=pathlib.Path, help="tiers and links (YAML)")
     plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
-    plan.add_argument("--live", action="store_true", help="launch the operators here instead of replaying a profile")
+    plan.add_argument(
+        "--live", action="store_true", help="launch the operators here, a line each on stderr, instead of replaying a profile"
+    )
     plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
     plan.add_argument("--utility", metavar="NAME", help="ratio, strict or module:function (the query's)")
     plan.add_argument("--order", metavar="NAME,...", help="order of the operators, instead of choosing it")
@@ -83,7 +86,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help=f"launches without enough improvement before a search stops ({usual.patience})",
     )
     command.add_argument("--kappa", type=float, default=usual.kappa, help=f"exploration of UCB ({usual.kappa:g})")
-    command.add_argument("--budget-s", type=float, default=usual.budget_s, metavar="S", help="profiling time (unbounded)")
+    command.add_argument(
+        "--budget-s",
+        type=float,
+        default=usual.budget_s,
+        metavar="S",
+        help="end the search after so many seconds: of recorded launches, or with --live of wall time, per query (unbounded)",
+    )
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
@@ -110,10 +119,16 @@ def profile_path(query: Query, file: pathlib.Path, folder: pathlib.Path | None) 
             if candidate.is_file():
                 return candidate
     tried = " or ".join(str(place / name) for place in places)
-    raise PlanError(
-        f"query {query.name}: no profile at {tried}; name its folder with --profile-data, "
-        f"make one with `python -m isolane.queries profile {query.name}`, or launch for real with --live"
-    )
+    raise PlanError(f"query {query.name}: no profile at {tried}; {remedy(query, file, places[0] / f'{name}.json.gz')}")
+
+
+def remedy(query: Query, file: pathlib.Path, target: pathlib.Path) -> str:
+    """How to come by a profile: only what works for this query."""
+    if not query.workload:
+        return "name its folder with --profile-data, or give the query a `workload` (module:Class) and launch it with --live"
+    command = f"python -m isolane.queries profile {shlex.quote(str(file))} --output {shlex.quote(str(target))}"
+    known = "" if file.suffix in (".yaml", ".yml") else " (of a file that ends in .yaml)"
+    return f"name its folder with --profile-data, make one with `{command}`{known}, or launch for real with --live"
 
 
 def order_of(query: Query, words: str | None) -> Order | None:
@@ -177,10 +192,16 @@ def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: arg
     if arguments.live:
         from isolane.planner.live import Live
 
-        launcher = Live(query)
+        say = None if arguments.quiet else progress
+        launcher = Live(query, budget_s=options.budget_s, progress=say)
     else:
         launcher = Replay(query, load_profile(profile_path(query, file, arguments.profile_data)))
     return plan_query(query, infrastructure, launcher, arguments.searcher, arguments.seed, options, order)
+
+
+def progress(line: str) -> None:
+    """What a live launch found, as it ends."""
+    print(f"isolane: {line}", file=sys.stderr, flush=True)
 
 
 def unmet(planned: Planned, query: Query) -> str:

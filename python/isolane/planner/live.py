@@ -5,17 +5,19 @@ all items of the query's workload, one after the other, with the settings of the
 what it sends and the share that it lets pass make the launch. On live data the outputs of the most expensive configuration, on a
 burst of items once per period, stand in for truth (section 4.5.1).
 
-Units: milliseconds of processor time of this thread (other programs share the machine), bytes as on the wire. The first item of
-each operator is not counted: it loads what is loaded once. Limits: the time of a launch is what it took here, so plans from live
+Units: milliseconds of processor time of this thread (other programs share the machine), bytes as on the wire; what a launch costs
+is seconds of wall time. The first item of each operator is not counted: it loads what is loaded once. A budget ends a launch
+between two items. Limits: the time of a launch is what it took here, so plans from live
 launches are not repeatable to the byte. Source: Vulcan, sections 4.4.3.1 and 4.5.1.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol, cast
 
 import numpy as np
 
@@ -33,6 +35,10 @@ from isolane.planner.model import (
     Value,
     Workload,
 )
+from isolane.planner.search.problem import BudgetSpent
+
+#: What an item is, for those who write one.
+ITEM = "isolane.pipeline.item.Item(id, time_s, payload)"
 
 
 class Runs(Protocol):
@@ -69,11 +75,80 @@ def workload_of(query: Query) -> Workload:
         raise PlanError(f"query {query.name}: workload {query.workload} cannot be made: {describe(error)}") from error
 
 
-def pass_through(spec: OperatorSpec, operator: Runs, items: Sequence[Item]) -> tuple[list[Item], OperatorResult, float]:
-    """All items through one operator: what it sent, what that was like, and the seconds that it took."""
+def short(value: object) -> str:
+    """A value as errors show it: its type and its first characters."""
+    kind = type(value).__name__
+    text = " ".join(repr(value).split())
+    return f"{kind} {text[:57]}..." if len(text) > 60 else f"{kind} {text}"
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number, of Python or of numpy, and no truth value."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+class Checked:
+    """A workload of somebody else's: what it returns is checked, and what it raises is an input error that names it."""
+
+    def __init__(self, query: Query, workload: Workload) -> None:
+        self.workload = workload
+        self.who = f"query {query.name}: workload {query.workload or type(workload).__name__}"
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """What the method returns."""
+        if not callable(getattr(self.workload, method, None)):
+            raise PlanError(f"{self.who}: has no {method}(); a workload has items(), accuracy() and filter_score()")
+        try:
+            return getattr(self.workload, method)(*arguments)
+        except Exception as error:  # Anything that somebody's class may raise.
+            raise PlanError(f"{self.who}: {method}() failed: {describe(error)}") from error
+
+    def wrong(self, method: str, returned: str, expected: str) -> NoReturn:
+        """Raises what a method returned and what it should."""
+        raise PlanError(f"{self.who}: {method}() returned {returned}: must be {expected}")
+
+    def items(self) -> Sequence[Item]:
+        """The items, one or more."""
+        expected = f"a list of {ITEM}"
+        found = self.call("items")
+        if not isinstance(found, Sequence) or isinstance(found, (str, bytes)):
+            self.wrong("items", short(found), expected)
+        for index, item in enumerate(found):
+            if not isinstance(item, Item):
+                self.wrong("items", f"{short(item)} at position {index}", expected)
+            try:
+                encode(item)
+            except Exception as error:  # Fields of any type.
+                self.wrong("items", f"an Item at position {index} that cannot be sent, {describe(error)}", expected)
+        if not found:
+            raise PlanError(f"{self.who}: its workload has no items")
+        return found
+
+    def accuracy(self, *arguments: Any) -> float:
+        """The accuracy, 0 to 1."""
+        found = self.call("accuracy", *arguments)
+        if not is_number(found) or not -1e-9 <= float(found) <= 1.0 + 1e-9:
+            self.wrong("accuracy", short(found), "a number from 0 to 1")
+        return float(found)
+
+    def filter_score(self, passed: Sequence[Item]) -> tuple[float, float]:
+        """Precision and recall, 0 to 1."""
+        found = self.call("filter_score", passed)
+        pair = tuple(found) if isinstance(found, (tuple, list)) else ()
+        if len(pair) != 2 or not all(is_number(each) and -1e-9 <= float(each) <= 1.0 + 1e-9 for each in pair):
+            self.wrong("filter_score", short(found), "(precision, recall), two numbers from 0 to 1")
+        return float(pair[0]), float(pair[1])
+
+
+def pass_through(
+    spec: OperatorSpec, operator: Runs, items: Sequence[Item], deadline_s: float = math.inf
+) -> tuple[list[Item], OperatorResult]:
+    """All items through one operator: what it sent, and what that was like. `deadline_s` is of `time.monotonic`."""
     sent: list[Item] = []
     times: list[float] = []
     for item in items:
+        if time.monotonic() > deadline_s:
+            raise BudgetSpent
         begin = time.thread_time_ns()
         try:
             out = operator.process(item)
@@ -81,12 +156,16 @@ def pass_through(spec: OperatorSpec, operator: Runs, items: Sequence[Item]) -> t
             raise PlanError(f"operator {spec.name} failed at item {item.id}: {describe(error)}") from error
         times.append((time.thread_time_ns() - begin) / 1e6)
         if not isinstance(out, list) or not all(isinstance(each, Item) for each in out):
-            raise PlanError(f"operator {spec.name} returned {type(out).__name__} for item {item.id}: must be a list of items")
+            odd = [each for each in out if not isinstance(each, Item)] if isinstance(out, list) else []
+            wrong = f"a list with {short(odd[0])}" if odd else type(out).__name__
+            raise PlanError(f"operator {spec.name} returned {wrong} for item {item.id}: must be a list of items, {ITEM}")
         sent += out
     try:
         sizes = [len(encode(item)) for item in sent]
     except ItemError as error:
         raise PlanError(f"operator {spec.name} sent what is no item: {error}") from error
+    except Exception as error:  # Fields of any type.
+        raise PlanError(f"operator {spec.name} sent what is no {ITEM}: {describe(error)}") from error
     counted = times[1:] or times
     result = OperatorResult(
         processing_ms=float(np.mean(counted)) if counted else 0.0,
@@ -95,40 +174,68 @@ def pass_through(spec: OperatorSpec, operator: Runs, items: Sequence[Item]) -> t
         processing_p99_ms=float(np.percentile(counted, 99)) if counted else 0.0,
         output_p99_bytes=float(np.percentile(sizes, 99)) if sizes else 0.0,
     )
-    return sent, result, sum(times) / 1e3
+    return sent, result
 
 
 class Live:
-    """The launcher that runs the operators."""
+    """The launcher that runs the operators. With a budget, launches end by `BudgetSpent` when so many seconds of wall time have
+    passed since it was made. `progress` gets a line per launch."""
 
-    def __init__(self, query: Query, workload: Workload | None = None) -> None:
+    def __init__(
+        self,
+        query: Query,
+        workload: Workload | None = None,
+        budget_s: float = math.inf,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         self.query = query
-        self.workload = workload_of(query) if workload is None else workload
-        self.items: Sequence[Item] = self.workload.items()
-        if not self.items:
-            raise PlanError(f"query {query.name}: its workload has no items")
+        self.workload = Checked(query, workload_of(query) if workload is None else workload)
+        self.began_s = time.monotonic()
+        self.budget_s = budget_s
+        self.progress = progress
+        self.launches = 0
+        self.items = self.workload.items()
 
     def launch(self, order: Order, configuration: Configuration) -> Launch:
         """Runs the whole pipeline."""
-        outputs, results, spent, score = self.run(order, configuration, self.items)
-        accuracy = float(self.workload.accuracy(outputs))
+        begin = time.monotonic()
+        outputs, results, score = self.run(order, configuration, self.items)
+        accuracy = self.workload.accuracy(outputs)
+        spent = time.monotonic() - begin
+        self.launches += 1
+        self.say(f"launch {self.launches}", spent, f"accuracy {accuracy:.3f} with {self.settings(configuration)}")
         return Launch(order, configuration, accuracy, results, spent, *score)
 
     def filters(self, order: Order, configuration: Configuration) -> FilterScore:
         """Runs source and filters."""
+        begin = time.monotonic()
         count = next(index for index, name in enumerate(order) if self.query.operator(name).kind == "model")
-        _, _, spent, score = self.run(order[:count], configuration, self.items)
+        _, _, score = self.run(order[:count], configuration, self.items)
+        spent = time.monotonic() - begin
+        self.say(f"filters {' > '.join(order[:count])}", spent, f"precision {score[0]:.3f}, recall {score[1]:.3f}")
         return FilterScore(*score, spent)
+
+    def say(self, what: str, spent_s: float, result: str) -> None:
+        """A line of progress: this run, and the wall time of all."""
+        if self.progress is not None:
+            limit = f" of {self.budget_s:g}" if math.isfinite(self.budget_s) else ""
+            passed = time.monotonic() - self.began_s
+            self.progress(f"query {self.query.name}: {what}: {spent_s:.2f} s ({passed:.1f}{limit} s so far), {result}")
+
+    def settings(self, configuration: Configuration) -> str:
+        """The knobs in a line."""
+        pairs = zip(self.query.knobs, configuration, strict=True)
+        return ", ".join(f"{knob.operator}.{knob.name} = {knob.values[index]}" for knob, index in pairs) or "no knobs"
 
     def run(
         self, order: Order, configuration: Configuration, items: Sequence[Any]
-    ) -> tuple[list[Item], dict[str, OperatorResult], float, tuple[float, float]]:
-        """The outputs, what was measured, the seconds spent, and the filters' precision and recall."""
+    ) -> tuple[list[Item], dict[str, OperatorResult], tuple[float, float]]:
+        """The outputs, what was measured, and the filters' precision and recall."""
         settings = self.query.settings(configuration)
         results: dict[str, OperatorResult] = {}
         current = list(items)
         filtered = current
-        spent = 0.0
+        deadline_s = self.began_s + self.budget_s
         for name in order:
             spec = self.query.operator(name)
             operator = made(spec)
@@ -136,12 +243,10 @@ class Live:
                 operator.configure(settings[name])
             except Exception as error:
                 raise PlanError(f"operator {name} refuses {settings[name]}: {describe(error)}") from error
-            current, results[name], seconds = pass_through(spec, operator, current)
-            spent += seconds
+            current, results[name] = pass_through(spec, operator, current, deadline_s)
             if spec.kind in ("source", "filter"):
                 filtered = current
-        precision, recall = self.workload.filter_score(filtered)
-        return current, results, spent, (float(precision), float(recall))
+        return current, results, self.workload.filter_score(filtered)
 
 
 class Reference:
@@ -162,4 +267,4 @@ class Reference:
     def accuracy(self, items: Sequence[Any], outputs: Sequence[Any]) -> float:
         """The deployed pipeline's outputs for these source items against the reference's."""
         expected = self.launcher.run(self.order, self.launcher.query.most_expensive, items)[0]
-        return float(self.launcher.workload.accuracy(outputs, expected))
+        return self.launcher.workload.accuracy(outputs, expected)

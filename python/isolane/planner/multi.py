@@ -27,7 +27,7 @@ import numpy as np
 from isolane.planner.estimate import Estimates, Estimator, Table
 from isolane.planner.model import Infrastructure, Launch, Order, Plan, PlanError, Query
 from isolane.planner.planning import Planned, describe
-from isolane.planner.possible import best_possible
+from isolane.planner.possible import possible
 from isolane.planner.sharing import Choices, Resource, choices, jointly, latency_ms, resources, stations
 from isolane.planner.utility import utility_of
 
@@ -109,7 +109,9 @@ def plan_jointly(
     exact = True
     for each in queue:
         if not each.plan.meets:
-            refused.append(Refusal(each.plan.query, f"cannot be met even alone: {best_possible(each.problem)}", ()))
+            exists, text = possible(each.problem)
+            lead = f"searcher {each.plan.searcher} found no plan even alone, but" if exists else "cannot be met even alone:"
+            refused.append(Refusal(each.plan.query, f"{lead} {text}", ()))
             continue
         found = jointly(*arranged([*admitted, each], infrastructure), shared, first=True)
         if found.picks is None:

@@ -20,11 +20,22 @@ RULES = ("pn", "pc", "nc")
 
 def allowed_tiers(operator: OperatorSpec, infrastructure: Infrastructure) -> list[int]:
     """The tiers that this operator can run on, ascending; none is an error that says why."""
-    if operator.kind == "source":
-        return [0]
     for name in operator.tiers:
         infrastructure.tier(name)
     need = "GPUs" if operator.gpu else "cores"
+    if operator.kind == "source":
+        first = infrastructure.tiers[0]
+        if operator.tiers and first.name not in operator.tiers:
+            raise PlanError(
+                f"operator {operator.name} is the source, tiers = {', '.join(operator.tiers)}: a source runs on the first tier, "
+                f"{first.name}; name it, or let the tiers begin where the source is"
+            )
+        if not (first.capacity_gpus if operator.gpu else first.capacity_cores) > 0.0:
+            raise PlanError(
+                f"operator {operator.name}, the source, runs on the first tier, {first.name}, which has no {need}; "
+                f"set its capacity_{need.lower()}"
+            )
+        return [0]
     able = [tier for tier in infrastructure.tiers if (tier.capacity_gpus if operator.gpu else tier.capacity_cores) > 0.0]
     if not able:
         raise PlanError(f"operator {operator.name} needs {need}, and no tier has any; give one tier capacity")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,14 @@ def plan_query(
         near = difflib.get_close_matches(searcher, SEARCHERS, 1, 0.4)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise PlanError(f"searcher {searcher}: must be one of {', '.join(SEARCHERS)}{hint}")
-    ordering = choose_order(query, launcher) if order is None else Ordering(order, {}, 0.0)
+    try:
+        ordering = choose_order(query, launcher) if order is None else Ordering(order, {}, 0.0)
+    except BudgetSpent as error:
+        limit = options.budget_s if options else math.inf
+        raise PlanError(
+            f"query {query.name}: the budget of {limit:g} s is too small to compare the orders of the filters; give more, or "
+            f"fix one with --order {','.join(query.orders()[0])}"
+        ) from error
     problem = Problem(query, infrastructure, launcher, ordering.order, options or Options())
     problem.spent_s += ordering.cost_s
     chosen = run(problem, searcher, seed)

@@ -2,7 +2,8 @@
 
 Problem: a reader wants to see how the plan was found and what else there was. Units: milliseconds, accuracy and utility without
 unit. Method: as the reports of the Rust program draw, so that both look alike: round ticks, logarithmic latency, classes of the
-one style sheet. Limits: what lies outside an axis stops at its end; at most `POINTS_MAX` points are drawn.
+one style sheet. Limits: what lies outside an axis stops at its end; of more than `POINTS_MAX` steps that
+many are drawn, or a few more.
 """
 
 from __future__ import annotations
@@ -127,27 +128,27 @@ class Drawing:
         )
 
 
-def search_path(steps: Sequence[Step], titles: Sequence[str]) -> str:
-    """Utility of each step, and of the best so far."""
+def search_path(steps: Sequence[Step], titles: Sequence[str], where: Sequence[int], path: Sequence[Step]) -> str:
+    """Utility of each of these steps, which stand at the places `where` (from 0) of the whole `path`, and of the best so far."""
     drawing = Drawing("utility of each step of the search, and of the best so far")
-    x = linear([1.0, float(max(len(steps), 2))], LEFT + 8.0, WIDTH - RIGHT - 8.0, 8)
+    x = linear([1.0, float(max(len(path), 2))], LEFT + 8.0, WIDTH - RIGHT - 8.0, 8)
     finite = [step.utility for step in steps if math.isfinite(step.utility)]
     y = linear([*clipped(finite), 0.0], HEIGHT - BOTTOM, TOP)
     drawing.axes(x, y, "step of the search", "utility")
     best = -math.inf
     line: list[tuple[float, float]] = []
-    for index, step in enumerate(steps):
+    for index, step in enumerate(path):
         if step.utility > best:
             if line:
                 line.append((x.at(index + 1.0), line[-1][1]))
             best = step.utility
             line.append((x.at(index + 1.0), y.at(best)))
     if line:
-        line.append((x.at(float(len(steps))), line[-1][1]))
+        line.append((x.at(float(len(path))), line[-1][1]))
     drawing.path("line s2", line)
     for index, step in enumerate(steps):
         kind = "step dot f1" if step.launched else "step reused"
-        drawing.circle(kind, x.at(index + 1.0), y.at(step.utility), 4.5 if step.launched else 3.5, titles[index], index)
+        drawing.circle(kind, x.at(where[index] + 1.0), y.at(step.utility), 4.5 if step.launched else 3.5, titles[index], index)
     return drawing.finish()
 
 
@@ -176,8 +177,7 @@ def pareto(
     drawing.axes(x, y, "latency, ms (logarithmic)", "accuracy")
     drawing.path("rule", [(right, TOP), (right, HEIGHT - BOTTOM)])
     drawing.path("rule", [(LEFT, top), (WIDTH - RIGHT, top)])
-    for index in drawn(steps):
-        step = steps[index]
+    for index, step in enumerate(steps):
         kind = "step dot f1" if step.launched else "step reused"
         drawing.circle(kind, x.at(step.latency_ms), y.at(step.accuracy), 4.0 if step.launched else 3.0, titles[index], index)
     edge = front([(step.accuracy, step.latency_ms) for step in steps])
@@ -195,11 +195,29 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return best
 
 
+#: Steps of this part of a turn never fall into step with the period of a knob: its continued fraction is the slowest.
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
 def drawn(steps: Sequence[Step]) -> list[int]:
-    """The steps that are drawn: all, or evenly chosen ones and the front."""
+    """The steps that are drawn: all, or the front, the best, one of each value of each knob and of each placement, and of the
+    rest those whose multiple of the golden section has the smallest fraction: evenly spread, but in step with no knob."""
     if len(steps) <= POINTS_MAX:
         return list(range(len(steps)))
-    edge = set(front([(step.accuracy, step.latency_ms) for step in steps]))
-    stride = math.ceil(len(steps) / POINTS_MAX)
-    on_edge = {index for index, step in enumerate(steps) if (step.accuracy, step.latency_ms) in edge}
-    return sorted(on_edge | set(range(0, len(steps), stride)))
+    first: dict[tuple[float, float], int] = {}
+    for index, step in enumerate(steps):
+        first.setdefault((step.accuracy, step.latency_ms), index)
+    kept = {first[point] for point in front(list(first))}
+    kept.add(max(range(len(steps)), key=lambda index: steps[index].utility))
+    order = sorted(range(len(steps)), key=lambda index: (index * GOLDEN) % 1.0)
+    seen: set[object] = set()
+    for index in order:
+        own: set[object] = {("placement", *steps[index].placement), *enumerate(steps[index].configuration)}
+        if not own <= seen:
+            seen |= own
+            kept.add(index)
+    for index in order:
+        if len(kept) >= POINTS_MAX:
+            break
+        kept.add(index)
+    return sorted(kept)

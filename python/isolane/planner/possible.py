@@ -7,9 +7,13 @@ launched. Limits: with live launches this is what was seen, and says so. Source:
 
 from __future__ import annotations
 
-import numpy as np
+import dataclasses
+import math
 
-from isolane.planner.estimate import Array, Estimates, Table
+import numpy as np
+import numpy.typing as npt
+
+from isolane.planner.estimate import ROUNDING, Array, Estimates, Table
 from isolane.planner.model import Configuration
 from isolane.planner.profiles import Replay
 from isolane.planner.search.problem import Problem
@@ -17,37 +21,96 @@ from isolane.planner.search.problem import Problem
 
 def best_possible(problem: Problem) -> str:
     """A sentence: another searcher would find a plan, or what the objectives would have to be."""
+    return possible(problem)[1]
+
+
+def possible(problem: Problem) -> tuple[bool, str]:
+    """Whether something that is known meets everything, and the sentence."""
     replay = isinstance(problem.launcher, Replay)
     configurations = problem.configurations if replay else list(problem.cache)
-    launches = [problem.launcher.launch(problem.order, each) for each in configurations]
+    # Without a profile nothing is launched for this: a launch takes what it takes.
+    launches = (
+        [problem.launcher.launch(problem.order, each) for each in configurations]
+        if replay
+        else [each.launch for each in problem.cache.values()]
+    )
     estimates = problem.estimator.estimates(Table.of(launches, problem.order))
     meets = estimates.meets(problem.query)
-    known = "" if replay else " of what was launched"
+    query = problem.query
     if meets.any():
         count = int(meets.any(axis=0).sum())
-        return f"{count} of {len(configurations)} configurations can meet everything{known}: try --searcher exhaustive"
-    query = problem.query
+        all_of = f"{len(configurations)} configurations" + ("" if replay else " that were launched")
+        budget = " with a larger --budget-s" if np.isfinite(problem.options.budget_s) else ""
+        return True, f"{count} of {all_of} can meet everything: try --searcher exhaustive{budget}"
+    known = "" if replay else " (of what was launched)"
+    holds = estimates.overload <= ROUNDING
+    if not holds.any():
+        return False, f"no placement has the capacity{known}: give tiers or links more, or lower rate_items_per_s"
     fits = estimates.fits(query)
+    bounded = bool(np.isfinite(query.price_max_per_hour))
     if not fits.any():
-        return f"no placement has the capacity at the price{known}: give tiers or links more, or lower rate_items_per_s"
+        return False, f"{least_price(problem, configurations, estimates, holds)}{known}"
+    text = objectives(problem, configurations, estimates, fits)
+    if bounded:
+        text = f"at a price of at most {query.price_max_per_hour:g} an hour, {text}"
+        free = holds & estimates.meets(dataclasses.replace(query, price_max_per_hour=np.inf))
+        if free.any():
+            least = float(np.where(free, estimates.price_per_hour, np.inf).min())
+            text += f"; both objectives can be met with price_max_per_hour = {price(least)}"
+    return False, text + known
+
+
+def least_price(
+    problem: Problem, configurations: list[Configuration], estimates: Estimates, holds: npt.NDArray[np.bool_]
+) -> str:
+    """What price_max_per_hour would have to be, at least and with both objectives."""
+    query = problem.query
+    cheap = pick(np.where(holds, -estimates.price_per_hour, -np.inf), estimates.accuracy + 0.0 * estimates.latency_ms)
+    least = float(estimates.price_per_hour[cheap])
+    text = (
+        f"nothing costs at most price_max_per_hour = {query.price_max_per_hour:g}: the least price is {price(least)} an hour, "
+        f"with accuracy {say(problem, configurations, estimates, cheap)}"
+    )
+    free = holds & estimates.meets(dataclasses.replace(query, price_max_per_hour=np.inf))
+    if free.any():
+        both = float(np.where(free, estimates.price_per_hour, np.inf).min())
+        return f"{text}; the least that meets both objectives is {price(both)}"
+    return f"{text}; no price meets both objectives"
+
+
+def price(value: float) -> str:
+    """Four significant digits, not below the value, so that as a bound it admits it."""
+    if value <= 0.0:
+        return "0"
+    step = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / step - 1e-9) * step:.4g}"
+
+
+def objectives(
+    problem: Problem, configurations: list[Configuration], estimates: Estimates, fits: npt.NDArray[np.bool_]
+) -> str:
+    """The best accuracy within the latency and the best latency at the accuracy, or the best of each."""
+    query = problem.query
     accuracy = np.broadcast_to(estimates.accuracy, fits.shape)
     fast = fits & (estimates.latency_ms <= query.latency_max_ms)
     good = fits & (accuracy >= query.accuracy_min)
+
+    def most_accurate(where: npt.NDArray[np.bool_]) -> str:
+        pair = pick(np.where(where, accuracy, -np.inf), -estimates.latency_ms)
+        return f"the best accuracy is {say(problem, configurations, estimates, pair)}"
+
+    def fastest(where: npt.NDArray[np.bool_]) -> str:
+        pair = pick(np.where(where, -estimates.latency_ms, -np.inf), accuracy)
+        return f"the best latency is {say(problem, configurations, estimates, pair, latency_first=True)}"
+
     parts = []
     if fast.any():
-        pair = pick(np.where(fast, accuracy, -np.inf), -estimates.latency_ms)
-        parts.append(f"within {query.latency_max_ms:g} ms the best accuracy is {say(problem, configurations, estimates, pair)}")
+        parts.append(f"within {query.latency_max_ms:g} ms {most_accurate(fast)}")
     if good.any():
-        pair = pick(np.where(good, -estimates.latency_ms, -np.inf), accuracy)
-        parts.append(
-            f"at accuracy {query.accuracy_min:g} the best latency is {say(problem, configurations, estimates, pair)}"
-        )
+        parts.append(f"at accuracy {query.accuracy_min:g} {fastest(good)}")
     if not parts:
-        pair = pick(np.where(fits, accuracy, -np.inf), -estimates.latency_ms)
-        parts.append(f"neither objective can be met; the best accuracy is {say(problem, configurations, estimates, pair)}")
-        pair = pick(np.where(fits, -estimates.latency_ms, -np.inf), accuracy)
-        parts.append(f"the best latency is {say(problem, configurations, estimates, pair)}")
-    return "; ".join(parts) + known
+        parts = [f"neither objective can be met; {most_accurate(fits)}", fastest(fits)]
+    return "; ".join(parts)
 
 
 def pick(first: Array, second: Array) -> tuple[int, int]:
@@ -57,9 +120,13 @@ def pick(first: Array, second: Array) -> tuple[int, int]:
 
 
 def say(
-    problem: Problem, configurations: list[Configuration], estimates: Estimates, pair: tuple[int, int]
+    problem: Problem,
+    configurations: list[Configuration],
+    estimates: Estimates,
+    pair: tuple[int, int],
+    latency_first: bool = False,
 ) -> str:
-    """Accuracy and latency of a pair, and what gives them."""
+    """Accuracy and latency of a pair, the one that the sentence is about first, and what gives them."""
     placement, row = pair
     tiers = problem.infrastructure.tiers
     where = [f"{name} on {tiers[tier].name}" for name, tier in zip(problem.order, problem.placements[placement], strict=True)]
@@ -68,4 +135,5 @@ def say(
         for knob, index in zip(problem.query.knobs, configurations[row], strict=True)
     ]
     accuracy, latency = estimates.accuracy[0, row], estimates.latency_ms[placement, row]
-    return f"{accuracy:.3f} at {latency:.1f} ms ({', '.join(where[1:] + knobs)})"
+    figures = f"{latency:.1f} ms at accuracy {accuracy:.3f}" if latency_first else f"{accuracy:.3f} at {latency:.1f} ms"
+    return f"{figures} ({', '.join(where[1:] + knobs)})"

@@ -39,6 +39,9 @@ VERSION = 1
 #: An unpacked profile above this is refused: it is no profile.
 BYTES_MAX = 200_000_000
 
+#: What makes a profile of any query whose file names its `workload`.
+HOW = "python -m isolane.queries profile QUERY.yaml"
+
 #: Significant digits of a written number: more than any measurement has, and the files stay small.
 DIGITS = 6
 
@@ -178,7 +181,10 @@ class Replay:
 
     def __init__(self, query: Query, profile: Profile) -> None:
         if profile.query != query.name:
-            raise PlanError(f"the profile is of query {profile.query}, not of {query.name}; name the right file")
+            raise PlanError(
+                f"the profile is of query {profile.query}, not of {query.name}; keep `query: {profile.query}`, name the right "
+                f"file under `profile`, or measure with `{HOW} --output PROFILE.json.gz`"
+            )
         if profile.knobs != query.knobs:
             raise PlanError(f"the profile of {query.name} has other knobs than the query: {difference(query, profile)}")
         self.query = query
@@ -192,7 +198,7 @@ class Replay:
             settings = self.query.settings(configuration)
             raise PlanError(
                 f"query {self.query.name}: order {' > '.join(order)} with {settings} was not profiled; "
-                f"run `python -m isolane.queries profile {self.query.name}`"
+                f"measure it again with `{HOW}`"
             )
         return found
 

@@ -244,7 +244,7 @@ def search(
     best = max(range(len(steps)), key=lambda index: steps[index].utility)
     launched = sum(step.launched for step in plan.path)
     note = f" {len(steps)} of {len(plan.path)} steps are shown." if len(plan.path) > POINTS_MAX else ""
-    path = figure("search-path", "<b>Search path.</b> Orange is the best so far.", search_path(steps, titles))
+    path = figure("search-path", "<b>Search path.</b> Orange is the best so far.", search_path(steps, titles, where, plan.path))
     chosen = (plan.accuracy, plan.latency_ms)
     objectives = (query.accuracy_min, query.latency_max_ms)
     edge = figure(
