@@ -27,6 +27,13 @@ impl MemoryHost {
         Self { root, cgroups }
     }
 
+    /// The inode of a control group's directory; none where it is gone.
+    pub fn inode(&self, cgroup: &crate::cgroup::Cgroup) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let path = self.cgroup_file(cgroup.path(), "").ok()?;
+        Some(std::fs::metadata(self.root.path(&path)).ok()?.ino())
+    }
+
     /// Where a control group's file lies.
     ///
     /// # Errors

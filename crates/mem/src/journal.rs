@@ -9,6 +9,7 @@
 //! inode; cgroup inodes are not used again while a kernel runs.
 
 use crate::application::Application;
+use crate::backend::BackendKind;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -33,6 +34,9 @@ pub struct Journal {
     pub version: u32,
     /// The boot it belongs to.
     pub boot: String,
+    /// What has been writing tier limits; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendKind>,
     /// The next application's number: numbers are not used again.
     pub next_id: u32,
     /// The applications, by number.
@@ -57,6 +61,9 @@ pub struct Entry {
     /// `cpu.max` as it was; absent where it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_before: Option<String>,
+    /// `cpuset.mems` as it was; absent where it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mems_before: Option<String>,
     /// The memory assumed where the application does not say.
     pub memory_bytes: u64,
     /// Let go, but its tier limits may still be there.
@@ -113,6 +120,7 @@ impl Journal {
         Self {
             version: VERSION,
             boot: boot.to_owned(),
+            backend: None,
             next_id: 1,
             entries: Vec::new(),
         }
@@ -257,6 +265,7 @@ mod tests {
             inode: None,
             own: true,
             cpu_before: Some("max 100000".to_owned()),
+            mems_before: Some(String::new()),
             memory_bytes: 1 << 30,
             limited: false,
             let_go: false,
@@ -265,6 +274,7 @@ mod tests {
 
     fn journal() -> Journal {
         Journal {
+            backend: Some(BackendKind::Cpuset),
             next_id: 4,
             entries: vec![entry(3)],
             ..Journal::empty("now")

@@ -11,11 +11,13 @@ use super::BackendKind;
 use super::engine::{Context, Mover, Work};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
+use crate::host::MemoryHost;
 use isolane_core::policy::mercury::AppId;
 use isolane_core::units::Bytes;
 use std::collections::BTreeMap;
 
-const FILE: &str = "cpuset.mems";
+/// The file in a group's directory.
+pub const FILE: &str = "cpuset.mems";
 
 /// What the group had before us, and whether it is far now.
 #[derive(Clone, Debug)]
@@ -45,7 +47,10 @@ impl Mover for Cpuset {
                     .to_owned(),
             },
         })?;
-        self.states.insert(app, State { before, far: false });
+        // Taken up again: what is there now may be ours.
+        self.states
+            .entry(app)
+            .or_insert(State { before, far: false });
         Ok(())
     }
 
@@ -54,9 +59,16 @@ impl Mover for Cpuset {
     }
 
     fn end(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
-        match self.states.remove(&app) {
-            Some(state) if state.far => write(context, cgroup, &state.before),
-            _ => Ok(()),
+        let Some(state) = self.states.get(&app) else {
+            return Ok(());
+        };
+        match restore(&context.host, cgroup, &state.before) {
+            // It will be tried again, and must still know what was there before.
+            Err(error) if !error.is_gone() => Err(error),
+            done => {
+                self.states.remove(&app);
+                done
+            }
         }
     }
 }
@@ -69,7 +81,7 @@ impl Cpuset {
         if let (Some(demote), false) = (work.demote, state.far) {
             let nodes = &context.tiers.tiers[demote.to].nodes;
             let list: Vec<String> = nodes.iter().map(u32::to_string).collect();
-            write(context, &work.cgroup, &list.join(","))?;
+            write(&context.host, &work.cgroup, &list.join(","))?;
             state.far = true;
             return Ok(true);
         }
@@ -83,8 +95,8 @@ impl Cpuset {
                 .iter()
                 .map(u32::to_string)
                 .collect();
-            write(context, &work.cgroup, &near.join(","))?;
-            write(context, &work.cgroup, &state.before)?;
+            write(&context.host, &work.cgroup, &near.join(","))?;
+            write(&context.host, &work.cgroup, &state.before)?;
             state.far = false;
             return Ok(true);
         }
@@ -92,12 +104,23 @@ impl Cpuset {
     }
 }
 
-fn write(context: &Context, cgroup: &Cgroup, value: &str) -> Result<(), MemError> {
-    let file = context.host.cgroup_file(cgroup.path(), FILE)?;
+/// Puts back what the group had before us, where it has something else.
+///
+/// # Errors
+/// The group has vanished, or the kernel refuses.
+pub fn restore(host: &MemoryHost, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
+    match host.read_cgroup(cgroup, FILE)?.trim() == before.trim() {
+        true => Ok(()),
+        false => write(host, cgroup, before),
+    }
+}
+
+fn write(host: &MemoryHost, cgroup: &Cgroup, value: &str) -> Result<(), MemError> {
+    let file = host.cgroup_file(cgroup.path(), FILE)?;
     // A line break alone is how the kernel takes an empty set.
     let value = if value.is_empty() { "\n" } else { value };
-    context.host.root.write(&file, value).map_err(|error| {
-        context.host.failed(
+    host.root.write(&file, value).map_err(|error| {
+        host.failed(
             cgroup,
             error,
             "are the nodes within the parent's cpuset.mems.effective?",

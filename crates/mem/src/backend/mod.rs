@@ -5,6 +5,7 @@
 //!
 //! * [`engine`] - the bookkeeping that all of them share; [`background`] - its thread;
 //! * [`per_numa_high`], [`damos`], [`reclaim`], [`move_pages`], [`cpuset`] - the mechanisms;
+//! * [`undo`] - what a dead service left is taken back;
 //! * [`fake`] - one for tests: bytes in memory, moved at a rate, with faults on demand.
 //!
 //! Units: bytes. Limits: what a limit means is the same everywhere - the most bytes of that tier which the control group
@@ -20,7 +21,10 @@ pub mod move_pages;
 pub mod per_numa_high;
 pub mod reclaim;
 #[cfg(test)]
+mod survival;
+#[cfg(test)]
 mod tests;
+pub mod undo;
 
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
@@ -28,13 +32,23 @@ use crate::host::MemoryHost;
 use engine::Context;
 use isolane_core::policy::mercury::{AppId, TIERS_MAX, TierLimits};
 use isolane_core::units::{Bytes, Instant};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// A mechanism that can keep tier limits.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum BackendKind {

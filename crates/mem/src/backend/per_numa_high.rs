@@ -49,11 +49,18 @@ impl Mover for PerNumaHigh {
     }
 
     fn end(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
-        match self.written.remove(&app) {
-            Some(_) => write(context, cgroup, &TierLimits::default()),
-            None => Ok(()),
-        }
+        // Whoever wrote it: a dead service's limits are lifted like our own.
+        self.written.remove(&app);
+        lift(context, cgroup)
     }
+}
+
+/// Takes every limit off a group.
+///
+/// # Errors
+/// The group has vanished, or the kernel refuses.
+pub fn lift(context: &Context, cgroup: &Cgroup) -> Result<(), MemError> {
+    write(context, cgroup, &TierLimits::default())
 }
 
 fn write(context: &Context, cgroup: &Cgroup, limits: &TierLimits) -> Result<(), MemError> {

@@ -260,6 +260,10 @@ impl Controller {
             } else {
                 groups.cpu(&cgroup)
             },
+            mems_before: match is_own {
+                true => Some(String::new()),
+                false => groups.mems(&cgroup),
+            },
             memory_bytes: memory.get().clamp(MEMORY_MIN, MEMORY_MAX),
             limited: false,
             let_go: false,

@@ -70,6 +70,11 @@ pub trait Groups: Send {
     /// The text of `cpu.max`.
     fn cpu(&self, cgroup: &Cgroup) -> Option<String>;
 
+    /// The text of `cpuset.mems`; none where the group has no such file.
+    fn mems(&self, _cgroup: &Cgroup) -> Option<String> {
+        None
+    }
+
     /// Limits processor time to thousandths of what `before`, the group's own `cpu.max`, leaves it.
     ///
     /// # Errors
@@ -233,6 +238,11 @@ impl Groups for HostGroups {
 
     fn cpu(&self, cgroup: &Cgroup) -> Option<String> {
         let text = self.host.read_cgroup(cgroup, "cpu.max").ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn mems(&self, cgroup: &Cgroup) -> Option<String> {
+        let text = self.host.read_cgroup(cgroup, "cpuset.mems").ok()?;
         Some(text.trim().to_owned())
     }
 

@@ -161,6 +161,11 @@ impl Controller {
             compared: now,
             counters: Counters::default(),
         };
+        // Before it writes anything: the next service takes back what this backend wrote.
+        let kind = controller.parts.backend.kind();
+        if controller.journal.backend.replace(kind) != Some(kind) {
+            controller.parts.store.save(&controller.journal)?;
+        }
         controller.reconcile(now)?;
         Ok(controller)
     }

@@ -6,6 +6,7 @@
 use super::ServiceError;
 use super::fake::{FakeMachine, NEAR};
 use super::settings::Settings;
+use crate::backend::undo::undo;
 use crate::cgroup::Cgroup;
 use crate::controller::groups::HostGroups;
 use crate::controller::{About, ControlPolicy, Parts};
@@ -15,7 +16,7 @@ use crate::indicator::background::BackgroundSensors;
 use crate::indicator::chase::TierChase;
 use crate::indicator::machine::{Chase, MachineSensors};
 use crate::indicator::{Sensors, SourceInfo, pmu};
-use crate::journal::{FileStore, boot};
+use crate::journal::{FileStore, Store, boot};
 use crate::probe;
 use crate::profile::Origin;
 use crate::profile::machine::MachineProfile;
@@ -76,7 +77,8 @@ fn real(settings: &Settings, host: MemoryHost) -> Result<Machine, ServiceError> 
     let (profile, problem) = machine_profile(settings, &host);
     let (policy, mut about) = policy(settings, near, profile)?;
     about.problems.extend(problem);
-    let store = FileStore::open(&settings.run_dir, &boot())?;
+    let mut store = FileStore::open(&settings.run_dir, &boot())?;
+    about.problems.extend(undo(&host, &store.load()?));
     let chosen = probe::choose(&host, settings.backend)?;
     for (kind, why) in &chosen.passed_over {
         about

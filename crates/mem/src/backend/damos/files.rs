@@ -1,7 +1,8 @@
 //! DAMON's tree in sysfs: one kernel thread, one context over physical memory, schemes as data.
 //!
 //! Method: [`Kdamond::open`] makes the one thread that this crate uses, and refuses when there are any that are not ours. Ours
-//! are known by a mark in `/run` that names the boot, so that a daemon that was killed finds its own again.
+//! are known by a mark in `/run` that names the boot and the thread's process, so that a daemon that was killed finds its
+//! own again ([`clear`]) and takes nobody else's. The mark is there before the thread and goes with it.
 //! [`Kdamond::write`] writes what differs from before; [`Kdamond::commit`] makes the kernel take it over, which takes
 //! about an aggregation interval.
 //!
@@ -17,7 +18,7 @@ use std::fs;
 pub const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
 /// Where we note that the thread is ours.
-pub const MARK: &str = "/run/isolane-mem/damon";
+pub const MARK: &str = "/run/isolane/mem/damon";
 
 const CONTEXT: &str = "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0";
 
@@ -75,6 +76,8 @@ pub struct Kdamond {
     host: MemoryHost,
     kind: BackendKind,
     written: Vec<Scheme>,
+    /// Whether `written` is what the kernel has: not after a failure.
+    is_known: bool,
     running: bool,
 }
 
@@ -88,6 +91,7 @@ impl Kdamond {
             host: host.clone(),
             kind,
             written: Vec::new(),
+            is_known: true,
             running: false,
         };
         match owner(host) {
@@ -96,15 +100,14 @@ impl Kdamond {
             }
             Owner::Other(count) => return Err(not_ours(count)),
             Owner::Free => {}
-            Owner::Ours => {
-                // What a former life left: its schemes are of its applications.
-                kdamond.set(&format!("{KDAMONDS}/0/state"), "off").ok();
-                kdamond.set(&format!("{KDAMONDS}/nr_kdamonds"), "0")?;
-            }
+            // What a former life left: its schemes are of its applications.
+            Owner::Ours => clear(host)?,
         }
-        kdamond.set(&format!("{KDAMONDS}/nr_kdamonds"), "1")?;
         kdamond.mark()?;
-        kdamond.prepare(tiers).inspect_err(|_| kdamond.remove())?;
+        kdamond
+            .set(&format!("{KDAMONDS}/nr_kdamonds"), "1")
+            .and_then(|()| kdamond.prepare(tiers))
+            .inspect_err(|_| kdamond.remove())?;
         Ok(kdamond)
     }
 
@@ -148,7 +151,13 @@ impl Kdamond {
     /// # Errors
     /// A refused write: an action or a goal that this kernel does not know.
     pub fn write(&mut self, schemes: &[Scheme]) -> Result<(), MemError> {
-        if schemes.len() != self.written.len() {
+        let done = self.write_each(schemes);
+        self.is_known = done.is_ok();
+        done
+    }
+
+    fn write_each(&mut self, schemes: &[Scheme]) -> Result<(), MemError> {
+        if !self.is_known || schemes.len() != self.written.len() {
             self.written.clear();
             self.set(
                 &format!("{CONTEXT}/schemes/nr_schemes"),
@@ -168,7 +177,7 @@ impl Kdamond {
 
     /// Whether something would change.
     pub fn differs(&self, schemes: &[Scheme]) -> bool {
-        self.written != schemes
+        !self.is_known || self.written != schemes
     }
 
     fn write_scheme(
@@ -289,35 +298,37 @@ impl Kdamond {
     /// A refusal: an inconsistent setting, or no memory.
     pub fn commit(&mut self) -> Result<(), MemError> {
         let word = if self.running { "commit" } else { "on" };
-        self.set(&format!("{KDAMONDS}/0/state"), word)?;
-        self.running = true;
+        let done = self.set(&format!("{KDAMONDS}/0/state"), word);
+        // What the kernel took over of it nobody knows.
+        self.is_known = done.is_ok();
+        done?;
+        if !self.running {
+            self.running = true;
+            // Without the process in it the mark is still good: see `owner`.
+            let _ = self.mark();
+        }
         Ok(())
     }
 
     /// The thread ends, and its directory goes.
     pub fn remove(&self) {
         // An end: what fails here is found again by the mark.
-        let _ = self.set(&format!("{KDAMONDS}/0/state"), "off");
-        if self.set(&format!("{KDAMONDS}/nr_kdamonds"), "0").is_ok() {
-            let _ = fs::remove_file(self.host.root.path(MARK));
-        }
+        let _ = end(&self.host);
     }
 
     fn set(&self, path: &str, value: &str) -> Result<(), MemError> {
-        self.host.root.write(path, value).map_err(|error| {
-            MemError::refused(
-                error,
-                "`isolane mem doctor` says what this kernel's DAMON can",
-            )
-        })
+        set(&self.host, path, value)
     }
 
     fn mark(&self) -> Result<(), MemError> {
         let path = self.host.root.path(MARK);
         let written = path.parent().map_or(Ok(()), fs::create_dir_all);
-        let boot = boot(&self.host);
+        let mut text = boot(&self.host);
+        if let Some(process) = process(&self.host) {
+            text = format!("{text}\n{process}");
+        }
         written
-            .and_then(|()| fs::write(&path, boot))
+            .and_then(|()| fs::write(&path, text))
             .map_err(|source| MemError::Kernel {
                 action: format!("note in {} that DAMON is ours", path.display()),
                 source,
@@ -335,6 +346,38 @@ impl Kdamond {
 
 const NO_DAMON_REMEDY: &str =
     "a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_PADDR has it (Debian's do)";
+
+/// Ends the thread that a former life left, and its schemes; does nothing where there is none of ours.
+///
+/// To be called by whoever holds the journal's lock: the former life is over then.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn clear(host: &MemoryHost) -> Result<(), MemError> {
+    match owner(host) {
+        Owner::Ours => end(host),
+        Owner::Absent | Owner::Free | Owner::Other(_) => Ok(()),
+    }
+}
+
+/// The thread ends, then its directory goes, then the mark.
+fn end(host: &MemoryHost) -> Result<(), MemError> {
+    // One that does not run is refused this.
+    let _ = set(host, &format!("{KDAMONDS}/0/state"), "off");
+    set(host, &format!("{KDAMONDS}/nr_kdamonds"), "0")?;
+    // A mark without a thread is nobody's.
+    let _ = fs::remove_file(host.root.path(MARK));
+    Ok(())
+}
+
+fn set(host: &MemoryHost, path: &str, value: &str) -> Result<(), MemError> {
+    host.root.write(path, value).map_err(|error| {
+        MemError::refused(
+            error,
+            "`isolane mem doctor` says what this kernel's DAMON can",
+        )
+    })
+}
 
 /// Whose DAMON is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -354,21 +397,44 @@ pub fn owner(host: &MemoryHost) -> Owner {
     let Some(count) = host.root.number(&format!("{KDAMONDS}/nr_kdamonds")) else {
         return Owner::Absent;
     };
-    let mark = host.root.text(MARK);
     match count {
         0 => Owner::Free,
-        1 if mark.is_some() && mark == Some(boot(host)) && looks_ours(host) => Owner::Ours,
+        1 if is_ours(host) => Owner::Ours,
         _ => Owner::Other(count),
     }
 }
 
-/// Whether every scheme that there is migrates the pages of one control group, as ours do.
-fn looks_ours(host: &MemoryHost) -> bool {
+/// Whether the one thread is that of the mark.
+///
+/// A mark without a process is of a daemon that was killed before its thread ran, or just then.
+fn is_ours(host: &MemoryHost) -> bool {
+    let Some(mark) = host.root.text(MARK) else {
+        return false;
+    };
+    let mut lines = mark.lines();
+    let of_boot = lines.next().unwrap_or_default() == boot(host);
+    let marked = lines.next().and_then(|line| line.trim().parse().ok());
+    let running = process(host);
+    let count = schemes(host);
+    // Where the processes differ, only schemes like ours can tell; none is none of ours.
+    let is_likely = marked == running || (count > 0 && (marked.is_none() || running.is_none()));
+    of_boot && is_likely && looks_ours(host, count)
+}
+
+/// The thread's process, while it runs.
+fn process(host: &MemoryHost) -> Option<u64> {
+    host.root.number(&format!("{KDAMONDS}/0/pid"))
+}
+
+fn schemes(host: &MemoryHost) -> u64 {
+    host.root
+        .number(&format!("{CONTEXT}/schemes/nr_schemes"))
+        .unwrap_or(0)
+}
+
+/// Whether every one of `count` schemes migrates the pages of one control group, as ours do.
+fn looks_ours(host: &MemoryHost, count: u64) -> bool {
     let directory = format!("{CONTEXT}/schemes");
-    let count = host
-        .root
-        .number(&format!("{directory}/nr_schemes"))
-        .unwrap_or(0);
     (0..count).all(|index| {
         let text = |file: &str| {
             host.root

@@ -185,8 +185,15 @@ impl Quota {
         }
         let schemes = self.wanted(context, work);
         if self.kdamond.differs(&schemes) {
-            self.kdamond.write(&schemes)?;
-            self.kdamond.commit()?;
+            let done = self
+                .kdamond
+                .write(&schemes)
+                .and_then(|()| self.kdamond.commit());
+            if let Err(error) = done {
+                // The schemes are as new the next time, and rest first: their first window has no quota.
+                self.layout.clear();
+                return Err(error);
+            }
             // From after the commit, which waits for the kernel's thread.
             self.committed = (self.clock)();
             if self.arming == Some(now) {

@@ -1,6 +1,6 @@
 //! DAMON as files in a made-up tree: the test plays the kernel.
 
-use super::files::{KDAMONDS, MARK, NEVER, Owner, owner};
+use super::files::{KDAMONDS, MARK, NEVER, Owner, clear, owner};
 use super::goal::GoalDriven;
 use super::leaves;
 use super::quota::Quota;
@@ -264,4 +264,71 @@ fn groups_below_an_application_get_schemes_of_their_own() {
         .map(Cgroup::to_string)
         .collect();
     assert_eq!(paths, ["/app", "/app/a", "/app/a/b"]);
+}
+
+/// Goal: a mark that another program's thread came after proves nothing, and ours is known by its process.
+#[test]
+fn a_thread_of_another_process_is_not_ours_even_without_schemes() {
+    let tree = tree(2);
+    let (group, pid) = (
+        tree.cgroup("/app", &[(0, 120), (1, 0)]),
+        format!("{KDAMONDS}/0/pid"),
+    );
+    let mut engine = quota(&tree).0.unwrap();
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(60));
+    tree.write(&pid, "77\n");
+    engine.tick(&mut Vec::new());
+    drop(engine);
+    assert_eq!(tree.read(MARK), "boot-1\n77");
+    assert_eq!(owner(&tree.host()), Owner::Ours);
+    tree.write(&pid, "78\n");
+    tree.write(&format!("{CONTEXT}/schemes/nr_schemes"), "0\n");
+    assert_eq!(owner(&tree.host()), Owner::Other(1));
+    clear(&tree.host()).unwrap();
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "1");
+    tree.write(&pid, "77\n");
+    clear(&tree.host()).unwrap();
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "0");
+    assert_eq!(owner(&tree.host()), Owner::Free);
+}
+
+#[test]
+fn no_thread_is_made_that_cannot_be_marked_and_no_mark_is_left_without_one() {
+    let tree = tree(2);
+    tree.write("/run/isolane/mem", "in the way");
+    assert!(quota(&tree).0.is_err());
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "0\n");
+    tree.remove("/run/isolane/mem");
+    tree.remove(&format!("{CONTEXT}/operations"));
+    tree.write(&format!("{CONTEXT}/operations/directory"), "");
+    assert!(quota(&tree).0.is_err());
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "0");
+    assert!(!tree.host().root.exists(MARK));
+}
+
+/// Goal: after a commit that failed the schemes are committed again and rest first, however late that is.
+#[test]
+fn a_failed_commit_begins_with_a_rest_again() {
+    let tree = tree(2);
+    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
+    let (engine, clock) = quota(&tree);
+    let mut engine = engine.unwrap();
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(60));
+    let state = format!("{KDAMONDS}/0/state");
+    tree.remove(&state);
+    tree.write(&format!("{state}/directory"), "");
+    engine.tick(&mut Vec::new());
+    tree.remove(&state);
+    tree.write(&state, "off\n");
+    for tick in 1..=8 {
+        clock.store(tick * 10_000, Ordering::Relaxed);
+        engine.tick(&mut Vec::new());
+        if tree.read(&state) == "on" {
+            break;
+        }
+    }
+    assert_eq!(tree.read(&state), "on");
+    assert_eq!(scheme(&tree, 0, "access_pattern/sz/min"), NEVER.to_string());
 }

@@ -1,0 +1,107 @@
+//! What is left on the machine by a service that was killed, and what the next one makes of it.
+//!
+//! Goal: whatever backend wrote limits, and whatever backend comes next, limits of the dead are lifted and what the
+//! groups had before is put back. Method: made-up trees; a kill is a mover that is dropped without its end.
+
+use super::cpuset::Cpuset;
+use super::engine::{Context, Engine, Mover};
+use super::per_numa_high::PerNumaHigh;
+use super::undo::undo;
+use super::*;
+use crate::application::tests::redis;
+use crate::journal::{Entry, Journal};
+use crate::testing::Tree;
+
+const APP: AppId = AppId(1);
+const MEMS: &str = "/sys/fs/cgroup/app/cpuset.mems";
+const HIGH: &str = "/sys/fs/cgroup/app/memory.per_numa_high";
+
+fn engine<M: Mover>(tree: &Tree, mover: M) -> Engine<M> {
+    let mut engine = Engine::new(Context::new(tree.host()).unwrap(), mover);
+    let group = Cgroup::new("/app").unwrap();
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine
+}
+
+fn limit<M: Mover>(engine: &mut Engine<M>) {
+    engine.apply(APP, [Some(Bytes::from_mib(60)), None, None, None]);
+    engine.tick(&mut Vec::new());
+}
+
+fn journal(kind: BackendKind) -> Journal {
+    let entry = Entry {
+        id: 1,
+        application: redis(),
+        cgroup: "/app".to_owned(),
+        inode: None,
+        own: false,
+        cpu_before: None,
+        mems_before: Some("0-1".to_owned()),
+        memory_bytes: 1 << 30,
+        limited: false,
+        let_go: false,
+    };
+    Journal {
+        backend: Some(kind),
+        entries: vec![entry],
+        ..Journal::empty("now")
+    }
+}
+
+#[test]
+fn far_nodes_of_a_dead_service_are_not_what_the_group_had_before() {
+    let tree = Tree::two_tiers();
+    tree.cgroup("/app", &[(0, 100), (1, 0)]);
+    tree.write(MEMS, "0-1\n");
+    limit(&mut engine(&tree, Cpuset::default()));
+    assert_eq!(tree.read(MEMS), "1", "killed while the group is far");
+    assert!(undo(&tree.host(), &journal(BackendKind::Cpuset)).is_empty());
+    assert_eq!(tree.read(MEMS), "0-1");
+    let mut next = engine(&tree, Cpuset::default());
+    limit(&mut next);
+    assert_eq!(tree.read(MEMS), "1");
+    next.release(APP).unwrap();
+    assert_eq!(tree.read(MEMS), "0-1");
+}
+
+#[test]
+fn adopting_again_keeps_what_the_group_had_before() {
+    let tree = Tree::two_tiers();
+    let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
+    tree.write(MEMS, "0-1\n");
+    let mut engine = engine(&tree, Cpuset::default());
+    limit(&mut engine);
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.release(APP).unwrap();
+    assert_eq!(tree.read(MEMS), "0-1");
+}
+
+#[test]
+fn limits_in_the_patched_kernel_are_lifted_by_whoever_comes_next() {
+    let tree = Tree::two_tiers();
+    tree.cgroup("/app", &[(0, 100), (1, 0)]);
+    tree.write(HIGH, "max\nmax\n");
+    limit(&mut engine(&tree, PerNumaHigh::default()));
+    assert_ne!(tree.read(HIGH), "max\nmax");
+    engine(&tree, PerNumaHigh::default()).release(APP).unwrap();
+    assert_eq!(tree.read(HIGH), "max\nmax", "adopted and released");
+    limit(&mut engine(&tree, PerNumaHigh::default()));
+    assert!(undo(&tree.host(), &journal(BackendKind::PerNumaHigh)).is_empty());
+    assert_eq!(tree.read(HIGH), "max\nmax", "undone for another backend");
+}
+
+#[test]
+fn a_group_that_is_another_by_now_is_left_alone_and_what_fails_is_told() {
+    let tree = Tree::two_tiers();
+    tree.cgroup("/app", &[(0, 100), (1, 0)]);
+    tree.write(MEMS, "1\n");
+    let mut journal = journal(BackendKind::Cpuset);
+    journal.entries[0].inode = Some(u64::MAX);
+    assert!(undo(&tree.host(), &journal).is_empty());
+    assert_eq!(tree.read(MEMS), "1\n");
+    journal.entries[0].inode = None;
+    tree.remove(MEMS);
+    tree.write(&format!("{MEMS}/directory"), "");
+    let said = undo(&tree.host(), &journal).join("; ");
+    assert!(said.contains("redis") && said.contains("cpuset"), "{said}");
+}
