@@ -28,12 +28,16 @@ PATIENCE_S = 90.0
 
 
 def started(*words: str) -> subprocess.Popen[str]:
-    """A run of its own process group, as from a terminal."""
+    """A run of its own process group, as from a terminal: also where these tests run under `nohup`, which a run heeds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])}
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, *words], stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
-    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        return subprocess.Popen(
+            [sys.executable, *words], stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
