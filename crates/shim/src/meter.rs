@@ -267,7 +267,7 @@ impl Meter {
                 Outcome::Credit { at_ns, moved } => {
                     match moved {
                         true => self.back(queue_pair),
-                        false => self.list.lock().push_front(queue_pair),
+                        false => self.front(queue_pair),
                     }
                     left.ready_at_ns = Some(at_ns);
                     left.patience_ns = self.patience_ns.load(Ordering::Relaxed);
@@ -279,8 +279,16 @@ impl Meter {
         left
     }
 
+    /// Whoever had its turn waits on, last. Counted anew: a [`Self::strike`] meanwhile counted without it.
     fn back(&self, queue_pair: &'static QueuePair) {
-        self.list.lock().push_back(queue_pair);
+        self.enlist(queue_pair);
+    }
+
+    /// The same, first.
+    fn front(&self, queue_pair: &'static QueuePair) {
+        let mut list = self.list.lock();
+        list.push_front(queue_pair);
+        self.waiting.store(list.len(), Ordering::Relaxed);
     }
 
     fn count_waiting(&self) {
@@ -355,4 +363,29 @@ pub fn raise(counter: &AtomicU64, by: u64) {
 #[inline]
 pub fn clamp(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u16) -> &'static QueuePair {
+        Box::leak(Box::new(QueuePair::new(number)))
+    }
+
+    /// A queue pair that goes while another one has its turn must not make that one forgotten: nobody would drive it.
+    #[test]
+    fn who_has_its_turn_still_waits_when_another_is_struck() {
+        for first in [true, false] {
+            let (meter, waits, goes) = (Meter::default(), place(0), place(1));
+            meter.enlist(waits);
+            let taken = meter.list.lock().pop_front().expect("it was enlisted");
+            meter.strike(goes);
+            match first {
+                true => meter.front(taken),
+                false => meter.back(taken),
+            }
+            assert!(meter.has_waiting(), "put back first: {first}");
+        }
+    }
 }
