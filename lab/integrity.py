@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -35,8 +37,18 @@ INLINE_MAX = 64
 SGE_MAX = 4
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
 SENDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM)
+# How long a batch may take, and how long we go on looking once it is late, to tell slow from stuck.
+PATIENCE_S, AFTERWARDS_S = 10, 30
+# The link loses nothing (lab/devices), so nothing has to be sent twice. Soft-RoCE's timer runs on from earlier messages and
+# fires at new ones that are under way; what it then sends again, a queue pair that has refused a request answers no more.
+NO_TIMER = 0
+CONTROL = "/run/isolane/control.sock"
 WITH_IMMEDIATE = (e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_SEND_WITH_IMM)
 VERBS = (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_RDMA_WRITE_WITH_IMM, *SENDS, e.IBV_WR_ATOMIC_FETCH_AND_ADD)
+
+
+class Late(AssertionError):
+    """Completions that did not come in time."""
 
 
 class End:
@@ -62,7 +74,7 @@ class End:
         attributes = QPAttr(port_num=1)
         attributes.path_mtu = e.IBV_MTU_4096
         attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 4
-        attributes.min_rnr_timer, attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 12, 18, 7, 7
+        attributes.min_rnr_timer, attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 12, NO_TIMER, 7, 7
         attributes.qp_access_flags = ACCESS
         route = GlobalRoute(dgid=other.context.query_gid(1, other.gid_index), sgid_index=self.gid_index)
         attributes.ah_attr = AHAttr(port_num=1, is_global=1, gr=route, dlid=0)
@@ -84,7 +96,7 @@ class End:
         while len(found) < count:
             found += self.queue.poll(16)[1]
             if time.monotonic() > end:
-                raise AssertionError(f"{len(found)} of {count} completions after {seconds} s")
+                raise Late(f"{len(found)} of {count} completions after {seconds} s")
         found += self.queue.poll(16)[1]
         assert len(found) == count, f"{len(found)} completions, {count} expected"
         return found
@@ -142,9 +154,15 @@ class Trial:
         for number, request in enumerate(receivers):
             element = SGE(self.far.mr.buf + RECEIVE_AT + number * RECEIVE_STEP, RECEIVE_STEP, self.far.mr.lkey)
             self.far.pair.post_recv(RecvWR(wr_id=request.identifier, num_sge=1, sg=[element]))
+        self.begun = time.monotonic()
         self.post(requests)
-        self.check_near(requests, refused_at)
-        self.check_far(receivers)
+        self.posted = time.monotonic()
+        try:
+            self.check_near(requests, refused_at)
+            self.check_far(receivers)
+        except Late:
+            self.explain(requests, refused_at)
+            raise
         for number, request in enumerate(requests[:refused_at]):
             self.apply(request, receivers.index(request) if request in receivers else 0)
         self.counts["batches"] += 1
@@ -158,6 +176,32 @@ class Trial:
         if refuse:
             self.counts["refusals"] += 1
             self.reopen()
+
+    def explain(self, requests: list[Request], refused_at: int) -> None:
+        """All that may say why nothing came: the batch, both ends, the devices, the link and isolaned, then what came late."""
+        say = lambda *words: print(*words, file=sys.stderr, flush=True)  # noqa: E731
+        now = time.monotonic()
+        say(f"batch {self.counts['batches']}, refused at {refused_at}: posting took {self.posted - self.begun:.3f} s,"
+            f" {now - self.posted:.3f} s ago; signal_all {self.signal_all}")  # fmt: skip
+        for request in requests:
+            say(f"  {request}")
+        for name, end in (("r0", self.near), ("r1", self.far)):
+            attributes = end.pair.query(e.IBV_QP_STATE | e.IBV_QP_SQ_PSN | e.IBV_QP_RQ_PSN)[0]
+            say(f"  {name}: queue pair {end.pair.qp_num} in state {attributes.qp_state},"
+                f" sq_psn {attributes.sq_psn}, rq_psn {attributes.rq_psn}")  # fmt: skip
+        for words in ("rdma statistic show link", "rdma resource show qp", "tc -s qdisc show", "cat /proc/loadavg"):
+            answer = subprocess.run(words.split(), capture_output=True, text=True, check=False)
+            say(f"# {words}\n{answer.stdout}{answer.stderr}")
+        say(f"# isolaned\n{snapshot()}")
+        end_at = now + AFTERWARDS_S
+        while time.monotonic() < end_at:
+            for name, end in (("r0", self.near), ("r1", self.far)):
+                for completion in end.queue.poll(16)[1]:
+                    say(f"  {time.monotonic() - self.posted:.3f} s: {name} {completion.wr_id} status {completion.status}")
+        for words in ("rdma statistic show link", "tc -s qdisc show"):
+            answer = subprocess.run(words.split(), capture_output=True, text=True, check=False)
+            say(f"# {words}, {AFTERWARDS_S} s later\n{answer.stdout}{answer.stderr}")
+        say(f"# isolaned {AFTERWARDS_S} s later\n{snapshot()}")
 
     def local_room(self):
         """Places for messages that do not overlap: a fetched value must not change what another request sends."""
@@ -211,7 +255,7 @@ class Trial:
     def check_near(self, requests: list[Request], refused_at: int) -> None:
         """Signalled requests complete in order; from a refused one on all do, with errors."""
         expected = [r for n, r in enumerate(requests) if r.signalled or n >= refused_at]
-        found = self.near.poll(len(expected), 10)
+        found = self.near.poll(len(expected), PATIENCE_S)
         assert [c.wr_id for c in found] == [r.identifier for r in expected], (
             f"completions {[c.wr_id for c in found]} for {[r.identifier for r in expected]}"
         )
@@ -224,7 +268,7 @@ class Trial:
 
     def check_far(self, receivers: list[Request]) -> None:
         """What was received, with length and immediate data."""
-        for completion, request in zip(self.far.poll(len(receivers), 10) if receivers else [], receivers):
+        for completion, request in zip(self.far.poll(len(receivers), PATIENCE_S) if receivers else [], receivers):
             assert completion.status == e.IBV_WC_SUCCESS, f"receive status {completion.status} of {request}"
             assert completion.wr_id == request.identifier, f"received {completion.wr_id} for {request}"
             assert completion.byte_len == request.length, f"received {completion.byte_len} bytes of {request}"
@@ -253,6 +297,23 @@ class Trial:
         for at, size in request.pieces:
             self.near_model[at : at + size] = data[done : done + size]
             done += size
+
+
+def snapshot() -> str:
+    """What isolaned knows of sessions, leases and queue pairs, where there is one."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+            control.settimeout(5)
+            control.connect(CONTROL)
+            control.sendall(b"GET /snapshot HTTP/1.0\r\n\r\n")
+            text = b"".join(iter(lambda: control.recv(65536), b"")).decode().split("\r\n\r\n", 1)[-1]
+        shown = json.loads(text)
+        for device in shown["devices"]:
+            del device["figures"]
+        parts = [shown["daemon"], *shown["devices"], *shown["sessions"]]
+        return f"{shown['now_ns']} ns\n" + "\n".join(json.dumps(part) for part in parts)
+    except (OSError, ValueError) as error:
+        return f"none: {error}"
 
 
 def main() -> None:

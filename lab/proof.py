@@ -67,7 +67,11 @@ class Proof:
         sys.exit(77)
 
     def end(self) -> NoReturn:
-        """Ends the proof."""
+        """Ends the proof, after the devices' own word on what they had to send again."""
+        again = retries()
+        if again:
+            print(f"sent again, in all: {again}", flush=True)
+            self.tell("transport_retries", sum(again.values()), "events")
         sys.exit(1 if self.broken else 0)
 
     def _line(self, quantity: str, value: float | str, unit: str, expectation: str, verdict: str) -> None:
@@ -104,6 +108,24 @@ def jain(shares: Sequence[float]) -> float:
 def devices(*options: str) -> None:
     """Makes r0 and r1 (see lab/devices), or shapes those that are there."""
     subprocess.run([LAB / "devices", *options], check=True)
+
+
+# The devices' counters of what was sent again, or came out of order.
+RETRY_COUNTERS = ("completer_retry_err", "out_of_seq_request", "retry_exceeded_err")
+
+
+def retries() -> dict[str, int]:
+    """Those that are not zero, since boot, and frames that the kernel dropped on their way in; empty without devices."""
+    found = {}
+    for device in ("r0", "r1"):
+        for name in RETRY_COUNTERS:
+            counter = Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}")
+            if counter.exists():
+                found[f"{device} {name}"] = int(counter.read_text())
+    if found:
+        lines = Path("/proc/net/softnet_stat").read_text().splitlines()
+        found["frames dropped"] = sum(int(line.split()[1], 16) for line in lines)
+    return {name: count for name, count in found.items() if count}
 
 
 def gid_index(device: str) -> int:
@@ -143,7 +165,9 @@ def listens(port: int) -> bool:
 class Tenant:
     """Two perftest processes: the server on one device, the client on the other.
 
-    `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane run --`.
+    `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane run --`. Unless the
+    options name a timeout (-u), there is none: the link loses nothing (lab/devices), and perftest's 67 ms are over before a
+    busy emulated machine has answered. Soft-RoCE would send again what is under way, and retries without end.
     """
 
     program: str
@@ -201,7 +225,8 @@ class Tenant:
         program = [self.program, "-d", device, "-x", str(gid_index(device)), "-F", "-p", str(self.port)]
         if device.startswith("s"):
             program.append("-R")
-        return [*self.prefix, *program, *self.options]
+        timeout = [] if "-u" in self.options else ["-u", "0"]
+        return [*self.prefix, *program, *timeout, *self.options]
 
     def _start(self, device: str, more: Sequence[str]) -> None:
         self.processes.append(
