@@ -23,6 +23,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const LINKS_MAX: usize = 64;
 /// Size of a reference message (justitia 4.3.2).
 pub const REFERENCE_BYTES: u32 = 10;
+/// An answer may take 0.27 s, and a link gives up after seven times that, 1.9 s. Shorter, and what a full link delays is sent
+/// twice; a retry count of seven would be endless on Soft-RoCE, whose queue pair then stands still instead of being made anew.
+const TIMERS: Timers = Timers {
+    timeout: 16,
+    retries: 6,
+    min_rnr: 12,
+    rnr_retries: 7,
+};
 /// Memory that peers may write.
 const LANDING_BYTES: u64 = 64;
 /// Reference messages under way to one peer: at a period of 1 ms, a network that stands still for 32 ms.
@@ -236,7 +244,7 @@ impl Link {
             packet_sequence: self.packet_sequence,
             traffic_class: 0,
             read_atomic: 1,
-            timers: Timers::default(),
+            timers: TIMERS,
         };
         let peer = Peer {
             gid: ibv_gid { raw: theirs.gid },
