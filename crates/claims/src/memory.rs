@@ -91,7 +91,7 @@ fn of_app(app: &MemAppResult, field: &str) -> Result<f64, String> {
         "cpu_share" => app.cpu_share,
         "promoted_bytes" => app.promoted_bytes as f64,
         "demoted_bytes" => app.demoted_bytes as f64,
-        "refused" => f64::from(u8::from(app.verdict.as_deref() == Some("refused"))),
+        "refused" => f64::from(u8::from(app.is_refused())),
         "profile.local_bytes" => profile()?.local_bytes as f64,
         "profile.cpu_share" => profile()?.cpu_share,
         "profile.bandwidth_gb_per_s" => profile()?.bandwidth_gb_per_s,

@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use isolane_audit::matrix::LeftOut;
 use isolane_core::units::Duration;
 use isolane_scenario::library::Library;
+use isolane_scenario::mem::machine::MemMachine;
 use isolane_scenario::model::PolicySpec;
 use isolane_scenario::profile::Profile;
 use isolane_scenario::stack::{self, StackError};
@@ -129,10 +130,13 @@ pub(crate) fn profile(library: &mut Library, name: &str) -> Result<Profile> {
     let found = library.profile(name).cloned();
     found.ok_or_else(|| {
         let known = library.profile_names();
-        bad(format!(
-            "profile {name}: unknown{}",
-            suggestion(name, known)
-        ))
+        let hint = match MemMachine::named(name) {
+            Some(_) => {
+                "; it is a machine with tiered memory, for the key machine of [memory]".to_owned()
+            }
+            None => suggestion(name, known),
+        };
+        bad(format!("profile {name}: unknown{hint}"))
     })
 }
 
@@ -274,14 +278,36 @@ pub(crate) fn set_parameters(policies: &mut [&mut PolicySpec], settings: &[Strin
     Ok(())
 }
 
-/// Longest run that the command line accepts; as in scenario files.
+/// Longest run that the command line accepts; as in scenario files of hosts and networks.
 const DURATION_MAX: Duration = Duration::from_secs(100);
+/// The same of tiered memory, whose model steps in tenths of seconds.
+const LONG_DURATION_MAX: Duration = Duration::from_secs(100_000);
 
 /// A duration with a unit, above zero: `150us`, `1.5 ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    duration_up_to(text, DURATION_MAX)
+}
+
+/// As [`duration`], for what may be a scenario of tiered memory: `2400s`. Whoever runs another kind checks it with
+/// [`short`].
+pub(crate) fn long_duration(text: &str) -> Result<Duration, String> {
+    duration_up_to(text, LONG_DURATION_MAX)
+}
+
+/// Refuses a duration of `option` that only tiered memory may have.
+pub(crate) fn short(option: &str, given: Option<Duration>) -> Result<()> {
+    match given {
+        Some(duration) if duration > DURATION_MAX => bail!(bad(format!(
+            "{option} {duration}: must be up to {DURATION_MAX}; only scenarios of tiered memory ([memory]) run longer"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn duration_up_to(text: &str, most: Duration) -> Result<Duration, String> {
     let form = || {
         format!(
-            "{text:?} must be a number and a unit of ns, us, ms or s, above 0 and up to 100s, like \"2ms\""
+            "{text:?} must be a number and a unit of ns, us, ms or s, above 0 and up to {most}, like \"2ms\""
         )
     };
     let trimmed = text.trim();
@@ -298,7 +324,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = Duration::from_secs_f64(number * seconds_per_unit);
     match duration {
         Duration::ZERO => Err(form()),
-        duration if duration > DURATION_MAX => Err(form()),
+        duration if duration > most => Err(form()),
         duration => Ok(duration),
     }
 }
@@ -340,6 +366,15 @@ mod tests {
         for wrong in ["", "5", "0us", "-1ms", "5m", "101s", "ms", "NaNs", "1e99s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
+        let long = long_duration("2400s").unwrap();
+        assert_eq!(long, Duration::from_secs(2_400));
+        assert!(long_duration("100001s").is_err());
+        let said = short("--duration", Some(long)).unwrap_err().to_string();
+        assert!(
+            said.starts_with("--duration 2400s: must be up to 100s"),
+            "{said}"
+        );
+        assert!(short("--duration", Some(Duration::from_secs(100))).is_ok());
     }
 
     #[test]

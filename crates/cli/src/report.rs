@@ -9,6 +9,7 @@ use isolane_report::WfqDelays;
 use isolane_scenario::fabric::model::FabricScenario;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
+use isolane_scenario::mem::result::MemResult;
 use isolane_scenario::nic::result::NicResult;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +59,19 @@ pub(crate) fn write_nic(directory: &Path, results: &[NicResult]) -> Result<PathB
     output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::nic(results))?;
+    Ok(path)
+}
+
+/// Writes the page of runs of tiered memory, and their JSON, a list, into `directory`; returns the page's path.
+pub(crate) fn write_memory(
+    directory: &Path,
+    results: &[MemResult],
+    remarks: &[Vec<String>],
+) -> Result<PathBuf> {
+    output::make_directory(directory)?;
+    output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::memory(results, remarks))?;
     Ok(path)
 }
 

@@ -8,9 +8,10 @@ use crate::bench;
 use crate::host::App;
 use crate::settings::Machine;
 use crate::tier::LINE;
+use crate::words;
 use isolane_core::policy::mercury::{
-    AppId, AppSpec, AppView, Fcfs, Fixed, Limits, MemoryPolicy, Mercury, MercuryOptions,
-    Observation, Profile, Reading, Source, TIERS_MAX, Thresholds, TierView, Verdict,
+    Action, AppId, AppSpec, AppView, Fcfs, Fixed, Limits, MemoryPolicy, Mercury, MercuryOptions,
+    Observation, Profile, Reading, Sharing, Source, TIERS_MAX, Thresholds, TierView, Verdict,
 };
 use isolane_core::rng::Stream;
 use isolane_core::units::{Bytes, Duration, Instant};
@@ -23,6 +24,8 @@ pub(crate) struct Drive {
     pub(crate) thresholds: Thresholds,
     pub(crate) profiles: Vec<Option<Profile>>,
     pub(crate) actions: u64,
+    /// Every action with its moment, where the scenario asks for a series.
+    pub(crate) changes: Option<Vec<(Instant, Action)>>,
 }
 
 impl Drive {
@@ -42,6 +45,7 @@ impl Drive {
             thresholds,
             profiles: profiles.collect(),
             actions: 0,
+            changes: scenario.sample_interval.map(|_| Vec::new()),
         }
     }
 
@@ -68,14 +72,15 @@ impl Drive {
             Verdict::BestEffort(_) => "best-effort",
             Verdict::Refused(_) => "refused",
         });
-        self.act(apps);
+        apps[index].verdict_reason = words::of_verdict(&verdict, apps);
+        self.act(now, apps);
         !matches!(verdict, Verdict::Refused(_))
     }
 
     pub(crate) fn depart(&mut self, now: Instant, apps: &mut [App<'_>], index: usize) {
         if let Some(policy) = &mut self.policy {
             policy.depart(now, AppId(index as u32));
-            self.act(apps);
+            self.act(now, apps);
         }
         apps[index].limits = Limits::NONE;
     }
@@ -94,15 +99,18 @@ impl Drive {
         if let Some(policy) = &mut self.policy {
             policy.step(now, &seen);
         }
-        self.act(apps);
+        self.act(now, apps);
     }
 
-    fn act(&mut self, apps: &mut [App<'_>]) {
+    fn act(&mut self, now: Instant, apps: &mut [App<'_>]) {
         let Some(policy) = &mut self.policy else {
             return;
         };
         while let Some(action) = policy.poll_action() {
             self.actions += 1;
+            if let Some(changes) = &mut self.changes {
+                changes.push((now, action));
+            }
             if let Some(app) = apps.get_mut(action.app.0 as usize) {
                 app.limits = action.limits;
                 app.reason = Some(action.reason);
@@ -198,12 +206,16 @@ fn policy_of(
     let thousandths = |ratio: f64| (ratio * 1000.0).round().clamp(1e3, 1e5) as u32;
     match scenario.policy {
         MemPolicyName::None | MemPolicyName::Tpp => None,
-        MemPolicyName::Mercury => {
+        MemPolicyName::Mercury | MemPolicyName::Weighted => {
             let usable = near.capacity * (1.0 - machine.kernel.free);
             let options = MercuryOptions {
                 near_bandwidth: Some(bandwidth(near.most)),
                 latency_ratio: thousandths(far.latency / near.latency),
                 bandwidth_ratio: thousandths(near.most / far.most),
+                sharing: match scenario.policy {
+                    MemPolicyName::Weighted => Sharing::Weighted,
+                    _ => Sharing::Strict,
+                },
                 ..MercuryOptions::new(thresholds, Bytes::new(usable as u64))
             };
             let mercury = Mercury::new(options).expect("the ratios are within their ranges");

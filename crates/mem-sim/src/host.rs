@@ -23,6 +23,8 @@ pub(crate) struct App<'a> {
     pub(crate) limits: Limits,
     pub(crate) reason: Option<Reason>,
     pub(crate) verdict: Option<&'static str>,
+    /// What a refused application or one on best effort is told.
+    pub(crate) verdict_reason: Option<String>,
     /// Share of its cores that have work.
     pub(crate) activity: f64,
     /// Requests per nanosecond, in the last step.
@@ -60,6 +62,7 @@ impl<'a> App<'a> {
             limits: Limits::NONE,
             reason: None,
             verdict: None,
+            verdict_reason: None,
             activity: 0.0,
             rate: 0.0,
             latency: 0.0,

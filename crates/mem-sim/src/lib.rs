@@ -13,6 +13,7 @@
 //! * `kernel` - hint faults, promotion, demotion, limits, and what moving costs;
 //! * [`mod@bench`] - the two microbenchmarks, thresholds of a machine, profiles of applications;
 //! * `host` - applications that come, change and go; `drive` - the policy's eyes and hands;
+//! * `words` - verdicts and reasons as people read them;
 //! * `run` - one scenario from start to result.
 //!
 //! Units: nanoseconds, bytes, requests of one cache line. Same scenario and version: same bytes on every machine.
@@ -32,6 +33,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod tier;
+mod words;
 
 pub use run::{STEP, run, run_with};
 pub use settings::Machine;

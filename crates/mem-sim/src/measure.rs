@@ -8,11 +8,13 @@ use crate::balance::Balance;
 use crate::host::App;
 use crate::settings::Machine;
 use crate::tier::LINE;
-use isolane_core::policy::mercury::{Objective, Profile, Reason, Thresholds};
+use crate::words;
+use isolane_core::policy::mercury::{Action, CPU_ONE, Objective, Profile, Thresholds};
+use isolane_core::units::{Bytes, Instant};
 use isolane_scenario::mem::model::MemScenario;
 use isolane_scenario::mem::result::{
-    MEM_RESULT_VERSION, MemAppPoint, MemAppResult, MemMachineResult, MemPoint, MemProfileResult,
-    MemResult, MemTierResult,
+    MEM_RESULT_VERSION, MemAppPoint, MemAppResult, MemChange, MemMachineResult, MemPoint,
+    MemProfileResult, MemResult, MemTierResult,
 };
 use std::collections::BTreeMap;
 
@@ -139,15 +141,16 @@ impl Measure {
         let apps: BTreeMap<String, MemAppPoint> = running
             .map(|app| {
                 let point = MemAppPoint {
-                    latency_ns: app.latency,
-                    bandwidth_gb_per_s: app.rate * LINE,
-                    throughput: app.rate * 1e9 / app.access.work,
+                    latency_ns: shown(app.latency),
+                    bandwidth_gb_per_s: shown(app.rate * LINE),
+                    throughput: shown(app.rate * 1e9 / app.access.work),
                     local_bytes: app.pages.held(0).round() as u64,
                     cpu_share: app.cpu_share(),
                 };
                 (app.spec.name.clone(), point)
             })
             .collect();
+        let at_s = shown(at_s);
         self.series.push(MemPoint { at_s, apps });
     }
 
@@ -162,7 +165,10 @@ impl Measure {
         let time = self.time.max(f64::MIN_POSITIVE);
         let sums = self.apps.iter().zip(apps).zip(&found.profiles);
         let results: Vec<MemAppResult> = sums
-            .map(|((sum, app), profile)| app_result(sum, app, profile.as_ref()))
+            .map(|((sum, app), profile)| MemAppResult {
+                last_reason: app.reason.map(|reason| words::of_reason(reason, apps)),
+                ..app_result(sum, app, profile.as_ref())
+            })
             .collect();
         let tiers = self.tiers.iter().enumerate().map(|(index, sum)| {
             let tier = &machine.tiers[index];
@@ -170,10 +176,10 @@ impl Measure {
                 name: machine.names[index].to_owned(),
                 capacity_bytes: tier.capacity.round() as u64,
                 used_bytes: (sum.used / time).round() as u64,
-                bandwidth_gb_per_s: sum.rate / time * LINE,
-                utilisation: sum.rate / time / tier.rate,
-                latency_ns: sum.latency / time,
-                queue_full_share: sum.full / time,
+                bandwidth_gb_per_s: shown(sum.rate / time * LINE),
+                utilisation: shown(sum.rate / time / tier.rate),
+                latency_ns: shown(sum.latency / time),
+                queue_full_share: shown(sum.full / time),
             }
         });
         let page = machine.kernel.page;
@@ -192,18 +198,20 @@ impl Measure {
             machine: scenario.machine.clone(),
             policy: scenario.policy.name().to_owned(),
             seed: scenario.seed,
-            measured_s: self.time,
+            warmup_s: shown(scenario.warmup.as_secs_f64()),
+            measured_s: shown(self.time),
             tiers: tiers.collect(),
             machine_wide: MemMachineResult {
-                slots_busy_share: self.slots / time,
-                slot_wait_ns: self.wait / time,
-                hint_faults_per_s: self.faults / time,
-                healthy_local_gb_per_s: found.thresholds.local_bandwidth as f64 / 1e9,
-                healthy_hint_faults_per_s: found.thresholds.hint_faults_per_s,
+                slots_busy_share: shown(self.slots / time),
+                slot_wait_ns: shown(self.wait / time),
+                hint_faults_per_s: shown(self.faults / time),
+                healthy_local_gb_per_s: shown(found.thresholds.local_bandwidth as f64 / 1e9),
+                healthy_hint_faults_per_s: shown(found.thresholds.hint_faults_per_s),
                 counts,
             },
             apps: results,
             series: self.series,
+            changes: changes(&found.changes, apps),
         }
     }
 }
@@ -213,6 +221,26 @@ pub(crate) struct Found {
     pub(crate) thresholds: Thresholds,
     pub(crate) profiles: Vec<Option<Profile>>,
     pub(crate) actions: u64,
+    pub(crate) changes: Vec<(Instant, Action)>,
+}
+
+/// Rounded as results are written: what lies beyond the eighth digit is noise of sums and of the solver.
+fn shown(value: f64) -> f64 {
+    format!("{value:.7e}").parse().unwrap_or(value)
+}
+
+fn changes(all: &[(Instant, Action)], apps: &[App<'_>]) -> Vec<MemChange> {
+    let of = |(at, action): &(Instant, Action)| {
+        let app = apps.get(action.app.0 as usize)?;
+        Some(MemChange {
+            at_s: shown(at.saturating_since(Instant::ZERO).as_secs_f64()),
+            app: app.spec.name.clone(),
+            local_limit_bytes: action.limits.tiers[0].map(Bytes::get),
+            cpu_share: f64::from(action.limits.cpu) / f64::from(CPU_ONE),
+            reason: words::of_reason(action.reason, apps),
+        })
+    };
+    all.iter().filter_map(of).collect()
 }
 
 fn met(app: &App<'_>, recent: &[f64]) -> bool {
@@ -221,22 +249,6 @@ fn met(app: &App<'_>, recent: &[f64]) -> bool {
         Objective::Latency(limit) => mean <= limit.as_ns_f64() * (1.0 + SLACK),
         Objective::Bandwidth(least) => mean >= least as f64 * (1.0 - SLACK),
         Objective::BestEffort => true,
-    }
-}
-
-/// Why limits changed last, for people.
-fn reason_text(reason: Reason) -> String {
-    match reason {
-        Reason::Admitted => "admitted".to_owned(),
-        Reason::Departed => "left".to_owned(),
-        Reason::YieldsMemory(to) => format!("gives memory to {to}"),
-        Reason::YieldsBandwidth(to) => format!("gives bandwidth to {to}"),
-        Reason::Surplus => "has more than its objective needs".to_owned(),
-        Reason::Shortage => "has less than its objective needs".to_owned(),
-        Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
-        Reason::InterTier => "too many accesses go far".to_owned(),
-        Reason::Leftover => "gets what nobody needs".to_owned(),
-        Reason::Fixed => "set by hand".to_owned(),
     }
 }
 
@@ -260,24 +272,25 @@ fn app_result(sum: &AppSum, app: &App<'_>, profile: Option<&Profile>) -> MemAppR
         slo_latency_ns,
         slo_bandwidth_gb_per_s: slo_bandwidth,
         verdict: app.verdict.map(str::to_owned),
-        ran_s: sum.ran,
-        latency_ns: sum.latency / ran,
-        bandwidth_gb_per_s: sum.rate / ran * LINE,
-        throughput,
+        ran_s: shown(sum.ran),
+        latency_ns: shown(sum.latency / ran),
+        bandwidth_gb_per_s: shown(sum.rate / ran * LINE),
+        throughput: shown(throughput),
         operation: app.operation.clone(),
         operation_us: match throughput > 0.0 {
-            true => cores / throughput * 1e6,
+            true => shown(cores / throughput * 1e6),
             false => 0.0,
         },
-        slo_met_share: sum.met / ran,
+        slo_met_share: shown(sum.met / ran).min(1.0),
         local_bytes: (sum.local / ran).round() as u64,
         far_bytes: (sum.far / ran).round() as u64,
         last_local_bytes: near.round() as u64,
         last_far_bytes: (app.pages.bytes() - near).round() as u64,
-        cpu_share: sum.cpu / ran,
+        cpu_share: shown(sum.cpu / ran),
         promoted_bytes: (app.promoted - sum.before.0).round() as u64,
         demoted_bytes: (app.demoted - sum.before.1).round() as u64,
-        last_reason: app.reason.map(reason_text),
+        last_reason: None,
+        verdict_reason: app.verdict_reason.clone(),
         profile: profile.map(|profile| MemProfileResult {
             admissible: profile.admissible,
             local_bytes: profile.local.get(),

@@ -69,6 +69,7 @@ pub fn run_with(
         thresholds: drive.thresholds,
         profiles: drive.profiles,
         actions: drive.actions,
+        changes: drive.changes.unwrap_or_default(),
     };
     Some(measure.result(scenario, &machine, &apps, &found))
 }

@@ -7,6 +7,7 @@
 //! * [`audit`] - the verdict matrix with a drill-down per pair;
 //! * [`run`], [`runs`] - one simulated run, or the same scenario under several policies;
 //! * [`network`] - one or several runs on a network;
+//! * [`memory`] - applications that share tiered memory;
 //! * [`nic`] - a study of network cards;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
@@ -17,6 +18,7 @@
 mod audit_page;
 mod explain_page;
 pub mod html;
+mod memory_page;
 mod network_page;
 mod nic_page;
 pub mod number;
@@ -26,6 +28,9 @@ pub mod svg;
 #[cfg(test)]
 #[path = "../tests/support/synthetic.rs"]
 mod synthetic;
+#[cfg(test)]
+#[path = "../tests/support/synthetic_mem.rs"]
+mod synthetic_mem;
 #[cfg(test)]
 #[path = "../tests/support/synthetic_nic.rs"]
 mod synthetic_nic;
@@ -37,6 +42,7 @@ use isolane_recommend::result::Recommendation;
 use isolane_scenario::fabric::model::FabricScenario;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
+use isolane_scenario::mem::result::MemResult;
 use isolane_scenario::nic::result::NicResult;
 
 pub use wfq_page::{WfqDelays, WfqPoint, intervals};
@@ -76,6 +82,11 @@ pub fn network(
 /// A study of network cards, of one testbed, as one HTML file.
 pub fn nic(results: &[NicResult]) -> String {
     nic_page::page(results)
+}
+
+/// One scenario of tiered memory, under one policy or several, as one HTML file; with each run the remarks on it.
+pub fn memory(results: &[MemResult], remarks: &[Vec<String>]) -> String {
+    memory_page::page(results, remarks)
 }
 
 /// A recommendation as one HTML file.

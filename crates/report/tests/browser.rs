@@ -9,6 +9,8 @@ mod devtools;
 mod story;
 #[path = "support/synthetic.rs"]
 mod synthetic;
+#[path = "support/synthetic_mem.rs"]
+mod synthetic_mem;
 #[path = "support/synthetic_nic.rs"]
 mod synthetic_nic;
 
@@ -519,6 +521,36 @@ fn a_study_of_cards_fits_a_desk_and_a_phone() {
                        document.activeElement.getAttribute('aria-label'))";
         assert_eq!(page.value(focused), json!("12 flows"));
         page.screenshot(&format!("nic-study-{device}"), true);
+        page.is_clean();
+    }
+}
+
+#[test]
+fn tiered_memory_fits_a_desk_and_a_phone_and_a_hostile_name_is_only_text() {
+    let hostile = "</script><img src=x onerror=alert(1)>";
+    let runs = ["none", "tpp", "mercury", "fcfs"].map(|policy| synthetic_mem::run(policy, hostile));
+    let text = isolane_report::memory(&runs, &[]);
+    for (device, window, dark) in [("desk", DESK, false), ("phone", PHONE, true)] {
+        let Some(mut page) = open(&text, "", window, dark) else {
+            return;
+        };
+        assert_eq!(
+            page.value("document.querySelectorAll('#comparison tbody tr').length"),
+            json!(12)
+        );
+        assert_eq!(
+            page.value("document.querySelectorAll('#app-1 svg.plot').length"),
+            json!(4)
+        );
+        assert!(page.text("#app-1 h2").contains(hostile));
+        assert!(page.text("#notes").contains("fcfs refuses late"));
+        assert_eq!(page.value("document.images.length"), json!(0));
+        assert_eq!(page.value(NO_SIDEWAYS_SCROLL), json!(true), "{device}");
+        // The keyboard reaches a table that is wider than the screen, and can scroll it.
+        let focused = "(document.querySelector('#comparison .scroller').focus(), \
+                       document.activeElement.getAttribute('aria-label'))";
+        assert_eq!(page.value(focused), json!("applications side by side"));
+        page.screenshot(&format!("tiered-memory-{device}"), true);
         page.is_clean();
     }
 }

@@ -72,6 +72,29 @@ pub fn rate(text: &str) -> Result<BitRate, String> {
     scaled(text, RATE_UNITS, RATE_FORM).map(BitRate::from_bps)
 }
 
+/// The remedy for a duration `shown` without a unit, between `min` and `max` picoseconds: the three largest units that fit.
+pub(crate) fn with_time_units(shown: &str, min: u64, max: u64) -> String {
+    let fits = |unit: &&str| {
+        let text = format!("{shown}{unit}");
+        duration(&text).is_ok_and(|duration| (min..=max).contains(&duration.as_ps()))
+    };
+    let mut units: Vec<&str> = ["s", "ms", "us", "ns"]
+        .into_iter()
+        .filter(fits)
+        .take(3)
+        .collect();
+    units.reverse();
+    let written: Vec<String> = units
+        .iter()
+        .map(|unit| format!("\"{shown}{unit}\""))
+        .collect();
+    match written.as_slice() {
+        [] => DURATION_FORM.to_owned(),
+        [one] => format!("has no unit; write {one}"),
+        [first @ .., last] => format!("has no unit; write {} or {last}", first.join(", ")),
+    }
+}
+
 fn scaled(text: &str, units: &[(&str, u128)], form: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text
@@ -125,6 +148,21 @@ mod tests {
         assert_eq!(size("1MB"), Ok(Bytes::new(1_000_000)));
         assert_eq!(rate("0.5Gb/s"), Ok(BitRate::from_bps(500_000_000)));
         assert_eq!(rate("1GB/s"), Ok(BitRate::from_gbps(8)));
+    }
+
+    #[test]
+    fn units_that_fit_are_offered() {
+        let most = 100_000_000_000_000;
+        let offered = |shown, max| with_time_units(shown, 1, max);
+        assert_eq!(
+            offered("20", most),
+            r#"has no unit; write "20us", "20ms" or "20s""#
+        );
+        assert_eq!(
+            offered("160", 1_000_000_000),
+            r#"has no unit; write "160ns" or "160us""#
+        );
+        assert_eq!(offered("-3", most), DURATION_FORM);
     }
 
     #[test]

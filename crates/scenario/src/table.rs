@@ -267,7 +267,7 @@ impl<'a> Table<'a> {
         let Some(text) = value.get_ref().as_str() else {
             let shown = self.source.shown(value.span());
             let remedy = if value.get_ref().is_integer() || value.get_ref().is_float() {
-                format!("has no unit; write \"{shown}us\", \"{shown}ms\" or \"{shown}s\"")
+                quantity::with_time_units(&shown, min, max)
             } else {
                 quantity::DURATION_FORM.to_owned()
             };

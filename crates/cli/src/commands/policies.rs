@@ -7,6 +7,7 @@ use crate::text::{Table, number};
 use anyhow::Result;
 use isolane_scenario::PolicyParameter;
 use isolane_scenario::fabric::parameters;
+use isolane_scenario::mem::model::{MEM_POLICIES, MEM_POLICIES_ABOUT};
 use isolane_scenario::stack::{self, ALL, Feature, PolicyPart};
 use serde::Serialize;
 
@@ -14,11 +15,14 @@ use serde::Serialize;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// One policy with its parameters; parts are joined with +
-    #[arg(value_parser = crate::inputs::policy_names(), hide_possible_values = true)]
+    #[arg(value_parser = crate::inputs::every_policy_name(), hide_possible_values = true)]
     name: Option<String>,
     /// The policies and congestion controls of networks instead, with their parameters
     #[arg(long, conflicts_with = "name")]
     networks: bool,
+    /// The policies of tiered memory instead
+    #[arg(long, conflicts_with_all = ["name", "networks"])]
+    memory: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -57,6 +61,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         match arguments.json {
             true => output::print_json(&listing)?,
             false => output::print(&show_networks(&listing))?,
+        }
+        return Ok(Status::Done);
+    }
+    let of_memory = memory(arguments.name.as_deref());
+    if arguments.memory || !of_memory.is_empty() {
+        let shown = match arguments.memory {
+            true => memory_policies(),
+            false => of_memory,
+        };
+        match arguments.json {
+            true => output::print_json(&shown)?,
+            false => output::print(&show_memory(&shown))?,
         }
         return Ok(Status::Done);
     }
@@ -138,6 +154,33 @@ fn networks() -> Networks {
     }
 }
 
+/// Policies of tiered memory; they have no parameters.
+fn memory_policies() -> Vec<Named> {
+    let all = MEM_POLICIES.iter().zip(MEM_POLICIES_ABOUT);
+    all.map(|(name, about)| Named {
+        name,
+        about,
+        parameters: Vec::new(),
+    })
+    .collect()
+}
+
+/// The policy of tiered memory called `name`, unless hosts with RDMA have one of that name.
+fn memory(name: Option<&str>) -> Vec<Named> {
+    let mut all = memory_policies();
+    all.retain(|policy| Some(policy.name) == name && stack::part(policy.name).is_none());
+    all
+}
+
+fn show_memory(policies: &[Named]) -> String {
+    let mut text = String::new();
+    for policy in policies {
+        text.push_str(&format!("{}: {}\n", policy.name, policy.about));
+    }
+    text.push_str("For scenarios of tiered memory: isolane sim scenarios/mercury/contention.toml --policies tpp,mercury\n");
+    text
+}
+
 fn show_networks(networks: &Networks) -> String {
     let mut text = String::new();
     for named in networks.policies.iter().chain(&networks.congestion) {
@@ -173,7 +216,8 @@ fn list(parts: &[&PolicyPart]) -> String {
         ]);
     }
     format!(
-        "{}\nParts that control different things combine with +, in any order.\n--policies all compares: {}\n",
+        "{}\nParts that control different things combine with +, in any order.\n--policies all compares: {}\n\
+         Networks have other policies (--networks), tiered memory too (--memory).\n",
         table.render(),
         ALL.join(", ")
     )

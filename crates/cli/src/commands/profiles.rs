@@ -1,4 +1,4 @@
-//! `isolane profiles`: the devices, and every number with its source.
+//! `isolane profiles`: the devices and the machines with tiered memory, and every number with its source.
 
 use crate::inputs::{self, bad};
 use crate::output;
@@ -7,6 +7,7 @@ use crate::text::{Table, number};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use isolane_scenario::library::Library;
+use isolane_scenario::mem::machine::{MACHINE_PARAMETERS, MemMachine};
 use isolane_scenario::profile::{PARAMETERS, Profile, SourceKind};
 use serde::Serialize;
 
@@ -62,13 +63,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             output::print_json(&profiles.map(summary).collect::<Vec<_>>())?;
         }
         None => output::print(&list(&library))?,
-        Some(name) => {
-            let profile = inputs::profile(&mut library, name)?;
-            match arguments.json {
-                true => output::print_json(&profile)?,
-                false => output::print(&show(&profile))?,
-            }
-        }
+        Some(name) => match (MemMachine::named(name), arguments.json) {
+            (Some(machine), true) => output::print_json(&machine)?,
+            (Some(machine), false) => output::print(&show_machine(&machine))?,
+            (None, true) => output::print_json(&inputs::profile(&mut library, name)?)?,
+            (None, false) => output::print(&show(&inputs::profile(&mut library, name)?))?,
+        },
     }
     Ok(Status::Done)
 }
@@ -93,7 +93,39 @@ fn list(library: &Library) -> String {
             number(profile.value("link", "rate_gbps")),
         ]);
     }
-    table.render()
+    let mut machines = Table::new("llrr", &["machine", "tiered memory", "near GB", "far GB"]);
+    for machine in MemMachine::embedded() {
+        machines.row(vec![
+            machine.name.clone(),
+            machine.title.clone(),
+            number(machine.value("local", "capacity_gb")),
+            number(machine.value("far", "capacity_gb")),
+        ]);
+    }
+    format!("{}\n{}", table.render(), machines.render())
+}
+
+/// A machine with tiered memory: every number with its source.
+fn show_machine(machine: &MemMachine) -> String {
+    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
+    for parameter in MACHINE_PARAMETERS {
+        let section = machine.sections.get(parameter.section);
+        let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
+            continue;
+        };
+        table.row(vec![
+            format!("{}.{}", parameter.section, parameter.name),
+            number(sourced.value),
+            kind(sourced.kind).to_owned(),
+            sourced.source.clone(),
+        ]);
+    }
+    format!(
+        "{}: {}\na machine of scenarios with [memory]\n\n{}",
+        machine.name,
+        machine.title,
+        table.render()
+    )
 }
 
 fn show(profile: &Profile) -> String {

@@ -77,7 +77,7 @@ pub(crate) const MEMORY_KEYS: &[Key] = &[
 pub(crate) const POLICY: &[Key] = &[required(
     "name",
     Kind::Choice(&MEM_POLICIES),
-    "none, tpp, mercury, static or fcfs",
+    "none, tpp, mercury, static, fcfs or weighted",
 )];
 
 /// Keys of `[[app]]`.
@@ -94,7 +94,7 @@ pub(crate) const APP: &[Key] = &[
     key(
         "weight",
         count(1, 1_000_000),
-        "share of what is left (1000)",
+        "under weighted: share of near memory (1000)",
     ),
     key(
         "slo_latency",
@@ -122,7 +122,7 @@ pub(crate) const APP: &[Key] = &[
     key(
         "local_limit",
         MEMORY,
-        "under static: near memory it may hold",
+        "set by hand: near memory it may hold at most, under every policy that sets limits",
     ),
     key(
         "cpu_limit",

@@ -3,7 +3,7 @@
 //! A value is valid by construction of the parser. Units: the types say them; shares are 0 to 1.
 //! Source: Mercury 5.2 to 5.6 (what the experiments vary).
 
-use isolane_core::policy::mercury::Objective;
+use isolane_core::policy::mercury::{CPU_ONE, Objective};
 use isolane_core::units::{Bytes, Duration};
 
 /// One experiment.
@@ -42,10 +42,22 @@ pub enum MemPolicyName {
     Static,
     /// The kernel below limits by profile, first come, first served.
     Fcfs,
+    /// As [`Self::Mercury`], but nobody is drawn below its share by weight.
+    Weighted,
 }
 
 /// The names of [`MemPolicyName`], in its order.
-pub const MEM_POLICIES: [&str; 5] = ["none", "tpp", "mercury", "static", "fcfs"];
+pub const MEM_POLICIES: [&str; 6] = ["none", "tpp", "mercury", "static", "fcfs", "weighted"];
+
+/// What each of [`MEM_POLICIES`] does.
+pub const MEM_POLICIES_ABOUT: [&str; 6] = [
+    "nobody: pages stay where they were first touched",
+    "the kernel: hot pages near, cold pages far, whoever owns them",
+    "limits by objectives and strict priorities: admission, then adaptation every 200 ms",
+    "limits by hand: local_limit and cpu_limit of each application",
+    "limits by profile, first come, first served: whoever comes too late is refused",
+    "as mercury, but nobody is drawn below its share of near memory by weight",
+];
 
 impl MemPolicyName {
     /// As written.
@@ -61,13 +73,47 @@ impl MemPolicyName {
             Self::Mercury,
             Self::Static,
             Self::Fcfs,
+            Self::Weighted,
         ];
         all.into_iter().find(|policy| policy.name() == name)
     }
 
     /// Whether limits are in force under it.
     pub fn has_limits(self) -> bool {
-        matches!(self, Self::Mercury | Self::Static | Self::Fcfs)
+        !matches!(self, Self::None | Self::Tpp)
+    }
+}
+
+impl MemScenario {
+    /// What of the scenario has no effect under its policy, a sentence each with the remedy.
+    pub fn idle_limits(&self) -> Vec<String> {
+        let policy = self.policy.name();
+        let by_hand = |app: &&MemApp| app.local_limit.is_some() || app.cpu_limit != CPU_ONE;
+        if self.policy == MemPolicyName::Static {
+            return match self.apps.iter().find(by_hand) {
+                Some(_) => Vec::new(),
+                None => vec![format!(
+                    "policy {policy}: no application has a local_limit or cpu_limit, so that nothing differs from tpp; give \
+                     at least one a limit"
+                )],
+            };
+        }
+        let mut remarks = Vec::new();
+        for app in &self.apps {
+            let name = &app.name;
+            if app.local_limit.is_some() && !self.policy.has_limits() {
+                remarks.push(format!(
+                    "local_limit of application {name:?} has no effect under {policy}, which sets no limits; drop it, or \
+                     choose static, mercury, weighted or fcfs"
+                ));
+            }
+            if app.cpu_limit != CPU_ONE {
+                remarks.push(format!(
+                    "cpu_limit of application {name:?} has no effect under {policy}; drop it, or choose static"
+                ));
+            }
+        }
+        remarks
     }
 }
 
@@ -94,7 +140,7 @@ pub struct MemApp {
     pub changes: Vec<Change>,
     /// Where its pages lie.
     pub placement: Placement,
-    /// Under `static`: most bytes of the near tier.
+    /// Set by hand: most bytes of the near tier, under every policy that sets limits.
     pub local_limit: Option<Bytes>,
     /// Under `static`: processor time, in thousandths.
     pub cpu_limit: u32,

@@ -111,7 +111,7 @@ pub fn parse_with(
         }
         (written, _) => written,
     };
-    Ok(MemScenario {
+    let scenario = MemScenario {
         name,
         machine: machine.name,
         capacity,
@@ -121,7 +121,14 @@ pub fn parse_with(
         duration,
         sample_interval,
         seed: overrides.seed.or(top.count("seed")?).unwrap_or(1),
-    })
+    };
+    // A file that is run under another policy than its own may have limits for its own.
+    match scenario.idle_limits().into_iter().next() {
+        Some(problem) if overrides.policy.is_none() => {
+            Err(top.error_at("policy", Problem::Promise { problem }))
+        }
+        _ => Ok(scenario),
+    }
 }
 
 const PRESENT: &str = "opening checked that it is there";

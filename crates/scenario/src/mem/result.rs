@@ -20,6 +20,9 @@ pub struct MemResult {
     pub policy: String,
     /// The run seed.
     pub seed: u64,
+    /// Time before measuring, seconds.
+    #[serde(default)]
+    pub warmup_s: f64,
     /// Time measured, seconds.
     pub measured_s: f64,
     /// The applications, in the scenario's order.
@@ -31,6 +34,9 @@ pub struct MemResult {
     /// Points over time, if the scenario asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<MemPoint>,
+    /// What the policy changed over time, where there is a series.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<MemChange>,
 }
 
 /// One application, over the measured time in which it ran.
@@ -51,6 +57,9 @@ pub struct MemAppResult {
     /// `admitted`, `best-effort` or `refused`; absent without a policy that decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
+    /// Of a refused application why it may not run; of a best-effort one what it lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict_reason: Option<String>,
     /// Measured time in which it ran, seconds.
     pub ran_s: f64,
     /// Mean latency of its loads from memory, nanoseconds.
@@ -158,6 +167,29 @@ pub struct MemAppPoint {
     pub local_bytes: u64,
     /// Processor time it may use, share of its cores.
     pub cpu_share: f64,
+}
+
+/// New limits of one application.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemChange {
+    /// Since the start of the run, seconds.
+    pub at_s: f64,
+    /// Whose.
+    pub app: String,
+    /// Near memory it may hold from then on, bytes; absent without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_limit_bytes: Option<u64>,
+    /// Processor time it may use, share of its cores.
+    pub cpu_share: f64,
+    /// Why.
+    pub reason: String,
+}
+
+impl MemAppResult {
+    /// Whether the policy refused it: then it never ran, and its measurements are zero.
+    pub fn is_refused(&self) -> bool {
+        self.verdict.as_deref() == Some("refused")
+    }
 }
 
 impl MemResult {

@@ -1,14 +1,16 @@
 //! `isolane sim` on tiered memory: one scenario, once per policy.
 
 use super::Arguments;
-use crate::inputs::bad;
+use crate::inputs::{bad, suggestion};
 use crate::output;
 use crate::progress;
+use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use crate::text::{Table, number};
 use anyhow::{Result, bail};
-use isolane_scenario::mem::model::MemScenario;
+use isolane_mem_sim::STEP;
+use isolane_scenario::mem::model::{MEM_POLICIES, MemScenario};
 use isolane_scenario::mem::parse::{MemOverrides, parse_with};
 use isolane_scenario::mem::result::{MemAppResult, MemResult};
 use std::fmt::Write;
@@ -16,6 +18,8 @@ use std::sync::atomic::Ordering;
 
 /// Points of the time series that `--series` asks for.
 const POINTS: u64 = 50;
+/// Points of a report: as fine as its plots are wide.
+const REPORT_POINTS: u64 = 240;
 
 /// Runs the machine that `text`, called `file`, describes.
 pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Status> {
@@ -39,6 +43,21 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
         }
     }
     bar.finish_and_clear();
+    let remarks: Vec<Vec<String>> = scenarios.iter().map(MemScenario::idle_limits).collect();
+    for remark in remarks.iter().flatten() {
+        output::note(&format!("{file}: {remark}"));
+    }
+    if let Some(directory) = &arguments.report {
+        let path = report::write_memory(directory, &results, &remarks)?;
+        output::note(&format!("wrote {}", path.display()));
+        if !arguments.network.series && !has_series(text, file, &scenarios[0])? {
+            // Only the report asked for points.
+            for result in &mut results {
+                result.series.clear();
+                result.changes.clear();
+            }
+        }
+    }
     let compare = !arguments.policies.is_empty();
     match arguments.json {
         true if compare => output::print_json(&results)?,
@@ -48,6 +67,26 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     Ok(Status::Done)
 }
 
+/// Whether the file itself asks for points over time.
+fn has_series(text: &str, file: &str, scenario: &MemScenario) -> Result<bool> {
+    let overrides = MemOverrides {
+        policy: Some(scenario.policy.name().to_owned()),
+        ..MemOverrides::default()
+    };
+    Ok(parse_with(text, file, &overrides)?
+        .sample_interval
+        .is_some())
+}
+
+/// Points over time that the options ask for.
+fn points(arguments: &Arguments) -> Option<u64> {
+    match (&arguments.report, arguments.network.series) {
+        (Some(_), _) => Some(REPORT_POINTS),
+        (None, true) => Some(POINTS),
+        (None, false) => None,
+    }
+}
+
 /// Options that would do nothing.
 fn refuse(arguments: &Arguments, file: &str) -> Result<()> {
     let given = [
@@ -55,7 +94,6 @@ fn refuse(arguments: &Arguments, file: &str) -> Result<()> {
         (!arguments.target.is_simulator(), "--target"),
         (!arguments.set.is_empty(), "--set"),
         (arguments.config.is_some(), "--config"),
-        (arguments.report.is_some(), "--report"),
         (arguments.network.per_pair, "--per-pair"),
         (arguments.network.trace.is_some(), "--trace"),
     ];
@@ -64,7 +102,12 @@ fn refuse(arguments: &Arguments, file: &str) -> Result<()> {
             "{option}: {file} describes tiered memory ([memory]), which has no such thing; drop the option"
         )));
     }
-    Ok(())
+    match arguments.duration {
+        Some(duration) if duration < STEP => bail!(bad(format!(
+            "--duration {duration}: the model of tiered memory has steps of {STEP}; measure at least one"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The scenario under each policy that `arguments` name, or its own.
@@ -79,11 +122,25 @@ fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<MemSce
             let name = policy.as_deref().unwrap_or_default();
             bail!(bad(format!("--policies names {name} twice")));
         }
+        if let Some(name) = policy
+            .as_deref()
+            .filter(|name| !MEM_POLICIES.contains(name))
+        {
+            let option = match arguments.policies.is_empty() {
+                true => "--policy",
+                false => "--policies",
+            };
+            bail!(bad(format!(
+                "{option} {name}: {file} describes tiered memory ([memory]), which has the policies {}{}",
+                MEM_POLICIES.join(", "),
+                suggestion(name, MEM_POLICIES.iter().copied())
+            )));
+        }
         let overrides = MemOverrides {
             policy: policy.clone(),
             seed: arguments.seed,
             duration: arguments.duration,
-            points: arguments.network.series.then_some(POINTS),
+            points: points(arguments),
         };
         scenarios.push(parse_with(text, file, &overrides)?);
     }
@@ -110,8 +167,11 @@ fn shown(results: &[MemResult], verbose: bool) -> String {
             text.push_str(&machine(result));
         }
         for app in &result.apps {
+            if let (Some(verdict), Some(reason)) = (&app.verdict, &app.verdict_reason) {
+                let _ = writeln!(text, "  {}: {verdict}: {reason}", app.name);
+            }
             if let Some(reason) = &app.last_reason {
-                let _ = writeln!(text, "  {}: {reason}", app.name);
+                let _ = writeln!(text, "  {}: last change of limits: {reason}", app.name);
             }
         }
     }
@@ -138,6 +198,15 @@ fn apps(results: &[MemResult]) -> String {
     for index in 0..results[0].apps.len() {
         for result in results {
             let app = &result.apps[index];
+            let verdict = app.verdict.clone().unwrap_or_else(|| "-".to_owned());
+            if app.ran_s <= 0.0 {
+                let mut row = vec![app.name.clone(), result.policy.clone()];
+                row.resize(10, "-".to_owned());
+                row[5] = objective(app);
+                row.push(verdict);
+                table.row(row);
+                continue;
+            }
             table.row(vec![
                 app.name.clone(),
                 result.policy.clone(),
@@ -149,7 +218,7 @@ fn apps(results: &[MemResult]) -> String {
                 number(app.local_bytes as f64 / 1e9),
                 number(app.far_bytes as f64 / 1e9),
                 number(app.cpu_share * 100.0),
-                app.verdict.clone().unwrap_or_else(|| "-".to_owned()),
+                verdict,
             ]);
         }
     }

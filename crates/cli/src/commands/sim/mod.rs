@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
     /// Measured time instead of the scenario's, like 5ms
-    #[arg(long, value_parser = inputs::duration)]
+    #[arg(long, value_parser = inputs::long_duration)]
     duration: Option<Duration>,
     #[command(flatten)]
     target: TargetArguments,
@@ -89,6 +89,10 @@ struct NetworkArguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let (text, file) = inputs::scenario_text(&arguments.scenario)?;
+    if is_memory(&text, &file)? && arguments.config.is_none() {
+        return memory::run(arguments, &text, &file);
+    }
+    inputs::short("--duration", arguments.duration)?;
     if is_nic(&text, &file)? {
         return nic::run(arguments, &text, &file);
     }
@@ -96,9 +100,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         bail!(bad(format!(
             "--config: {file} has no [nic] table, and only ordinary cards have configurations; drop the option"
         )));
-    }
-    if is_memory(&text, &file)? {
-        return memory::run(arguments, &text, &file);
     }
     if fabric::is_network(&text, &file)? {
         let given = [

@@ -34,7 +34,7 @@ pub(super) struct Round<'a> {
     pub(super) strains: Vec<Option<f64>>,
     free: i128,
     hint_faults: Option<f64>,
-    near_bandwidth: Option<u64>,
+    pub(super) near_bandwidth: Option<u64>,
     /// What nobody is drawn below under weighted sharing.
     floors: Option<Vec<u64>>,
 }
@@ -76,7 +76,6 @@ impl<'a> Round<'a> {
 
     /// Reads the strains and counts how long they last.
     fn look(&mut self) {
-        let band = self.band();
         let noticed = self.options.memory_step.get() / MOVEMENT_PARTS;
         for app in &mut self.book.apps {
             let seen = view(self.seen, app.spec.id);
@@ -95,9 +94,16 @@ impl<'a> Round<'a> {
             let control = &mut app.control;
             let too_little = strain.is_some_and(|strain| strain > 1.0);
             control.short = if too_little { control.short + 1 } else { 0 };
-            let too_much = strain.is_some_and(|strain| strain < 1.0 - band);
-            control.surplus = if too_much { control.surplus + 1 } else { 0 };
             self.strains.push(strain);
+        }
+        for index in 0..self.book.apps.len() {
+            let enough = match self.is_waited_for(index) {
+                true => self.aim(),
+                false => 1.0 - self.band(),
+            };
+            let too_much = self.strains[index].is_some_and(|strain| strain < enough);
+            let control = &mut self.book.apps[index].control;
+            control.surplus = if too_much { control.surplus + 1 } else { 0 };
         }
     }
 
@@ -137,11 +143,8 @@ impl<'a> Round<'a> {
     fn relieve(&mut self, index: usize, strain: f64) {
         let step = self.step;
         let control = &mut self.book.apps[index].control;
-        if control
-            .shrank_step
-            .take()
-            .is_some_and(|shrank| step - shrank <= CONSEQUENCE)
-        {
+        let shrank = control.shrank_step.take();
+        if shrank.is_some_and(|shrank| control.is_recent(step, shrank)) {
             control.shrink.fail(step, SHRINK_WAIT);
             control.gain = (control.gain / 2.0).max(GAIN_MIN);
             self.grow(index, strain);
@@ -151,10 +154,16 @@ impl<'a> Round<'a> {
             return;
         }
         let ready = self.book.apps[index].control.relief.ready(step);
-        if self.trial.is_none() && ready && self.begin_trial(index, strain) {
+        let may_try = self.trial.is_none() && ready;
+        if may_try && (self.spares_the_short(index, strain) || self.begin_trial(index, strain)) {
             return;
         }
         self.grow(index, strain);
+    }
+
+    /// Near memory that nobody claims.
+    pub(super) fn unclaimed(&self) -> u64 {
+        u64::try_from(self.free.max(0)).unwrap_or(u64::MAX)
     }
 
     /// Whether the last change has had its effect: pages lie within the limit, or have stopped moving.
@@ -195,9 +204,13 @@ impl<'a> Round<'a> {
     fn grow(&mut self, index: usize, strain: f64) {
         let app = &self.book.apps[index];
         let stream = !app.is_latency();
+        if stream && self.comes_near(index, strain) {
+            return;
+        }
         if stream && !self.may_push(index) {
             return;
         }
+        let app = &self.book.apps[index];
         let cpu = app.limits.cpu;
         // Where far traffic is unhealthy, processor time would add to it, and near memory takes from it.
         if stream && cpu < CPU_ONE && !self.far_traffic_hurts(index) {
@@ -207,13 +220,23 @@ impl<'a> Round<'a> {
             self.book.apps[index].control.regrew_step = Some(self.step);
             return;
         }
-        let Some(seen) = self.view(index) else { return };
+        let wanted = self.wanted(index, strain);
+        let got = self.obtain(index, wanted);
+        self.add_near(index, got);
+    }
+
+    /// Near memory that it can use to come to its aim: none while its limit is not full, or nothing of it lies far.
+    pub(super) fn wanted(&self, index: usize, strain: f64) -> u64 {
+        let app = &self.book.apps[index];
+        let Some(seen) = self.view(index) else {
+            return 0;
+        };
         let claim = app.claim(Some(seen));
         let slack = self.slack(index);
         let limited = seen.held[0].get() + slack >= claim;
         let has_far = held(seen) > seen.held[0].get() + slack;
         if !limited || !has_far {
-            return;
+            return 0;
         }
         let (change, all) = self.change_for(index, strain);
         let step = self.options.memory_step.get();
@@ -221,22 +244,28 @@ impl<'a> Round<'a> {
         let cap = app.spec.caps[0].map_or(u64::MAX, Bytes::get);
         // Pages that are still on their way out stay.
         let change = change + seen.held[0].get().saturating_sub(claim);
-        let change = change.min(size(&app.spec, Some(seen)).min(cap).saturating_sub(claim));
-        let got = self.obtain(index, change);
+        change.min(size(&app.spec, Some(seen)).min(cap).saturating_sub(claim))
+    }
+
+    /// Raises its limit by `got` bytes that are its own now; whether that is anything.
+    pub(super) fn add_near(&mut self, index: usize, got: u64) -> bool {
         if got == 0 {
-            return;
+            return false;
         }
+        let app = &self.book.apps[index];
+        let stream = !app.is_latency();
+        let claim = app.claim(self.view(index));
         self.turned(index, true);
         self.set_near(index, claim + got, Reason::Shortage);
         if stream {
             self.book.apps[index].control.regrew_step = Some(self.step);
         }
+        true
     }
 
     /// Near memory for an application: what is free, then what others yield. Returns what it may add to its limit.
     fn obtain(&mut self, index: usize, wanted: u64) -> u64 {
-        let free = u64::try_from(self.free.max(0)).unwrap_or(u64::MAX);
-        let mut got = wanted.min(free);
+        let mut got = wanted.min(self.unclaimed());
         let taker = self.book.apps[index].spec.id;
         for victim in self.victims(index) {
             if got == wanted {
@@ -319,7 +348,8 @@ impl<'a> Round<'a> {
     /// Too much: gives near memory back, then processor time.
     fn shrink(&mut self, index: usize, strain: f64) {
         let app = &self.book.apps[index];
-        if !app.control.shrink.ready(self.step) || !self.settled(index) || self.awaited(index) {
+        let ready = app.control.shrink.ready(self.step) && self.settled(index);
+        if !ready || self.awaited(index) || self.would_be_idle(index) {
             return;
         }
         let Some(seen) = self.view(index) else { return };
@@ -414,20 +444,10 @@ impl<'a> Round<'a> {
     /// has room to spare, and the near tier is healthy as far as more important ones suffer from it.
     fn may_push(&self, index: usize) -> bool {
         let app = &self.book.apps[index];
-        if !app.control.regrow.ready(self.step) {
+        if !app.control.regrow.ready(self.step) || self.relieves_above(index) {
             return false;
         }
-        if let Some(trial) = self.trial.as_ref() {
-            let relieved = self.book.position(trial.app);
-            if relieved.is_some_and(|relieved| relieved > index) {
-                return false;
-            }
-        }
-        if let Some(other) = app
-            .control
-            .squeezed_for
-            .and_then(|id| self.book.position(id))
-        {
+        if let Some(other) = self.squeezed_for(index) {
             let useless = self.book.apps[other].control.relief_useless;
             let roomy = self.strains[other].is_some_and(|strain| strain <= self.aim());
             if !useless && !roomy {
@@ -439,7 +459,20 @@ impl<'a> Round<'a> {
         !(crowded && self.more_important_latency(index))
     }
 
-    fn more_important_latency(&self, index: usize) -> bool {
+    /// Whether others are throttled just now for somebody more important.
+    pub(super) fn relieves_above(&self, index: usize) -> bool {
+        let trial = self.trial.as_ref();
+        let relieved = trial.and_then(|trial| self.book.position(trial.app));
+        relieved.is_some_and(|relieved| relieved > index)
+    }
+
+    /// For whom it was throttled.
+    pub(super) fn squeezed_for(&self, index: usize) -> Option<usize> {
+        let other = self.book.apps[index].control.squeezed_for;
+        other.and_then(|id| self.book.position(id))
+    }
+
+    pub(super) fn more_important_latency(&self, index: usize) -> bool {
         let above = &self.book.apps[index + 1..];
         above.iter().any(|other| other.is_latency())
     }
@@ -495,11 +528,12 @@ impl<'a> Round<'a> {
         let step = self.step;
         let control = &mut self.book.apps[victim].control;
         control.squeezed_for = Some(taker);
-        let back = control.regrew_step.take();
-        if back.is_some_and(|regrew| step - regrew <= CONSEQUENCE) {
-            control.regrow.fail(step, REGROW_WAIT);
-        } else {
-            control.regrow.pause(step, REGROW_WAIT);
+        match control.regrew_step.take() {
+            Some(regrew) if control.still.min(step - regrew) <= TRUST => {
+                control.regrow.fail(step, REGROW_WAIT);
+            }
+            Some(_) => control.regrow.again(step, REGROW_WAIT),
+            None => control.regrow.pause(step, REGROW_WAIT),
         }
     }
 }
@@ -527,11 +561,12 @@ pub(super) fn after(
 const CONFIRM_SHORT: u32 = 2;
 /// A surplus is believed the third time: nobody is in a hurry.
 const CONFIRM_SURPLUS: u32 = 3;
-/// Trouble within so many steps (five seconds) is laid to the last change.
-const CONSEQUENCE: u64 = 25;
 /// First waits after trouble, in steps; they double.
 const SHRINK_WAIT: u64 = 10;
 const REGROW_WAIT: u64 = 5;
+/// Bandwidth that was given back stays for a minute, or the next wait is longer: a limit turns at most twice a minute, until
+/// waits are as long as that.
+const TRUST: u64 = 300;
 /// Least part of the estimated change.
 const GAIN_MIN: f64 = 0.0625;
 /// At most a quarter of an application's memory comes at once, and an eighth goes.

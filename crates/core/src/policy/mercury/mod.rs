@@ -27,6 +27,7 @@ mod plant;
 #[cfg(test)]
 mod properties;
 mod sharing;
+mod spare;
 mod squeeze;
 mod state;
 #[cfg(test)]

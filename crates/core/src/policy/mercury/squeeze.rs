@@ -168,7 +168,7 @@ impl Round<'_> {
     }
 
     /// A stream with traffic; under weighted sharing one with more of it by weight.
-    fn may_be_throttled(&self, place: usize, index: usize) -> bool {
+    pub(super) fn may_be_throttled(&self, place: usize, index: usize) -> bool {
         let app = &self.book.apps[place];
         if app.is_latency() {
             return false;

@@ -28,6 +28,12 @@ impl Backoff {
         self.until = self.until.max(step + steps);
     }
 
+    /// It helped for a while: wait half as long as the last time, at least `least`.
+    pub(super) fn again(&mut self, step: u64, least: u64) {
+        self.wait = (self.wait / 2).max(least);
+        self.pause(step, self.wait);
+    }
+
     /// It did not help: wait twice as long as the last time, at least `least`.
     pub(super) fn fail(&mut self, step: u64, least: u64) {
         self.wait = (self.wait * 2).clamp(least, Self::MOST);
@@ -85,6 +91,12 @@ impl Control {
             relief: Backoff::default(),
             relief_useless: false,
         }
+    }
+
+    /// Whether trouble at `step` is laid to the change of its limits at `changed`: the change, or the pages that it moved,
+    /// came to rest within [`CONSEQUENCE`].
+    pub(super) fn is_recent(&self, step: u64, changed: u64) -> bool {
+        self.still.min(step - changed) <= CONSEQUENCE
     }
 
     /// Somebody came or went: what was learned about waiting no longer holds.
@@ -230,6 +242,8 @@ pub(super) fn strain(app: &App, view: Option<&AppView>) -> Option<f64> {
     }
 }
 
+/// Trouble within so many steps (five seconds) is laid to the last change.
+const CONSEQUENCE: u64 = 25;
 /// Thousandths of its processor limit that a stream uses when it asks for more than it gets: waiting for memory counts
 /// as using the processor.
 const BUSY: u64 = 900;

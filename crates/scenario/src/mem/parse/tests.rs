@@ -119,6 +119,52 @@ fn a_mistake_is_told_with_key_value_and_remedy() {
 }
 
 #[test]
+fn limits_that_a_policy_ignores_are_refused_in_a_file_and_told_of_elsewhere() {
+    let wrong = |policy: &str, tail: &str| {
+        let text = format!("{HEAD}[policy]\nname = {policy:?}\n{PROBE}{tail}\n");
+        match parse(&text, "x.toml") {
+            Ok(_) => "runs".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    };
+    expect![[
+        r#"x.toml:5: local_limit of application "probe" has no effect under tpp, which sets no limits; drop it, or choose static, mercury, weighted or fcfs"#
+    ]]
+    .assert_eq(&wrong("tpp", "local_limit = \"1GB\""));
+    expect![[
+        r#"x.toml:5: cpu_limit of application "probe" has no effect under mercury; drop it, or choose static"#
+    ]]
+    .assert_eq(&wrong("mercury", "cpu_limit = 50"));
+    expect![[
+        r#"x.toml:5: policy static: no application has a local_limit or cpu_limit, so that nothing differs from tpp; give at least one a limit"#
+    ]]
+    .assert_eq(&wrong("static", ""));
+    for (policy, tail) in [
+        ("mercury", "local_limit = \"1GB\""),
+        ("weighted", "weight = 2"),
+        ("static", "cpu_limit = 50"),
+    ] {
+        assert_eq!(wrong(policy, tail), "runs");
+    }
+    // The same file under another policy: a comparison, with a remark.
+    let text = format!("{HEAD}[policy]\nname = \"static\"\n{PROBE}local_limit = \"1GB\"\n");
+    let overrides = MemOverrides {
+        policy: Some("none".to_owned()),
+        ..MemOverrides::default()
+    };
+    let scenario = parse_with(&text, "x.toml", &overrides).expect("may be compared");
+    assert_eq!(scenario.idle_limits().len(), 1);
+}
+
+#[test]
+fn a_latency_without_a_unit_is_offered_nanoseconds() {
+    check(
+        "[[app]]\nname = \"b\"\nkind = \"redis\"\nworking_set = \"1GB\"\nslo_latency = 160",
+        expect![[r#"x.toml:13: app 2: slo_latency = 160: has no unit; write "160ns" or "160us""#]],
+    );
+}
+
+#[test]
 fn a_machine_is_named_and_has_the_tiers_that_are_resized() {
     let wrong = |from: &str, to: &str| {
         let text = format!("{HEAD}{PROBE}").replace(from, to);
