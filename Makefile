@@ -11,7 +11,7 @@ ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 
-.PHONY: help demo build test check smoke lint lab lab-mem rpc-lab lab-plan bpf install claims bench docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab lab-mem rpc-lab lab-plan python bpf install claims bench docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,9 @@ rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded
 	@.ci/languages go
 	@.ci/languages python
 	@LAB_ARGUMENTS="--clients rust,python,python-aio,go $(if $(QUICK),--quick)" .ci/languages lab
+
+python: need-cargo ## install the Python package beside the binary, for `isolane plan` and `isolane pipeline`
+	@.ci/languages install
 
 lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (needs root); QUICK=1 for under three minutes
 	@PLAN_LAB_ARGUMENTS="$(if $(QUICK),--quick,--factor 20)" .ci/languages plan

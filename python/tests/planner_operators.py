@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -61,6 +64,24 @@ class Crash(Even):
     def process(self, item: Item) -> list[Item]:
         if item.id == 7:
             raise RuntimeError("seven")
+        return super().process(item)
+
+
+class Hang(Even):
+    """A model that does not come back from one item."""
+
+    def process(self, item: Item) -> list[Item]:
+        if item.id == 7:
+            time.sleep(600.0)
+        return super().process(item)
+
+
+class Dies(Even):
+    """A model that takes its process with it."""
+
+    def process(self, item: Item) -> list[Item]:
+        if item.id == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().process(item)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -41,6 +42,20 @@ def test_each_operator_is_a_service_and_a_deployment_on_its_tier() -> None:
         assert spec["selector"]["matchLabels"].items() <= labels.items()
         assert service["spec"]["selector"].items() <= labels.items()
         assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_manifests_are_what_the_published_schema_allows() -> None:
+    """Against the JSON schemas of Kubernetes' own API, strictly: a key that is not there is an error."""
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed (extra `test`)")
+    version = validate.latest_version()
+    gpu = dataclasses.replace(stage("model", "Pass", "cloud"), gpu=True)
+    found = kubernetes.objects(pipeline(stage("a_filter", "Even", knobs={"mark": 1}), gpu), CLUSTER)
+    assert [one["kind"] for one in found] == ["Service", "Deployment"] * 2
+    for one in found:
+        validate.validate(one, version, strict=True)
+    found[1]["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(validate.ValidationError, match="livenessProb"):
+        validate.validate(found[1], version, strict=True)
 
 
 def test_the_command_is_one_that_the_host_understands(monkeypatch: pytest.MonkeyPatch) -> None:

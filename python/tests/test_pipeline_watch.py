@@ -115,8 +115,16 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
     run(body())
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, utilities: list[float]) -> tuple[Watcher, list[float]]:
-    """A watcher that saw these utilities, one a period, and those at which it wanted to plan again (which changes nothing)."""
+def judged(
+    monkeypatch: pytest.MonkeyPatch,
+    utilities: list[float],
+    ended: list[list[records.Record]] | None = None,
+    speeds: dict[str, float] | None = None,
+) -> tuple[Watcher, list[float]]:
+    """A watcher that saw these utilities, one a period, and those at which it wanted to plan again (which changes nothing).
+
+    `ended` are the records of each period, `speeds` the links that differ when they are measured.
+    """
     seen = iter(utilities)
     wanted: list[float] = []
 
@@ -129,23 +137,105 @@ def judged(monkeypatch: pytest.MonkeyPatch, utilities: list[float]) -> tuple[Wat
     class Still:
         records: list[records.Record] = []
 
-    async def replanned(self: Watcher, utility: float) -> bool:
+    async def replanned(self: Watcher, utility: float, _: dict[str, float]) -> bool:
         wanted.append(utility)
-        assert self.monitor is not None
-        self.monitor.deployed(utility)
+        self._resigned = True
+        if self.monitor is not None:
+            self.monitor.deployed(utility)
         return False
+
+    async def measured(self: Watcher, same: float = 0.0, slower: bool = False) -> dict[str, float]:
+        return speeds or {}
 
     monkeypatch.setattr(watch, "observation", lambda *_: Seen())
     monkeypatch.setattr(Watcher, "_replan", replanned)
+    monkeypatch.setattr(Watcher, "_measure", measured)
     watcher = Watcher(Still(), QUERY, FAST, plan_query(QUERY, FAST, Known()), Known())  # type: ignore[arg-type]
 
     async def body() -> None:
         # The first period is not looked at.
-        for _ in range(len(utilities) + 1):
+        for index in range(len(utilities) + 1):
+            if ended and index:
+                watcher.runner.records.extend(ended[index - 1])
             await watcher.period()
 
     run(body())
     return watcher, wanted
+
+
+def ends(latency_ms: float | None, count: int = 5, outcome: str = "delivered") -> list[records.Record]:
+    """So many records of a period."""
+    return [records.Record(number, number, 0.0, 1.0, outcome, latency_ms=latency_ms) for number in range(count)]
+
+
+def test_links_that_changed_while_the_plan_warmed_up_are_found_when_it_is_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its utility never shows the change: it has been like that from the beginning."""
+    slow = [3.0, 3.1, 3.0, 3.0, 3.0]
+    assert judged(monkeypatch, slow)[1] == []
+    watcher, wanted = judged(monkeypatch, slow, speeds={"edge->cloud": 5.0})
+    assert wanted == [3.1]
+    assert watcher.periods[2].what == "in force, but planned for other links"
+
+
+def test_a_missed_objective_is_planned_around_before_the_utility_settles(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = QUERY.latency_max_ms
+    moving = [9.0, 3.0, 1.0, 0.4, 0.2]
+    assert judged(monkeypatch, moving, [ends(limit / 2)] * 5)[1] == []
+    watcher, wanted = judged(monkeypatch, moving, [ends(limit / 2), *[ends(2 * limit)] * 4])
+    assert wanted == [1.0], "two periods in a row, and not again where nothing better was found"
+    assert watcher.periods[3].what == f"misses {limit:g} ms, which was promised"
+    failing = judged(monkeypatch, moving, [ends(None, outcome="failed")] * 5)
+    assert failing[1] == [3.0] and failing[0].periods[2].what == "5 of 5 items failed"
+    # Too few items to tell.
+    assert judged(monkeypatch, moving, [ends(2 * limit, watch.TELLING - 1)] * 5)[1] == []
+    # Met again in between, then missed again: worth another search.
+    again = [ends(2 * limit), ends(2 * limit), ends(1.0), ends(2 * limit), ends(2 * limit)]
+    assert judged(monkeypatch, [5.0] * 5, again)[1] == [5.0, 5.0]
+
+
+def test_a_reference_that_does_not_get_its_turn_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SAMPLE_WAIT_S", 0.01)
+    asked: list[int] = []
+
+    class Starving:
+        workload = None
+
+        async def outputs(self, items: Any) -> list[Any]:
+            asked.append(len(items))
+            await asyncio.Event().wait()
+            return []
+
+    limit = QUERY.latency_max_ms
+    watcher, _ = judged(monkeypatch, [])
+    watcher.runner.records[:] = []
+    items = open_source(QUERY.workload).items
+    seen = iter([9.0] * 4)
+
+    class Seen:
+        latency_ms = 1.0
+
+        def utility(self, _: Query) -> float:
+            return next(seen)
+
+    monkeypatch.setattr(watch, "observation", lambda *_: Seen())
+
+    async def body() -> None:
+        for _ in range(4):
+            watcher.runner.records.extend(ends(2 * limit))
+            await watcher.period(items, Starving())  # type: ignore[arg-type]
+        watcher.stop()
+
+    run(body())
+    assert asked == [5], "one sample at a time"
+    assert watcher.periods[-1].what == "" and any("misses" in one.what for one in watcher.periods)
+
+
+def test_samples_have_no_holes() -> None:
+    assert watch.stretch(set(range(40))) == list(range(28, 40))
+    assert watch.stretch({1, 2, 3, 4, 5, 9, 10}) == [1, 2, 3, 4, 5]
+    assert watch.stretch({1, 2, 8, 9}) == [8, 9]
+    assert watch.stretch({*range(20), *range(30, 50), 60}) == list(range(38, 50))
+    assert watch.stretch(set()) == []
 
 
 def test_a_pipeline_that_warms_up_is_not_planned_again_and_a_later_change_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from isolane.pipeline.item import encode
 from isolane.planner.live import Live, Reference
 from isolane.planner.model import Knob, OperatorSpec, PlanError, Query
 from isolane.planner.planning import plan_query
+from isolane.planner.search.problem import BudgetSpent, Options
 from planner_data import four_tiers
 from planner_operators import COUNT, Data
 
@@ -84,3 +85,38 @@ def test_a_missing_model_file_is_named() -> None:
     changed = dataclasses.replace(query(), operators=operators)
     with pytest.raises(PlanError, match="operator model: /nonexistent/m.onnx cannot be made"):
         Live(changed).launch(changed.template, changed.most_expensive)
+
+
+def test_a_budget_ends_an_operator_that_does_not_come_back() -> None:
+    """Found by its end: without a process of its own the launch would take ten minutes."""
+    changed = query("Hang")
+    with pytest.raises(BudgetSpent):
+        Live(changed, budget_s=1.0, apart=True).launch(changed.template, changed.most_expensive)
+    with pytest.raises(PlanError, match="the budget of 1 s is too small for one launch"):
+        options = Options(budget_s=1.0)
+        plan_query(changed, four_tiers(), Live(changed, budget_s=1.0, apart=True), "isolane", options=options)
+
+
+def test_an_operator_that_takes_its_process_down_is_an_error_and_not_our_end() -> None:
+    changed = query("Dies")
+    with pytest.raises(PlanError, match=r"took its process down \(by SIGKILL\)"):
+        Live(changed, budget_s=60.0, apart=True).launch(changed.template, changed.most_expensive)
+
+
+@pytest.mark.parametrize("model", ["Crash", "Garbage", "Missing"])
+def test_launches_in_a_process_of_their_own_fail_in_the_same_words(model: str) -> None:
+    changed = query(model)
+    said = []
+    for apart in (False, True):
+        with pytest.raises(PlanError) as caught:
+            Live(changed, budget_s=60.0, apart=apart).launch(changed.template, changed.most_expensive)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+def test_launches_in_a_process_of_their_own_measure_the_same() -> None:
+    here, there = (Live(query(), budget_s=60.0, apart=apart).launch(query().template, (1, 0, 1)) for apart in (False, True))
+    assert (here.accuracy, here.precision, here.recall) == (there.accuracy, there.precision, there.recall)
+    assert {name: one.output_bytes for name, one in here.operators.items()} == {
+        name: one.output_bytes for name, one in there.operators.items()
+    }

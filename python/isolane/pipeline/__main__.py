@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from isolane.pipeline.cli import main
+try:
+    from isolane.pipeline.cli import main
+except ImportError as error:
+    print(f"isolane: {error}; install the pipelines: pip install 'isolane[plan]'", file=sys.stderr)
+    sys.exit(3)
 
 if __name__ == "__main__":
     sys.exit(main())

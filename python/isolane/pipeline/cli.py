@@ -30,13 +30,17 @@ from isolane.planner import formats
 from isolane.planner.model import PlanError
 
 DONE, NO, BAD_INPUT, CANNOT = 0, 1, 2, 3
+ENDS = (
+    "Exit codes: 0 done; 1 items failed, or the lab's answer is no; 2 bad input; 3 the machine cannot. `--python PATH` (or "
+    "ISOLANE_PYTHON) names the interpreter."
+)
 #: What is added to a signal's number: 130 is an interrupt.
 ENDED_BY = 128
 
 
 def parser() -> argparse.ArgumentParser:
     """All arguments."""
-    top = argparse.ArgumentParser(prog="isolane pipeline", description="Runs what `isolane plan` decided.", allow_abbrev=False)
+    top = argparse.ArgumentParser(prog="isolane pipeline", description="Runs what `isolane plan` decided.", epilog=ENDS, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a plan on its workload and say what became of each item", allow_abbrev=False)

@@ -100,8 +100,9 @@ class Probes:
             raise RunnerError(f"the probe of tier {tier} cannot start: {said.get('error', said)}")
         return str(said["ready"][-1])
 
-    async def measure(self, index: int, known_mbit_per_s: float) -> float:
-        """Megabits per second from tier `index` to the next, in what items leave of it."""
+    async def measure(self, index: int, known_mbit_per_s: float, enough: float = TELLING_PART) -> float:
+        """Megabits per second from tier `index` to the next, in what items leave of it; no more than `enough` of the known speed is
+        looked for."""
         speed = 0.0
         for size in PROBE_BYTES:
             document = {"address": self._addresses[index + 1], "bytes": size}
@@ -110,7 +111,7 @@ class Probes:
             except (OSError, TimeoutError) as error:
                 raise RunnerError(f"the link after {self._spaces.tiers[index]} cannot be measured: {error}") from error
             speed = max(float(found["mbit_per_s"]), 1e-6)
-            if 4e-6 * size / speed >= TELLING_S or speed >= TELLING_PART * known_mbit_per_s:
+            if 4e-6 * size / speed >= TELLING_S or speed >= enough * known_mbit_per_s:
                 break
         return speed
 
@@ -124,23 +125,27 @@ class Probes:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-async def bandwidth(runner: Runner, probes: Probes, index: int, tiers: Sequence[str], known: float) -> float:
+async def bandwidth(
+    runner: Runner, probes: Probes, index: int, tiers: Sequence[str], known: float, enough: float = TELLING_PART
+) -> float:
     """The speed of the link after tier `index`: what a probe got, and what items took of it meanwhile.
 
     A link is believed to be slower only when `ATTEMPTS` say so: a busy machine slows a measurement, and nothing quickens one.
     """
     best = 0.0
     for _ in range(ATTEMPTS):
-        best = max(best, await _once(runner, probes, index, tiers, known))
-        if best >= TELLING_PART * known:
+        best = max(best, await _once(runner, probes, index, tiers, known, enough))
+        if best >= enough * known:
             break
     return best
 
 
-async def _once(runner: Runner, probes: Probes, index: int, tiers: Sequence[str], known: float) -> float:
+async def _once(
+    runner: Runner, probes: Probes, index: int, tiers: Sequence[str], known: float, enough: float
+) -> float:
     crossing = _behind(runner, index, tiers)
     before, begin = await _received(runner, crossing), time.monotonic()
-    found = await probes.measure(index, known)
+    found = await probes.measure(index, known, enough)
     taken, spent = await _received(runner, crossing) - before, time.monotonic() - begin
     return found + 8e-6 * max(taken, 0.0) / spent
 

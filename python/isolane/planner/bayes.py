@@ -13,6 +13,7 @@ of a normal variable) is the default of common libraries.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,21 +83,20 @@ def standardised(values: Array) -> tuple[Array, Array, Array, npt.NDArray[np.boo
     return np.where(varies, (values - mean) / scale, 0.0), mean, scale, varies
 
 
-def likelihoods(squares: Array, targets: Array, lengths: Array) -> Array:
-    """The logarithm of the posterior of several vectors of length scales (one per row), up to a constant.
+def likelihoods(squares: Array, targets: Array, inverses: Array, columns: Array) -> Array:
+    """The logarithm of the likelihood of several processes (batch), up to a constant.
 
-    `squares` are the squared differences of the points per coordinate: (coordinates, points, points).
+    `squares` are the squared differences of the points per coordinate: (coordinates, points, points); `inverses` one over the
+    squared length scales: (batch, coordinates), 0 where a process does not see a coordinate; `targets` (batch, points, outputs), of
+    which each process has so many `columns`, and zeros behind them.
     """
     count = squares.shape[1]
-    distance = np.sqrt(5.0 * np.einsum("bd,dnm->bnm", lengths**-2.0, squares))
+    distance = np.sqrt(5.0 * np.einsum("bd,dnm->bnm", inverses, squares))
     covariance = (1.0 + distance + distance * distance / 3.0) * np.exp(-distance) + NOISE * np.eye(count)
     lower = np.linalg.cholesky(covariance)
-    half = np.linalg.solve(lower, np.broadcast_to(targets, (len(lengths), *targets.shape)))
+    half = np.linalg.solve(lower, targets)
     fits = -0.5 * (half * half).sum(axis=(1, 2))
-    room = targets.shape[1] * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-    # A weak belief in length scales near half the range: with five points the likelihood alone says anything.
-    belief = -0.5 * (np.log(lengths / USUAL) ** 2).sum(axis=1)
-    result: Array = fits - room + belief
+    result: Array = fits - columns * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return result
 
 
@@ -108,23 +108,65 @@ def first_best(values: Array) -> int:
     return int(np.argmax(np.round(values, 9)))
 
 
+@dataclass(frozen=True)
+class Group:
+    """Outputs (points, outputs) that share length scales, and the coordinates (indices) that they depend on.
+
+    `start` are the length scales that the search for better ones begins with.
+    """
+
+    values: Array
+    axes: tuple[int, ...]
+    start: Array | None = None
+
+
 def fit(points: Array, values: Array, start: Array | None = None) -> Posterior:
     """The process with the best length scales; values are (points, outputs)."""
-    every, mean, scale, varies = standardised(values)
+    return fit_all(points, [Group(values, tuple(range(points.shape[1])), start)])[0]
+
+
+def fit_all(points: Array, groups: Sequence[Group]) -> list[Posterior]:
+    """The process of each group; all their length scales are searched at once, as single calls cost more than their arithmetic."""
+    known = [standardised(group.values) for group in groups]
     # A constant says nothing about length scales.
-    targets = every[:, varies] if varies.any() else every
-    lengths = np.full(points.shape[1], USUAL) if start is None else start
+    targets = [every[:, varies] if varies.any() else every for every, _, _, varies in known]
+    columns = np.array([each.shape[1] for each in targets])
+    padded = np.zeros((len(groups), len(points), int(columns.max())))
+    for row, each in zip(padded, targets, strict=True):
+        row[:, : each.shape[1]] = each
+    sees = np.zeros((len(groups), points.shape[1]), dtype=bool)
+    lengths = np.full(sees.shape, USUAL)
+    for index, group in enumerate(groups):
+        axes = list(group.axes)
+        sees[index, axes] = True
+        if group.start is not None:
+            lengths[index, axes] = group.start
     difference = points.T[:, :, None] - points.T[:, None, :]
     squares = difference * difference
+    options = 1 + len(LENGTHS)
     for axis in range(points.shape[1]):
-        tried = np.tile(lengths, (1 + len(LENGTHS), 1))
-        tried[1:, axis] = LENGTHS
-        # The first of equals is the one in force.
-        lengths = tried[first_best(likelihoods(squares, targets, tried))]
-    covariance = matern(points, points, lengths) + NOISE * np.eye(len(points))
-    lower = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-    weights = np.asarray(np.linalg.solve(lower.T, np.linalg.solve(lower, every)), dtype=np.float64)
-    return Posterior(points, lower, weights, mean, scale, lengths, varies)
+        own = np.flatnonzero(sees[:, axis])
+        if not len(own):
+            continue
+        # (groups, options, coordinates); the first of equals is the one in force.
+        tried = np.repeat(lengths[own][:, None, :], options, axis=1)
+        tried[:, 1:, axis] = LENGTHS
+        inverses = np.where(sees[own][:, None, :], tried**-2.0, 0.0).reshape(-1, points.shape[1])
+        shared = np.repeat(padded[own], options, axis=0)
+        found = likelihoods(squares, shared, inverses, np.repeat(columns[own], options)).reshape(len(own), options)
+        # A weak belief in length scales near half the range: with five points the likelihood alone says anything.
+        found -= 0.5 * np.where(sees[own][:, None, :], np.log(tried / USUAL) ** 2, 0.0).sum(axis=2)
+        for place, member in enumerate(own.tolist()):
+            lengths[member] = tried[place, first_best(found[place])]
+    result = []
+    for index, (group, (every, mean, scale, varies)) in enumerate(zip(groups, known, strict=True)):
+        axes = list(group.axes)
+        seen, own_lengths = points[:, axes], lengths[index, axes]
+        covariance = matern(seen, seen, own_lengths) + NOISE * np.eye(len(points))
+        lower = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+        weights = np.asarray(np.linalg.solve(lower.T, np.linalg.solve(lower, every)), dtype=np.float64)
+        result.append(Posterior(seen, lower, weights, mean, scale, own_lengths, varies))
+    return result
 
 
 class Optimiser:

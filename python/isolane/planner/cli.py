@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 import shlex
 import sys
@@ -43,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
         "plan",
         help="choose order, placement and configuration of a query's operators",
         description="Chooses order of filters, placement over tiers and configuration of a live ML query.",
-        epilog="Exit codes: 0 done; 1 no plan meets the objectives; 2 bad input; 3 the machine cannot.",
+        epilog="Exit codes: 0 done; 1 no plan meets the objectives; 2 bad input; 3 the machine cannot. `--python PATH` (or "
+        "ISOLANE_PYTHON) names the interpreter.",
         allow_abbrev=False,
     )
     plan.add_argument("query", type=pathlib.Path, nargs="*", help="query file (YAML); several are planned jointly")
@@ -193,7 +195,8 @@ def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: arg
         from isolane.planner.live import Live
 
         say = None if arguments.quiet else progress
-        launcher = Live(query, budget_s=options.budget_s, progress=say)
+        # With a budget, not even an operator that hangs may overrun it.
+        launcher = Live(query, budget_s=options.budget_s, progress=say, apart=math.isfinite(options.budget_s))
     else:
         launcher = Replay(query, load_profile(profile_path(query, file, arguments.profile_data)))
     return plan_query(query, infrastructure, launcher, arguments.searcher, arguments.seed, options, order)

@@ -7,17 +7,23 @@ burst of items once per period, stand in for truth (section 4.5.1).
 
 Units: milliseconds of processor time of this thread (other programs share the machine), bytes as on the wire; what a launch costs
 is seconds of wall time. The first item of each operator is not counted: it loads what is loaded once. A budget ends a launch
-between two items. Limits: the time of a launch is what it took here, so plans from live
+between two items, or, where launches run in a process of their own (`apart`), whatever it is doing: that process is killed, and
+one that an operator takes down with it is an error that says so. Limits: the time of a launch is what it took here, so plans from live
 launches are not repeatable to the byte. Source: Vulcan, sections 4.4.3.1 and 4.5.1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
+import os
+import pickle
+import select
+import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -177,6 +183,57 @@ def pass_through(
     return sent, result
 
 
+Result = TypeVar("Result")
+
+
+def elsewhere(work: Callable[[], Result], who: str, deadline_s: float) -> Result:
+    """What the work returns in a copy of this process, which is killed at the deadline (of `time.monotonic`): `BudgetSpent`."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing of the parent's may run here: neither its exit handlers nor what waits in its buffers.
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(pickle.dumps(answer_of(work)))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    parts: list[bytes] = []
+    try:
+        while True:
+            left = max(deadline_s - time.monotonic(), 0.0)
+            if not select.select([reader], [], [], None if math.isinf(left) else left)[0]:
+                raise BudgetSpent
+            part = os.read(reader, 1 << 20)
+            if not part:
+                break
+            parts.append(part)
+    finally:
+        os.close(reader)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    data = b"".join(parts)
+    if not data:
+        how = f"by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else f"with status {status >> 8}"
+        raise PlanError(f"{who}: an operator or the workload took its process down ({how})")
+    done, result = pickle.loads(data)
+    if not done:
+        raise result
+    return cast(Result, result)
+
+
+def answer_of(work: Callable[[], object]) -> tuple[bool, object]:
+    """Whether it worked, and what it returned or raised."""
+    try:
+        return True, work()
+    except (PlanError, BudgetSpent) as error:
+        return False, error
+    except BaseException as error:  # An operator that calls sys.exit too.
+        return False, PlanError(f"the launch failed: {describe(error)}")
+
+
 class Live:
     """The launcher that runs the operators. With a budget, launches end by `BudgetSpent` when so many seconds of wall time have
     passed since it was made. `progress` gets a line per launch."""
@@ -187,8 +244,10 @@ class Live:
         workload: Workload | None = None,
         budget_s: float = math.inf,
         progress: Callable[[str], None] | None = None,
+        apart: bool = False,
     ) -> None:
         self.query = query
+        self.apart = apart
         self.workload = Checked(query, workload_of(query) if workload is None else workload)
         self.began_s = time.monotonic()
         self.budget_s = budget_s
@@ -199,8 +258,12 @@ class Live:
     def launch(self, order: Order, configuration: Configuration) -> Launch:
         """Runs the whole pipeline."""
         begin = time.monotonic()
-        outputs, results, score = self.run(order, configuration, self.items)
-        accuracy = self.workload.accuracy(outputs)
+
+        def work() -> tuple[float, dict[str, OperatorResult], tuple[float, float]]:
+            outputs, results, score = self.run(order, configuration, self.items)
+            return self.workload.accuracy(outputs), results, score
+
+        accuracy, results, score = self.bounded(work)
         spent = time.monotonic() - begin
         self.launches += 1
         self.say(f"launch {self.launches}", spent, f"accuracy {accuracy:.3f} with {self.settings(configuration)}")
@@ -210,10 +273,16 @@ class Live:
         """Runs source and filters."""
         begin = time.monotonic()
         count = next(index for index, name in enumerate(order) if self.query.operator(name).kind == "model")
-        _, _, score = self.run(order[:count], configuration, self.items)
+        score = self.bounded(lambda: self.run(order[:count], configuration, self.items)[2])
         spent = time.monotonic() - begin
         self.say(f"filters {' > '.join(order[:count])}", spent, f"precision {score[0]:.3f}, recall {score[1]:.3f}")
         return FilterScore(*score, spent)
+
+    def bounded(self, work: Callable[[], Result]) -> Result:
+        """What the work returns; `BudgetSpent` if it takes longer than is left."""
+        if not self.apart:
+            return work()
+        return elsewhere(work, f"query {self.query.name}", self.began_s + self.budget_s)
 
     def say(self, what: str, spent_s: float, result: str) -> None:
         """A line of progress: this run, and the wall time of all."""

@@ -135,6 +135,12 @@ def plan_jointly(
     )
 
 
+def fits(planned: Sequence[Planned], infrastructure: Infrastructure) -> bool:
+    """Whether all of these have plans beside each other on these tiers that meet everything."""
+    found = jointly(*arranged(planned, infrastructure), resources(infrastructure), first=True)
+    return found.picks is not None
+
+
 def candidate(planned: Planned) -> Candidate:
     """A planned query with its launches."""
     launches = tuple(each.launch for each in planned.problem.cache.values())

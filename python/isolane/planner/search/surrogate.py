@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isolane.planner.bayes import CANDIDATES_MAX, Posterior, fit, first_best
+from isolane.planner.bayes import CANDIDATES_MAX, Group, Posterior, first_best, fit_all
 from isolane.planner.estimate import Array, Table
 from isolane.planner.model import Launch
 from isolane.planner.search.problem import Problem
@@ -70,31 +70,29 @@ class Surrogate:
     def learn(self, launches: Sequence[Launch]) -> None:
         """Fits everything to these launches."""
         points = self.problem.grid[[self.problem.rows[launch.configuration] for launch in launches]]
-        accuracy = np.array([[launch.accuracy] for launch in launches])
-        self.learn_group(-1, points, accuracy)
+        values = {-1: np.array([[launch.accuracy] for launch in launches])}
         for position, name in enumerate(self.order):
             own = [launch.operators[name] for launch in launches]
-            values = np.log(
-                np.array(
-                    [
-                        (each.processing_ms + TINY_MS, each.output_bytes + TINY_BYTES, each.pass_rate + TINY_RATE)
-                        for each in own
-                    ]
-                )
-            )
-            self.learn_group(position, points[:, self.axes[position]], values)
-
-    def learn_group(self, group: int, points: Array, values: Array) -> None:
-        """One process for the columns of a group; a constant group needs none."""
-        if self.earlier is not None:
-            values = values - self.earlier.group(group, points)[0]
-        self.constant[group] = values.mean(axis=0)
-        if points.shape[1] == 0 or np.ptp(values, axis=0).max() < 1e-9:
+            rows = [(one.processing_ms + TINY_MS, one.output_bytes + TINY_BYTES, one.pass_rate + TINY_RATE) for one in own]
+            values[position] = np.log(np.array(rows))
+        groups = {}
+        for group, found in values.items():
+            axes = self.axes_of(group)
+            if self.earlier is not None:
+                found = found - self.earlier.group(group, points[:, axes])[0]
+            self.constant[group] = found.mean(axis=0)
+            # A constant group needs no process.
             self.models[group] = None
-            return
-        model = fit(points, values, self.lengths.get(group))
-        self.lengths[group] = model.lengths
-        self.models[group] = model
+            if axes and (found.max(axis=0) - found.min(axis=0)).max() >= 1e-9:
+                groups[group] = Group(found, tuple(axes), self.lengths.get(group))
+        if groups:
+            for group, model in zip(groups, fit_all(points, list(groups.values())), strict=True):
+                self.models[group] = model
+                self.lengths[group] = model.lengths
+
+    def axes_of(self, group: int) -> list[int]:
+        """The knobs that a group depends on: all for the accuracy (-1)."""
+        return list(range(self.problem.grid.shape[1])) if group < 0 else self.axes[group]
 
     def predict(self, candidates: Array, optimism: float) -> Table:
         """The table of these points with everything `optimism` deviations better than expected."""
@@ -169,7 +167,9 @@ class Search:
         """The next configuration, or none."""
         if self.queue:
             return self.queue.pop(0)
-        left = np.setdiff1d(np.arange(len(self.problem.grid)), self.seen)
+        free = np.ones(len(self.problem.grid), dtype=bool)
+        free[self.seen] = False
+        left = np.flatnonzero(free)
         if not len(left) or self.stalled >= PATIENCE * self.problem.options.patience:
             return None
         if len(left) > CANDIDATES_MAX:
