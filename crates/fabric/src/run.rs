@@ -129,7 +129,9 @@ fn network(scenario: &FabricScenario, ports: &PortSettings) -> Network {
         weights: &weights,
         seed: scenario.seed,
     };
-    Network::ordered(topology, ports, ordering)
+    let mut network = Network::ordered(topology, ports, ordering);
+    network.limit_classes(scenario.classes.iter().map(|class| class.buffer));
+    network
 }
 
 fn finish<T: Transport>(

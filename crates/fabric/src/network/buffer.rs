@@ -8,11 +8,13 @@
 //!   thresholds, Choudhury and Hahne 1998: with n ports congested each gets ALPHA / (1 + n ALPHA) of the rest);
 //! * with pauses: any port may use all of the switch's memory, since pauses bound what is in it.
 //!
-//! Limit: thresholds count whole ports, not their classes, so a low class can take the room of a high one.
+//! These count whole ports. Beside them a class may have a limit of its own at each port, so that a low one cannot take the
+//! room of a high one.
 
 use super::port::{HOST, Port};
 use crate::topology::Topology;
-use isolane_scenario::fabric::model::PortSettings;
+use isolane_core::units::Bytes;
+use isolane_scenario::fabric::model::{CLASSES_MAX, PortSettings};
 
 /// What a port may hold over what is free in the common pool.
 const ALPHA: u64 = 1;
@@ -34,6 +36,8 @@ pub(super) struct Buffers {
     own: u64,
     reserved: u64,
     switches: Vec<Memory>,
+    /// Most bytes of each class at one port, if any has such a limit.
+    classes: Option<[u64; CLASSES_MAX]>,
 }
 
 /// Memory that the ports of one switch have in common.
@@ -68,7 +72,27 @@ impl Buffers {
             own,
             reserved,
             switches: nodes.map(memory).collect(),
+            classes: None,
         }
+    }
+
+    pub(super) fn limit_classes(&mut self, limits: impl IntoIterator<Item = Option<Bytes>>) {
+        let mut all = [u64::MAX; CLASSES_MAX];
+        for (own, given) in all.iter_mut().zip(limits) {
+            *own = given.map_or(u64::MAX, Bytes::get);
+        }
+        self.classes = all.iter().any(|own| *own < u64::MAX).then_some(all);
+    }
+
+    /// Whether some class has a limit of its own.
+    #[inline]
+    pub(super) fn limits_classes(&self) -> bool {
+        self.classes.is_some()
+    }
+
+    /// Most bytes of `class` at one port.
+    pub(super) fn class_limit(&self, class: u8) -> u64 {
+        self.classes.map_or(u64::MAX, |all| all[usize::from(class)])
     }
 
     /// Whether `bytes` more may wait at this port of a switch.

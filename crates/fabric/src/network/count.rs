@@ -13,16 +13,19 @@ pub enum DropReason {
     BufferFull,
     /// It mattered least in a full buffer (pFabric).
     LowerPriority,
+    /// Its class held all that it may.
+    ClassFull,
 }
 
 impl DropReason {
-    const ALL: [Self; 2] = [Self::BufferFull, Self::LowerPriority];
+    const ALL: [Self; 3] = [Self::BufferFull, Self::LowerPriority, Self::ClassFull];
 
     /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BufferFull => "buffer-full",
             Self::LowerPriority => "pfabric-lower-priority",
+            Self::ClassFull => "class-full",
         }
     }
 }

@@ -79,6 +79,10 @@ enum Event {
     Free(PortId),
     /// A port is told to hold or to release a class.
     Pause { port: PortId, class: u8, on: bool },
+    /// A pause that `port` asked for may have to be asked for again.
+    Repeat { port: PortId, class: u8 },
+    /// A pause of a class at `port` may be over.
+    Expire { port: PortId, class: u8 },
     /// Somebody's timer.
     Timer(Owner, Timer),
 }
@@ -160,6 +164,11 @@ impl Network {
             fetched: 0,
             topology,
         }
+    }
+
+    /// Lets at most so many bytes of each class, from the highest, wait at one port of a switch.
+    pub fn limit_classes(&mut self, limits: impl IntoIterator<Item = Option<Bytes>>) {
+        self.buffers.limit_classes(limits);
     }
 
     /// Shows packets with [`flags::VISIT_PORTS`] to `agent` from now on.

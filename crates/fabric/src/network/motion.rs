@@ -34,6 +34,8 @@ impl Network {
                 Event::Free(port) => self.free_port(now, port),
                 Event::Timer(owner, timer) => return Step::Timer(owner, timer),
                 Event::Pause { port, class, on } => self.obey(now, port, class, on),
+                Event::Repeat { port, class } => self.repeat_pause(now, port, class),
+                Event::Expire { port, class } => self.expire_pause(now, port, class),
             }
         }
     }
@@ -83,11 +85,21 @@ impl Network {
         if state.passes(now, packet.class) {
             return self.pass(now, port, id);
         }
+        if self.buffers.limits_classes() && !self.class_fits(port, id) {
+            return self.drop_packet(port, id, DropReason::ClassFull);
+        }
         if self.buffers.admit(state, u64::from(packet.bytes)) {
             self.accept(now, node, port, id);
         } else {
             self.overflow(now, node, port, id);
         }
+    }
+
+    #[cold]
+    fn class_fits(&self, port: PortId, id: PacketId) -> bool {
+        let packet = &self.packets[id];
+        let queued = self.disciplines[port.0 as usize].class_bytes(packet.class);
+        queued + u64::from(packet.bytes) <= self.buffers.class_limit(packet.class)
     }
 
     /// A packet that waits, and has room in the switch.

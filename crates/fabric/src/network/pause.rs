@@ -10,7 +10,9 @@
 //! for at both ends (a packet each), and the link twice over. This headroom must fit beside `xoff` for every class of
 //! every port ([`Network::check_headroom`]); then nothing is ever dropped, in any pattern.
 //!
-//! Limit: frames hold until released; the quanta of the standard and their refreshing are not modelled.
+//! How long a frame holds: until it is taken back; or, with [`Pfc::quanta`], for so many times of 512 bits on its link. Then
+//! whoever asked repeats it after half of that for as long as it wants the pause, and the peer lets go by itself when
+//! no repeat comes. The parser refuses times so short that a pause ends before its repeat can be there.
 
 use super::{Event, Network};
 use crate::topology::{PortId, Topology};
@@ -19,6 +21,9 @@ use isolane_scenario::fabric::model::{CLASSES_MAX, Pfc, PortSettings};
 
 /// A pause frame on the wire: the smallest Ethernet frame.
 const FRAME_BYTES: u64 = 64;
+
+/// Bytes of one time that a frame can ask for: 512 bits.
+const QUANTUM_BYTES: u64 = 64;
 
 /// A buffer that cannot hold what arrives until pauses take hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +66,35 @@ pub(super) struct Pauses {
     /// When each port's peer began to pause it, and for how long in all.
     since: Vec<Option<Instant>>,
     total: Vec<Duration>,
+    terms: Option<Terms>,
+}
+
+/// Pauses that end by themselves.
+#[derive(Clone, Debug)]
+struct Terms {
+    /// For how long a frame holds each port.
+    hold: Vec<Duration>,
+    /// Until when each class of a port is held, if it is.
+    until: Vec<[Instant; CLASSES_MAX]>,
+    /// Classes whose end is filed, and those whose repeat is.
+    ending: Vec<u8>,
+    repeating: Vec<u8>,
+}
+
+impl Terms {
+    fn new(topology: &Topology, quanta: u16) -> Self {
+        let ports = topology.ports.len();
+        let bytes = Bytes::new(u64::from(quanta) * QUANTUM_BYTES);
+        let back = |port: usize| topology.ports[topology.ports[port].back.0 as usize];
+        Self {
+            hold: (0..ports)
+                .map(|port| back(port).rate.time_for(bytes))
+                .collect(),
+            until: vec![[Instant::ZERO; CLASSES_MAX]; ports],
+            ending: vec![0; ports],
+            repeating: vec![0; ports],
+        }
+    }
 }
 
 impl Pauses {
@@ -73,6 +107,7 @@ impl Pauses {
             asked: vec![0; ports],
             since: vec![None; ports],
             total: vec![Duration::ZERO; ports],
+            terms: pfc.quanta.map(|quanta| Terms::new(topology, quanta)),
         }
     }
 
@@ -179,6 +214,76 @@ impl Network {
         }
         self.events
             .schedule(arrival, Event::Pause { port, class, on });
+        if on
+            && let Some(terms) = self
+                .pauses
+                .as_mut()
+                .and_then(|pauses| pauses.terms.as_mut())
+        {
+            let repeating = &mut terms.repeating[through.0 as usize];
+            if *repeating & (1 << class) == 0 {
+                *repeating |= 1 << class;
+                let half = Duration::from_ps(terms.hold[port.0 as usize].as_ps() / 2);
+                let port = through;
+                self.events
+                    .schedule(now + half, Event::Repeat { port, class });
+            }
+        }
+    }
+
+    /// Half of a pause that `port` asked for is over.
+    pub(super) fn repeat_pause(&mut self, now: Instant, port: PortId, class: u8) {
+        let Some(pauses) = &mut self.pauses else {
+            return;
+        };
+        let Some(terms) = &mut pauses.terms else {
+            return;
+        };
+        terms.repeating[port.0 as usize] &= !(1 << class);
+        if pauses.asked[port.0 as usize] & (1 << class) != 0 {
+            self.send_frame(now, port, class, true);
+        }
+    }
+
+    /// A class of `port` is held for a frame's time from now.
+    fn hold_until(&mut self, now: Instant, port: PortId, class: u8) {
+        let Some(terms) = self
+            .pauses
+            .as_mut()
+            .and_then(|pauses| pauses.terms.as_mut())
+        else {
+            return;
+        };
+        let index = port.0 as usize;
+        let at = now + terms.hold[index];
+        terms.until[index][usize::from(class)] = at;
+        if terms.ending[index] & (1 << class) == 0 {
+            terms.ending[index] |= 1 << class;
+            self.events.schedule(at, Event::Expire { port, class });
+        }
+    }
+
+    /// The end that a pause had when this was filed.
+    pub(super) fn expire_pause(&mut self, now: Instant, port: PortId, class: u8) {
+        let Some(terms) = self
+            .pauses
+            .as_mut()
+            .and_then(|pauses| pauses.terms.as_mut())
+        else {
+            return;
+        };
+        let index = port.0 as usize;
+        terms.ending[index] &= !(1 << class);
+        if self.ports[index].paused & (1 << class) == 0 {
+            return;
+        }
+        let until = terms.until[index][usize::from(class)];
+        if until > now {
+            terms.ending[index] |= 1 << class;
+            self.events.schedule(until, Event::Expire { port, class });
+            return;
+        }
+        self.obey(now, port, class, false);
     }
 
     /// A pause frame has come for `port`.
@@ -190,6 +295,10 @@ impl Network {
             false => before & !(1 << class),
         };
         let after = state.paused;
+        if on {
+            self.hold_until(now, port, class);
+        }
+        let state = &self.ports[port.0 as usize];
         let may_send = !on && state.waiting > 0 && state.is_idle(now);
         if let Some(pauses) = &mut self.pauses {
             let (since, total) = (

@@ -90,6 +90,7 @@ fn scenario(hosts: u32, traffic: Vec<Traffic>) -> FabricScenario {
     let class = |(name, us): (&str, Option<u64>)| TrafficClass {
         name: name.to_owned(),
         weight: 1,
+        buffer: None,
         slo: us.map(|us| CallSlo {
             target: Duration::from_us(us),
             per_mtu: false,

@@ -66,6 +66,7 @@ fn share(case: &Case) -> Shared {
         pfc: (case.congestion == Congestion::Dcqcn).then_some(Pfc {
             xoff: Bytes::from_kib(100),
             xon: Bytes::from_kib(90),
+            quanta: None,
         }),
     };
     let ordering = Ordering {

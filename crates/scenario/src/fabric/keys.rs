@@ -204,6 +204,11 @@ pub(crate) const PFC: &[Key] = &[
         "bytes of one ingress port and class at which it pauses its peer",
     ),
     required("xon", BUFFER, "bytes below which it lets go"),
+    key(
+        "quanta",
+        count(1, 65_535),
+        "for how long a pause frame holds, in times of 512 bits; repeated after half of that (until taken back)",
+    ),
 ];
 
 /// Keys of `[[class]]`.
@@ -213,6 +218,11 @@ pub(crate) const CLASS: &[Key] = &[
         "weight",
         count(0, 1_000_000),
         "weight for wfq and dwrr, at least 1 (1)",
+    ),
+    key(
+        "buffer",
+        BUFFER,
+        "most bytes of the class that may wait at one port of a switch (that of the port)",
     ),
     key(
         "slo",

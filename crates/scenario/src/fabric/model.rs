@@ -171,6 +171,10 @@ pub struct Pfc {
     pub xoff: Bytes,
     /// Bytes below which it lets go.
     pub xon: Bytes,
+    /// For how long a pause frame holds, in times of 512 bits on its link; it is repeated after half of that. Without,
+    /// a pause holds until it is taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quanta: Option<u16>,
 }
 
 /// One traffic class.
@@ -180,6 +184,9 @@ pub struct TrafficClass {
     pub name: String,
     /// Weight for `wfq` and `dwrr`, at least 1.
     pub weight: u32,
+    /// Most bytes of the class that may wait at one port of a switch, beside the port's own limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Bytes>,
     /// What its calls were promised; none for the scavenger class.
     pub slo: Option<CallSlo>,
 }

@@ -117,19 +117,62 @@ fn tight(shape: Shape, xoff: u64, classes: u64) -> PortSettings {
     settings
 }
 
+/// What the parser asks for at least beside full packets of 5,000 bytes: 2 x (5,000 + 8 x 64) x 8 / 512.
+const QUANTA_LEAST: u16 = 173;
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn pauses_lose_nothing_and_never_lock_a_tree(
         shape in shapes(), seed: u64, xoff in 1_u64..60_000, classes in 1_u64..5,
+        quanta in prop::option::of(QUANTA_LEAST..2_000),
     ) {
-        let settings = tight(shape, xoff, classes);
+        let mut settings = tight(shape, xoff, classes);
+        settings.pfc.as_mut().expect("with pauses").quanta = quanta;
         let network = storm(shape, seed, &settings, classes);
         let counts = network.counts();
         prop_assert!(counts.dropped.is_empty(), "{:?}", counts.dropped);
         prop_assert_eq!((counts.delivered, counts.in_flight), (2_000, 0));
         prop_assert!(network.ports.iter().all(|port| port.paused == 0), "all are released in the end");
     }
+}
+
+/// Hosts 0 and 1 send to host 2 without end, so both are paused again and again.
+fn contended(quanta: Option<u16>) -> Network {
+    let mut settings = with_pauses(5_000, 5_000);
+    settings.pfc.as_mut().expect("with pauses").quanta = quanta;
+    let mut network = star(3, &settings);
+    let sends: Vec<_> = (0..400)
+        .map(|index| (0, packet(index % 2, 2, 0, FULL)))
+        .chain(std::iter::once((0, packet(0, 2, 1, 9_000))))
+        .collect();
+    assert_eq!(send(&mut network, &sends, Instant::MAX).len(), 401);
+    network
+}
+
+#[test]
+fn a_long_pause_is_asked_for_again_and_again() {
+    // All is sent after 160 us, before half of the longest pause, 335 us, is over.
+    let until_taken_back = contended(None).counts().pauses;
+    assert_eq!(contended(Some(u16::MAX)).counts().pauses, until_taken_back);
+    assert!(contended(Some(QUANTA_LEAST)).counts().pauses > until_taken_back);
+}
+
+/// Method: a frame comes that nobody sent, so nobody repeats it.
+#[test]
+fn a_pause_that_nobody_repeats_is_over_by_itself() {
+    let mut settings = with_pauses(100_000, 50_000);
+    settings.pfc.as_mut().expect("with pauses").quanta = Some(1_000);
+    let mut network = star(2, &settings);
+    network.obey(Instant::ZERO, PortId(0), 0, true);
+    // 1,000 times 512 bits are 5,120 ns at 100 Gb/s; two packets' times and two links lie behind.
+    let sends = [(0, packet(0, 1, 0, FULL)), (10, packet(0, 1, 0, FULL))];
+    let arrived = send(&mut network, &sends, Instant::MAX);
+    assert_eq!(arrived, [(0, 6_320), (1, 6_720)]);
+
+    let mut forever = star(2, &with_pauses(100_000, 50_000));
+    forever.obey(Instant::ZERO, PortId(0), 0, true);
+    assert_eq!(send(&mut forever, &sends, Instant::MAX), []);
 }
 
 /// The check above can fail. A switch's memory is common, so more than a little must be missing.

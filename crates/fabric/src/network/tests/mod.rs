@@ -30,6 +30,7 @@ fn with_pauses(xoff: u64, xon: u64) -> PortSettings {
         pfc: Some(Pfc {
             xoff: Bytes::new(xoff),
             xon: Bytes::new(xon),
+            quanta: None,
         }),
         ..settings()
     }

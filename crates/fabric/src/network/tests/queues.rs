@@ -284,3 +284,27 @@ fn an_agent_sees_packets_that_ask_for_it_at_every_node() {
     // Host 0, the switch (whose port 3 leads back to host 0), host 2 (whose port 2 leads back).
     assert_eq!(stamps, [(123, 99_03_02), (0, 0)]);
 }
+
+/// Host 0 fills the low class of host 2's port first; then host 1 sends in the high class. Without a limit of its own the low
+/// class leaves no room.
+#[test]
+fn a_class_with_a_limit_leaves_room_for_the_others() {
+    let lost = |limit: Option<u64>| {
+        let mut settings = settings();
+        settings.buffer = Bytes::new(8 * u64::from(FULL));
+        let mut network = star(3, &settings);
+        network.limit_classes([None, limit.map(Bytes::new)]);
+        let low = (0..40).map(|index| (index, packet((index % 2) as u16, 2, 1, FULL)));
+        let high = (0..6).map(|index| (5_000 + index, packet((index % 2) as u16, 2, 0, FULL)));
+        let sends: Vec<_> = low.chain(high).collect();
+        let arrived = send(&mut network, &sends, Instant::MAX);
+        let high = arrived.iter().filter(|(index, _)| *index >= 40).count();
+        (high, network.counts().dropped)
+    };
+    let (high, dropped) = lost(None);
+    assert!(high < 6, "the low class has taken the room: {high}");
+    assert_eq!(dropped.keys().collect::<Vec<_>>(), ["buffer-full"]);
+    let (high, dropped) = lost(Some(4 * u64::from(FULL)));
+    assert_eq!(high, 6);
+    assert_eq!(dropped.keys().collect::<Vec<_>>(), ["class-full"]);
+}

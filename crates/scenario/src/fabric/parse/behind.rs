@@ -58,11 +58,17 @@ pub(crate) fn read(top: &Table<'_>, around: &Around<'_>) -> Result<Option<Behind
         let problem = Problem::value("ports", "without pfc".to_owned(), expected.to_owned());
         return Err(table.error_at("ports", problem));
     }
+    if let Some(quanta) = ports.pfc.and_then(|pfc| pfc.quanta) {
+        let expected = "is not for networks of devices, whose own pauses hold until they are taken back: leave it out";
+        let problem = Problem::value("quanta", quanta.to_string(), expected.to_owned());
+        return Err(table.error_at("ports", problem));
+    }
     let classes = match table.has("class") {
-        true => network::classes(&table, FabricPolicyKind::None)?,
+        true => network::classes(&table, FabricPolicyKind::None, &ports)?,
         false => vec![TrafficClass {
             name: "all".to_owned(),
             weight: 1,
+            buffer: None,
             slo: None,
         }],
     };

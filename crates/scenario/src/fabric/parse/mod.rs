@@ -113,7 +113,7 @@ fn read(top: &Table<'_>, file: &str) -> Result<FabricScenario, InputError> {
     let topology = network::topology(top)?;
     let ports = network::ports(top)?;
     let policy = named::policy(top)?;
-    let classes = network::classes(top, policy.kind)?;
+    let classes = network::classes(top, policy.kind, &ports)?;
     let transport = named::transport(top, &ports)?;
     let traffic = groups::read(top, &topology, &classes, warmup + duration)?;
     let scenario = FabricScenario {

@@ -16,6 +16,10 @@ const MTU: Bytes = Bytes::new(5_080);
 const HEADER: Bytes = Bytes::new(40);
 const BUFFER: Bytes = Bytes::from_kib(512);
 const PERCENTILE: f64 = 99.9;
+/// A pause frame on the wire: the smallest Ethernet frame.
+const PAUSE_FRAME: Bytes = Bytes::new(64);
+/// A time of pauses in bits (IEEE 802.1Qbb).
+const QUANTUM_BITS: u64 = 512;
 
 /// Reads `[fabric]`.
 pub(super) fn topology(top: &Table<'_>) -> Result<FabricTopology, InputError> {
@@ -175,7 +179,7 @@ pub(super) fn ports(top: &Table<'_>) -> Result<PortSettings, InputError> {
         buffer,
         shared_buffer: table.flag("shared")?.unwrap_or(false),
         ecn: ecn(&table, buffer)?,
-        pfc: pfc(&table, buffer)?,
+        pfc: pfc(&table, buffer, mtu + header)?,
     })
 }
 
@@ -200,7 +204,7 @@ fn ecn(ports: &Table<'_>, buffer: Bytes) -> Result<Option<Ecn>, InputError> {
     }))
 }
 
-fn pfc(ports: &Table<'_>, buffer: Bytes) -> Result<Option<Pfc>, InputError> {
+fn pfc(ports: &Table<'_>, buffer: Bytes, packet: Bytes) -> Result<Option<Pfc>, InputError> {
     let Some(table) = ports.table("pfc", PFC)? else {
         return Ok(None);
     };
@@ -214,13 +218,35 @@ fn pfc(ports: &Table<'_>, buffer: Bytes) -> Result<Option<Pfc>, InputError> {
         let expected = format!("never pauses: the buffer is full at {buffer}; must be below");
         return Err(table.wrong("xoff", expected));
     }
-    Ok(Some(Pfc { xoff, xon }))
+    let quanta = match table.count32("quanta")? {
+        // The key's range ends at 65535.
+        Some(quanta) => Some(quanta_that_last(&table, quanta as u16, packet)?),
+        None => None,
+    };
+    Ok(Some(Pfc { xoff, xon, quanta }))
+}
+
+/// A repeat must come before the pause that it prolongs is over: it may wait for a full packet and for the frames of
+/// the other classes, going and coming.
+fn quanta_that_last(pfc: &Table<'_>, quanta: u16, packet: Bytes) -> Result<u16, InputError> {
+    let frames = PAUSE_FRAME.get() * CLASSES_MAX as u64;
+    let wait = packet.get() + frames;
+    let least = (2 * wait * 8).div_ceil(QUANTUM_BITS);
+    if u64::from(quanta) >= least {
+        return Ok(quanta);
+    }
+    let expected = format!(
+        "a pause is over before its repeat is there, which comes half of it later and waits for up to a packet of \
+         {packet} and {frames}B of frames: must be at least 2 x {wait} x 8 / {QUANTUM_BITS} = {least}"
+    );
+    Err(pfc.wrong("quanta", expected))
 }
 
 /// Reads `[[class]]`.
 pub(super) fn classes(
     top: &Table<'_>,
     policy: FabricPolicyKind,
+    ports: &PortSettings,
 ) -> Result<Vec<TrafficClass>, InputError> {
     let tables = top.tables("class")?;
     let count = tables.len();
@@ -262,10 +288,30 @@ pub(super) fn classes(
         classes.push(TrafficClass {
             name: name.to_owned(),
             weight,
+            buffer: class_buffer(&table, ports)?,
             slo,
         });
     }
     Ok(classes)
+}
+
+fn class_buffer(class: &Table<'_>, ports: &PortSettings) -> Result<Option<Bytes>, InputError> {
+    let Some(buffer) = class.size("buffer")? else {
+        return Ok(None);
+    };
+    let packet = ports.mtu + ports.header;
+    if buffer < packet {
+        let expected = format!("no full packet fits: must be at least {packet}");
+        return Err(class.wrong("buffer", expected));
+    }
+    if let Some(pfc) = ports.pfc {
+        let expected = format!(
+            "would drop what ports.pfc promises to hold: leave it out; xoff = {} bounds each class of a port of entry",
+            pfc.xoff
+        );
+        return Err(class.wrong("buffer", expected));
+    }
+    Ok(Some(buffer))
 }
 
 fn slo(class: &Table<'_>) -> Result<Option<CallSlo>, InputError> {

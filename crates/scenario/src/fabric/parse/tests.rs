@@ -393,6 +393,16 @@ fn ports_must_hold_a_packet_and_mark_before_they_are_full() {
         .assert_eq(&ports("pfc = { xoff = \"100KB\", xon = \"200KB\" }"));
     expect!["f.toml:15: ports: xon is missing: bytes below which it lets go"]
         .assert_eq(&ports("pfc = { xoff = \"100KB\" }"));
+    expect!["f.toml:15: ports.pfc: quanta = 100: a pause is over before its repeat is there, which comes half of it later and waits for up to a packet of 5KiB and 512B of frames: must be at least 2 x 5632 x 8 / 512 = 176"].assert_eq(&ports("pfc = { xoff = \"100KB\", xon = \"80KB\", quanta = 100 }"));
+    expect!["f.toml:15: ports.pfc: quanta = 70000: must be 1 to 65535"].assert_eq(&ports(
+        "pfc = { xoff = \"100KB\", xon = \"80KB\", quanta = 70000 }",
+    ));
+    let class =
+        |text: &str| refused_text(&GOOD.replacen("weight = 8", &format!("weight = 8\n{text}"), 1));
+    expect![[
+        r#"f.toml:20: class "high": buffer = "4KiB": no full packet fits: must be at least 5KiB"#
+    ]]
+    .assert_eq(&class("buffer = \"4KiB\""));
 }
 
 #[test]
