@@ -3,6 +3,7 @@ package isolane
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,9 @@ type Admission struct {
 	// sweeping keeps all but one caller from looking for idle destinations at a time; swept is when one did last.
 	sweeping sync.Mutex
 	swept    atomic.Uint64
+	// leases has one for each group and class with an objective; quotaRuns says that somebody keeps them.
+	leases    []lease
+	quotaRuns atomic.Bool
 	// random and now are replaced by tests.
 	random func() uint32
 	now    func() uint64
@@ -32,7 +36,9 @@ type settings struct {
 
 // destination is what is known of one destination.
 type destination struct {
-	cells    []cell
+	cells []cell
+	// group is its place among the groups, -1 for none.
+	group    int
 	lastCall atomic.Uint64
 }
 
@@ -48,6 +54,8 @@ type Counts struct {
 	Asked uint64
 	// Downgraded ran in the lowest class (in shadow mode: would have).
 	Downgraded uint64
+	// Leased ran in the class on the account of a quota's lease, whatever the admit probability said.
+	Leased uint64
 	// Met ran in the class and met its objective.
 	Met uint64
 	// Missed ran in the class and missed it.
@@ -80,6 +88,7 @@ func New(config Config) (*Admission, error) {
 		return nil, err
 	}
 	a.config.Store(checked)
+	a.leases = make([]lease, len(checked.Groups)*(len(checked.Classes)-1))
 	return a, nil
 }
 
@@ -95,7 +104,8 @@ func check(config Config) (*settings, error) {
 	return checked, nil
 }
 
-// Reconfigure takes other settings over while calls run. The number, names and code points of the classes must stay.
+// Reconfigure takes other settings over while calls run. The number, names and code points of the classes, the groups and the
+// quota server must stay.
 func (a *Admission) Reconfigure(config Config) error {
 	next, err := check(config)
 	if err != nil {
@@ -109,6 +119,10 @@ func (a *Admission) Reconfigure(config Config) error {
 	if !same {
 		return fmt.Errorf("isolane: class (number, name, DSCP) cannot change while the program runs; restart it for that")
 	}
+	if !slices.Equal(next.Groups, now.Groups) || (next.Quota == nil) != (now.Quota == nil) ||
+		next.Quota != nil && *next.Quota != *now.Quota {
+		return fmt.Errorf("isolane: groups and quota cannot change while the program runs; restart it for that")
+	}
 	a.config.Store(next)
 	return nil
 }
@@ -117,6 +131,11 @@ func (a *Admission) Reconfigure(config Config) error {
 func (a *Admission) Config() Config {
 	config := a.config.Load().Config
 	config.Classes = append([]Class(nil), config.Classes...)
+	config.Groups = append([]Group(nil), config.Groups...)
+	if config.Quota != nil {
+		quota := *config.Quota
+		config.Quota = &quota
+	}
 	return config
 }
 
@@ -143,7 +162,12 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	if class == lowest || config.Mode == Off {
 		return verdict
 	}
-	if cell.state.decide(&config.options[class], now, a.random()) {
+	// A call within the lease is admitted before the probability is asked: a guarantee is for all admitted traffic.
+	leased := at.group >= 0 && a.lease(at.group, class).take(uint64(max(bytes, 0)), now/psPerNs)
+	if cell.state.decide(&config.options[class], now, a.random()) || leased {
+		if leased {
+			cell.counts.Leased++
+		}
 		return verdict
 	}
 	cell.counts.Downgraded++
@@ -236,7 +260,9 @@ func (a *Admission) destination(to string, config *settings) *destination {
 		}
 	}
 	now := a.now()
-	made := &destination{cells: make([]cell, len(config.Classes))}
+	made := &destination{cells: make([]cell, len(config.Classes)), group: slices.IndexFunc(config.Groups, func(group Group) bool {
+		return fits(group.Destinations, to)
+	})}
 	made.lastCall.Store(now)
 	for i := range made.cells {
 		made.cells[i].state = newAdmitState(now)

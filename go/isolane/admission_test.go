@@ -209,7 +209,8 @@ func TestTheSettingsFileOfTheOtherLanguagesIsRead(t *testing.T) {
 		strings.Replace(settingsText, "15us", "15", 1):                            "target_per_mtu is \"15\"",
 		strings.Replace(settingsText, "dscp = 8", "", 1):                          "has no dscp",
 		strings.Replace(settingsText, "0.02", "0.0", 1):                           "alpha is 0",
-		settingsText + "[[group]]\nname = \"a\"\n":                                "groups have quotas",
+		settingsText + "[[group]]\nname = \"a\"\n":                                "has no destinations",
+		settingsText + "[quota]\nserver = \"unix:/q\"\ntenant = \"a\"\n":          "add a group",
 	} {
 		if _, err := ParseConfig(text); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("want %q in %v", part, err)

@@ -61,6 +61,9 @@ type Config struct {
 	DestinationsMax int
 	// Classes from the highest to the lowest, 2 to 8.
 	Classes []Class
+	// Groups are destinations that share a quota; Quota is who guarantees it. [Admission.StartQuota] keeps it.
+	Groups []Group
+	Quota  *Quota
 }
 
 const (
@@ -92,6 +95,11 @@ func (c Config) withDefaults() Config {
 		c.IdleAfter = defaultIdleAfter
 	}
 	c.Classes = append([]Class(nil), c.Classes...)
+	c.Groups = append([]Group(nil), c.Groups...)
+	if c.Quota != nil {
+		quota := *c.Quota
+		c.Quota = &quota
+	}
 	for i := range c.Classes {
 		class := &c.Classes[i]
 		orFloat(&class.Percentile, 99.9)
@@ -133,7 +141,7 @@ func (c Config) check() error {
 			}
 		}
 	}
-	return nil
+	return c.checkQuota()
 }
 
 func (c Class) check(lowest bool) error {

@@ -1,7 +1,6 @@
 package isolane
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -31,6 +30,18 @@ type file struct {
 	Beta            *float64    `toml:"beta"`
 	Floor           *float64    `toml:"floor"`
 	Classes         []fileClass `toml:"class"`
+	Groups          []fileGroup `toml:"group"`
+	Quota           *fileQuota  `toml:"quota"`
+}
+
+type fileGroup struct {
+	Name         string `toml:"name"`
+	Destinations string `toml:"destinations"`
+}
+
+type fileQuota struct {
+	Server string `toml:"server"`
+	Tenant string `toml:"tenant"`
 }
 
 // ParseConfig reads settings in the TOML form that the Rust, Python and C libraries read too.
@@ -39,9 +50,6 @@ func ParseConfig(text string) (Config, error) {
 	meta, err := toml.Decode(text, &read)
 	if err != nil {
 		return Config{}, fmt.Errorf("isolane: settings: %w", err)
-	}
-	if meta.IsDefined("group") {
-		return Config{}, errors.New("isolane: settings: groups have quotas, which this module does not know; remove [[group]]")
 	}
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
 		return Config{}, fmt.Errorf("isolane: settings: unknown key %q", unknown[0].String())
@@ -65,6 +73,13 @@ func ParseConfig(text string) (Config, error) {
 			return Config{}, err
 		}
 		config.Classes = append(config.Classes, one)
+	}
+	for _, group := range read.Groups {
+		config.Groups = append(config.Groups, Group(group))
+	}
+	if read.Quota != nil {
+		quota := Quota(*read.Quota)
+		config.Quota = &quota
 	}
 	config = config.withDefaults()
 	return config, config.check()

@@ -1,0 +1,117 @@
+package isolane
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+)
+
+// leaseBurst is how much of its rate a lease may save up, as time in nanoseconds; the same as in the Rust library.
+const leaseBurst = uint64(20_000_000)
+
+// lease is what the quota server lets this process send to one group of destinations in one class, beside what the admit
+// probability allows. A word says until when its rate is used up; a call that fits moves it on by the time that its bytes take.
+// Times are nanoseconds of the Admission's clock.
+type lease struct {
+	rate      atomic.Uint64 // bytes per second
+	until     atomic.Uint64
+	usedUntil atomic.Uint64
+	// countedAt is the rate at which usedUntil was counted: the last one above zero.
+	countedAt atomic.Uint64
+	asked     atomic.Uint64 // bytes, within the lease or not
+}
+
+// set takes a rate over until a time. One goroutine at a time. What was used beyond now is a debt in bytes, which another rate
+// pays off in another time.
+func (l *lease) set(rate, until, now uint64) {
+	l.rate.Store(rate)
+	l.until.Store(until)
+	old := l.countedAt.Load()
+	if rate == 0 || rate == old {
+		return
+	}
+	l.countedAt.Store(rate)
+	for {
+		used := l.usedUntil.Load()
+		if used < now {
+			return
+		}
+		next := saturatingAdd(now, mulDiv(used-now, old, rate))
+		if l.usedUntil.CompareAndSwap(used, next) {
+			return
+		}
+	}
+}
+
+// take says whether a call of size bytes fits at a time, and counts what was asked for.
+func (l *lease) take(size, now uint64) bool {
+	l.asked.Add(size)
+	rate := l.rate.Load()
+	if rate == 0 || now >= l.until.Load() {
+		return false
+	}
+	cost := mulDiv(size, 1_000_000_000, rate)
+	for {
+		used := l.usedUntil.Load()
+		from := max(used, now)
+		if from-now > leaseBurst {
+			return false
+		}
+		if l.usedUntil.CompareAndSwap(used, saturatingAdd(from, cost)) {
+			return true
+		}
+	}
+}
+
+// mulDiv is a * b / c, rounded down, or the largest number.
+func mulDiv(a, b, c uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	if high >= c {
+		return math.MaxUint64
+	}
+	quotient, _ := bits.Div64(high, low, c)
+	return quotient
+}
+
+func saturatingAdd(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
+
+// fits says whether a name matches one of the comma-separated patterns: * stands for any text, ? for one character.
+func fits(patterns, name string) bool {
+	runes := []rune(name)
+	for pattern := range splitPatterns(patterns) {
+		if fitsOne([]rune(pattern), runes) {
+			return true
+		}
+	}
+	return false
+}
+
+// fitsOne goes greedily, with one step back to the latest star: never exponential.
+func fitsOne(pattern, name []rune) bool {
+	p, n, star, from := 0, 0, -1, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
+			p++
+			n++
+		case star >= 0:
+			from++
+			p, n = star+1, from
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}

@@ -1,0 +1,349 @@
+package isolane
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// Group is destinations that share a quota: those behind one narrowest port.
+type Group struct {
+	// Name is what the quota server calls it.
+	Name string
+	// Destinations are patterns of their names, separated by commas: * stands for any text, ? for one character. The first
+	// group that fits a destination has it.
+	Destinations string
+}
+
+// Quota says which quota server (`isolane quota serve`) guarantees this process admitted traffic.
+type Quota struct {
+	// Server is "unix:/absolute/path" or an address and a port, like "127.0.0.1:7480".
+	Server string
+	// Tenant is for whom the process sends.
+	Tenant string
+}
+
+const (
+	groupsMax = 256
+	// quotaPatience is the longest wait for the server, an answer included.
+	quotaPatience = 2 * time.Second
+	// quotaHeadroom is what is asked for beyond what was used, in percent: so that a growing sender is not held to its past.
+	quotaHeadroom = 25
+	// quotaClientPart is the part of a term that is used, in percent: clocks that differ by less than a tenth do no harm.
+	quotaClientPart = 90
+	// quotaFirst is the time between two rounds before a term is known, and after a failure.
+	quotaFirst = 200 * time.Millisecond
+	// quotaAnswerMax is the longest answer that is read, bytes.
+	quotaAnswerMax = 1 << 20
+)
+
+// StartQuota keeps leases from the configured quota server until the context ends, from a goroutine of its own. No call waits
+// for it: without the server leases run out and the admit probability decides. say gets one line whenever the server goes or
+// comes; it may be nil.
+func (a *Admission) StartQuota(ctx context.Context, say func(string)) error {
+	config := a.config.Load()
+	if config.Quota == nil {
+		return errors.New("isolane: no quota server is configured; set Config.Quota, or [quota] in the settings file")
+	}
+	if !a.quotaRuns.CompareAndSwap(false, true) {
+		return errors.New("isolane: leases are being kept already; call StartQuota once")
+	}
+	if say == nil {
+		say = func(string) {}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	keeper := &quotaKeeper{
+		admission: a,
+		quota:     *config.Quota,
+		client:    fmt.Sprintf("%s-%d-%08x", host, os.Getpid(), rand.Uint32()),
+		say:       say,
+		looked:    a.now(),
+	}
+	classes := len(config.Classes) - 1
+	for group := range config.Groups {
+		for class := range classes {
+			asked := a.lease(group, class).asked.Load()
+			keeper.seats = append(keeper.seats, quotaSeat{group: group, class: class, asked: asked})
+		}
+	}
+	go keeper.keep(ctx)
+	return nil
+}
+
+// lease of a group and a class that has an objective.
+func (a *Admission) lease(group, class int) *lease {
+	return &a.leases[group*(len(a.config.Load().Classes)-1)+class]
+}
+
+// quotaKeeper renews the leases of one Admission.
+type quotaKeeper struct {
+	admission *Admission
+	quota     Quota
+	client    string
+	say       func(string)
+	seats     []quotaSeat
+	// looked is when the seats' demand was last read, on the Admission's clock.
+	looked uint64
+	line   *quotaLine
+}
+
+// quotaSeat is one group and class, with what was asked for by the last look and the number of the lease it has.
+type quotaSeat struct {
+	group, class int
+	asked        uint64
+	holds        *uint64
+}
+
+func (k *quotaKeeper) keep(ctx context.Context) {
+	defer k.admission.quotaRuns.Store(false)
+	pause := quotaFirst
+	well, known := true, false
+	for {
+		select {
+		case <-ctx.Done():
+			k.giveUp()
+			return
+		case <-time.After(pause):
+		}
+		term, err := k.round()
+		if err == nil {
+			pause = term / 3
+			if known && !well {
+				k.say(fmt.Sprintf("quota from %s again", k.quota.Server))
+			}
+		} else {
+			k.close()
+			pause = max(quotaFirst, min(pause, 5*time.Second))
+			if !known || well {
+				k.say(fmt.Sprintf("no quota from %s: %v; going on without", k.quota.Server, err))
+			}
+		}
+		well, known = err == nil, true
+	}
+}
+
+// giveUp lets calls go on without leases: the server gives our rates to others from here on, and need not wait for the end of
+// our term.
+func (k *quotaKeeper) giveUp() {
+	now := k.admission.now() / psPerNs
+	for _, seat := range k.seats {
+		k.admission.lease(seat.group, seat.class).set(0, 0, now)
+	}
+	if k.line != nil {
+		// It is on its way out; what cannot be said now the server finds out by itself.
+		_, _ = k.line.ask(quotaRequest{Ask: "release", Tenant: k.quota.Tenant, Client: k.client})
+		k.close()
+	}
+}
+
+func (k *quotaKeeper) close() {
+	if k.line != nil {
+		_ = k.line.conn.Close()
+		k.line = nil
+	}
+}
+
+// round asks once; the term.
+func (k *quotaKeeper) round() (time.Duration, error) {
+	config := k.admission.config.Load()
+	begin := k.admission.now()
+	since := begin - k.looked
+	k.looked = begin
+	request := quotaRequest{Ask: "renew", Tenant: k.quota.Tenant, Client: k.client, Wants: []quotaWant{}}
+	for i := range k.seats {
+		seat := &k.seats[i]
+		asked := k.admission.lease(seat.group, seat.class).asked.Load()
+		request.Wants = append(request.Wants, quotaWant{
+			Group:  config.Groups[seat.group].Name,
+			Class:  config.Classes[seat.class].Name,
+			Demand: quotaDemand(asked-seat.asked, since),
+			Holds:  seat.holds,
+		})
+		seat.asked = asked
+	}
+	if k.line == nil {
+		line, err := dialQuota(k.quota.Server)
+		if err != nil {
+			return 0, err
+		}
+		k.line = line
+	}
+	// The term counts from here: the server's begins later.
+	asked := k.admission.now() / psPerNs
+	answer, err := k.line.ask(request)
+	if err != nil {
+		return 0, err
+	}
+	if answer.Error != "" {
+		return 0, errors.New(answer.Error)
+	}
+	if len(answer.Leases) != len(k.seats) {
+		return 0, fmt.Errorf("an answer of %d leases to a question for %d", len(answer.Leases), len(k.seats))
+	}
+	term := uint64(math.MaxUint64)
+	for i, lease := range answer.Leases {
+		seat := &k.seats[i]
+		until := saturatingAdd(asked, saturatingMul(lease.TermMs, 1_000_000/100*quotaClientPart))
+		k.admission.lease(seat.group, seat.class).set(lease.Rate, until, k.admission.now()/psPerNs)
+		serial := lease.Serial
+		seat.holds = &serial
+		term = min(term, lease.TermMs)
+	}
+	return time.Duration(min(max(term, 300), 600_000)) * time.Millisecond, nil
+}
+
+// quotaDemand is what is asked for, with headroom, from the bytes of so many picoseconds.
+func quotaDemand(asked, since uint64) uint64 {
+	ns := max(since/psPerNs, 1)
+	return mulDiv(saturatingMul(asked, 100+quotaHeadroom), 10_000_000, ns)
+}
+
+// What clients and the server say: one line of JSON each.
+type quotaRequest struct {
+	Ask    string      `json:"ask"`
+	Tenant string      `json:"tenant"`
+	Client string      `json:"client"`
+	Wants  []quotaWant `json:"wants,omitempty"`
+}
+
+type quotaWant struct {
+	Group  string  `json:"group"`
+	Class  string  `json:"class"`
+	Demand uint64  `json:"demand_bytes_per_s"`
+	Holds  *uint64 `json:"holds"`
+}
+
+type quotaAnswer struct {
+	Leases []quotaLease `json:"leases"`
+	Error  string       `json:"error"`
+}
+
+type quotaLease struct {
+	Serial uint64 `json:"serial"`
+	Rate   uint64 `json:"rate_bytes_per_s"`
+	TermMs uint64 `json:"term_ms"`
+}
+
+// quotaLine is a connection to the server.
+type quotaLine struct {
+	conn net.Conn
+	read *bufio.Reader
+}
+
+func dialQuota(server string) (*quotaLine, error) {
+	network, address := "tcp", server
+	if path, unix := strings.CutPrefix(server, "unix:"); unix {
+		network, address = "unix", path
+	}
+	conn, err := net.DialTimeout(network, address, quotaPatience)
+	if err != nil {
+		return nil, err
+	}
+	return &quotaLine{conn: conn, read: bufio.NewReader(conn)}, nil
+}
+
+func (l *quotaLine) ask(request quotaRequest) (quotaAnswer, error) {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return quotaAnswer{}, err
+	}
+	if err := l.conn.SetDeadline(time.Now().Add(quotaPatience)); err != nil {
+		return quotaAnswer{}, err
+	}
+	if _, err := l.conn.Write(append(text, '\n')); err != nil {
+		return quotaAnswer{}, err
+	}
+	line, err := readLine(l.read)
+	if err != nil {
+		return quotaAnswer{}, err
+	}
+	if string(line) == `"done"` {
+		return quotaAnswer{}, nil
+	}
+	var answer quotaAnswer
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return quotaAnswer{}, fmt.Errorf("an answer that is none: %w", err)
+	}
+	return answer, nil
+}
+
+func readLine(from *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := from.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > quotaAnswerMax:
+			return nil, fmt.Errorf("an answer of more than %d bytes", quotaAnswerMax)
+		case err == nil:
+			return line[:len(line)-1], nil
+		case errors.Is(err, io.EOF):
+			return nil, io.ErrUnexpectedEOF
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+func splitPatterns(patterns string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for pattern := range strings.SplitSeq(patterns, ",") {
+			if !yield(strings.TrimSpace(pattern)) {
+				return
+			}
+		}
+	}
+}
+
+// checkQuota refuses groups and servers that cannot be: the object, its value, the remedy.
+func (c Config) checkQuota() error {
+	if len(c.Groups) > groupsMax {
+		return fmt.Errorf("isolane: %d groups; give at most %d", len(c.Groups), groupsMax)
+	}
+	for i, group := range c.Groups {
+		if !namePattern.MatchString(group.Name) {
+			return fmt.Errorf("isolane: group %d (%q): a name is 1 to 64 letters, digits, '-', '_' or '.'", i, group.Name)
+		}
+		if strings.TrimSpace(group.Destinations) == "" {
+			return fmt.Errorf("isolane: group %q has no destinations; give a pattern, like \"10.0.1.*\"", group.Name)
+		}
+		for _, other := range c.Groups[:i] {
+			if other.Name == group.Name {
+				return fmt.Errorf("isolane: group %q is listed twice; merge the two", group.Name)
+			}
+		}
+	}
+	if c.Quota == nil {
+		return nil
+	}
+	if len(c.Groups) == 0 {
+		return errors.New("isolane: a quota is for groups of destinations; add a group")
+	}
+	if c.Quota.Tenant == "" {
+		return errors.New("isolane: the quota has no tenant; say for whom this process sends")
+	}
+	if path, unix := strings.CutPrefix(c.Quota.Server, "unix:"); unix {
+		if !strings.HasPrefix(path, "/") || len(path) == 1 {
+			return fmt.Errorf("isolane: quota server %q: must have an absolute path behind unix:", c.Quota.Server)
+		}
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(c.Quota.Server); err != nil {
+		return fmt.Errorf("isolane: quota server %q: must be \"unix:/absolute/path\" or an address and a port, like "+
+			"\"127.0.0.1:7480\"", c.Quota.Server)
+	}
+	return nil
+}
