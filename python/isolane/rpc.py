@@ -181,6 +181,11 @@ class Admission:
         """OpenMetrics text, for a scrape."""
         return self._core.metrics()
 
+    def said(self) -> list[str]:
+        """What the client of the quota server had to say since this was last asked, one line each and the latest sixteen: that
+        the server does not answer or refuses and why, and that it answers again."""
+        return self._core.said()
+
     def reload(self, settings: str | None = None) -> bool:
         """Takes other settings over while calls run: this text, or the file if it has changed. Raises ValueError and changes
         nothing when they have a mistake, or change the classes' names, code points or number."""

@@ -89,6 +89,18 @@ impl Core {
         self.inner.metrics()
     }
 
+    /// What the client of the quota server had to say since this was last asked, one line each.
+    fn said(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let taken: Result<(), std::convert::Infallible> = self.inner.take_said(|said| {
+            lines.extend(said.lines().map(str::to_owned));
+            Ok(true)
+        });
+        match taken {
+            Ok(()) => lines,
+        }
+    }
+
     /// Takes the settings of a text over while calls run.
     fn reload_text(&self, name: &str, text: &str) -> PyResult<()> {
         self.inner.reload_text(name, text).map_err(wrong)
@@ -119,7 +131,7 @@ impl Core {
     fn new(inner: Inner) -> PyResult<Self> {
         let classes = inner.settings().classes.len();
         let inner = Arc::new(inner);
-        inner.start_quota(|_| {})?;
+        inner.start_quota_and_keep()?;
         Ok(Self { inner, classes })
     }
 }

@@ -110,6 +110,11 @@ int32_t isolane_rpc_forget(isolane_rpc *handle, const uint8_t *destination, size
  * without the zero to *length. With a capacity of 0, buffer may be null: to ask for the length. */
 int32_t isolane_rpc_metrics(isolane_rpc *handle, char *buffer, size_t capacity, size_t *length);
 
+/* Writes what the threads of the handle had to say since it was last taken - the quota server does not answer, a changed
+ * settings file has a mistake - one line each, the latest sixteen, and a zero to buffer, as much as fits in capacity bytes,
+ * and the full length without the zero to *length. What fits as a whole is taken: the next call does not have it. */
+int32_t isolane_rpc_said(isolane_rpc *handle, char *buffer, size_t capacity, size_t *length);
+
 /* What went wrong in the calling thread's last call that failed: a zero-ended text, "" if nothing did. It stays
  * where it is until the thread's next call that fails. */
 const char *isolane_rpc_last_error(void);

@@ -10,6 +10,7 @@ use crate::quota::client;
 use crate::settings::{self, Settings};
 use crate::table::{Ask, Table, Ticket, TicketError, Verdict};
 use isolane_scenario::error::InputError;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ pub struct Admission {
     file: Option<PathBuf>,
     current: Mutex<Current>,
     stopped: AtomicBool,
+    /// What was said where nobody listens, the latest last.
+    said: Mutex<VecDeque<String>>,
 }
 
 impl Admission {
@@ -103,6 +106,7 @@ impl Admission {
                 read,
             }),
             stopped: AtomicBool::new(false),
+            said: Mutex::default(),
         }
     }
 
@@ -261,6 +265,52 @@ impl Admission {
         client::start(self, options, say)
     }
 
+    /// [`Admission::start`] for callers that cannot be told at any time: what is said waits for [`Admission::take_said`].
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start(self.keeper())
+    }
+
+    /// [`Admission::start_quota`] in the same way.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start_quota_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start_quota(self.keeper())
+    }
+
+    fn keeper(self: &Arc<Self>) -> impl Fn(&str) + Clone + Send + 'static {
+        let weak = Arc::downgrade(self);
+        move |line: &str| {
+            if let Some(admission) = weak.upgrade() {
+                admission.keep_said(line);
+            }
+        }
+    }
+
+    fn keep_said(&self, line: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() == SAID_MAX {
+            said.pop_front();
+        }
+        said.push_back(line.to_owned());
+    }
+
+    /// Shows what was said and not taken yet to `look`, line by line; it is gone if that says so.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub fn take_said<E>(&self, look: impl FnOnce(&str) -> Result<bool, E>) -> Result<(), E> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = Vec::from(said.clone()).join("\n");
+        if look(&text)? {
+            said.clear();
+        }
+        Ok(())
+    }
+
     /// Ends what [`Admission::start`] began, also while others still hold the admission. Calls go on.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
@@ -274,6 +324,9 @@ impl Admission {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Most lines that are kept for [`Admission::take_said`].
+const SAID_MAX: usize = 16;
 
 /// The settings of a file, and when it was changed.
 fn read(file: &Path) -> Result<(Settings, Option<SystemTime>), SettingsError> {

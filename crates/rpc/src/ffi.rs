@@ -10,8 +10,11 @@
 //! another or ended. In a thread that ends, after its thread-local values have gone, errors have codes and no words.
 #![allow(unsafe_code)]
 
+mod caller;
+
 use crate::admission::Admission;
 use crate::table::{Ask, Ticket, TicketError};
+use caller::{bytes, hand_out, text};
 use isolane_core::policy::aequitas::Probability;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -133,62 +136,6 @@ fn coded(body: impl FnOnce() -> Answer<()>) -> i32 {
     guarded(|code| code as i32, || body().map(|()| Code::Ok as i32))
 }
 
-/// The bytes that a caller names.
-///
-/// # Safety
-/// If it is not null, `start` points to `len` bytes that nobody changes during `'a`.
-unsafe fn bytes<'a>(start: *const u8, len: usize, what: &str) -> Answer<&'a [u8]> {
-    if len > LENGTH_MAX {
-        let message = format!("{what} has {len} bytes; at most {LENGTH_MAX} are read");
-        return Err((Code::BadLength, message));
-    }
-    if start.is_null() {
-        return Err((Code::NullPointer, format!("{what} is a null pointer")));
-    }
-    // SAFETY: not null, and the caller vouches for the length, which is below isize::MAX.
-    Ok(unsafe { std::slice::from_raw_parts(start, len) })
-}
-
-/// The text that a caller names.
-///
-/// # Safety
-/// As [`bytes`].
-unsafe fn text<'a>(start: *const c_char, len: usize, what: &str) -> Answer<&'a str> {
-    // SAFETY: the caller's promise is ours.
-    let bytes = unsafe { bytes(start.cast(), len, what) }?;
-    std::str::from_utf8(bytes).map_err(|error| (Code::BadText, format!("{what}: {error}")))
-}
-
-/// Writes `text` and a zero, as much as fits, and its full length.
-///
-/// # Safety
-/// If they are not null, `buffer` has `capacity` bytes and `length` can be written.
-unsafe fn hand_out(
-    text: &str,
-    buffer: *mut c_char,
-    capacity: usize,
-    length: *mut usize,
-) -> Answer<()> {
-    if length.is_null() {
-        return Err((Code::NullPointer, "length is a null pointer".to_owned()));
-    }
-    if buffer.is_null() && capacity > 0 {
-        return Err((Code::NullPointer, "buffer is a null pointer".to_owned()));
-    }
-    // SAFETY: not null; the caller vouches that it can be written, aligned or not.
-    unsafe { length.write_unaligned(text.len()) };
-    if capacity == 0 {
-        return Ok(());
-    }
-    let copied = text.len().min(capacity - 1);
-    // SAFETY: `copied + 1 <= capacity` bytes are written, and ours overlap no caller's memory.
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), copied);
-        buffer.add(copied).write(0);
-    }
-    Ok(())
-}
-
 fn bad_handle() -> Failure {
     let message = "the handle is null, closed, or was never given by isolane_rpc_open";
     (Code::BadHandle, message.to_owned())
@@ -247,7 +194,8 @@ fn look_up(number: usize) -> Option<Arc<Entry>> {
 fn register(admission: Admission) -> Answer<*mut Handle> {
     let settings = admission.settings();
     let admission = Arc::new(admission);
-    let started = admission.start(|_| {});
+    // A library must not print: who holds the handle asks.
+    let started = admission.start_and_keep();
     started.map_err(|error| (Code::Internal, format!("cannot start a thread: {error}")))?;
     let entry = Entry {
         admission,
@@ -540,6 +488,28 @@ pub unsafe extern "C" fn isolane_rpc_metrics(
         with(handle, |entry| {
             // SAFETY: the caller's promise is ours.
             unsafe { hand_out(&entry.admission.metrics(), buffer, capacity, length) }
+        })
+    })
+}
+
+/// What was said beside the calls since somebody last took it, one line each; taken once all of it fits.
+///
+/// # Safety
+/// As `isolane_rpc_metrics`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn isolane_rpc_said(
+    handle: *mut Handle,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> i32 {
+    coded(|| {
+        with(handle, |entry| {
+            entry.admission.take_said(|said| {
+                // SAFETY: the caller's promise is ours.
+                unsafe { hand_out(said, buffer, capacity, length) }?;
+                Ok(said.len() < capacity)
+            })
         })
     })
 }

@@ -331,3 +331,29 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     );
     assert!(matches!(store.append(&records), Err(StoreError::Taken(_))));
 }
+
+/// Goal: what the client of the quota server says is not lost where no thread of the application can be told.
+#[test]
+fn what_is_said_where_nobody_listens_waits_to_be_taken() {
+    let text = "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"15us\"\n[[class]]\nname = \"low\"\ndscp = 8\n\
+                [[group]]\nname = \"all\"\ndestinations = \"*\"\n\
+                [quota]\nserver = \"unix:/nowhere/quota\"\ntenant = \"search\"\n";
+    let admission = Arc::new(Admission::from_text("test", text).unwrap());
+    admission.start_and_keep().unwrap();
+    let take = |capacity: usize| {
+        let mut taken = String::new();
+        let looked: Result<(), ()> = admission.take_said(|said| {
+            taken.push_str(said);
+            Ok(said.len() < capacity)
+        });
+        looked.unwrap();
+        taken
+    };
+    while take(0).is_empty() {
+        std::thread::yield_now();
+    }
+    let said = take(1_000);
+    assert!(said.contains("no quota from unix:/nowhere/quota"), "{said}");
+    assert_eq!(take(1_000), "", "it was taken");
+    admission.stop();
+}

@@ -1,13 +1,13 @@
 //! All pools of a server, and that no promise is given before it is written down.
 //!
-//! Method: what a restart needs - terms that were set and promises in force - goes to the [`Store`] first; if that
-//! fails, nothing is promised. After a restart every written promise counts for a whole term more. Where the machine went
+//! Method: what a restart needs - terms that were set and promises in force - is handed out with each answer
+//! ([`Step::Write`]) and goes to the store before the answer is given ([`super::ledger`]). After a restart every written promise counts for a whole term more. Where the machine went
 //! down and may have lost what was written last, the book promises nothing for the first term.
 //! Units: bytes per second; time is an argument.
 
 use super::protocol::{Answer, Leased, PoolState, Request, TenantState, Terms, Want};
 use super::settings::{Settings, TENANTS_MAX};
-use super::store::{Record, Store, StoreError};
+use super::store::{Loaded, Record, StoreError};
 use crate::settings::read::{NAME_MAX, is_name};
 use crate::table::{CLASSES_MAX, GROUPS_MAX};
 use isolane_core::policy::quota::{Holding, Pool, QuotaError, Terms as PoolTerms};
@@ -61,12 +61,26 @@ pub enum BookError {
 /// All pools.
 pub struct Book {
     pools: BTreeMap<(String, String), Pool>,
-    store: Box<dyn Store>,
     term: Duration,
     /// Terms that were set beside the file, by group, class and tenant: they hold over the file's.
     changed: BTreeMap<(String, String, String), Terms>,
     /// Nothing is promised before.
     quiet_until: Instant,
+}
+
+/// What becomes of a request.
+pub enum Step {
+    /// It is answered.
+    Done(Answer),
+    /// It may be answered when this has been written.
+    Write {
+        /// The answer then.
+        answer: Answer,
+        /// What must be written.
+        records: Vec<Record>,
+        /// Where terms are to change, those that were set before: see [`Book::forget`].
+        before: Option<Terms>,
+    },
 }
 
 /// What holds of records in the order of writing: of each client's promises only the last, which says all it may use.
@@ -93,16 +107,11 @@ fn latest(records: &[Record]) -> Vec<&Record> {
 }
 
 impl Book {
-    /// Reads what was written before.
+    /// With what was written before.
     ///
     /// # Errors
-    /// When the store cannot be read, or the file's guarantees exceed what can be promised.
-    pub fn open(
-        settings: &Settings,
-        mut store: Box<dyn Store>,
-        now: Instant,
-    ) -> Result<Self, BookError> {
-        let loaded = store.load()?;
+    /// When the file's guarantees exceed what can be promised.
+    pub fn open(settings: &Settings, loaded: &Loaded, now: Instant) -> Result<Self, BookError> {
         let own_ms = milliseconds(settings.term);
         let pools = settings.pools.iter().map(|(group, class, bound)| {
             let pool = Pool::new(bound.clone(), settings.term);
@@ -110,7 +119,6 @@ impl Book {
         });
         let mut book = Self {
             pools: pools.collect(),
-            store,
             term: settings.term,
             changed: BTreeMap::new(),
             quiet_until: match loaded.complete {
@@ -152,13 +160,15 @@ impl Book {
                 }
             }
         }
-        book.compact()?;
         Ok(book)
     }
 
-    /// Answers a request.
-    pub fn answer(&mut self, now: Instant, request: Request) -> Answer {
-        let answered = match request {
+    /// Does what a request asks for; terms that an operator changes are only noted, and hold from [`Book::set`] on.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn begin(&mut self, now: Instant, request: Request) -> Result<Step, BookError> {
+        match request {
             Request::Renew {
                 tenant,
                 client,
@@ -168,12 +178,11 @@ impl Book {
                 for pool in self.pools.values_mut() {
                     pool.release(now, &tenant, &client);
                 }
-                Ok(Answer::Done)
+                Ok(Step::Done(Answer::Done))
             }
-            Request::Show => Ok(Answer::Pools(self.show(now))),
-            Request::Set(terms) => self.change(&terms).map(|()| Answer::Done),
-        };
-        answered.unwrap_or_else(|error| Answer::Error(error.to_string()))
+            Request::Show => Ok(Step::Done(Answer::Pools(self.show(now)))),
+            Request::Set(terms) => self.change(&terms),
+        }
     }
 
     fn pool(&mut self, group: &str, class: &str) -> Result<&mut Pool, BookError> {
@@ -198,7 +207,7 @@ impl Book {
         tenant: &str,
         client: &str,
         wants: &[Want],
-    ) -> Result<Answer, BookError> {
+    ) -> Result<Step, BookError> {
         if !(1..=CLIENT_MAX).contains(&client.len()) {
             return Err(BookError::Client(client.len()));
         }
@@ -249,29 +258,40 @@ impl Book {
                 term_ms,
             });
         }
-        self.store.append(&records)?;
-        if self.store.is_long() {
-            self.compact()?;
+        let answer = Answer::Leases(leases);
+        if records.is_empty() {
+            return Ok(Step::Done(answer));
         }
-        Ok(Answer::Leases(leases))
+        Ok(Step::Write {
+            answer,
+            records,
+            before: None,
+        })
     }
 
-    fn set(&mut self, terms: &Terms) -> Result<(), BookError> {
+    /// Lets terms hold from now on.
+    ///
+    /// # Errors
+    /// When they exceed what can be promised.
+    pub fn set(&mut self, terms: &Terms) -> Result<(), BookError> {
         let pool = self.pool(&terms.group, &terms.class)?;
         Ok(pool.set(&terms.tenant, pool_terms(terms))?)
     }
 
-    fn note(&mut self, terms: &Terms) {
-        let key = (
-            terms.group.clone(),
-            terms.class.clone(),
-            terms.tenant.clone(),
-        );
-        self.changed.insert(key, terms.clone());
+    /// The terms that it replaces.
+    fn note(&mut self, terms: &Terms) -> Option<Terms> {
+        self.changed.insert(place_of(terms), terms.clone())
     }
 
-    /// Changes a tenant's terms for good; what cannot be written down is not changed.
-    fn change(&mut self, terms: &Terms) -> Result<(), BookError> {
+    /// Terms that were to change could not be written: those of before stay.
+    pub fn forget(&mut self, terms: &Terms, before: Option<Terms>) {
+        match before {
+            Some(before) => self.note(&before),
+            None => self.changed.remove(&place_of(terms)),
+        };
+    }
+
+    fn change(&mut self, terms: &Terms) -> Result<Step, BookError> {
         if !is_name(&terms.tenant) {
             return Err(BookError::Tenant(terms.tenant.clone()));
         }
@@ -283,13 +303,17 @@ impl Book {
             });
         }
         pool.check(&terms.tenant, pool_terms(terms))?;
-        self.store.append(&[Record::Set(terms.clone())])?;
-        self.note(terms);
-        self.set(terms)
+        // A store that is put in order before they hold must not lose them.
+        let before = self.note(terms);
+        Ok(Step::Write {
+            answer: Answer::Done,
+            records: vec![Record::Set(terms.clone())],
+            before,
+        })
     }
 
-    /// Writes only what is in force.
-    fn compact(&mut self) -> Result<(), BookError> {
+    /// All that a restart needs.
+    pub fn records(&self) -> Vec<Record> {
         let mut records: Vec<Record> = self.changed.values().cloned().map(Record::Set).collect();
         for ((group, class), pool) in &self.pools {
             records.extend(pool.holdings().map(|holding| Record::Grant {
@@ -302,7 +326,7 @@ impl Book {
                 term_ms: Some(milliseconds(holding.term)),
             }));
         }
-        Ok(self.store.replace(&records)?)
+        records
     }
 
     fn show(&mut self, now: Instant) -> Vec<PoolState> {
@@ -331,6 +355,16 @@ impl Book {
     }
 }
 
+fn place_of(terms: &Terms) -> (String, String, String) {
+    let Terms {
+        group,
+        class,
+        tenant,
+        ..
+    } = terms.clone();
+    (group, class, tenant)
+}
+
 fn pool_terms(terms: &Terms) -> PoolTerms {
     PoolTerms {
         weight: terms.weight,
@@ -342,6 +376,3 @@ fn pool_terms(terms: &Terms) -> PoolTerms {
 fn milliseconds(term: Duration) -> u64 {
     term.as_ps().div_ceil(1_000_000_000)
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,7 +4,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -150,11 +150,11 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens; a Unix socket that nobody serves any more is replaced, and nothing else.
+    /// Listens; a Unix socket that nobody serves any more is replaced, and nothing else. Its permissions become `mode`.
     ///
     /// # Errors
-    /// When the address is taken, by another server or by a file that is no socket.
-    pub fn bind(address: &Address) -> io::Result<Self> {
+    /// When the address is taken, by another server or by a file that is no socket, or its permissions cannot be set.
+    pub fn bind(address: &Address, mode: Option<u32>) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => TcpListener::bind(address).map(Self::Tcp),
             Address::Unix(path) => {
@@ -164,7 +164,11 @@ impl Listener {
                 {
                     std::fs::remove_file(path)?;
                 }
-                UnixListener::bind(path).map(Self::Unix)
+                let listener = UnixListener::bind(path)?;
+                if let Some(mode) = mode {
+                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+                }
+                Ok(Self::Unix(listener))
             }
         }
     }
@@ -217,20 +221,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("precious");
         std::fs::write(&file, "data").unwrap();
-        assert!(Listener::bind(&Address::Unix(file.clone())).is_err());
+        assert!(Listener::bind(&Address::Unix(file.clone()), None).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
         let socket = Address::Unix(folder.path().join("socket"));
-        let first = Listener::bind(&socket).unwrap();
-        assert!(Listener::bind(&socket).is_err(), "it is served");
+        let first = Listener::bind(&socket, None).unwrap();
+        assert!(Listener::bind(&socket, None).is_err(), "it is served");
         drop(first);
-        assert!(Listener::bind(&socket).is_ok(), "left over");
+        let second = Listener::bind(&socket, Some(0o640));
+        assert!(second.is_ok(), "left over");
+        let path = folder.path().join("socket");
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
     }
 
     #[test]
     fn answers_may_be_longer_than_requests() {
         let folder = tempfile::tempdir().unwrap();
         let address = Address::Unix(folder.path().join("socket"));
-        let listener = Listener::bind(&address).unwrap();
+        let listener = Listener::bind(&address, None).unwrap();
         let long = "x".repeat(2 * LINE_MAX as usize);
         let answer = long.clone();
         let server = std::thread::spawn(move || {

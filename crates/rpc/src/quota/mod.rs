@@ -3,14 +3,16 @@
 //! Problem: Aequitas keeps the latency of admitted calls and promises no tenant how much of its traffic is admitted.
 //! Method: the policy is [`isolane_core::policy::quota`]; here are its adapters. The [`server`] listens, keeps a
 //! [`book`] of pools (one for each group of destinations and class) and writes every promise to a [`store`] before
-//! it is given. A [`client`] is a thread beside the table: it renews well within the term, tells what was asked for, and puts
+//! it is given ([`ledger`]). A [`client`] is a thread beside the table: it renews well within the term, tells what was asked for, and puts
 //! rates into the table. Calls never wait for it; without a server its leases expire and the admit probability decides.
 //! Units: bytes per second; milliseconds on the wire.
-//! Limits: whoever can connect can claim any tenant's name: give the port to trusted machines only, or use a Unix socket.
+//! Limits: whoever can connect can claim any tenant's name: give the port to trusted machines only, or use a Unix socket
+//! and its permissions (`socket_mode`).
 //! A client on a machine that was suspended may use its lease for up to a term after it wakes.
 
 pub mod book;
 pub mod client;
+pub mod ledger;
 pub mod line;
 pub mod protocol;
 pub mod server;

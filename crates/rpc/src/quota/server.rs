@@ -1,10 +1,11 @@
-//! The server: a thread for each client, one book behind a lock.
+//! The server: a thread for each client, one ledger.
 //!
-//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. A request is answered under
-//! the book's lock, with the promise written down before the answer leaves.
+//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. A request is answered
+//! with the promise written down before the answer leaves.
 //! Limits: at most [`CLIENTS_MAX`] connections at a time; more are closed at once, and their clients try again.
 
-use super::book::{Book, BookError};
+use super::book::BookError;
+use super::ledger::Ledger;
 use super::line::{Line, Listener};
 use super::protocol::{Answer, Request};
 use super::settings::{Place, Settings};
@@ -14,8 +15,8 @@ use super::store::{Store, StoreError};
 use isolane_core::units::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most connections at a time: a thread and two descriptors each.
 pub const CLIENTS_MAX: usize = 2_048;
@@ -42,7 +43,7 @@ pub enum ServerError {
 /// A server that is ready.
 pub struct Server {
     listener: Listener,
-    book: Arc<Mutex<Book>>,
+    ledger: Arc<Ledger>,
     clients: Arc<AtomicUsize>,
 }
 
@@ -59,14 +60,15 @@ impl Server {
             }
             Place::Etcd { address, prefix } => Ok(Box::new(EtcdStore::new(*address, prefix))),
         };
-        let book = Book::open(settings, store.map_err(BookError::from)?, now())?;
-        let listener = Listener::bind(&settings.listen).map_err(|error| ServerError::Listen {
+        let ledger = Ledger::open(settings, store.map_err(BookError::from)?, now())?;
+        let bound = Listener::bind(&settings.listen, settings.socket_mode);
+        let listener = bound.map_err(|error| ServerError::Listen {
             address: settings.listen.to_string(),
             error,
         })?;
         Ok(Self {
             listener,
-            book: Arc::new(Mutex::new(book)),
+            ledger: Arc::new(ledger),
             clients: Arc::default(),
         })
     }
@@ -106,17 +108,14 @@ impl Server {
             ));
             return line.write(&json(&full));
         }
-        let book = Arc::clone(&self.book);
+        let ledger = Arc::clone(&self.ledger);
         let thread = std::thread::Builder::new().name("quota-client".to_owned());
         let attend = move || {
             let _leaves = leaves;
             // A client that goes is not worth a word.
             while let Ok(Some(text)) = line.read() {
                 let answer = match serde_json::from_str::<Request>(&text) {
-                    Ok(request) => {
-                        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-                        book.answer(now(), request)
-                    }
+                    Ok(request) => ledger.answer(now(), request),
                     Err(error) => Answer::Error(format!("not a request: {error}")),
                 };
                 if line.write(&json(&answer)).is_err() {

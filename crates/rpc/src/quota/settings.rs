@@ -38,6 +38,8 @@ pub enum Place {
 pub struct Settings {
     /// Where it listens.
     pub listen: Address,
+    /// Who may connect to a Unix socket, as permission bits; what the umask leaves if nothing.
+    pub socket_mode: Option<u32>,
     /// How long a lease lasts.
     pub term: Duration,
     /// Where promises are kept.
@@ -56,6 +58,11 @@ const TOP: &[Key] = &[
         "listen",
         Kind::Text,
         "\"unix:/path\" or an address and a port (127.0.0.1:7480)",
+    ),
+    key(
+        "socket_mode",
+        Kind::Text,
+        "who may connect to a Unix socket, in octal, like \"0660\" (what the umask leaves)",
     ),
     key(
         "term",
@@ -145,8 +152,10 @@ pub fn parse(file: &str, text: &str) -> Result<Settings, InputError> {
         .parse()
         .map_err(|error: String| top.wrong("listen", error))?;
     let classes = classes(&top)?;
+    let socket_mode = socket_mode(&top, &listen)?;
     let mut settings = Settings {
         listen,
+        socket_mode,
         term: top.duration("term")?.unwrap_or(Duration::from_secs(3)),
         place: place(&top)?,
         pools: pools(&top, &classes)?,
@@ -162,6 +171,28 @@ pub fn parse(file: &str, text: &str) -> Result<Settings, InputError> {
         settings.tenants.push(terms);
     }
     Ok(settings)
+}
+
+/// Permission bits: three octal digits, with a leading zero or not.
+fn socket_mode(top: &Table<'_>, listen: &Address) -> Result<Option<u32>, InputError> {
+    let Some(text) = top.text("socket_mode")? else {
+        return Ok(None);
+    };
+    if !matches!(listen, Address::Unix(_)) {
+        return Err(top.wrong(
+            "socket_mode",
+            "is for a Unix socket: set listen = \"unix:/path\", or remove it",
+        ));
+    }
+    let digits = text.strip_prefix('0').unwrap_or(text);
+    let mode = match digits.len() {
+        3 => u32::from_str_radix(digits, 8).ok(),
+        _ => None,
+    };
+    let expected = "must be three octal digits that let the owner read and write, like \"0660\"";
+    let mode = mode.filter(|mode| mode & 0o600 == 0o600);
+    mode.ok_or_else(|| top.wrong("socket_mode", expected))
+        .map(Some)
 }
 
 fn place(top: &Table<'_>) -> Result<Place, InputError> {

@@ -16,13 +16,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Longest answer that is read, bytes: some hundred thousand promises.
-const ANSWER_MAX: u64 = 64 << 20;
+const ANSWER_MAX: usize = 64 << 20;
 
 /// Most writes in one transaction: etcd's own limit is 128.
 const WRITES_MAX: usize = 100;
 
 /// A lease of etcd's lasts so long, seconds: more than twice any term.
 const TTL_S: u64 = 3_600;
+
+/// Longest that a write may take, all its calls together: a client waits for two of them at most, and no longer than
+/// [`PATIENCE`].
+const WRITE_PATIENCE: Duration = Duration::from_millis(900);
 
 /// An etcd.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub struct EtcdStore {
     epoch: Option<String>,
     /// etcd's lease for promises, and when it was asked for.
     lease: Option<(String, Instant)>,
+    /// When what is being written must be done, if clients wait for it.
+    until: Option<Instant>,
 }
 
 impl EtcdStore {
@@ -43,6 +49,7 @@ impl EtcdStore {
             prefix: prefix.trim_end_matches('/').to_owned(),
             epoch: None,
             lease: None,
+            until: None,
         }
     }
 
@@ -58,8 +65,8 @@ impl EtcdStore {
     }
 
     fn call(&self, path: &str, body: &Value) -> Result<Value, StoreError> {
-        let (status, answer) =
-            post(self.address, path, &body.to_string()).map_err(|error| self.failed(error))?;
+        let (status, answer) = post(self.address, path, &body.to_string(), self.until())
+            .map_err(|error| self.failed(error))?;
         let value: serde_json::Result<Value> = serde_json::from_str(&answer);
         if status == 200 {
             return value.map_err(|error| self.failed(error));
@@ -70,6 +77,10 @@ impl EtcdStore {
             words.and_then(Value::as_str)
         });
         Err(self.failed(format!("status {status}: {}", said.unwrap_or("no reason"))))
+    }
+
+    fn until(&self) -> Instant {
+        self.until.unwrap_or_else(|| Instant::now() + PATIENCE)
     }
 
     /// Takes the store over: from here on our writes hold and nobody else's.
@@ -182,6 +193,24 @@ impl Store for EtcdStore {
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.until = Some(Instant::now() + WRITE_PATIENCE);
+        let written = self.put_all(records);
+        self.until = None;
+        written
+    }
+
+    /// Keys are replaced one by one anyway. At a start, when nobody waits yet.
+    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.put_all(records)
+    }
+
+    fn is_long(&self) -> bool {
+        false
+    }
+}
+
+impl EtcdStore {
+    fn put_all(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let writes: Result<Vec<Value>, StoreError> =
             records.iter().map(|record| self.put(record)).collect();
         let written = self.write(&writes?);
@@ -191,22 +220,17 @@ impl Store for EtcdStore {
         }
         written
     }
-
-    /// Keys are replaced one by one anyway.
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.append(records)
-    }
-
-    fn is_long(&self) -> bool {
-        false
-    }
 }
 
-/// The answer's status and body.
-fn post(address: SocketAddr, path: &str, body: &str) -> std::io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// The answer's status and body, by `until`.
+fn post(
+    address: SocketAddr,
+    path: &str,
+    body: &str,
+    until: Instant,
+) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, left(until)?)?;
+    stream.set_write_timeout(Some(left(until)?))?;
     // HTTP/1.0: the answer is not in chunks and ends with the connection.
     let head = format!(
         "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -214,13 +238,43 @@ fn post(address: SocketAddr, path: &str, body: &str) -> std::io::Result<(u16, St
     );
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
+    let answer = read_until(&mut stream, until)?;
     let parsed = answer.split_once("\r\n\r\n").and_then(|(head, body)| {
         let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
         Some((status.parse().ok()?, body.to_owned()))
     });
     parsed.ok_or_else(|| std::io::Error::other("no HTTP answer"))
+}
+
+/// Everything up to the end, which must come in time: one that trickles must not be waited for longer.
+fn read_until(stream: &mut TcpStream, until: Instant) -> std::io::Result<String> {
+    let mut answer = Vec::new();
+    let mut part = [0; 16 << 10];
+    loop {
+        stream.set_read_timeout(Some(left(until)?))?;
+        let bytes = stream.read(&mut part)?;
+        if bytes == 0 {
+            return String::from_utf8(answer).map_err(std::io::Error::other);
+        }
+        answer.extend_from_slice(&part[..bytes]);
+        if answer.len() > ANSWER_MAX {
+            return Err(std::io::Error::other(format!(
+                "an answer of more than {ANSWER_MAX} bytes"
+            )));
+        }
+    }
+}
+
+/// The time until then.
+fn left(until: Instant) -> std::io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "no answer in time",
+        )),
+        false => Ok(left),
+    }
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -308,6 +362,24 @@ mod tests {
             assert!(error.to_string().contains(said), "{error}");
             server.join().unwrap();
         }
+    }
+
+    /// Goal: an etcd that trickles does not hold a write for longer than its time. Method: a server that sends a byte now
+    /// and then, each well within any wait for the next one.
+    #[test]
+    fn an_answer_that_trickles_is_not_waited_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b"H").is_ok() {
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let until = Instant::now() + Duration::from_millis(200);
+        let error = post(address, "/v3/kv/range", "{}", until).unwrap_err();
+        let kinds = [std::io::ErrorKind::TimedOut, std::io::ErrorKind::WouldBlock];
+        assert!(kinds.contains(&error.kind()), "{error}");
     }
 
     proptest! {
