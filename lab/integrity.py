@@ -38,10 +38,11 @@ SGE_MAX = 4
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
 SENDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM)
 # How long a batch may take, and how long we go on looking once it is late, to tell slow from stuck.
-PATIENCE_S, AFTERWARDS_S = 10, 30
-# The link loses nothing (lab/devices), so nothing has to be sent twice. Soft-RoCE's timer runs on from earlier messages and
-# fires at new ones that are under way; what it then sends again, a queue pair that has refused a request answers no more.
-NO_TIMER = 0
+PATIENCE_S, AFTERWARDS_S = 45, 30
+# The link loses nothing (lab/devices), so nothing has to be sent twice; but Soft-RoCE may forget to go on, and its timer, of
+# 17 s (4 us * 2^22) here, wakes it. It runs on from earlier messages and would fire at new ones that are under way; what is
+# then sent again, a queue pair that has refused a request answers no more. So none grows older than RENEW_S.
+TIMEOUT, RENEW_S = 22, 6
 CONTROL = "/run/isolane/control.sock"
 WITH_IMMEDIATE = (e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_SEND_WITH_IMM)
 VERBS = (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_RDMA_WRITE_WITH_IMM, *SENDS, e.IBV_WR_ATOMIC_FETCH_AND_ADD)
@@ -74,7 +75,7 @@ class End:
         attributes = QPAttr(port_num=1)
         attributes.path_mtu = e.IBV_MTU_4096
         attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 4
-        attributes.min_rnr_timer, attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 12, NO_TIMER, 7, 7
+        attributes.min_rnr_timer, attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 12, TIMEOUT, 7, 7
         attributes.qp_access_flags = ACCESS
         route = GlobalRoute(dgid=other.context.query_gid(1, other.gid_index), sgid_index=self.gid_index)
         attributes.ah_attr = AHAttr(port_num=1, is_global=1, gr=route, dlid=0)
@@ -134,10 +135,16 @@ class Trial:
     def reopen(self) -> None:
         """Fresh queue pairs with other settings."""
         self.signal_all = self.chance.random() < 0.3
-        for end in (self.near, self.far):
-            end.open(self.signal_all, self.chance.choice([BATCH_MAX, 16, 64]))
+        self.depths = [self.chance.choice([BATCH_MAX, 16, 64]) for _ in range(2)]
+        self.renew()
+
+    def renew(self) -> None:
+        """Fresh queue pairs with the same settings."""
+        for end, depth in zip((self.near, self.far), self.depths):
+            end.open(self.signal_all, depth)
         self.near.connect(self.far)
         self.far.connect(self.near)
+        self.opened = time.monotonic()
 
     def batch(self, refuse: bool) -> None:
         """Posts, waits, compares."""
@@ -322,6 +329,8 @@ def main() -> None:
     trial = Trial(seed, gid_index)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        if time.monotonic() - trial.opened > RENEW_S:
+            trial.renew()
         trial.batch(refuse=trial.counts["batches"] % 10 == 9)
         if trial.counts["batches"] % 25 == 0:
             trial.reopen()

@@ -161,13 +161,17 @@ def listens(port: int) -> bool:
     return False
 
 
+# perftest's code of a patient timer.
+PATIENT = "20"
+
+
 @dataclass
 class Tenant:
     """Two perftest processes: the server on one device, the client on the other.
 
     `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane run --`. Unless the
-    options name a timeout (-u), there is none: the link loses nothing (lab/devices), and perftest's 67 ms are over before a
-    busy emulated machine has answered. Soft-RoCE would send again what is under way, and retries without end.
+    options name a timeout (-u), it is 4.3 s (4 us * 2^20): the link loses nothing (lab/devices), and perftest's 67 ms are over
+    before a busy emulated machine has answered. Soft-RoCE would send again what is under way, and retries without end.
     """
 
     program: str
@@ -225,7 +229,7 @@ class Tenant:
         program = [self.program, "-d", device, "-x", str(gid_index(device)), "-F", "-p", str(self.port)]
         if device.startswith("s"):
             program.append("-R")
-        timeout = [] if "-u" in self.options else ["-u", "0"]
+        timeout = [] if "-u" in self.options else ["-u", PATIENT]
         return [*self.prefix, *program, *timeout, *self.options]
 
     def _start(self, device: str, more: Sequence[str]) -> None:
