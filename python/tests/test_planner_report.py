@@ -18,8 +18,9 @@ from collections.abc import Iterator
 import browser
 import pytest
 
-from isolane.planner import plots, report
+from isolane.planner import overview, plots, report
 from isolane.planner.model import Infrastructure, Knob, Link, OperatorSpec, Plan, Query, Step, Tier
+from isolane.planner.multi import JointPlan, Load
 
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -258,4 +259,25 @@ def test_the_page_on_a_phone_and_in_the_dark(window: browser.Browser, tmp_path: 
     window.value("document.getElementById('theme').click()")
     assert window.value(background) == dark
     shot(window, "dark")
+    assert window.problems() == []
+
+
+def test_the_page_of_several_queries_in_a_browser(window: browser.Browser, tmp_path: pathlib.Path) -> None:
+    first = dataclasses.replace(plan(), why="beside the others it takes 412 ms, alone 400 ms")
+    loads = (Load("device-edge", "cores", 0.3), Load("mec", "gpus", 0.4), Load("cloud", "cores", 0.0))
+    joint = JointPlan((first,), {"traffic": plan()}, (), loads, exact=False)
+    other = dataclasses.replace(QUERY, name="<script>second")
+    said = {"<script>second": "does not fit beside traffic; it would with 26 Mbit/s instead of 14"}
+    page = overview.render(joint, {"traffic": QUERY, other.name: other}, said, ("traffic",))
+    assert "<script>second" not in page and page.index("mec") < page.index(">device-edge<")
+    file = tmp_path / "index.html"
+    file.write_text(page, encoding="utf-8")
+    for name, width, phone in (("several", 1280, False), ("several-phone", 390, True)):
+        window.size(width, 844, phone=phone)
+        window.open(file.as_uri())
+        assert window.value("document.documentElement.scrollWidth") <= width, "nothing makes the page wider than the screen"
+        assert window.value("document.querySelectorAll('#queries tbody tr').length") == 2
+        assert window.value("document.querySelectorAll('#loads tbody tr').length") == 2, "what nobody uses is left out"
+        assert window.value("document.querySelector('#queries a').getAttribute('href')") == "traffic.html"
+        shot(window, name)
     assert window.problems() == []

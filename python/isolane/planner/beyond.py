@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from isolane.planner import cost, formats, multi, robust as robustness
+from isolane.planner import cost, formats, multi, overview, robust as robustness
 from isolane.planner.model import Infrastructure, Plan, PlanError
 from isolane.planner.planning import Planned
 from isolane.planner.report import render
@@ -61,6 +61,8 @@ def plan_several(planned: Sequence[Planned], infrastructure: Infrastructure, arg
         for plan in joint.plans:
             page = render(beside(plan, joint), queries[plan.query], infrastructure, other=("Beside the others", "alone"))
             write(arguments.html, f"{plan.query}.html", page)
+        sentences = {each.query: sentence(each) for each in joint.refused}
+        write(arguments.html, overview.FILE, overview.render(joint, queries, sentences, tuple(running)))
     for refused in joint.refused:
         print(f"isolane: query {refused.query}: {sentence(refused)}", file=sys.stderr)
     return NO if joint.refused else DONE
