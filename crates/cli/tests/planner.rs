@@ -71,3 +71,31 @@ fn without_the_package_it_says_how_to_install_it() {
     let nameless = isolane(&["plan", "--python"], &[]);
     assert_eq!(nameless.status.code(), Some(2));
 }
+
+#[test]
+fn help_needs_no_python() {
+    for (words, shown) in [
+        (&["plan", "--help"][..], "--searcher NAME"),
+        (&["pipeline", "-h"], "isolane pipeline watch"),
+        (&["pipeline", "run", "--help"], "--move OPERATOR=TIER@S"),
+    ] {
+        let output = isolane(words, &[("ISOLANE_PYTHON", "/nonexistent/python")]);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        let stdout = text(&output.stdout);
+        for part in [shown, "tried /nonexistent/python", "make python"] {
+            assert!(stdout.contains(part), "{words:?}: no {part:?} in {stdout}");
+        }
+    }
+}
+
+#[test]
+fn what_an_interpreter_lacks_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("python");
+    fs::write(&file, "#!/bin/sh\necho numpy\nexit 9\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = isolane(&["plan", "q.yaml", "--python", file.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("python (lacks numpy)"), "{stderr}");
+}

@@ -2,10 +2,13 @@
 //!
 //! Problem: planner and runner are Python, as the operators that people bring are; a user should not need to know where it
 //! is installed. Method: an interpreter is found (`--python`, `$ISOLANE_PYTHON`, the environment beside this program,
-//! `python3`), asked whether it has the package, and takes this process's place, so that its exit status, its signals and
-//! its output are its own. Everything but `--python` is for the Python program, `--help` included.
-//! Limits: what is missing besides the package (numpy, for instance) the Python program says itself.
+//! `python3`), asked whether it has the package and what that imports first, and takes this process's place, so that its
+//! exit status, its signals and its output are its own. Everything but `--python` is for the Python program, `--help`
+//! included; where there is no such interpreter, help is the committed copy in `planner/*.txt`, which the package's tests
+//! compare with the Python program's own.
+//! Limits: what is missing besides (onnxruntime, for instance) the Python program says itself.
 
+use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::Result;
 use std::ffi::{OsStr, OsString};
@@ -18,9 +21,22 @@ use std::process::{Command, Stdio};
 const VARIABLE: &str = "ISOLANE_PYTHON";
 /// Our one option.
 const OPTION: &[u8] = b"--python";
-/// Whether the package is there, without importing it.
-const PROBE: &str = "import importlib.util, sys\ntry: found = importlib.util.find_spec(sys.argv[1])\n\
-                     except ImportError: found = None\nsys.exit(0 if found else 9)";
+/// Prints which of the named packages are not there, without importing them.
+const PROBE: &str = "\
+import importlib.util, sys
+def lacks(name):
+    try:
+        return importlib.util.find_spec(name) is None
+    except ImportError:
+        return True
+found = [name for name in sys.argv[1:] if lacks(name)]
+print(', '.join(found))
+sys.exit(9 if found else 0)";
+/// What both Python programs import before they look at their arguments.
+const NEEDS: [&str; 2] = ["numpy", "yaml"];
+/// How to come by an interpreter.
+const REMEDY: &str = "install it with `make python` in a clone (or python3 -m pip install 'isolane[plan]', or \
+                      ./python[plan] from a clone), or name an interpreter that has it with --python or $ISOLANE_PYTHON";
 
 /// The Python programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +53,14 @@ impl Program {
         match self {
             Self::Plan => "isolane.planner",
             Self::Pipeline => "isolane.pipeline",
+        }
+    }
+
+    /// What `--help` says where no interpreter can be asked.
+    fn help(self) -> &'static str {
+        match self {
+            Self::Plan => include_str!("planner/plan.txt"),
+            Self::Pipeline => include_str!("planner/pipeline.txt"),
         }
     }
 
@@ -64,10 +88,7 @@ pub(crate) struct Arguments {
 
 /// No interpreter has the package.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error(
-    "no Python with the package {package}: tried {tried}; install it (python3 -m pip install \
-     'isolane[plan]', or ./python[plan] from a clone), or name an interpreter that has it with --python or ${VARIABLE}"
-)]
+#[error("no Python with the package {package}: tried {tried}; {REMEDY}")]
 struct NoPython {
     package: &'static str,
     tried: String,
@@ -80,19 +101,29 @@ pub(crate) fn run(program: Program, arguments: &Arguments) -> Result<Status> {
         .and_then(|file| beside(&file))
         .filter(|python| python.is_file());
     let tries = tries(named, std::env::var_os(VARIABLE), beside);
-    let Some(python) = tries
-        .iter()
-        .find(|python| has(python.as_os_str(), program.package()))
-    else {
-        let tried: Vec<_> = tries
-            .iter()
-            .map(|each| each.to_string_lossy().into_owned())
-            .collect();
-        return Err(NoPython {
+    let mut tried = Vec::new();
+    let found = tries.iter().find(
+        |python| match probe(python.as_os_str(), program.package()) {
+            Ok(()) => true,
+            Err(reason) => {
+                tried.push(format!("{} ({reason})", python.display()));
+                false
+            }
+        },
+    );
+    let Some(python) = found else {
+        let missing = NoPython {
             package: program.package(),
             tried: tried.join(", "),
+        };
+        if asks_for_help(&words) {
+            output::print(&format!(
+                "{}\nThis is the built-in copy: {missing}.\n",
+                program.help()
+            ))?;
+            return Ok(Status::Done);
         }
-        .into());
+        return Err(missing.into());
     };
     let error = Command::new(python)
         .args(program.words())
@@ -150,15 +181,30 @@ fn beside(file: &Path) -> Option<PathBuf> {
     Some(file.parent()?.parent()?.join("python/bin/python"))
 }
 
-/// Whether this interpreter starts and has the package.
-fn has(python: &OsStr, package: &str) -> bool {
-    Command::new(python)
+/// Whether the words ask for help: one of them before `--` does.
+fn asks_for_help(words: &[OsString]) -> bool {
+    words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--help" || word == "-h")
+}
+
+/// Nothing if this interpreter starts and has the package and what it needs; else what is wrong with it.
+fn probe(python: &OsStr, package: &str) -> std::result::Result<(), String> {
+    let asked = Command::new(python)
         .args(["-c", PROBE, package])
+        .args(NEEDS)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+        .output();
+    match asked {
+        Err(error) => Err(format!("cannot be started: {error}")),
+        Ok(answer) if answer.status.success() => Ok(()),
+        Ok(answer) => match String::from_utf8_lossy(&answer.stdout).trim() {
+            "" => Err(format!("is no Python: {}", answer.status)),
+            lacks => Err(format!("lacks {lacks}")),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -218,13 +264,27 @@ mod tests {
 
     #[test]
     fn what_is_no_interpreter_has_no_package() {
-        for each in ["/nonexistent/python", "false", "true"] {
-            // `true` succeeds at anything, and stands for an interpreter that has the package.
-            assert_eq!(
-                has(OsStr::new(each), "isolane.planner"),
-                each == "true",
-                "{each}"
-            );
+        // `true` succeeds at anything, and stands for an interpreter that has the package.
+        let said = |python: &str| probe(OsStr::new(python), "isolane.planner");
+        assert_eq!(said("true"), Ok(()));
+        assert!(said("false").unwrap_err().starts_with("is no Python"));
+        assert!(
+            said("/nonexistent/python")
+                .unwrap_err()
+                .starts_with("cannot be started")
+        );
+    }
+
+    #[test]
+    fn help_is_asked_for_before_two_dashes() {
+        for (given, expected) in [
+            (&["q.yaml", "--help"][..], true),
+            (&["run", "-h"], true),
+            (&["--", "--help"], false),
+            (&["--helpful"], false),
+            (&[], false),
+        ] {
+            assert_eq!(asks_for_help(&words(given)), expected, "{given:?}");
         }
     }
 }
