@@ -213,10 +213,11 @@ fn started(stat: &str) -> Option<u64> {
     }
 }
 
-/// Held while a device is attached or detached.
+/// Held while a device is attached or detached. Its file goes with it.
 #[derive(Debug)]
 pub struct Lock {
-    _file: OwnedFd,
+    file: OwnedFd,
+    path: PathBuf,
 }
 
 impl Lock {
@@ -226,18 +227,49 @@ impl Lock {
     /// [`NicError::Busy`] if somebody else has it.
     pub fn take(system: &System, device: &str) -> Result<Self, NicError> {
         make_directory(system)?;
-        let path = system
+        let mut path = system
             .run()
             .join(format!("{}-{device}.lock", System::namespace()));
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| denied(&path, error.into()))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(NicError::Busy {
-                device: device.to_owned(),
-            }),
-            Err(error) => Err(denied(&path, error.into())),
+        loop {
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|error| denied(&path, error.into()))?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(NicError::Busy {
+                        device: device.to_owned(),
+                    });
+                }
+                Err(error) => return Err(denied(&path, error.into())),
+            }
+            let lock = Self { file, path };
+            if lock.is_current() {
+                return Ok(lock);
+            }
+            // Whoever had it before removed the file between the two calls: ours has no name any more.
+            path = lock.forget();
+        }
+    }
+
+    /// Whether the file that is locked is still the one at its path.
+    fn is_current(&self) -> bool {
+        let locked = rustix::fs::fstat(&self.file).map(|file| (file.st_dev, file.st_ino));
+        let named = rustix::fs::stat(&self.path).map(|file| (file.st_dev, file.st_ino));
+        locked.is_ok() && locked == named
+    }
+
+    /// Lets go without removing what is at the path, which is another's.
+    fn forget(mut self) -> PathBuf {
+        std::mem::take(&mut self.path)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is still held, so that nobody else's is removed. One that stays does no harm.
+        if !self.path.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -389,7 +421,41 @@ mod tests {
         ));
         Lock::take(&system, "eth1").unwrap();
         drop(lock);
-        Lock::take(&system, "eth0").unwrap();
+        let again = Lock::take(&system, "eth0").unwrap();
+        assert_eq!(fs::read_dir(system.run()).unwrap().count(), 1);
+        drop(again);
+        assert_eq!(
+            fs::read_dir(system.run()).unwrap().count(),
+            0,
+            "no file stays"
+        );
+    }
+
+    /// Goal: of many that try at once, one at a time has it, though each removes the file. Method: a counter that only
+    /// whoever has the lock changes, in two steps.
+    #[test]
+    fn a_removed_file_lets_nobody_in_twice() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while taken.load(Ordering::Relaxed) < 200 {
+                        let Ok(lock) = Lock::take(&system, "eth0") else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        taken.fetch_add(1, Ordering::Relaxed);
+                        drop(lock);
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -175,9 +175,17 @@ impl System {
     }
 
     /// Whether this process has a file tree of its own (`ip netns exec` makes one), so that what it mounts ends with it.
+    ///
+    /// The first process's tree tells, where it may be looked at. Where not, the mounts do: a tree that `ip netns exec`
+    /// made has the namespace's name for a source at `/sys`, and one whose root only follows another is a copy.
     pub fn is_private(&self) -> bool {
         let tree = |process: &str| self.proc.link_name(&format!("{process}/ns/mnt"));
-        tree("1").is_some_and(|first| Some(first) != tree("self"))
+        if let Some(first) = tree("1") {
+            return Some(first) != tree("self");
+        }
+        self.proc
+            .text("self/mountinfo")
+            .is_some_and(|mounts| is_copy(&mounts))
     }
 
     /// What tells this boot from the last one.
@@ -213,6 +221,29 @@ fn unified(mount: &Path) -> PathBuf {
     }
 }
 
+/// Whether `/proc/self/mountinfo` is that of a tree that another one was copied to.
+fn is_copy(mounts: &str) -> bool {
+    const PLACE: usize = 4;
+    const OPTIONAL: usize = 6;
+    // The last one at a place hides those before it.
+    let at = |place: &str| {
+        let mut lines = mounts.lines().rev();
+        lines.find(|line| line.split(' ').nth(PLACE) == Some(place))
+    };
+    let follows = at("/").is_some_and(|line| {
+        let optional = line.split(' ').skip(OPTIONAL);
+        let mut optional = optional.take_while(|word| *word != "-");
+        optional.any(|word| word.starts_with("master:"))
+    });
+    let named = at("/sys").is_some_and(|line| {
+        let of_device = line.split_once(" - ").map_or("", |(_, rest)| rest);
+        let mut words = of_device.split(' ');
+        words.next() == Some("sysfs")
+            && !matches!(words.next(), None | Some("sysfs" | "none" | "sys"))
+    });
+    follows || named
+}
+
 /// How many numbers a list such as `0-3,8` has.
 fn count_of_list(list: &str) -> u16 {
     let count = |range: &str| -> Option<u16> {
@@ -236,6 +267,20 @@ mod tests {
             ["0", "0-3,8", "0-63", "x"].map(count_of_list),
             [1, 5, 64, 0]
         );
+    }
+
+    /// Lines as `ip netns exec` leaves them on a host whose root is private, and on one whose root is shared.
+    #[test]
+    fn a_copied_tree_is_known_by_its_mounts() {
+        let host = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+                    23 27 0:22 / /sys rw,relatime shared:7 - sysfs sysfs rw\n";
+        assert!(!is_copy(host) && !is_copy(""));
+        let private = format!("{host}426 423 0:42 / /sys rw,relatime - sysfs green rw\n");
+        assert!(is_copy(&private));
+        let shared = host.replace("/ / rw,relatime", "/ / rw,relatime master:1");
+        assert!(is_copy(&shared));
+        let back = format!("{private}430 423 0:43 / /sys rw,relatime - sysfs sysfs rw\n");
+        assert!(!is_copy(&back), "the last mount is the one that is seen");
     }
 
     #[test]

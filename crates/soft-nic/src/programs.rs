@@ -9,8 +9,11 @@ use crate::error::SoftNicError;
 use crate::spaces::RECEIVER;
 use isolane_core::units::{Bytes, Duration};
 use isolane_host::command::{command, package};
+use isolane_host::namespaces;
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
 
@@ -260,9 +263,15 @@ pub fn round_trips_us(text: &str) -> Vec<f64> {
     text.lines().filter_map(time).collect()
 }
 
-/// How many sockets listen in the namespace of a process.
-pub fn listening(process: u32) -> usize {
+/// How many sockets listen in the namespace `space`, seen through a process that was started there; none before it has
+/// entered it, as it sees the machine's own sockets until then.
+pub fn listening(process: u32, space: &str) -> usize {
     const LISTEN: &str = "0A";
+    let number = |path: &Path| fs::metadata(path).map(|file| file.ino()).ok();
+    let seen = number(Path::new(&format!("/proc/{process}/ns/net")));
+    if seen.is_none() || seen != number(&namespaces::file(space)) {
+        return 0;
+    }
     ["tcp", "tcp6"]
         .iter()
         .filter_map(|table| fs::read_to_string(format!("/proc/{process}/net/{table}")).ok())
@@ -337,6 +346,13 @@ mod tests {
                     1008 bytes from 10.98.0.2: icmp_seq=1 ttl=64 time=0.345 ms\n\
                     1008 bytes from 10.98.0.2: icmp_seq=2 ttl=64 time=12.0 ms\n\n--- statistics ---\n";
         assert_eq!(round_trips_us(text), [345.0, 12_000.0]);
+    }
+
+    #[test]
+    fn sockets_of_another_namespace_do_not_count() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        assert!(listener.local_addr().is_ok(), "one listens here");
+        assert_eq!(listening(std::process::id(), "isolane-no-such-space"), 0);
     }
 
     #[test]

@@ -181,11 +181,9 @@ impl Bed {
         let shares = programs::deal(flows, &processors);
         self.servers = programs::start_servers(self.pair.receiver(), &shares)?;
         let begin = Instant::now();
-        while self
-            .servers
-            .first()
-            .is_some_and(|server| programs::listening(server.id()) < shares.len())
-        {
+        while self.servers.first().is_some_and(|server| {
+            programs::listening(server.id(), self.pair.receiver()) < shares.len()
+        }) {
             for server in &mut self.servers {
                 server.must_run()?;
             }
