@@ -195,8 +195,11 @@ static always_inline bool is_blind(struct dqa_config *settings, struct dqa_state
 	return now - waiting > settings->fallback_ticks;
 }
 
-/* What TCP small queues and byte queue limits would hold back, where the device has cut them off. A flow with nothing
- * outstanding always passes, since only a completion or an acknowledgement makes it try again. */
+/*
+ * What TCP small queues and byte queue limits would hold back, where the device has cut them off. A flow with nothing
+ * outstanding always passes, since only a completion or an acknowledgement makes it try again. A full queue holds back
+ * whoever has his part of the limit, by weight: a fair software queue above it would have kept the others' places.
+ */
 verified_apart int is_held(struct dqa_config *settings, struct dqa_state *shared, struct dqa_flow *flow, u32 len)
 {
 	if (!settings || !shared || !flow)
@@ -207,9 +210,15 @@ verified_apart int is_held(struct dqa_config *settings, struct dqa_state *shared
 		return false;
 	if (settings->gate_flow_bytes && bytes_of(backlog) + len > settings->gate_flow_bytes)
 		return true;
-	s64 bytes = READ_ONCE(shared->bytes[queue_of(flow->place)]);
+	u64 place = READ_ONCE(flow->place);
+	s64 bytes = READ_ONCE(shared->bytes[queue_of(place)]);
+	u64 limit = settings->gate_queue_bytes;
 
-	return settings->gate_queue_bytes && bytes > 0 && bytes + len > settings->gate_queue_bytes;
+	if (!limit || bytes <= 0 || (u64)bytes + len <= limit)
+		return false;
+	u64 load = READ_ONCE(shared->load[queue_of(place)]) & LOAD_MASK;
+
+	return !load || bytes_of(backlog) + len > limit * weight_of(place) / load;
 }
 
 /* Packets that segmentation makes; where the kernel does not say, one too many rather than one too few. */

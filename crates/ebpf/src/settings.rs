@@ -68,7 +68,8 @@ pub enum CpuPools {
 pub struct Gate {
     /// Bytes of one flow; 0 means no limit.
     pub flow_bytes: u32,
-    /// Bytes of one queue; 0 means no limit.
+    /// Bytes of one queue, divided among its flows by weight: a full one holds back whoever has his part, as a fair software
+    /// queue above it would; 0 means no limit.
     pub queue_bytes: u32,
 }
 

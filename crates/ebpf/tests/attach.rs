@@ -292,6 +292,42 @@ fn the_gate_holds_back_what_has_something_outstanding() {
     });
 }
 
+/// Goal: in a full queue a flow that came first does not keep out one that has less than its part.
+#[test]
+fn a_full_queue_holds_back_who_has_his_part() {
+    in_lab("a_full_queue", |pins| {
+        let settings = DqaSettings {
+            gate: Some(Gate {
+                flow_bytes: 0,
+                queue_bytes: 8000,
+            }),
+            ..DqaSettings::default()
+        };
+        // Two flows on each of eight queues.
+        let (tun, dqa, sockets) = tun(pins, &settings, 0, 16);
+        for count in [1, 20] {
+            for socket in &sockets {
+                for _ in 0..count {
+                    // What the gate drops is lost, as at a full queue.
+                    let _ = socket.send(&[0; 1000 - 28]);
+                }
+            }
+        }
+        let flows = dqa.flows();
+        let mut of_queue = [(); 8].map(|()| Vec::new());
+        for flow in flows.iter() {
+            of_queue[usize::from(flow.queue)].push(flow.outstanding_bytes);
+        }
+        for bytes in &mut of_queue {
+            bytes.sort_unstable();
+            // The first took what was left; the second still got its half.
+            assert_eq!(*bytes, [4000, 7000], "{flows:?}");
+        }
+        assert_eq!(read_all(&tun), 8 * 11);
+        dqa.detach().expect("detaches");
+    });
+}
+
 #[test]
 fn flows_of_a_container_share_its_weight_and_its_queues() {
     let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];

@@ -10,7 +10,7 @@ use crate::error::NicError;
 use crate::options::{CGROUP_WEIGHT_DEFAULT, Options, flow_weight};
 use crate::system::System;
 use isolane_core::policy::titan::{QueueSet, pools};
-use isolane_ebpf::Dqa;
+use isolane_ebpf::{Dqa, QueueSnapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -64,6 +64,14 @@ impl Containers {
         }
         self.known = wanted;
         Ok(())
+    }
+
+    /// What the card is told that each queue weighs: a container's weight, however many flows it has.
+    pub fn loads(&self, queues: &[QueueSnapshot]) -> Vec<u64> {
+        let holders: Vec<(u32, QueueSet)> = self.known.values().copied().collect();
+        let flows: Vec<u32> = queues.iter().map(|queue| queue.flows).collect();
+        let own: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
+        pools::loads(&holders, &flows, &own)
     }
 }
 

@@ -184,7 +184,7 @@ impl Controller {
         let queues = self.dqa.queues();
         let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
-        let loads: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
+        let loads = self.containers.loads(&queues);
         if self.tell(now, &loads).is_err() {
             // What was told stays in the journal to be taken back; the device is not asked again.
             self.weights = None;

@@ -40,6 +40,44 @@ pub fn divide(weights: &[u32], queues: QueueSet) -> Vec<QueueSet> {
         .collect()
 }
 
+/// What each queue weighs when holders have weights and queues of their own: a holder's weight, divided among its queues by
+/// the flows backlogged there, however many they are. A queue that nobody holds weighs `own`.
+///
+/// Flows that became backlogged one after the other weigh w, w/2, w/3, ...: their sum grows with their number, and a card
+/// that was told it would favour whoever opens many.
+///
+/// ```
+/// use isolane_core::policy::titan::{QueueSet, pools::{divide, loads}};
+/// let sets = divide(&[1, 2], QueueSet::first(3));
+/// let holders = [(1024, sets[0]), (2048, sets[1])];
+/// // One flow here, sixteen there.
+/// assert_eq!(loads(&holders, &[1, 8, 8], &[1024, 2783, 2783]), [1024, 1024, 1024]);
+/// ```
+///
+/// # Panics
+/// If `flows` and `own` are not of the same queues.
+pub fn loads(holders: &[(u32, QueueSet)], flows: &[u32], own: &[u64]) -> Vec<u64> {
+    assert_eq!(flows.len(), own.len(), "one of each for each queue");
+    let all = QueueSet::first(flows.len() as u16);
+    let mut loads = vec![0; flows.len()];
+    let mut held = QueueSet::EMPTY;
+    for (weight, set) in holders {
+        let set = set.and(all);
+        held = held.with(set);
+        let sum: u64 = set
+            .iter()
+            .map(|queue| u64::from(flows[usize::from(queue)]))
+            .sum();
+        for queue in set.iter().map(usize::from).filter(|_| sum > 0) {
+            loads[queue] += (u64::from(*weight) * u64::from(flows[queue])).div_ceil(sum);
+        }
+    }
+    for queue in (0..flows.len()).filter(|queue| !held.holds(*queue as u16)) {
+        loads[queue] = own[queue];
+    }
+    loads
+}
+
 /// The queues of each processor: its part of them in order, at least one, as XPS maps are usually laid out.
 pub fn of_processors(processors: u16, queues: QueueSet) -> Vec<QueueSet> {
     divide(&vec![1; usize::from(processors)], queues)
@@ -107,6 +145,33 @@ mod tests {
     fn processors_get_neighbouring_queues() {
         let sets = of_processors(2, QueueSet::first(8));
         assert_eq!(sets, [QueueSet(0x0f), QueueSet(0xf0)]);
+    }
+
+    #[test]
+    fn many_flows_of_a_holder_weigh_no_more_than_one() {
+        let sets = divide(&[1, 1], QueueSet::first(8));
+        let holders = [(1024, sets[0]), (1024, sets[1])];
+        let of = |flows: [u32; 8]| {
+            let loads = loads(&holders, &flows, &[7; 8]);
+            let sum = |set: QueueSet| {
+                set.iter()
+                    .map(|queue| loads[usize::from(queue)])
+                    .sum::<u64>()
+            };
+            [sum(sets[0]), sum(sets[1])]
+        };
+        assert_eq!(of([1, 0, 0, 0, 4, 4, 4, 4]), [1024, 1024]);
+        assert_eq!(
+            of([0, 0, 0, 0, 1, 0, 0, 0]),
+            [0, 1024],
+            "who sends nothing weighs nothing"
+        );
+        let queues = loads(&holders[..1], &[2, 1, 1, 0, 3], &[7; 5]);
+        assert_eq!(
+            queues,
+            [512, 256, 256, 0, 7],
+            "what nobody holds keeps its own"
+        );
     }
 
     proptest! {
