@@ -32,6 +32,7 @@ pub mod glob;
 pub mod library;
 pub mod measure;
 pub mod mem;
+mod microarchitecture;
 pub mod model;
 pub mod nic;
 mod parameters;

@@ -15,7 +15,7 @@ pub struct Parameter {
     pub about: &'static str,
 }
 
-const fn parameter(
+pub(crate) const fn parameter(
     section: &'static str,
     name: &'static str,
     range: (f64, f64),

@@ -4,6 +4,7 @@
 //! far a number can be trusted: read off a publication, fixed by a standard, worked out from published numbers,
 //! or fitted to claims marked `calibration`. `docs/internals/rnic.md` explains each mechanism.
 
+pub use crate::microarchitecture::MICROARCHITECTURE;
 pub use crate::parameters::{PARAMETERS, Parameter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,9 @@ pub struct Profile {
     pub justitia: BTreeMap<String, Sourced>,
     /// What requests cost next to a WRITE; made by `isolane calibrate --request-costs`.
     pub harmonic: BTreeMap<String, Sourced>,
+    /// Mechanisms that only some devices show; empty where the profile has none of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub microarchitecture: BTreeMap<String, Sourced>,
     /// Smallest token that reaches a rate, ascending (justitia 5.2, figure 10); made by `isolane calibrate`.
     #[serde(default)]
     pub token_dictionary: Vec<TokenSize>,
@@ -119,6 +123,12 @@ impl Profile {
             .value
     }
 
+    /// The value of a parameter of the microarchitecture, 0 where the profile has no such section.
+    pub fn micro(&self, name: &str) -> f64 {
+        let known = self.microarchitecture.get(name);
+        known.map_or(0.0, |sourced| sourced.value)
+    }
+
     /// The map behind a section's name, to change it.
     pub fn section_mut(&mut self, section: &str) -> Option<&mut BTreeMap<String, Sourced>> {
         Some(match section {
@@ -135,6 +145,7 @@ impl Profile {
             "host" => &mut self.host,
             "justitia" => &mut self.justitia,
             "harmonic" => &mut self.harmonic,
+            "microarchitecture" => &mut self.microarchitecture,
             _ => return None,
         })
     }
@@ -155,6 +166,7 @@ impl Profile {
             "host" => &self.host,
             "justitia" => &self.justitia,
             "harmonic" => &self.harmonic,
+            "microarchitecture" => &self.microarchitecture,
             _ => return None,
         })
     }

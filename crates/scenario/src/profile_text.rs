@@ -4,7 +4,9 @@
 //! parameter is written `name = { value = 1.5, kind = "published", source = "paper, section" }` in its section.
 
 use crate::error::{InputError, Problem, ProfileError, nearest};
-use crate::profile::{PARAMETERS, Parameter, Profile, SourceKind, Sourced, TokenSize};
+use crate::profile::{
+    MICROARCHITECTURE, PARAMETERS, Parameter, Profile, SourceKind, Sourced, TokenSize,
+};
 use crate::spec::{Key, Kind};
 use crate::table::{Source, Table, number};
 use std::collections::BTreeMap;
@@ -119,6 +121,7 @@ const KEYS: &[Key] = &[
     key("host", Kind::Table, true, "section"),
     key("justitia", Kind::Table, true, "section"),
     key("harmonic", Kind::Table, true, "section"),
+    key("microarchitecture", Kind::Table, false, "section"),
     key(
         "token_dictionary",
         Kind::Tables,
@@ -197,6 +200,10 @@ impl Profile {
             host: section("host")?,
             justitia: section("justitia")?,
             harmonic: section("harmonic")?,
+            microarchitecture: match top.raw("microarchitecture") {
+                Some(_) => section_of(&top, "microarchitecture", MICROARCHITECTURE)?,
+                None => BTreeMap::new(),
+            },
             token_dictionary: token_dictionary(&top)?,
         })
         .and_then(|profile| consistent(&top, profile))

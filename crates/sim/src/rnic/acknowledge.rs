@@ -107,6 +107,7 @@ impl World {
         }
         queue_pair.acknowledged = upto;
         queue_pair.chunks_out -= chunks;
+        self.forget_requests(host, pair, upto);
         if entries > 0 {
             let bytes = self.device.pcie_bytes(CQE_BYTES) * entries;
             let access = Access::of(
@@ -151,6 +152,8 @@ impl World {
         queue_pair.epoch = queue_pair.epoch.wrapping_add(1);
         queue_pair.backing_off = true;
         let tenant = usize::from(queue_pair.tenant);
+        let host = usize::from(queue_pair.host);
+        self.unkeep_requests(host, pair, u64::from(back));
         self.trace_not_ready(now, pair, sent_from);
         self.meter.error(tenant);
         self.schedule(now + wait, Event::Retry { pair });

@@ -12,6 +12,7 @@ use super::enforce::{Daemon, Enforcer};
 use super::gates::{Cost, Membership};
 use super::lanes::{ALL_CLASSES, Lanes};
 use super::meter::Meter;
+use super::micro::{MicroNic, MicroPair, changes};
 use super::peers::{Reports, Talks};
 use super::policies::{Scheduler, Setup, SimError};
 use super::programs::Programs;
@@ -114,6 +115,7 @@ impl World {
         for pair in &mut world.pairs {
             (pair.queue, pair.function) = setup.place_of(usize::from(pair.tenant));
         }
+        world.set_micro();
         if setup.monitor.is_some() {
             world.attach_monitors();
         }
@@ -170,6 +172,7 @@ impl World {
         let entry = |message: &Message| PatternEntry {
             bytes: message.bytes().get(),
             elements: message.elements.len() as u16,
+            changes: changes(message),
         };
         let depth = data.depth.max(data.post_list);
         Plan {
@@ -348,6 +351,7 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
                 window,
             ))
         }),
+        micro: MicroNic::new(device),
         count: Counts::default(),
     }
 }
@@ -478,6 +482,7 @@ fn queue_pair(
         local_page: 0,
         remote_page: 0,
         limiters: [Limiter::default(); 2],
+        micro: MicroPair::default(),
         bytes_delivered: 0,
         reference: false,
     }

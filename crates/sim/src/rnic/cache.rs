@@ -239,6 +239,14 @@ impl MissSlots {
         }
     }
 
+    /// Keeps `miss` in its slot for `longer`.
+    #[inline]
+    pub fn extend(&mut self, miss: &mut Miss, longer: u64) {
+        miss.done += longer;
+        self.free_at[miss.slot] = miss.done;
+        self.busy += longer;
+    }
+
     /// Whether `owner` has two free slots, so that it can lend one.
     fn lends(&self, now: u64, owner: u16) -> bool {
         let slots = self.free_at.iter().zip(&self.reserved);

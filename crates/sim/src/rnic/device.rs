@@ -3,6 +3,7 @@
 //! Profiles are in readable units (nanoseconds, gigabits); the model adds integers. Conversion rounds to the
 //! nearest picosecond once, here, so that no floating-point sum can differ between machines.
 
+use super::micro::Micro;
 use isolane_core::units::{BitRate, Duration};
 use isolane_scenario::model::{Transport, Verb};
 use isolane_scenario::profile::{LinkLayer, Profile};
@@ -163,6 +164,8 @@ pub struct Device {
     pub priority_queues: usize,
     /// Reconfiguration of queues or limiters, ps.
     pub reconfigure: u64,
+    /// Mechanisms that only some devices show.
+    pub micro: Micro,
 }
 
 /// Index of a verb in cost tables.
@@ -269,6 +272,7 @@ impl Device {
             host_jitter: ns("host", "jitter_ns"),
             priority_queues: count("host", "priority_queues") as usize,
             reconfigure: us("host", "reconfigure_us"),
+            micro: Micro::of(profile),
         }
     }
 

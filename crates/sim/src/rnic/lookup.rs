@@ -31,11 +31,13 @@ impl World {
         let key = CONTEXT_OF_QUEUE | u64::from(process);
         done = done.max(self.look_up_context(now, host, key, queue, true));
         if needs_memory {
+            let ahead = self.device.micro.list_lookahead && !self.starts_list(pair);
             let elements = self.pairs[pair as usize]
                 .work_request(self.pairs[pair as usize].sent)
                 .elements;
             for _ in 0..elements {
-                done = done.max(self.look_up_memory(now, host, pair, false, true));
+                let there = self.look_up_memory(now, host, pair, false, true);
+                done = done.max(if ahead { 0 } else { there });
             }
         }
         let queue_pair = &mut self.pairs[pair as usize];
@@ -51,6 +53,14 @@ impl World {
             );
         }
         done > 0
+    }
+
+    /// Whether the request at hand is the first of its list.
+    fn starts_list(&self, pair: u32) -> bool {
+        let queue_pair = &self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
+        let message = queue_pair.work_request(queue_pair.sent).message;
+        message.is_multiple_of(u64::from(plan.post_list))
     }
 
     /// The tenant for whom the NIC fetches what `access` touches.
@@ -143,6 +153,11 @@ impl World {
             return if blocked > at { blocked } else { 0 };
         }
         let miss = nic.translation_slots.take(at.max(blocked), owner);
+        let levels = self.device.micro.dependent_translation && !known && !translated;
+        let done = match levels {
+            true => nic.translation_slots.take(miss.done, owner).done,
+            false => miss.done,
+        };
         if nic.apart.is_none() {
             *unit = before.max(miss.started);
         }
@@ -151,7 +166,7 @@ impl World {
         self.traced(|t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
         let access = translation(pair, remote, 0, TRANSLATION_READ);
         self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
-        miss.done
+        done
     }
 
     /// Region and page of the next message at one end; keys of the two ends never meet.

@@ -40,6 +40,8 @@ mod lanes;
 mod limiter;
 mod lookup;
 mod meter;
+pub mod micro;
+mod micro_receives;
 mod peers;
 mod policies;
 mod programs;

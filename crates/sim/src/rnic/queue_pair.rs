@@ -158,6 +158,9 @@ pub(crate) struct QueuePair {
     /// The requester's, then the responder's for READ responses.
     pub(crate) limiters: [super::congestion::Limiter; 2],
 
+    // What only some devices keep.
+    pub(crate) micro: super::micro::MicroPair,
+
     // Measurement.
     pub(crate) bytes_delivered: u64,
     /// Belongs to the policy's reference flow.

@@ -10,6 +10,7 @@
 use super::access::{Access, End, Object};
 use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
+use super::micro_receives::Taken;
 use super::queue_pair::NONE;
 use super::trace::record::Timeline;
 use super::trace::story::Phase;
@@ -53,6 +54,7 @@ impl World {
     /// A packet enters the receive buffer, and is processed at once unless others wait before it.
     pub(crate) fn accept(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
         let size = u64::from(packet.payload) + self.device.frame;
+        let room = size.max(self.device.micro.receive_cell);
         let extended = match packet.kind {
             PacketKind::Data if self.pairs[pair as usize].verb == Verb::Write && packet.first => {
                 self.device.extended_header
@@ -62,7 +64,7 @@ impl World {
             _ => 0,
         };
         self.count_arrival(host, pair, size + extended);
-        self.nics[host].buffers[usize::from(packet.buffer)].buffered += size;
+        self.nics[host].buffers[usize::from(packet.buffer)].buffered += room;
         self.trace_accepted(host, pair, packet, size);
         self.enqueue(now, host, pair, Arrived::Packet(packet));
         self.watch_buffer(now, host, packet.buffer);
@@ -136,9 +138,10 @@ impl World {
         }
         // Buffers are freed in order of arrival.
         let size = u64::from(packet.payload) + self.device.frame;
+        let room = size.max(self.device.micro.receive_cell);
         let buffer = &mut self.nics[host].buffers[usize::from(packet.buffer)];
         let released = released.max(buffer.packets.back().map_or(0, |entry| entry.0));
-        buffer.packets.push_back((released, size as u32));
+        buffer.packets.push_back((released, room as u32));
         self.traced(|tracer| tracer.leaves(host, released, size));
     }
 
@@ -164,7 +167,14 @@ impl World {
                 if self.pairs[pair as usize].receives == 0 {
                     return self.no_receive(now, host, pair, packet);
                 }
-                ready = ready.max(self.take_receive(now, host, pair));
+                if self.device.micro.receive_cache == 0 {
+                    ready = ready.max(self.take_receive(now, host, pair));
+                } else {
+                    match self.take_kept_receive(now, host, pair, packet) {
+                        Taken::At(there) => ready = ready.max(there),
+                        Taken::Dropped => return self.drop_datagram(now, host, pair, packet),
+                    }
+                }
             }
             if packet.payload > 0 {
                 ready = ready.max(self.look_up_memory(now, host, pair, true, false));
@@ -177,11 +187,14 @@ impl World {
             }
             return self.responder_works(now, host, self.device.packet);
         }
-        let cost = if packet.first {
+        let mut cost = if packet.first {
             self.device.respond[verb_index(verb)]
         } else {
             self.device.packet
         };
+        if self.device.micro.swap > 0 {
+            cost += self.bring_in(host, pair, (!packet.first, false));
+        }
         let at = self.responder_works(now, host, cost);
         let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
@@ -204,6 +217,10 @@ impl World {
         let request = *queue_pair.work_request(queue_pair.received);
         queue_pair.received += 1;
         queue_pair.mid_message = !request.last;
+        if self.device.micro.credits {
+            self.grant(now, pair);
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
         let ready = queue_pair.receive_ready;
         let (transport, verb, tells) = (queue_pair.transport, queue_pair.verb, queue_pair.tells());
         let upto = queue_pair.received as u32;
@@ -445,6 +462,13 @@ impl World {
         queue_pair.landed += payload;
         let access = Access::of(pair, end, Object::Memory, offset, payload);
         let free = self.pcie_out(host, at, bytes, access);
+        let plan =
+            &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
+        let place = match packet.kind {
+            PacketKind::ReadResponse => plan.memory,
+            _ => plan.remote_memory,
+        };
+        let free = self.path_write(host, free, payload, place);
         let queue_pair = &mut self.pairs[pair as usize];
         self.meter.delivered(now, queue_pair, payload);
         free.max(queue_pair.receive_ready)
@@ -456,7 +480,19 @@ impl World {
             let ready = self.look_up_memory(now, host, pair, false, false);
             self.pairs[pair as usize].receive_ready = ready;
         }
-        let at = self.responder_works(now, host, self.device.packet.max(self.device.ack_cost));
+        let kept = self.look_up_kept(now, host, pair);
+        if kept > 0 {
+            let queue_pair = &mut self.pairs[pair as usize];
+            queue_pair.receive_ready = queue_pair.receive_ready.max(kept);
+        }
+        let mut cost = self.device.packet.max(self.device.ack_cost);
+        if !packet.first {
+            cost = cost.max(self.device.micro.response_packet);
+        }
+        if self.device.micro.swap > 0 {
+            cost += self.bring_in(host, pair, (!packet.first, false));
+        }
+        let at = self.responder_works(now, host, cost);
         let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
             let position = self.pairs[pair as usize].acknowledged;

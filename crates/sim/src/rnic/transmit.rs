@@ -16,10 +16,11 @@
 //! number times two, plus one for the responder that answers READs.
 
 use super::access::{Access, End, Object};
+use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
 use super::trace::record::Timeline;
 use super::world::{Event, Packet, PacketKind, World};
-use isolane_scenario::model::{Transport, Verb};
+use isolane_scenario::model::{MemoryPlace, Transport, Verb};
 
 /// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
 pub(crate) const READ_REQUEST_MAX: u64 = 512;
@@ -98,7 +99,12 @@ impl World {
             bytes: request * count,
             ..asking
         };
-        let done = self.pcie_in(host, now, bytes, access) + self.read_latency();
+        let mut done = self.pcie_in(host, now, bytes, access) + self.read_latency();
+        if self.device.micro.fetch_context {
+            let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
+            let there = self.look_up_context(now, host, u64::from(pair) * 2, own, true);
+            done = done.max(there);
+        }
         self.traced(|tracer| tracer.fetches(host, pair, done));
         self.charge_bus(host, pair, bytes);
         self.schedule(
@@ -141,6 +147,7 @@ impl World {
             && (!starts_fetching
                 || queue_pair.offset > 0
                 || queue_pair.reads_out < plan.max_read_atomic)
+            && self.has_credit(pair)
     }
 
     /// Puts a context into the schedule queue if it can send and is not there, and wakes the transmitter.
@@ -279,7 +286,7 @@ impl World {
             return (Served::Aside, 0);
         }
         let queue_pair = &mut self.pairs[pair as usize];
-        let cost = if first {
+        let mut cost = if first {
             self.device.request[verb_index(verb)]
         } else {
             self.device.packet
@@ -321,7 +328,16 @@ impl World {
                 queue_pair.reads_out += 1;
             }
         }
+        if last {
+            self.keep_request(host, pair);
+        }
+        if self.device.micro.swap > 0 {
+            cost += self.bring_in(host, pair, (!first, true));
+        }
         let at = self.requester_works(now, host, cost);
+        if first && self.device.micro.ordering > 0 {
+            self.order_reads(host, at, pair, request.message);
+        }
         let extra_elements = if first {
             u64::from(request.elements) - 1
         } else {
@@ -334,7 +350,7 @@ impl World {
             let place = self.plans
                 [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
                 .memory;
-            self.read_payload(host, at, access, extra_elements) + self.distance(place)
+            self.read_payload(host, at, access, extra_elements, place)
         } else {
             at
         };
@@ -389,13 +405,24 @@ impl World {
         done
     }
 
-    /// Reads payload over PCIe; when its last byte is there.
-    fn read_payload(&mut self, host: usize, at: u64, access: Access, extra_elements: u64) -> u64 {
+    /// Reads payload from `place` over PCIe; when its last byte is there.
+    fn read_payload(
+        &mut self,
+        host: usize,
+        at: u64,
+        access: Access,
+        extra_elements: u64,
+        place: MemoryPlace,
+    ) -> u64 {
         let tlp = self.device.tlp;
         let bytes = self.device.pcie_bytes(access.bytes) + extra_elements * tlp;
         let requests = tlp * access.bytes.div_ceil(READ_REQUEST_MAX);
         self.pcie_out(host, at, requests, Access { bytes: 0, ..access });
-        self.pcie_in(host, at, bytes, access) + self.read_latency()
+        self.read_again(host, at, bytes, access);
+        let there = self.path_read(host, at, access.bytes, place);
+        self.pcie_in(host, at, bytes, access).max(there)
+            + self.read_latency()
+            + self.distance(place)
     }
 
     /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
@@ -485,7 +512,11 @@ impl World {
             marked: false,
             buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
         };
-        let at = self.requester_works(now, host, self.device.packet);
+        let mut cost = self.device.packet;
+        if self.device.micro.swap > 0 {
+            cost += self.bring_in(host, pair, (!first, true));
+        }
+        let at = self.requester_works(now, host, cost);
         if !first {
             self.prefetch_translation(host, pair, true, offset, payload);
         }
@@ -493,7 +524,7 @@ impl World {
             let place = self.plans
                 [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
                 .remote_memory;
-            self.read_payload(host, at, access, 0) + self.distance(place)
+            self.read_payload(host, at, access, 0, place)
         } else {
             at
         };

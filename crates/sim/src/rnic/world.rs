@@ -10,6 +10,7 @@ use super::device::Device;
 use super::enforce::Enforcer;
 use super::lanes::Lanes;
 use super::meter::Meter;
+use super::micro::MicroNic;
 use super::programs::Programs;
 use super::queue_pair::QueuePair;
 use super::results::Baseline;
@@ -50,6 +51,10 @@ pub(crate) enum Event {
     Handed { link: u32 },
     /// The receiver posts receives back.
     Receives { pair: u32, count: u16 },
+    /// A responder has read one more receive of a pair whose receives it cannot keep.
+    ReceiveRead { pair: u32 },
+    /// The requester learns that it may send all work requests below `upto` (modulo 2^32).
+    Credited { pair: u32, upto: u32 },
     /// The application posts, or tries to.
     Post { pair: u32 },
     /// An open-loop arrival.
@@ -138,6 +143,8 @@ pub(crate) enum Arrived {
 pub(crate) struct PatternEntry {
     pub(crate) bytes: u64,
     pub(crate) elements: u16,
+    /// Changes between short and long elements.
+    pub(crate) changes: u64,
 }
 
 /// One process: a thread that posts and polls for its queue pairs.
@@ -220,6 +227,7 @@ pub(crate) struct Nic {
     pub(crate) commands: Vec<u64>,
     /// What a NIC that keeps its tenants apart has for each of them.
     pub(crate) apart: Option<Box<Apart>>,
+    pub(crate) micro: MicroNic,
     pub(crate) count: Counts,
 }
 
@@ -372,8 +380,13 @@ impl World {
             Event::Handed { link } => self.program_received(now, link, 0),
             Event::Receives { pair, count } => {
                 self.pairs[pair as usize].receives += u64::from(count);
+                if self.device.micro.receive_cache > 0 {
+                    self.keep_receives(now, pair, count);
+                }
                 self.tell_receives(now, pair, count);
             }
+            Event::ReceiveRead { pair } => self.receive_was_read(now, pair),
+            Event::Credited { pair, upto } => self.credited(now, pair, upto),
             Event::Post { pair } => self.refill(now, pair),
             Event::Arrive { pair } => self.arrive(now, pair),
             Event::Pause {
