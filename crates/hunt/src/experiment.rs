@@ -76,13 +76,18 @@ pub struct Lab<'a> {
     pub profile: &'a Profile,
     /// The first run of an experiment.
     pub times: Times,
+    /// More warm-up for each queue pair: until all of them have met the caches.
+    pub warmup_per_pair: Duration,
     /// How often an experiment that is not steady is run again, twice as long each time.
     pub extensions: u32,
 }
 
 impl<'a> Lab<'a> {
-    /// Warm-up of a simulated experiment: some hundred round trips, and the fill of every buffer.
-    const WARMUP: Duration = Duration::from_us(100);
+    /// Warm-up of a simulated experiment: some hundred round trips, and the fill of a receive buffer that gets a tenth
+    /// more than it can pass on.
+    const WARMUP: Duration = Duration::from_us(300);
+    /// The misses of a queue pair's first messages take about as long.
+    const WARMUP_PER_PAIR: Duration = Duration::from_us(2);
     /// Measured time of a simulated experiment: the wire carries thousands of packets in it.
     const DURATION: Duration = Duration::from_us(200);
 
@@ -96,6 +101,7 @@ impl<'a> Lab<'a> {
                 warmup: Self::WARMUP,
                 duration: Self::DURATION,
             },
+            warmup_per_pair: Self::WARMUP_PER_PAIR,
             extensions: 2,
         }
     }
@@ -108,6 +114,8 @@ impl Target for Lab<'_> {
 
     fn measure(&self, point: &Point, seed: u64) -> Result<Measured, HuntError> {
         let mut times = self.times;
+        let directions = 1 + u64::from(point.direction == point::BIDIRECTIONAL);
+        times.warmup += self.warmup_per_pair * (point.queue_pairs * directions);
         let mut extensions = self.extensions;
         loop {
             let scenario = scenario(point, NAME, &self.profile.name, seed, times);
