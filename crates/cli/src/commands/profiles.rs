@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 use isolane_scenario::library::Library;
 use isolane_scenario::mem::machine::{MACHINE_PARAMETERS, MemMachine};
-use isolane_scenario::profile::{PARAMETERS, Profile, SourceKind};
+use isolane_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile, SourceKind};
 use serde::Serialize;
 
 /// Arguments of `isolane profiles`.
@@ -137,7 +137,7 @@ fn show(profile: &Profile) -> String {
         if profile.atomics { "yes" } else { "no" },
     );
     let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
-    for parameter in PARAMETERS {
+    for parameter in PARAMETERS.iter().chain(MICROARCHITECTURE) {
         let section = profile.section(parameter.section);
         let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
             continue;
