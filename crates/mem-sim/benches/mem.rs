@@ -1,5 +1,6 @@
 //! How fast the simulator is: one simulated hour of ten applications, median of three runs.
-use isolane_scenario::mem::parse::parse;
+use isolane_scenario::mem::model::MEM_POLICIES;
+use isolane_scenario::mem::parse::{MemOverrides, parse_with};
 use std::time::Instant;
 
 const RUNS: usize = 3;
@@ -22,9 +23,12 @@ fn main() {
             "{slo}\n[[app.change]]\nat = \"600s\"\nuntil = \"1800s\"\nworking_set = \"25GB\"\n"
         ));
     }
-    for policy in ["none", "tpp", "mercury", "static", "fcfs"] {
-        let text = format!("{text}[policy]\nname = \"{policy}\"\n");
-        let scenario = parse(&text, "bench.toml").expect("valid");
+    for policy in MEM_POLICIES {
+        let overrides = MemOverrides {
+            policy: Some(policy.to_owned()),
+            ..MemOverrides::default()
+        };
+        let scenario = parse_with(&text, "bench.toml", &overrides).expect("valid");
         let mut times: Vec<f64> = (0..RUNS)
             .map(|_| {
                 let start = Instant::now();
