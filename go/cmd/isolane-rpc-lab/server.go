@@ -7,6 +7,8 @@ import (
 	"isolane.dev/isolane/go/isolane"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // server answers every call with nothing until stdin ends.
@@ -21,6 +23,10 @@ func server(in lines) error {
 	}
 	var calls, bytes, downgraded atomic.Uint64
 	write1 := func(_ any, stream grpc.ServerStream) error {
+		// Another one only opens its connection.
+		if called, _ := grpc.MethodFromServerStream(stream); called != method {
+			return status.Errorf(codes.Unimplemented, "no method %s", called)
+		}
 		var payload []byte
 		if err := stream.RecvMsg(&payload); err != nil {
 			return err

@@ -5,15 +5,13 @@ use isolane_core::policy::aequitas::{AequitasOptions, Probability};
 use isolane_core::units::Duration as CoreDuration;
 use isolane_rpc::admission::Admission;
 use isolane_rpc::settings::{ClassSettings, Mode, Settings};
-use isolane_rpc::table::{Ask, Verdict};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// The admission of calls to one server.
 #[derive(Debug)]
 pub(super) struct Gate {
-    admission: Admission,
+    admission: Arc<Admission>,
     server: String,
-    bytes: u32,
     controlled: u8,
 }
 
@@ -24,24 +22,18 @@ impl Gate {
             .as_ref()
             .map_or(0, |admission| admission.classes.len());
         Self {
-            admission: Admission::new(settings(job)),
+            admission: Arc::new(Admission::new(settings(job))),
             server: job.server.clone(),
-            bytes: job.call_bytes,
             controlled: controlled as u8,
         }
     }
 
-    pub(super) fn decide(&self, class: u8) -> Verdict {
-        self.admission.decide(Ask {
-            destination: self.server.as_bytes(),
-            class,
-            bytes: self.bytes.into(),
-        })
+    pub(super) fn admission(&self) -> &Admission {
+        &self.admission
     }
 
-    pub(super) fn completed(&self, verdict: Verdict, latency: Duration) {
-        // The one destination never leaves the table.
-        let _ = self.admission.complete(verdict.ticket, latency);
+    pub(super) fn shared(&self) -> Arc<Admission> {
+        Arc::clone(&self.admission)
     }
 
     pub(super) fn probabilities(&self) -> Vec<f64> {
@@ -75,7 +67,7 @@ fn settings(job: &ClientJob) -> Settings {
         .iter()
         .enumerate()
         .map(|(class, &dscp)| ClassSettings {
-            name: format!("class-{class}"),
+            name: format!("{NAME}{class}"),
             dscp,
             options: options(class),
         });
@@ -95,5 +87,12 @@ fn settings(job: &ClientJob) -> Settings {
     }
 }
 
+/// The number of the class that the library calls so.
+pub(super) fn class_named(name: &str) -> Option<u8> {
+    name.strip_prefix(NAME)?.parse().ok()
+}
+
+/// What the names of the classes begin with; their numbers follow.
+const NAME: &str = "class-";
 /// The objective of a run that has none.
 const UNUSED: CoreDuration = CoreDuration::from_secs(1);

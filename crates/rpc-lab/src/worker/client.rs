@@ -1,80 +1,85 @@
-//! The client in Rust: tonic over one connection for each class, each with its code point on the socket.
+//! The client in Rust: tonic through the library's layer ([`Admitted`]), as an application uses it.
 //!
 //! Method: calls are issued when they are due, whether earlier ones were answered or not. A call's latency begins when it
-//! is handed to its connection, and ends with its answer.
+//! is handed to the layer, and ends with its answer; the layer learns from its own measurement.
 
+use super::admission::Gate;
 use super::arrivals::Arrivals;
 use super::codec::Raw;
 use super::server::{WINDOW_BYTES, stdin_ends};
-use super::{DOWNGRADED, failed, read, ready, write};
+use super::{failed, read, ready, write};
 use crate::error::LabError;
 use crate::job::{Call, ClientJob, ClientResult, METHOD, Start};
 use bytes::Bytes;
-use hyper_util::rt::TokioIo;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use isolane_rpc::tonic::{Admitted, AdmittedLayer, Channels, Class, Outcome};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
-use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Request, Status};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+use tower::Layer;
 
 /// Issues the calls of one job.
 pub(super) fn run(runtime: &Runtime) -> Result<(), LabError> {
     let job: ClientJob = read("client")?;
     let result = runtime.block_on(async {
-        let channels = connect(&job).await?;
+        let gate = Gate::new(&job);
+        let service = connect(&job, &gate).await?;
         ready("client")?;
         let start: Start = read("client")?;
         tokio::select! {
-            result = issue(&job, &channels, start.start_unix_us) => Ok(result),
+            result = issue(&job, &gate, &service, start.start_unix_us) => Ok(result),
             () = stdin_ends() => Err(failed("client", "lost its controller")),
         }
     })?;
     write("client", &result)
 }
 
-/// One channel for each class.
-async fn connect(job: &ClientJob) -> Result<Vec<Channel>, LabError> {
+/// The layer over one channel for each class, all of them connected.
+async fn connect(job: &ClientJob, gate: &Gate) -> Result<Admitted<Channel>, LabError> {
     let wrong = |error: &dyn std::fmt::Display| {
         failed("client", &format!("cannot reach {}: {error}", job.server))
     };
-    let address: SocketAddr = job.server.parse().map_err(|error| wrong(&error))?;
-    let mut channels = Vec::new();
-    for dscp in job.dscp {
-        let endpoint = Endpoint::from_shared(format!("http://{}", job.server))
-            .map_err(|error| wrong(&error))?
-            .initial_connection_window_size(WINDOW_BYTES)
-            .initial_stream_window_size(WINDOW_BYTES);
-        let connector = tower::service_fn(move |_: Uri| async move {
-            Ok::<_, io::Error>(TokioIo::new(open(address, dscp).await?))
-        });
-        let channel = endpoint.connect_with_connector(connector).await;
-        channels.push(channel.map_err(|error| wrong(&error))?);
+    let endpoint = Endpoint::from_shared(format!("http://{}", job.server))
+        .map_err(|error| wrong(&error))?
+        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(WINDOW_BYTES);
+    let channels = Channels::connect(gate.admission(), &endpoint);
+    for (channel, _) in channels.classes.iter() {
+        // A method that no server counts, and most do not know: what matters is that one answers.
+        let opened = one(channel.clone(), Request::new(Bytes::new()), OPEN).await;
+        match opened {
+            Err(status) if status.code() != Code::Unimplemented => return Err(wrong(&status)),
+            _ => {}
+        }
     }
-    Ok(channels)
-}
-
-/// A connection whose packets carry `dscp`, from the first one on.
-async fn open(address: SocketAddr, dscp: u8) -> io::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
-    rustix::net::sockopt::set_ip_tos(&socket, dscp << 2)?;
-    socket.set_nodelay(true)?;
-    socket.connect(address).await
+    Ok(AdmittedLayer::new(gate.shared()).layer(channels))
 }
 
 /// What a call became.
-struct Answer {
-    call: Call,
-    result: Result<(), Status>,
+fn answer(
+    asked: u8,
+    issued_us: u64,
+    latency: Duration,
+    result: Result<Response<Bytes>, Status>,
+) -> Result<Call, Status> {
+    let response = result?;
+    let outcome = response.extensions().get::<Outcome>();
+    let outcome = outcome.ok_or_else(|| Status::internal("the layer said nothing of the call"))?;
+    let class = super::admission::class_named(&outcome.class);
+    let lower = u8::from(outcome.downgraded || outcome.would_downgrade);
+    let class = class.ok_or_else(|| Status::internal("the layer named an unknown class"))?;
+    Ok((asked, class, lower, issued_us, latency.as_micros() as u64))
 }
 
-async fn issue(job: &ClientJob, channels: &[Channel], start_unix_us: u64) -> ClientResult {
+async fn issue(
+    job: &ClientJob,
+    gate: &Gate,
+    service: &Admitted<Channel>,
+    start_unix_us: u64,
+) -> ClientResult {
     let begin = Instant::now() + until(start_unix_us);
     let payload = Bytes::from(vec![0x5a; job.call_bytes as usize]);
-    let admission = Arc::new(super::admission::Gate::new(job));
     let (answers, mut answered) = mpsc::unbounded_channel();
     let mut result = ClientResult::default();
     for (at_us, asked) in Arrivals::new(job) {
@@ -83,38 +88,21 @@ async fn issue(job: &ClientJob, channels: &[Channel], start_unix_us: u64) -> Cli
         let late = due.elapsed().as_micros() as u64;
         result.late_us_max = result.late_us_max.max(late);
         result.issued += 1;
-        let verdict = admission.decide(asked);
         let mut request = Request::new(payload.clone());
-        if verdict.downgraded {
-            let class = asked.to_string().parse().expect("a digit is ASCII");
-            request.metadata_mut().insert(DOWNGRADED, class);
-        }
-        let channel = channels[usize::from(verdict.class)].clone();
-        let (answers, admission) = (answers.clone(), admission.clone());
+        request.extensions_mut().insert(Class(asked));
+        let (service, answers) = (service.clone(), answers.clone());
         tokio::spawn(async move {
             let issued = Instant::now();
-            let result = one(channel, request).await;
+            let result = one(service, request, METHOD).await;
             let latency = issued.elapsed();
-            if result.is_ok() {
-                admission.completed(verdict, latency);
-            }
-            let _ = answers.send(Answer {
-                call: (
-                    asked,
-                    verdict.class,
-                    u8::from(verdict.downgraded || verdict.would_downgrade),
-                    at_us + late,
-                    latency.as_micros() as u64,
-                ),
-                result,
-            });
+            let _ = answers.send(answer(asked, at_us + late, latency, result));
         });
     }
     drop(answers);
     let end = begin + Duration::from_micros(job.issue_us + job.drain_us);
     while let Ok(Some(answer)) = tokio::time::timeout_at(end.into(), answered.recv()).await {
-        match answer.result {
-            Ok(()) => result.calls.push(answer.call),
+        match answer {
+            Ok(call) => result.calls.push(call),
             Err(status) => {
                 result.failed += 1;
                 result.first_error.get_or_insert(status.to_string());
@@ -122,20 +110,31 @@ async fn issue(job: &ClientJob, channels: &[Channel], start_unix_us: u64) -> Cli
         }
     }
     result.unanswered = result.issued - result.failed - result.calls.len() as u64;
-    result.probability = admission.probabilities();
+    result.probability = gate.probabilities();
     result
 }
 
-async fn one(channel: Channel, request: Request<Bytes>) -> Result<(), Status> {
-    let mut client = tonic::client::Grpc::new(channel);
+async fn one<S>(
+    service: S,
+    request: Request<Bytes>,
+    method: &'static str,
+) -> Result<Response<Bytes>, Status>
+where
+    S: tonic::client::GrpcService<tonic::body::Body>,
+    S::ResponseBody: tonic::transport::Body<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as tonic::transport::Body>::Error: Into<tonic::codegen::StdError> + Send,
+{
+    let mut client = tonic::client::Grpc::new(service);
     client
         .ready()
         .await
-        .map_err(|error| Status::unavailable(error.to_string()))?;
-    let path = http::uri::PathAndQuery::from_static(METHOD);
-    let response = client.unary(request, path, Raw).await;
-    response.map(|_| ())
+        .map_err(|error| Status::unavailable(error.into().to_string()))?;
+    let path = http::uri::PathAndQuery::from_static(method);
+    client.unary(request, path, Raw).await
 }
+
+/// What a channel is opened with.
+const OPEN: &str = "/isolane.lab.Lab/Open";
 
 /// Time from now to the start.
 fn until(start_unix_us: u64) -> Duration {

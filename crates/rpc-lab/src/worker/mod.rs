@@ -1,6 +1,6 @@
 //! The client and the server in Rust, as programs that speak the protocol of [`crate::job`] on stdin and stdout.
 //!
-//! * [`client`] - calls over tonic, one connection with its own code point for each class;
+//! * [`client`] - calls over tonic, through the library's layer, as an application's are;
 //! * [`server`] - answers them and counts;
 //! * [`arrivals`] - when which call is due;
 //! * `codec` - payloads as they are, without protocol buffers.
@@ -17,9 +17,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use tokio::runtime::Runtime;
-
-/// Request metadata that says "downgraded": its value is the number of the class that was asked for.
-pub const DOWNGRADED: &str = "isolane-downgraded";
 
 /// Runs `role`, "client" or "server", to its end.
 ///

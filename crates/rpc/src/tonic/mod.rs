@@ -4,7 +4,8 @@
 //! class it runs in, measured at the transport, and its downgrade told to both ends.
 //! Method: [`Admitted`] is a tower service over one channel for each class ([`connect`] makes channels with marked
 //! sockets). The application names the class with [`Class`] in the request's extensions. The request's metadata says
-//! what was asked and given; the response's metadata says the same to the caller ([`Outcome`] reads it). A call is never
+//! what was asked and given; the response's metadata says the same to the caller ([`Outcome`] reads it; it
+//! also lies in the response's extensions). A call is never
 //! held back or refused by us: it waits for nothing but its channel, as without us.
 //! Units: sizes are the bytes of the encoded body, as far as it is ready when the call is made (a unary request always
 //! is, a stream gives its size with [`Size`]).
@@ -50,6 +51,8 @@ pub struct Outcome {
     pub class: String,
     /// Whether that is lower.
     pub downgraded: bool,
+    /// Whether it would be, were the mode not shadow: known to the caller only, in a response's extensions.
+    pub would_downgrade: bool,
 }
 
 impl Outcome {
@@ -60,6 +63,7 @@ impl Outcome {
             requested: text(REQUESTED_CLASS)?,
             class: text(CLASS)?,
             downgraded: metadata.contains_key(DOWNGRADED),
+            would_downgrade: false,
         })
     }
 

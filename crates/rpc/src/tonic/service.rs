@@ -154,6 +154,7 @@ where
             requested: self.names[asked].clone(),
             class: self.names[class].clone(),
             downgraded: verdict.downgraded,
+            would_downgrade: verdict.would_downgrade,
         };
         outcome.write(asked, &mut parts.headers);
         let (channel, connection) = &self.channels.classes[class];
@@ -167,6 +168,7 @@ where
         let request = Request::from_parts(parts, Body::new(body));
         let mut response = call.measured(channel.clone(), connection, request).await?;
         outcome.write(asked, response.headers_mut());
+        response.extensions_mut().insert(outcome);
         Ok(response)
     }
 }
