@@ -357,3 +357,36 @@ fn what_is_said_where_nobody_listens_waits_to_be_taken() {
     assert_eq!(take(1_000), "", "it was taken");
     admission.stop();
 }
+
+#[test]
+fn a_socket_has_the_permissions_of_the_file_and_others_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let with = |line: &str| {
+        let place = format!("{line}\nstore = \"{}/store\"", folder.path().display());
+        settings(folder.path(), &place)
+    };
+    let server = Server::open(&parse("test", &with("socket_mode = \"0660\"")).unwrap()).unwrap();
+    let mode = std::fs::metadata(folder.path().join("socket"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o660);
+    drop(server);
+    for wrong in ["rw", "66", "0060", "0999", "00660"] {
+        let error = parse("test", &with(&format!("socket_mode = \"{wrong}\""))).unwrap_err();
+        assert!(
+            error.to_string().contains("three octal digits"),
+            "{wrong}: {error}"
+        );
+    }
+    let tcp = with("socket_mode = \"0660\"").replace(
+        &format!("unix:{}/socket", folder.path().display()),
+        "127.0.0.1:0",
+    );
+    let error = parse("test", &tcp).unwrap_err();
+    assert!(
+        error.to_string().contains("is for a Unix socket"),
+        "{error}"
+    );
+}
