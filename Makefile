@@ -20,7 +20,7 @@ demo: build ## audit a few tenant pairs under no policy and under Justitia; writ
 	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
 	@printf '\nThe report, with plots: %s\n' "$(abspath $(DEMO_OUT))/report.html"
 
-build: need-cargo ## build the release binary
+build: need-cargo ## build the release binary (isolaned and the preload library: make install)
 	@$(CARGO) build --locked --release --package isolane --bin isolane
 
 test: ## everything that must pass: tools, lints, tests, the README's commands

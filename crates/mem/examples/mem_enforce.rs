@@ -68,6 +68,10 @@ fn keep(kind: BackendKind, cgroup: &Cgroup, limits: &[u64]) -> Result<bool, isol
                     Progress::Reached { held, .. } => ("reached", *held, String::new()),
                     Progress::Stuck { held, why, .. } => ("stuck", *held, why.to_string()),
                     Progress::Gone { .. } => ("gone", [Bytes::ZERO; TIERS_MAX], String::new()),
+                    Progress::Released { .. } => continue,
+                    Progress::AdoptFailed { why, .. } | Progress::ReleaseFailed { why, .. } => {
+                        ("refused", [Bytes::ZERO; TIERS_MAX], why.to_string())
+                    }
                 };
                 println!(
                     "{{\"elapsed_s\":{:.2},\"limit_bytes\":{},\"near_bytes\":{},\"far_bytes\":{},\"state\":\"{state}\",\"why\":{why:?}}}",

@@ -110,7 +110,7 @@ fn tiers_check(host: &MemoryHost, tiers: &Tiers) -> Check {
             "tiers",
             Verdict::Fail,
             "the kernel lists no memory nodes",
-            Some("a kernel with CONFIG_NUMA does"),
+            Some("boot a kernel with CONFIG_NUMA (Debian's have it)"),
         ),
         (1, _) => check(
             "tiers",
@@ -174,7 +174,9 @@ fn delegation_check(host: &MemoryHost) -> Check {
             NAME,
             Verdict::Unknown,
             "no version 2 hierarchy",
-            Some("see `control groups`"),
+            Some(
+                "mount -t cgroup2 none /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all",
+            ),
         );
     };
     let text = host.root.text(&file).unwrap_or_default();
@@ -207,7 +209,7 @@ fn delegation_check(host: &MemoryHost) -> Check {
             Verdict::Warn,
             "not root: control groups of others cannot be limited",
             Some(
-                "run isolaned as root, or give it a delegated group (systemd: Delegate=memory cpu cpuset)",
+                "run isolaned as root (packaging/isolane-mem.service does): a delegated group is not enough, since groups of others are limited too",
             ),
         ),
     }
@@ -221,7 +223,9 @@ fn demotion_check(host: &MemoryHost, tiers: &Tiers) -> Check {
             NAME,
             Verdict::Unknown,
             "off, and there is nothing to demote to",
-            Some("see `tiers`"),
+            Some(
+                "first a second tier (the check `tiers` says how), then echo 1 > /sys/kernel/mm/numa/demotion_enabled",
+            ),
         ),
         Some(false) => check(
             NAME,
@@ -233,7 +237,9 @@ fn demotion_check(host: &MemoryHost, tiers: &Tiers) -> Check {
             NAME,
             Verdict::Warn,
             "this kernel does not demote",
-            Some("Linux 5.15 with CONFIG_MIGRATION does"),
+            Some(
+                "boot Linux 5.15 or later with CONFIG_MIGRATION and CONFIG_NUMA, then echo 1 > /sys/kernel/mm/numa/demotion_enabled",
+            ),
         ),
     }
 }
@@ -260,7 +266,9 @@ fn balancing_check(host: &MemoryHost) -> Check {
             NAME,
             Verdict::Warn,
             "the kernel has no NUMA balancing",
-            Some("CONFIG_NUMA_BALANCING"),
+            Some(
+                "boot a kernel with CONFIG_NUMA_BALANCING (Debian's have it), then echo 2 > /proc/sys/kernel/numa_balancing",
+            ),
         ),
     }
 }
@@ -272,7 +280,9 @@ fn damon_check(host: &MemoryHost) -> Check {
             NAME,
             Verdict::Warn,
             "this kernel has none",
-            Some("CONFIG_DAMON_SYSFS and CONFIG_DAMON_PADDR"),
+            Some(
+                "boot a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_PADDR (Debian's have them), or do with another backend",
+            ),
         ),
         Owner::Free => check(NAME, Verdict::Ok, "there, and free", None),
         Owner::Ours => check(NAME, Verdict::Ok, "ours", None),
@@ -310,8 +320,12 @@ fn backend_check(backend: Option<BackendKind>, reports: &[BackendReport]) -> Che
         ),
         Some(kind) => check(NAME, Verdict::Ok, format!("{kind} will be used"), None),
         None => {
-            let first = reports.iter().find_map(|report| report.remedy.as_deref());
-            check(NAME, Verdict::Fail, "no backend works here", first)
+            // The last one needs least.
+            let last = reports
+                .iter()
+                .rev()
+                .find_map(|report| report.remedy.as_deref());
+            check(NAME, Verdict::Fail, "no backend works here", last)
         }
     }
 }
@@ -455,11 +469,11 @@ mod tests {
                                        -> tiers come from CXL or persistent memory as its own node, or from a second socket without processors; a virtual machine has them with `-machine q35,hmat=on` (see docs/guides/mem.md)
               FAIL     control groups  no usable control groups: the memory controller is in a version 1 hierarchy; boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
               unknown  delegation      no version 2 hierarchy
-                                       -> see `control groups`
+                                       -> mount -t cgroup2 none /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
               warn     demotion        this kernel does not demote
-                                       -> Linux 5.15 with CONFIG_MIGRATION does
+                                       -> boot Linux 5.15 or later with CONFIG_MIGRATION and CONFIG_NUMA, then echo 1 > /sys/kernel/mm/numa/demotion_enabled
               warn     promotion       the kernel has no NUMA balancing
-                                       -> CONFIG_NUMA_BALANCING
+                                       -> boot a kernel with CONFIG_NUMA_BALANCING (Debian's have it), then echo 2 > /proc/sys/kernel/numa_balancing
               warn     DAMON           another program uses it (1 kernel thread(s)); it is left alone
                                        -> end that program, or do with another backend
               ok       swap            off

@@ -95,7 +95,7 @@ pub enum MemError {
         tries: u32,
     },
     /// The kernel refused for lack of privilege.
-    #[error("{action}: not permitted; run as root, or delegate the control group")]
+    #[error("{action}: not permitted; run as root")]
     NotPermitted {
         /// What was asked.
         action: String,
@@ -130,6 +130,9 @@ pub enum MemError {
         /// What the kernel answered.
         source: io::Error,
     },
+    /// The user has ended it.
+    #[error("interrupted; what was begun is taken back")]
+    Interrupted,
     /// Anything else about files.
     #[error(transparent)]
     Host(#[from] HostError),

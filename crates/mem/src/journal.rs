@@ -41,6 +41,27 @@ pub struct Journal {
     pub next_id: u32,
     /// The applications, by number.
     pub entries: Vec<Entry>,
+    /// Limits of earlier backends that could not be lifted yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owed: Vec<Owed>,
+}
+
+/// A limit that an earlier backend wrote, and that is still to be lifted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Owed {
+    /// What wrote it.
+    pub backend: BackendKind,
+    /// The application's name.
+    pub name: String,
+    /// Its cgroup, below the cgroup root.
+    pub cgroup: String,
+    /// The cgroup's inode; absent where it was ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+    /// `cpuset.mems` as it was; absent where it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mems_before: Option<String>,
 }
 
 /// One application.
@@ -61,11 +82,17 @@ pub struct Entry {
     /// `cpu.max` as it was; absent where it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_before: Option<String>,
+    /// What we wrote to `cpu.max` last, and are about to write: anything else there is somebody else's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_ours: Vec<String>,
     /// `cpuset.mems` as it was; absent where it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mems_before: Option<String>,
     /// The memory assumed where the application does not say.
     pub memory_bytes: u64,
+    /// What the machine refuses it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Let go, but its tier limits may still be there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub limited: bool,
@@ -123,6 +150,7 @@ impl Journal {
             backend: None,
             next_id: 1,
             entries: Vec::new(),
+            owed: Vec::new(),
         }
     }
 
@@ -265,8 +293,10 @@ mod tests {
             inode: None,
             own: true,
             cpu_before: Some("max 100000".to_owned()),
+            cpu_ours: vec!["50000 100000".to_owned()],
             mems_before: Some(String::new()),
             memory_bytes: 1 << 30,
+            trouble: Some("no".to_owned()),
             limited: false,
             let_go: false,
         }

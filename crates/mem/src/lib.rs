@@ -30,6 +30,8 @@ pub mod controller;
 pub mod doctor;
 pub mod error;
 pub mod fleet;
+#[cfg(test)]
+mod fuzz;
 pub mod host;
 pub mod indicator;
 pub mod journal;

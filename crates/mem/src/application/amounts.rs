@@ -4,7 +4,7 @@
 //! is refused with what was probably meant. Percentages are exact to a ten-thousandth of a percent.
 //! Units: bytes, bytes per second, millionths.
 
-use isolane_core::units::Bytes;
+use isolane_core::units::{Bytes, Duration};
 use isolane_scenario::quantity;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +112,15 @@ pub fn bandwidth(text: &str) -> Result<u64, String> {
     Ok(rate.as_bps() / 8)
 }
 
+/// A latency for people, exactly: in nanoseconds where it is less than one, as nobody thinks of memory in picoseconds.
+pub fn latency_text(ps: u64) -> String {
+    match ps {
+        0 => "0ns".to_owned(),
+        1..1_000 => format!("0.{ps:03}ns"),
+        _ => Duration::from_ps(ps).to_string(),
+    }
+}
+
 /// A bandwidth for people, three digits.
 pub fn bandwidth_text(bytes_per_s: u64) -> String {
     scaled(bytes_per_s as f64, 1000.0, &["B/s", "KB/s", "MB/s", "GB/s"])
@@ -210,6 +219,9 @@ mod tests {
         assert_eq!(size_text(18 << 30), "18 GiB");
         assert_eq!(size_text((18 << 30) + (512 << 20)), "18.5 GiB");
         assert_eq!(size_text(0), "0 B");
+        assert_eq!(latency_text(0), "0ns");
+        assert_eq!(latency_text(1), "0.001ns");
+        assert_eq!(latency_text(160_000), "160ns");
         assert_eq!(size_text(200 << 10), "200 KiB");
         assert_eq!(share_text(258_000), "25.8%");
         assert_eq!(share_text(WHOLE), "100%");

@@ -166,7 +166,11 @@ impl Promise {
         match self {
             Self::LatencyPs(ps) if !(LATENCY_MIN.as_ps()..=LATENCY_MAX.as_ps()).contains(&ps) => {
                 let expected = format!("must be {LATENCY_MIN} to {LATENCY_MAX}");
-                Err(ApplicationError::new(key, Duration::from_ps(ps), expected))
+                Err(ApplicationError::new(
+                    key,
+                    amounts::latency_text(ps),
+                    expected,
+                ))
             }
             Self::BandwidthBytesPerS(rate) if !(BANDWIDTH_MIN..=BANDWIDTH_MAX).contains(&rate) => {
                 Err(ApplicationError::new(

@@ -1,7 +1,8 @@
 //! A moving backend on a thread of its own, so that the control loop never waits for a migration.
 //!
 //! Method: calls become messages; the thread drains them, ticks the [`Engine`], sleeps as long as the engine says or until
-//! a message comes. Only the last progress of each application is kept, so that a caller who never polls costs nothing.
+//! a message comes. Of each application only the last word on its limits, its coming and its going is kept, so that a caller
+//! who never polls costs nothing, and no refusal is lost to a later word on something else.
 //!
 //! Limits: dropping the backend waits for the piece of work under way, a bounded one.
 
@@ -30,13 +31,15 @@ enum Message {
     Release(AppId),
 }
 
-type Told = Arc<Mutex<BTreeMap<AppId, Progress>>>;
+type Told = Arc<Mutex<BTreeMap<(AppId, u8), Progress>>>;
 
 /// An engine on its thread.
 pub struct Background {
     kind: BackendKind,
     host: MemoryHost,
     adopted: BTreeSet<AppId>,
+    /// Let go, and not yet told how that ended.
+    releasing: BTreeSet<AppId>,
     messages: Option<Sender<Message>>,
     told: Told,
     thread: Option<JoinHandle<()>>,
@@ -63,6 +66,7 @@ impl Background {
             kind,
             host,
             adopted: BTreeSet::new(),
+            releasing: BTreeSet::new(),
             messages: Some(messages),
             told,
             thread: Some(thread),
@@ -102,8 +106,14 @@ impl Backend for Background {
         let found: Vec<Progress> = std::mem::take(&mut *told).into_values().collect();
         drop(told);
         for progress in &found {
-            if let Progress::Gone { app } = progress {
-                self.adopted.remove(app);
+            match progress {
+                Progress::Gone { app } | Progress::AdoptFailed { app, .. } => {
+                    self.adopted.remove(app);
+                }
+                Progress::Released { app } | Progress::ReleaseFailed { app, .. } => {
+                    self.releasing.remove(app);
+                }
+                _ => {}
             }
         }
         found
@@ -113,8 +123,13 @@ impl Backend for Background {
         if !self.adopted.remove(&app) {
             return Err(MemError::Unknown(app.0));
         }
+        self.releasing.insert(app);
         self.send(Message::Release(app));
         Ok(())
+    }
+
+    fn is_releasing(&self, app: AppId) -> bool {
+        self.releasing.contains(&app)
     }
 }
 
@@ -148,27 +163,105 @@ fn run<M: Mover>(mut engine: Engine<M>, inbox: &Receiver<Message>, told: &Told) 
         };
         let mut told = told.lock().expect("no holder of the lock panics");
         for progress in tell {
-            told.insert(progress.app(), progress);
+            told.insert((progress.app(), progress.about()), progress);
         }
     }
 }
 
 fn perform<M: Mover>(engine: &mut Engine<M>, message: Message, tell: &mut Vec<Progress>) {
-    let (app, done) = match message {
-        Message::Adopt(app, cgroup, far_tiers) => (app, engine.adopt(app, cgroup, far_tiers)),
-        Message::Apply(app, limits) => {
-            engine.apply(app, limits);
-            (app, Ok(()))
-        }
-        Message::Release(app) => (app, engine.release(app)),
-    };
-    match done {
-        Ok(()) => {}
-        Err(error) if error.is_gone() => tell.push(Progress::Gone { app }),
-        Err(why) => tell.push(Progress::Stuck {
+    match message {
+        Message::Adopt(app, cgroup, far_tiers) => match engine.adopt(app, cgroup, far_tiers) {
+            Ok(()) => {}
+            Err(error) if error.is_gone() => tell.push(Progress::Gone { app }),
+            Err(why) => tell.push(Progress::AdoptFailed { app, why }),
+        },
+        Message::Apply(app, limits) => engine.apply(app, limits),
+        // One that was never taken may have limits of somebody before us: that nothing failed here says nothing.
+        Message::Release(app) if !engine.has(app) => tell.push(Progress::ReleaseFailed {
             app,
-            held: Default::default(),
-            why,
+            why: MemError::Unknown(app.0),
         }),
+        Message::Release(app) => tell.push(match engine.release(app) {
+            Ok(()) => Progress::Released { app },
+            Err(why) => Progress::ReleaseFailed { app, why },
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::engine::Context;
+    use crate::backend::per_numa_high::PerNumaHigh;
+    use crate::testing::Tree;
+    use isolane_core::units::Bytes;
+
+    const APP: AppId = AppId(1);
+    const HIGH: &str = "/sys/fs/cgroup/app/memory.per_numa_high";
+
+    fn start(tree: &Tree) -> Background {
+        let context = Context::new(tree.host()).unwrap();
+        Background::start(Engine::new(context, PerNumaHigh::default())).unwrap()
+    }
+
+    /// Polls until something of that kind is said: the thread has its own pace.
+    fn hear(backend: &mut Background, wanted: fn(&Progress) -> bool) -> Progress {
+        for _ in 0..10_000 {
+            if let Some(found) = backend.poll(Instant::ZERO).into_iter().find(wanted) {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("never said");
+    }
+
+    #[test]
+    fn a_refused_adoption_is_told_with_its_reason_and_can_be_tried_again() {
+        let tree = Tree::two_tiers();
+        let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
+        let mut backend = start(&tree);
+        backend.adopt(APP, &group, &[]).unwrap();
+        let told = hear(&mut backend, |said| {
+            matches!(said, Progress::AdoptFailed { .. })
+        });
+        let Progress::AdoptFailed { why, .. } = told else {
+            unreachable!("it was looked for");
+        };
+        assert!(why.to_string().contains("memory.per_numa_high"), "{why}");
+        assert!(matches!(
+            backend.apply(APP, &TierLimits::default()),
+            Err(MemError::Unknown(1))
+        ));
+        tree.write(HIGH, "max\nmax\n");
+        backend.adopt(APP, &group, &[]).unwrap();
+        backend
+            .apply(APP, &[Some(Bytes::from_mib(200)), None, None, None])
+            .unwrap();
+        hear(&mut backend, |said| {
+            matches!(said, Progress::Reached { .. })
+        });
+    }
+
+    #[test]
+    fn a_release_is_under_way_until_it_is_told_done_or_refused() {
+        let tree = Tree::two_tiers();
+        let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
+        tree.write(HIGH, "max\nmax\n");
+        let mut backend = start(&tree);
+        backend.adopt(APP, &group, &[]).unwrap();
+        backend.release(APP).unwrap();
+        hear(&mut backend, |said| {
+            matches!(said, Progress::Released { .. })
+        });
+        assert!(!backend.is_releasing(APP));
+        backend.adopt(APP, &group, &[]).unwrap();
+        // A directory in the file's place refuses every write, for root too.
+        tree.remove(HIGH);
+        tree.write(&format!("{HIGH}/directory"), "");
+        backend.release(APP).unwrap();
+        hear(&mut backend, |said| {
+            matches!(said, Progress::ReleaseFailed { .. })
+        });
+        assert!(!backend.is_releasing(APP));
     }
 }

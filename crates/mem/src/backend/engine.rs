@@ -173,6 +173,11 @@ impl<M: Mover> Engine<M> {
         self.mover.kind()
     }
 
+    /// Whether an application is under control.
+    pub fn has(&self, app: AppId) -> bool {
+        self.apps.contains_key(&app)
+    }
+
     /// See [`super::Backend::adopt`].
     ///
     /// # Errors

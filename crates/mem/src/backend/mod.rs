@@ -149,6 +149,25 @@ pub enum Progress {
         /// Whose.
         app: AppId,
     },
+    /// It was not taken under control after all: the mechanism refuses it. It may be adopted again.
+    AdoptFailed {
+        /// Whose.
+        app: AppId,
+        /// Why.
+        why: MemError,
+    },
+    /// It was let go, and no limit of ours is left: said where [`Backend::is_releasing`] was true.
+    Released {
+        /// Whose.
+        app: AppId,
+    },
+    /// It was let go, but a limit of ours could not be lifted.
+    ReleaseFailed {
+        /// Whose.
+        app: AppId,
+        /// Why.
+        why: MemError,
+    },
 }
 
 impl Progress {
@@ -158,7 +177,21 @@ impl Progress {
             Self::Moving { app, .. }
             | Self::Reached { app, .. }
             | Self::Stuck { app, .. }
-            | Self::Gone { app } => *app,
+            | Self::Gone { app }
+            | Self::AdoptFailed { app, .. }
+            | Self::Released { app }
+            | Self::ReleaseFailed { app, .. } => *app,
+        }
+    }
+
+    /// Which of the things that happen to one application this is about: its limits, its coming, or its going.
+    fn about(&self) -> u8 {
+        match self {
+            Self::Moving { .. } | Self::Reached { .. } | Self::Stuck { .. } | Self::Gone { .. } => {
+                0
+            }
+            Self::AdoptFailed { .. } => 1,
+            Self::Released { .. } | Self::ReleaseFailed { .. } => 2,
         }
     }
 }
@@ -198,6 +231,12 @@ pub trait Backend: Send {
     /// # Errors
     /// [`MemError::Unknown`], or a limit that could not be lifted.
     fn release(&mut self, app: AppId) -> Result<(), MemError>;
+
+    /// Whether an application that was released may still have limits of ours: [`Progress::Released`] or
+    /// [`Progress::ReleaseFailed`] will say how that ended.
+    fn is_releasing(&self, _app: AppId) -> bool {
+        false
+    }
 }
 
 /// How much of each tier exceeds the limits.

@@ -6,7 +6,7 @@
 //! balancing (mode 2), when the application touches it.
 //!
 //! A kernel that reclaims without demoting would throw pages out, so the first piece of each application is small, and if
-//! the group shrinks by more than moved the backend stops there: [`MemError::Unsupported`].
+//! the group shrinks by more than moved the backend asks nothing more for that application: [`MemError::Unsupported`].
 //!
 //! Limits: reclaim takes the kernel's choice of cold pages and its choice of the target node; it looks at all nodes of the
 //! group, file pages of the last tier may be dropped (not lost). EAGAIN means that less was found than asked.
@@ -47,6 +47,8 @@ pub fn demotes(host: &MemoryHost) -> Option<bool> {
 pub struct Reclaim {
     /// Applications for which demotion has been seen to work.
     proven: BTreeSet<AppId>,
+    /// Applications that lost pages instead: nothing more is asked for them until they are adopted anew.
+    stopped: BTreeSet<AppId>,
 }
 
 impl Mover for Reclaim {
@@ -56,6 +58,7 @@ impl Mover for Reclaim {
 
     fn begin(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
         self.proven.remove(&app);
+        self.stopped.remove(&app);
         let file = context.host.cgroup_file(cgroup.path(), "memory.reclaim")?;
         if !context.host.root.exists(&file) {
             return Err(unsupported(
@@ -75,6 +78,7 @@ impl Mover for Reclaim {
 
     fn end(&mut self, _context: &Context, app: AppId, _cgroup: &Cgroup) -> Result<(), MemError> {
         self.proven.remove(&app);
+        self.stopped.remove(&app);
         Ok(())
     }
 }
@@ -84,6 +88,9 @@ impl Reclaim {
         let Some(demote) = work.demote else {
             return Ok(false);
         };
+        if self.stopped.contains(&work.app) {
+            return Err(unsupported(DROPPED, DROPPED_REMEDY));
+        }
         let proven = self.proven.contains(&work.app);
         let bytes = demote.bytes.min(if proven { PIECE } else { FIRST });
         let host = &context.host;
@@ -104,10 +111,8 @@ impl Reclaim {
             let total = |held: &[Bytes]| held.iter().copied().sum::<Bytes>();
             let shrunk = total(&work.held).saturating_sub(total(&now));
             if left > Bytes::ZERO && shrunk.get() > left.get() / 2 + context.slack.get() {
-                return Err(unsupported(
-                    "this kernel drops or swaps what should have been demoted",
-                    "is there a far tier with free memory, and is swap off?",
-                ));
+                self.stopped.insert(work.app);
+                return Err(unsupported(DROPPED, DROPPED_REMEDY));
             }
             if left > Bytes::ZERO {
                 self.proven.insert(work.app);
@@ -116,6 +121,10 @@ impl Reclaim {
         Ok(true)
     }
 }
+
+const DROPPED: &str = "this kernel dropped or swapped what should have been demoted, so it is not asked again for this application";
+
+const DROPPED_REMEDY: &str = "swapoff -a, free memory in the far tier, then remove the application and submit it again; or choose another backend";
 
 fn unsupported(why: &str, remedy: &str) -> MemError {
     MemError::Unsupported {

@@ -36,8 +36,10 @@ fn journal(kind: BackendKind) -> Journal {
         inode: None,
         own: false,
         cpu_before: None,
+        cpu_ours: Vec::new(),
         mems_before: Some("0-1".to_owned()),
         memory_bytes: 1 << 30,
+        trouble: None,
         limited: false,
         let_go: false,
     };
@@ -55,7 +57,7 @@ fn far_nodes_of_a_dead_service_are_not_what_the_group_had_before() {
     tree.write(MEMS, "0-1\n");
     limit(&mut engine(&tree, Cpuset::default()));
     assert_eq!(tree.read(MEMS), "1", "killed while the group is far");
-    assert!(undo(&tree.host(), &journal(BackendKind::Cpuset)).is_empty());
+    assert!(undo(&tree.host(), &mut journal(BackendKind::Cpuset)).is_empty());
     assert_eq!(tree.read(MEMS), "0-1");
     let mut next = engine(&tree, Cpuset::default());
     limit(&mut next);
@@ -86,7 +88,7 @@ fn limits_in_the_patched_kernel_are_lifted_by_whoever_comes_next() {
     engine(&tree, PerNumaHigh::default()).release(APP).unwrap();
     assert_eq!(tree.read(HIGH), "max\nmax", "adopted and released");
     limit(&mut engine(&tree, PerNumaHigh::default()));
-    assert!(undo(&tree.host(), &journal(BackendKind::PerNumaHigh)).is_empty());
+    assert!(undo(&tree.host(), &mut journal(BackendKind::PerNumaHigh)).is_empty());
     assert_eq!(tree.read(HIGH), "max\nmax", "undone for another backend");
 }
 
@@ -97,11 +99,18 @@ fn a_group_that_is_another_by_now_is_left_alone_and_what_fails_is_told() {
     tree.write(MEMS, "1\n");
     let mut journal = journal(BackendKind::Cpuset);
     journal.entries[0].inode = Some(u64::MAX);
-    assert!(undo(&tree.host(), &journal).is_empty());
+    assert!(undo(&tree.host(), &mut journal).is_empty());
     assert_eq!(tree.read(MEMS), "1\n");
     journal.entries[0].inode = None;
     tree.remove(MEMS);
     tree.write(&format!("{MEMS}/directory"), "");
-    let said = undo(&tree.host(), &journal).join("; ");
+    let said = undo(&tree.host(), &mut journal).join("; ");
     assert!(said.contains("redis") && said.contains("cpuset"), "{said}");
+    // Another backend begins, is killed as well, and the debt is still known; the kernel takes it now.
+    journal.backend = Some(BackendKind::Reclaim);
+    assert_eq!(journal.owed.len(), 1);
+    tree.remove(MEMS);
+    tree.write(MEMS, "1\n");
+    assert!(undo(&tree.host(), &mut journal).is_empty());
+    assert_eq!((tree.read(MEMS).as_str(), journal.owed.len()), ("0-1", 0));
 }

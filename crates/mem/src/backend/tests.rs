@@ -35,6 +35,7 @@ fn told(progress: &[Progress]) -> String {
         Progress::Reached { app, .. } => format!("reached {}", app.0),
         Progress::Stuck { app, why, .. } => format!("stuck {}: {why}", app.0),
         Progress::Gone { app } => format!("gone {}", app.0),
+        other => format!("{other:?}"),
     });
     words.collect::<Vec<_>>().join("; ")
 }

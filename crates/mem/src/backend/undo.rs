@@ -4,7 +4,7 @@
 //! would take the former one's writes for what the groups had before.
 //! Method: the journal says which backend wrote and what `cpuset.mems` was. The successor calls [`undo`] once it holds
 //! the journal's lock and before it starts a backend of its own, so that every backend begins on a clean machine.
-//! Pages stay where they are. Units: none. Limits: a group whose inode is another one's now is left alone.
+//! Pages stay where they are; monitoring groups of ours go too. Units: none. Limits: a group whose inode is another one's now is left alone.
 
 use super::BackendKind;
 use super::damos::files;
@@ -13,37 +13,64 @@ use super::{cpuset, per_numa_high};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use crate::host::MemoryHost;
-use crate::journal::{Entry, Journal};
+use crate::indicator::files::Resctrl;
+use crate::journal::{Journal, Owed};
 
-/// Lifts all limits of the journal's backend, and ends a DAMON thread of ours. What could not be lifted is told.
-pub fn undo(host: &MemoryHost, journal: &Journal) -> Vec<String> {
+/// Lifts all limits of the journal's backend, and ends a DAMON thread of ours. What could not be lifted is told, and owed:
+/// the journal keeps it whichever backend comes next.
+pub fn undo(host: &MemoryHost, journal: &mut Journal) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = files::clear(host) {
         problems.push(format!("DAMON of an earlier service still runs: {error}"));
     }
-    let Some(kind) = journal.backend else {
-        return problems;
-    };
-    for entry in &journal.entries {
-        match lift(host, kind, entry) {
-            Err(error) if !error.is_gone() => problems.push(format!(
-                "{}: limits of an earlier service ({kind}) are still there: {error}",
-                entry.application.name
-            )),
-            _ => {}
+    Resctrl::remove_all(host);
+    let mut owed = std::mem::take(&mut journal.owed);
+    if let Some(backend) = journal.backend {
+        let written = journal.entries.iter().map(|entry| Owed {
+            backend,
+            name: entry.application.name.clone(),
+            cgroup: entry.cgroup.clone(),
+            inode: entry.inode,
+            mems_before: entry.mems_before.clone(),
+        });
+        for new in written {
+            if !owed.contains(&new) {
+                owed.push(new);
+            }
+        }
+    }
+    for debt in owed {
+        if let Err(error) = lift(host, &debt) {
+            problems.push(format!(
+                "{}: limits of an earlier service ({}) are still there: {error}",
+                debt.name, debt.backend
+            ));
+            journal.owed.push(debt);
         }
     }
     problems
 }
 
-fn lift(host: &MemoryHost, kind: BackendKind, entry: &Entry) -> Result<(), MemError> {
-    let cgroup = Cgroup::new(&entry.cgroup)?;
-    if entry.inode.is_some() && entry.inode != host.inode(&cgroup) {
-        return Ok(());
-    }
-    match (kind, &entry.mems_before) {
-        (BackendKind::PerNumaHigh, _) => per_numa_high::lift(&Context::new(host.clone())?, &cgroup),
-        (BackendKind::Cpuset, Some(before)) => cpuset::restore(host, &cgroup, before),
+/// Lifts one. A group that is gone, or another one by now, has none.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn lift(host: &MemoryHost, owed: &Owed) -> Result<(), MemError> {
+    let lifted = || -> Result<(), MemError> {
+        let cgroup = Cgroup::new(&owed.cgroup)?;
+        if owed.inode.is_some() && owed.inode != host.inode(&cgroup) {
+            return Ok(());
+        }
+        match (owed.backend, &owed.mems_before) {
+            (BackendKind::PerNumaHigh, _) => {
+                per_numa_high::lift(&Context::new(host.clone())?, &cgroup)
+            }
+            (BackendKind::Cpuset, Some(before)) => cpuset::restore(host, &cgroup, before),
+            _ => Ok(()),
+        }
+    };
+    match lifted() {
+        Err(error) if !error.is_gone() => Err(error),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 //! Method: [`create`] makes `PARENT/NAME` and gives it the controllers; [`remove`] removes it when it is empty, also one
 //! that an earlier life of the daemon left. Only what lies below [`PARENT`] is ever made or removed.
 //!
-//! Limits: needs write access to the hierarchy's root, or a delegated group named by `parent`.
+//! Limits: needs write access to the hierarchy's root; a delegated group below it will not do.
 //! Source: the kernel's cgroup-v2 documentation, sections on delegation and on `cgroup.subtree_control`.
 
 use super::Cgroup;

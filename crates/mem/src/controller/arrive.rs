@@ -5,11 +5,11 @@
 //! else has noticed. Its process enters the cgroup last, under limits.
 
 use super::{
-    Controlled, Controller, Enforcement, Trouble, UNLIMITED, lift_tiers, machine, see,
+    Controlled, Controller, Enforcement, Lift, Trouble, UNLIMITED, lift_tiers, machine, see,
     with_arriving,
 };
 use crate::application::pod::Place;
-use crate::application::{Application, MEMORY_MAX, MEMORY_MIN};
+use crate::application::{Application, MEMORY_MAX, MEMORY_MIN, Promise};
 use crate::cgroup::Cgroup;
 use crate::journal::Entry;
 use crate::protocol::{
@@ -17,10 +17,13 @@ use crate::protocol::{
 };
 use isolane_core::policy::mercury::{Action, AppId, Limits, Reason, Shortfall, Verdict};
 use isolane_core::units::{Bytes, Instant};
+use std::collections::BTreeMap;
 
 /// An application that the policy would take, and the policy as it would then be.
 struct Trial {
     policy: Box<dyn super::ControlPolicy>,
+    /// Whether the promises of those who yield are expected to hold, where that is known.
+    keeps: BTreeMap<AppId, Option<bool>>,
     lacks: Option<Shortfall>,
     actions: Vec<Action>,
 }
@@ -33,6 +36,7 @@ impl Controller {
         submission: Submission,
         caller: Option<u32>,
     ) -> Result<Answer, Failure> {
+        self.check_picture(now)?;
         let Submission { application, place } = submission;
         if let Some(refused) = self.refuse(&application) {
             self.counters.refused += 1;
@@ -97,6 +101,7 @@ impl Controller {
                 yields: Vec::new(),
             })
         };
+        self.check_picture(now)?;
         if let Some(reason) = self.refuse(&application) {
             return Ok(refused(reason));
         }
@@ -152,9 +157,9 @@ impl Controller {
         self.parts.policy.depart(now, id);
         self.parts.sensors.release(id);
         let backend = self.parts.backend.as_mut();
-        let is_lifted = lift_tiers(backend, &app.cgroup, &app.entry, app.is_kept);
-        self.counters.refused_writes += u64::from(!is_lifted);
-        self.let_go(id, !is_lifted);
+        let lift = lift_tiers(backend, &app.cgroup, &app.entry, app.is_kept);
+        self.counters.refused_writes += u64::from(lift == Lift::Refused);
+        self.let_go(id, lift != Lift::Done);
         self.save();
         self.take_actions(now);
         self.enforce(now);
@@ -260,11 +265,13 @@ impl Controller {
             } else {
                 groups.cpu(&cgroup)
             },
+            cpu_ours: Vec::new(),
             mems_before: match is_own {
                 true => Some(String::new()),
                 false => groups.mems(&cgroup),
             },
             memory_bytes: memory.get().clamp(MEMORY_MIN, MEMORY_MAX),
+            trouble: None,
             limited: false,
             let_go: false,
         })
@@ -280,6 +287,11 @@ impl Controller {
                 continue;
             }
             let name = &entry.application.name;
+            if entry.let_go && self.parts.backend.is_releasing(AppId(entry.id)) {
+                let message =
+                    format!("limits of an earlier {name} in {other} are being lifted: try again");
+                return Err(Failure::new(FailureCode::Busy, message));
+            }
             let message = match entry.let_go {
                 true => format!(
                     "processes of an earlier {name} still live in {other}: end them, or choose another name"
@@ -320,6 +332,11 @@ impl Controller {
         let mut policy = self.parts.policy.fork();
         let spec = application.spec(id, Bytes::new(memory));
         let picture = with_arriving(&self.seen, std::iter::once(id));
+        let yields = policy.yields(&spec, &picture);
+        let keeps = yields
+            .into_iter()
+            .map(|given| (given.app, given.keeps_objective))
+            .collect();
         let verdict = policy.arrive(now, spec, &picture);
         let lacks = match verdict {
             Verdict::Admitted => None,
@@ -329,6 +346,7 @@ impl Controller {
         let actions = std::iter::from_fn(|| policy.poll_action()).collect();
         Ok(Trial {
             policy,
+            keeps,
             lacks,
             actions,
         })
@@ -357,6 +375,11 @@ impl Controller {
                 before: super::show::limits(&app.wanted, tiers),
                 after: super::show::limits(&action.limits, tiers),
                 reason: self.reason_for(action.reason, id),
+                keeps_promise: match app.entry.application.promise {
+                    // Nothing was promised, so nothing breaks.
+                    Promise::BestEffort => Some(true),
+                    _ => trial.keeps.get(other).copied().flatten(),
+                },
             });
         }
         changes
@@ -400,7 +423,10 @@ impl Controlled {
             cpu_done: false,
             cpu_text: None,
             retry_at: Instant::ZERO,
-            last_change: Some((now, Reason::Admitted)),
+            last_change: (
+                now,
+                super::show::reason(Reason::Admitted, |id| id.to_string()),
+            ),
             enforcement: Enforcement::None,
             trouble: Trouble::default(),
             met: 0,

@@ -7,6 +7,7 @@
 use super::groups::Groups;
 use super::{Controlled, Controller, Enforcement, Parts, RETRY, UNLIMITED, is_same, lift_cpu};
 use crate::backend::{Backend, Progress};
+use crate::error::MemError;
 use isolane_core::policy::mercury::{Action, AppId, CPU_ONE, Limits};
 use isolane_core::units::Instant;
 
@@ -27,7 +28,10 @@ impl Controller {
             self.counters.changes += 1;
         }
         app.want(action.limits);
-        app.last_change = Some((now, action.reason));
+        let reason = super::show::reason(action.reason, |id| self.name(id));
+        if let Some(app) = self.apps.get_mut(&action.app) {
+            app.last_change = (now, reason);
+        }
     }
 
     /// Tells the machine what it was not told yet.
@@ -35,6 +39,7 @@ impl Controller {
         if self.apps.values().any(|app| !app.cpu_done) {
             self.adopt_cpu();
         }
+        let is_noted = self.note_cpu(now);
         let Parts {
             backend,
             sensors,
@@ -56,7 +61,7 @@ impl Controller {
                 app.tell_backend(*id, backend.as_mut());
             }
             if !app.cpu_done {
-                app.tell_cpu(groups.as_mut());
+                app.tell_cpu(groups.as_mut(), is_noted);
             }
             if !app.is_told() {
                 self.counters.refused_writes += 1;
@@ -68,6 +73,7 @@ impl Controller {
     /// Looks whether somebody else has changed what we wrote.
     pub(super) fn compare(&mut self) {
         self.adopt_cpu();
+        self.pay_debts();
         for app in self.apps.values_mut().filter(|app| app.cpu_done) {
             app.cpu_done = self.parts.groups.cpu(&app.cgroup) == app.cpu_text;
         }
@@ -79,13 +85,16 @@ impl Controller {
         let groups = self.parts.groups.as_ref();
         let mut is_changed = false;
         for app in self.apps.values_mut() {
-            let is_free = app.cpu_text.is_some() && app.cpu_text == app.entry.cpu_before;
+            let left = app.cpu_text.as_ref();
+            let is_free = left.is_some_and(|left| {
+                Some(left) == app.entry.cpu_before.as_ref() || !app.entry.cpu_ours.contains(left)
+            });
             if !is_free || !is_same(groups, &app.entry, &app.cgroup) {
                 continue;
             }
             let Some(text) = groups
                 .cpu(&app.cgroup)
-                .filter(|text| Some(text) != app.cpu_text.as_ref())
+                .filter(|text| Some(text) != app.entry.cpu_before.as_ref())
             else {
                 continue;
             };
@@ -102,27 +111,156 @@ impl Controller {
         }
     }
 
-    /// What became of the limits.
+    /// Writes down what `cpu.max` is about to become, so that a successor can tell it from what others write. False:
+    /// that failed, and limits of ours must not be written.
+    fn note_cpu(&mut self, now: Instant) -> bool {
+        let groups = self.parts.groups.as_ref();
+        let mut is_changed = false;
+        for app in self.apps.values_mut() {
+            let is_due = !app.cpu_done && now >= app.retry_at && app.wanted.cpu < CPU_ONE;
+            if !is_due || !is_same(groups, &app.entry, &app.cgroup) {
+                continue;
+            }
+            let before = app.entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
+            let text = groups.cpu_text(&app.cgroup, app.wanted.cpu, before);
+            if app.entry.cpu_ours.last() == Some(&text) {
+                continue;
+            }
+            // What is in force stays known until the new one is; others were never written, or are overwritten.
+            let in_force = groups.cpu(&app.cgroup);
+            let ours = &mut app.entry.cpu_ours;
+            ours.retain(|ours| Some(ours) == in_force.as_ref());
+            ours.push(text);
+            let entries = &mut self.journal.entries;
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.id == app.entry.id) {
+                entry.cpu_ours.clone_from(&app.entry.cpu_ours);
+            }
+            is_changed = true;
+        }
+        if is_changed || !self.is_saved {
+            self.save();
+        }
+        self.is_saved
+    }
+
+    /// Tries again what an earlier backend's limits could not be lifted of. Who is under control of the same backend now
+    /// has limits of today there.
+    fn pay_debts(&mut self) {
+        if self.journal.owed.is_empty() {
+            return;
+        }
+        let kind = self.parts.backend.kind();
+        let groups = self.parts.groups.as_mut();
+        let apps = &self.apps;
+        let before = self.journal.owed.len();
+        self.journal.owed.retain(|owed| {
+            let is_ours = apps.values().any(|app| app.entry.cgroup == owed.cgroup);
+            (owed.backend == kind && is_ours) || groups.lift(owed).is_err()
+        });
+        if self.journal.owed.len() < before {
+            self.save();
+        }
+    }
+
+    /// What became of the limits, of comings and of goings.
     pub(super) fn hear_backend(&mut self, now: Instant) {
         for progress in self.parts.backend.poll(now) {
             let id: AppId = progress.app();
-            if matches!(progress, Progress::Gone { .. }) {
-                self.forget(now, id);
-                continue;
-            }
+            let (enforcement, trouble) = match progress {
+                Progress::Gone { .. } => {
+                    self.forget(now, id);
+                    continue;
+                }
+                Progress::Released { .. } => {
+                    self.lifted(id);
+                    continue;
+                }
+                Progress::ReleaseFailed { why, .. } => {
+                    self.not_lifted(now, id, &why);
+                    continue;
+                }
+                Progress::AdoptFailed { why, .. } if !self.apps.contains_key(&id) => {
+                    self.not_lifted(now, id, &why);
+                    continue;
+                }
+                Progress::AdoptFailed { why, .. } => {
+                    self.counters.adoptions_refused += 1;
+                    if let Some(app) = self.apps.get_mut(&id) {
+                        (app.is_kept, app.tiers_done) = (false, false);
+                        app.retry_at = now.saturating_add(RETRY);
+                    }
+                    (Enforcement::Stuck, Some(why.to_string()))
+                }
+                Progress::Stuck { why, .. } => (Enforcement::Stuck, Some(why.to_string())),
+                Progress::Moving { .. } => (Enforcement::Moving, None),
+                Progress::Reached { .. } => (Enforcement::Reached, None),
+            };
             let Some(app) = self.apps.get_mut(&id) else {
                 continue;
             };
-            (app.enforcement, app.trouble.moving) = match progress {
-                Progress::Moving { .. } => (Enforcement::Moving, None),
-                Progress::Reached { .. } if app.wanted.tiers == Limits::NONE.tiers => {
-                    (Enforcement::None, None)
-                }
-                Progress::Reached { .. } => (Enforcement::Reached, None),
-                Progress::Stuck { why, .. } => (Enforcement::Stuck, Some(why.to_string())),
-                Progress::Gone { .. } => unreachable!("handled above"),
+            let is_new = enforcement == Enforcement::Stuck && app.enforcement != Enforcement::Stuck;
+            self.counters.stuck += u64::from(is_new);
+            let is_free = app.wanted.tiers == Limits::NONE.tiers;
+            app.enforcement = match enforcement {
+                Enforcement::Reached if is_free => Enforcement::None,
+                other => other,
             };
+            app.trouble.moving = trouble;
         }
+    }
+
+    /// Nothing of ours is left on one that was let go.
+    fn lifted(&mut self, id: AppId) {
+        self.counters.released += 1;
+        self.lifting.remove(&id.0);
+        let entries = &mut self.journal.entries;
+        if let Some(entry) = entries
+            .iter_mut()
+            .find(|entry| entry.id == id.0 && entry.let_go)
+        {
+            entry.limited = false;
+        }
+    }
+
+    /// Something is left, and is tried again by the sweep.
+    fn not_lifted(&mut self, now: Instant, id: AppId, why: &MemError) {
+        // That it was not taken follows a refusal which says more.
+        if matches!(why, MemError::Unknown(_)) && self.lifting.contains_key(&id.0) {
+            return;
+        }
+        self.counters.releases_refused += 1;
+        let until = now.saturating_add(RETRY);
+        self.lifting.insert(id.0, (until, why.to_string()));
+    }
+
+    /// Keeps in the journal what the machine refuses now: written when it begins and when it ends.
+    pub(super) fn note_trouble(&mut self) {
+        let mut is_changed = false;
+        for app in self.apps.values_mut() {
+            let now = app.trouble.first();
+            if now == app.entry.trouble.as_ref() {
+                continue;
+            }
+            is_changed |= now.is_some() != app.entry.trouble.is_some();
+            app.entry.trouble = now.cloned();
+            let entries = &mut self.journal.entries;
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.id == app.entry.id) {
+                entry.trouble.clone_from(&app.entry.trouble);
+            }
+        }
+        if is_changed {
+            self.save();
+        }
+    }
+}
+
+impl super::Trouble {
+    /// What a person should hear first.
+    pub(super) fn first(&self) -> Option<&String> {
+        self.tiers
+            .as_ref()
+            .or(self.moving.as_ref())
+            .or(self.cpu.as_ref())
     }
 }
 
@@ -140,20 +278,28 @@ impl Controlled {
         self.is_kept = adopted.is_ok();
         let done = adopted.and_then(|()| backend.apply(id, &self.wanted.tiers));
         self.tiers_done = done.is_ok();
-        self.enforcement = match self.wanted.tiers.iter().any(Option::is_some) {
-            true => Enforcement::Moving,
-            false => Enforcement::None,
+        self.enforcement = match self.trouble.moving {
+            // What was refused a moment ago is in trouble until pages are seen to move.
+            Some(_) => Enforcement::Stuck,
+            None => self.expected(),
         };
         self.trouble.tiers = done.err().map(|error| error.to_string());
     }
 
-    fn tell_cpu(&mut self, groups: &mut dyn Groups) {
-        let done = match self.wanted.cpu {
-            CPU_ONE.. => lift_cpu(groups, &self.cgroup, &self.entry),
-            cpu => {
-                let before = self.entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
-                groups.set_cpu(&self.cgroup, cpu, before)
-            }
+    fn expected(&self) -> Enforcement {
+        match self.wanted.tiers.iter().any(Option::is_some) {
+            true => Enforcement::Moving,
+            false => Enforcement::None,
+        }
+    }
+
+    fn tell_cpu(&mut self, groups: &mut dyn Groups, is_noted: bool) {
+        let done = match (self.wanted.cpu, self.entry.cpu_ours.last()) {
+            (CPU_ONE.., _) => lift_cpu(groups, &self.cgroup, &self.entry),
+            (_, Some(text)) if is_noted => groups.write_cpu(&self.cgroup, text),
+            _ => Err(MemError::NotPermitted {
+                action: "write to the journal what cpu.max is about to become".to_owned(),
+            }),
         };
         self.cpu_done = done.is_ok();
         self.cpu_text = groups.cpu(&self.cgroup);

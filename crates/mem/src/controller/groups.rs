@@ -5,9 +5,11 @@
 //! Units: bytes; processor time in thousandths of the cores that the cgroup may use.
 
 use crate::application::pod::Place;
+use crate::backend::undo;
 use crate::cgroup::{Cgroup, cpu_max_below, own};
 use crate::error::MemError;
 use crate::host::MemoryHost;
+use crate::journal::Owed;
 use crate::tiers::parse_list;
 use isolane_core::units::Bytes;
 use std::os::unix::fs::MetadataExt;
@@ -75,17 +77,22 @@ pub trait Groups: Send {
         None
     }
 
-    /// Limits processor time to thousandths of what `before`, the group's own `cpu.max`, leaves it.
-    ///
-    /// # Errors
-    /// The machine refuses.
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError>;
+    /// The text of `cpu.max` for thousandths of what `before`, the group's own, leaves it.
+    fn cpu_text(&self, cgroup: &Cgroup, per_mille: u32, before: &str) -> String;
 
-    /// Puts `cpu.max` back as it was.
+    /// Writes `cpu.max`.
     ///
     /// # Errors
     /// The machine refuses.
-    fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError>;
+    fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError>;
+
+    /// Lifts a limit that an earlier backend wrote.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    fn lift(&mut self, _owed: &Owed) -> Result<(), MemError> {
+        Ok(())
+    }
 }
 
 /// Those of a machine.
@@ -201,6 +208,10 @@ impl Groups for HostGroups {
             Place::Container(id) => {
                 let wanted = |name: &str| {
                     let name = name.trim_end_matches(".scope");
+                    // The monitor of a container has a group of its own beside it.
+                    if name.contains("conmon") {
+                        return false;
+                    }
                     let last = name.rsplit(['-', ':']).next().unwrap_or(name);
                     last.starts_with(id.as_str())
                 };
@@ -246,20 +257,15 @@ impl Groups for HostGroups {
         Some(text.trim().to_owned())
     }
 
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError> {
-        let text = cpu_max_below(before, per_mille, self.cores(cgroup));
-        self.host.write_cpu(cgroup, &text)
+    fn cpu_text(&self, cgroup: &Cgroup, per_mille: u32, before: &str) -> String {
+        cpu_max_below(before, per_mille, self.cores(cgroup))
     }
 
-    fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
-        let file = self.host.cgroup_file(cgroup.path(), "cpu.max")?;
-        let written = self.host.root.write(&file, before);
-        written.map_err(|error| {
-            let error = MemError::refused(error, "write the file by hand");
-            match error.is_gone() {
-                true => MemError::Gone(cgroup.to_string()),
-                false => error,
-            }
-        })
+    fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError> {
+        self.host.write_cpu(cgroup, text)
+    }
+
+    fn lift(&mut self, owed: &Owed) -> Result<(), MemError> {
+        undo::lift(&self.host, owed)
     }
 }

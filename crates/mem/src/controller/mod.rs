@@ -27,8 +27,7 @@ use crate::journal::{Entry, Journal, JournalError, Store};
 use crate::protocol::{Answer, Failure, FailureCode, Metrics, Request};
 use groups::{Groups, Life};
 use isolane_core::policy::mercury::{
-    AppId, AppView, Limits, MemoryPolicy, Objective, Observation, Reason, STALE, Shortfall,
-    Thresholds,
+    AppId, AppView, Limits, MemoryPolicy, Objective, Observation, STALE, Shortfall, Thresholds,
 };
 use isolane_core::units::{Bytes, Duration, Instant};
 use std::collections::BTreeMap;
@@ -91,6 +90,12 @@ pub struct Controller {
     seen: Observation,
     started: Instant,
     compared: Instant,
+    /// When everything was last looked at.
+    looked: Instant,
+    /// Applications that were let go and could not be freed: when to try again, and what the machine said.
+    lifting: BTreeMap<u32, (Instant, String)>,
+    /// Whether the journal says what is known here.
+    is_saved: bool,
     counters: Counters,
 }
 
@@ -102,6 +107,10 @@ struct Counters {
     changes: u64,
     refused: u64,
     refused_writes: u64,
+    adoptions_refused: u64,
+    releases_refused: u64,
+    released: u64,
+    stuck: u64,
 }
 
 /// One application under control.
@@ -121,7 +130,8 @@ struct Controlled {
     /// `cpu.max` as we left it.
     cpu_text: Option<String>,
     retry_at: Instant,
-    last_change: Option<(Instant, Reason)>,
+    /// When limits changed last, and why; named when it happened, as who it was for may leave.
+    last_change: (Instant, String),
     enforcement: Enforcement,
     /// What each of the three is in trouble with.
     trouble: Trouble,
@@ -159,6 +169,9 @@ impl Controller {
             seen: Observation::default(),
             started: now,
             compared: now,
+            looked: now,
+            lifting: BTreeMap::new(),
+            is_saved: true,
             counters: Counters::default(),
         };
         // Before it writes anything: the next service takes back what this backend wrote.
@@ -186,11 +199,13 @@ impl Controller {
         }
         self.enforce(now);
         self.hear_backend(now);
+        self.note_trouble();
         self.counters.steps += 1;
     }
 
     /// Looks at everything. Whom the sensors do not see yet is there with what it holds: its pages are nobody else's.
     fn look(&mut self, now: Instant) {
+        self.looked = now;
         self.seen = self.parts.sensors.observe(now);
         for (id, app) in &self.apps {
             see(
@@ -269,10 +284,17 @@ impl Controller {
         let before = self.journal.entries.len();
         let entries = std::mem::take(&mut self.journal.entries);
         for mut entry in entries {
-            if !entry.let_go || !self.is_over(&mut entry) {
+            let is_waiting = self
+                .lifting
+                .get(&entry.id)
+                .is_some_and(|(until, _)| now < *until);
+            if !entry.let_go || is_waiting || !self.is_over(&mut entry) {
                 self.journal.entries.push(entry);
             }
         }
+        let entries = &self.journal.entries;
+        self.lifting
+            .retain(|id, _| entries.iter().any(|entry| entry.id == *id));
         if self.journal.entries.len() < before {
             self.save();
         }
@@ -290,8 +312,9 @@ impl Controller {
             _ if !is_same(groups, entry, &cgroup) => true,
             _ if entry.let_go => {
                 let is_free = lift_cpu(groups, &cgroup, entry).is_ok();
-                if entry.limited {
-                    entry.limited = !lift_tiers(self.parts.backend.as_mut(), &cgroup, entry, false);
+                let backend = self.parts.backend.as_mut();
+                if entry.limited && !backend.is_releasing(AppId(entry.id)) {
+                    entry.limited = lift_tiers(backend, &cgroup, entry, false) != Lift::Done;
                 }
                 is_free && !entry.limited && !entry.own
             }
@@ -301,9 +324,8 @@ impl Controller {
 
     /// Writes the journal; a failure is tried again with the next change.
     fn save(&mut self) {
-        if self.parts.store.save(&self.journal).is_err() {
-            self.counters.refused_writes += 1;
-        }
+        self.is_saved = self.parts.store.save(&self.journal).is_ok();
+        self.counters.refused_writes += u64::from(!self.is_saved);
     }
 
     /// Counts whether promises are kept, where that can be told.
@@ -366,8 +388,19 @@ fn is_same(groups: &dyn Groups, entry: &Entry, cgroup: &Cgroup) -> bool {
     entry.inode.is_none() || entry.inode == groups.inode(cgroup)
 }
 
-/// Takes our limits off the tiers; the backend may not have the application. True: none is left.
-fn lift_tiers(backend: &mut dyn Backend, cgroup: &Cgroup, entry: &Entry, is_kept: bool) -> bool {
+/// How far limits are lifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lift {
+    /// None is left.
+    Done,
+    /// The backend works on it, and will tell.
+    UnderWay,
+    /// The machine refuses.
+    Refused,
+}
+
+/// Takes our limits off the tiers; the backend may not have the application.
+fn lift_tiers(backend: &mut dyn Backend, cgroup: &Cgroup, entry: &Entry, is_kept: bool) -> Lift {
     let id = AppId(entry.id);
     let far_tiers = &entry.application.far_tiers;
     let lifted = match is_kept {
@@ -378,19 +411,23 @@ fn lift_tiers(backend: &mut dyn Backend, cgroup: &Cgroup, entry: &Entry, is_kept
             .and_then(|()| backend.release(id)),
     };
     match lifted {
-        Ok(()) => true,
-        Err(error) => error.is_gone() || (is_kept && matches!(error, MemError::Unknown(_))),
+        Ok(()) if backend.is_releasing(id) => Lift::UnderWay,
+        Ok(()) => Lift::Done,
+        Err(error) if error.is_gone() => Lift::Done,
+        Err(MemError::Unknown(_)) if is_kept => Lift::Done,
+        Err(_) => Lift::Refused,
     }
 }
 
-/// Takes our limit off the processor time.
+/// Takes our limit off the processor time; what somebody else wrote there is theirs.
 fn lift_cpu(groups: &mut dyn Groups, cgroup: &Cgroup, entry: &Entry) -> Result<(), MemError> {
     let before = entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
     match groups.cpu(cgroup) {
         // Without a controller there was no limit either.
         None => Ok(()),
         Some(now) if now == before => Ok(()),
-        Some(_) => groups.restore_cpu(cgroup, before),
+        Some(now) if !entry.cpu_ours.contains(&now) => Ok(()),
+        Some(_) => groups.write_cpu(cgroup, before),
     }
 }
 

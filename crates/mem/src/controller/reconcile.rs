@@ -5,7 +5,7 @@
 //! the policy does not take any more are let go without limits. Cgroups of ours that no journal names (it was deleted
 //! by hand) are removed if they are empty, and told if they are not.
 
-use super::{Controlled, Controller, Life, lift_tiers, see, with_arriving};
+use super::{Controlled, Controller, Life, Lift, is_same, lift_tiers, see, with_arriving};
 use crate::cgroup::Cgroup;
 use crate::journal::{Entry, JournalError};
 use isolane_core::policy::mercury::{AppId, Limits, Observation, Verdict};
@@ -16,6 +16,7 @@ impl Controller {
         let entries = std::mem::take(&mut self.journal.entries);
         let mut living = Vec::new();
         for mut entry in entries {
+            self.adopt_changed(&mut entry);
             if self.is_over(&mut entry) {
                 continue;
             }
@@ -43,6 +44,30 @@ impl Controller {
         self.enforce(now);
         self.remove_strays();
         self.parts.store.save(&self.journal)
+    }
+
+    /// What somebody wrote to `cpu.max` while no service ran is theirs: it is told, it stays, and limits are parts of it.
+    fn adopt_changed(&mut self, entry: &mut Entry) {
+        let groups = self.parts.groups.as_ref();
+        let Ok(cgroup) = Cgroup::new(&entry.cgroup) else {
+            return;
+        };
+        let Some(now) = groups.cpu(&cgroup) else {
+            return;
+        };
+        let is_known = entry
+            .cpu_before
+            .as_deref()
+            .is_none_or(|before| before == now)
+            || entry.cpu_ours.contains(&now);
+        if is_known || !is_same(groups, entry, &cgroup) {
+            return;
+        }
+        self.about.problems.push(format!(
+            "{}: somebody changed cpu.max of {cgroup} to `{now}` while no service ran: it stays, and limits are parts of it",
+            entry.application.name
+        ));
+        entry.cpu_before = Some(now);
     }
 
     /// Measured and kept again, as far as that succeeds; the rest is tried again with the limits.
@@ -80,11 +105,17 @@ impl Controller {
                 self.parts.sensors.release(id);
                 // Lifts what the dead service wrote.
                 let backend = self.parts.backend.as_mut();
-                let is_lifted = lift_tiers(backend, &cgroup, &entry, is_kept);
-                self.let_go(id, !is_lifted);
+                let lift = lift_tiers(backend, &cgroup, &entry, is_kept);
+                self.let_go(id, lift != Lift::Done);
                 return;
             }
         };
+        if let Some(trouble) = &entry.trouble {
+            let name = &entry.application.name;
+            self.about
+                .problems
+                .push(format!("{name}, when the last service ended: {trouble}"));
+        }
         let mut app = Controlled::new(entry, cgroup, lacks, now);
         (app.is_sensed, app.is_kept) = (is_sensed, is_kept);
         app.want(self.parts.policy.limits(id).unwrap_or(Limits::NONE));

@@ -7,8 +7,8 @@ use crate::application::amounts::{self, Amount};
 use crate::application::{Application, Promise};
 use crate::journal::ENTRIES_MAX;
 use crate::protocol::{Failure, FailureCode, Refused, RefusedCode};
-use isolane_core::policy::mercury::{Objective, Refusal};
-use isolane_core::units::Duration;
+use isolane_core::policy::mercury::{Objective, Refusal, STALE, Shortfall};
+use isolane_core::units::{Bytes, Duration, Instant};
 
 impl Controller {
     /// Reasons against it that need no policy.
@@ -71,6 +71,26 @@ impl Controller {
         best.map(|best| inadmissible(application, best))
     }
 
+    /// Nothing is decided on an old picture: what the machine had then may be somebody's by now.
+    pub(super) fn check_picture(&self, now: Instant) -> Result<(), Failure> {
+        let age = self
+            .parts
+            .sensors
+            .age()
+            .max(now.saturating_since(self.looked));
+        match age <= STALE {
+            true => Ok(()),
+            false => Err(Failure::new(
+                FailureCode::Busy,
+                format!(
+                    "the machine was last looked at {} ms ago, and nothing is decided on a picture older than {} ms: try again; if that lasts, see isolane mem status",
+                    age.as_ps() / 1_000_000_000,
+                    STALE.as_ps() / 1_000_000_000
+                ),
+            )),
+        }
+    }
+
     /// What names more than the machine has.
     pub(super) fn check_against_machine(&self, application: &Application) -> Result<(), Failure> {
         let tiers = &self.seen.tiers;
@@ -85,6 +105,16 @@ impl Controller {
             let last = tiers.len() - 1;
             return bad(format!(
                 "tier {tier} does not exist: this machine has tiers 0 to {last}"
+            ));
+        }
+        let near = tiers.first().map(|tier| tier.capacity.get());
+        if let (Some(profile), Some(near)) = (&application.profile, near)
+            && profile.local_bytes > near
+        {
+            return bad(format!(
+                "profile.local = {}: the near tier of this machine has {}: profile the application here, or take a larger machine",
+                amounts::size_text(profile.local_bytes),
+                amounts::size_text(near)
             ));
         }
         for cap in &application.caps {
@@ -138,9 +168,8 @@ impl Controller {
             Refusal::Exhausted(lacks) => Refused {
                 code: RefusedCode::Exhausted,
                 message: format!(
-                    "{name} lacks {} of near memory and bandwidth {}: wait until somebody leaves, or promise less",
-                    amounts::size_text(lacks.local.get()),
-                    amounts::bandwidth_text(lacks.bandwidth)
+                    "{name} lacks {}: wait until somebody leaves, or promise less",
+                    shortfall(lacks)
                 ),
                 best: None,
             },
@@ -158,6 +187,16 @@ impl Controller {
             },
         }
     }
+}
+
+/// What is short, without what is not.
+fn shortfall(lacks: Shortfall) -> String {
+    let local = (lacks.local > Bytes::ZERO)
+        .then(|| format!("{} of near memory", amounts::size_text(lacks.local.get())));
+    let rate = (lacks.bandwidth > 0)
+        .then(|| format!("{} of bandwidth", amounts::bandwidth_text(lacks.bandwidth)));
+    let parts: Vec<String> = local.into_iter().chain(rate).collect();
+    parts.join(" and ")
 }
 
 fn inadmissible(application: &Application, best: Objective) -> Refused {

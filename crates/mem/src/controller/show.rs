@@ -3,8 +3,10 @@
 use super::{Controlled, Controller, Enforcement, is_met};
 use crate::application::{Promise, amounts};
 use crate::indicator::source_name;
+use crate::profile::machine::HINT_FAULTS_UNKNOWN;
 use crate::protocol::status::{
-    ApplicationStatus, Change, Measured, SourceStatus, Status, Thresholds, TierStatus,
+    ApplicationStatus, BackendEvents, Change, Measured, SourceStatus, Status, Thresholds,
+    TierStatus,
 };
 use crate::protocol::{Lacks, Limits};
 use isolane_core::policy::mercury::{self, AppId, AppView, PERIOD, Reading, Reason};
@@ -31,6 +33,12 @@ impl Controller {
             changes: self.counters.changes,
             refused: self.counters.refused,
             refused_writes: self.counters.refused_writes,
+            backend_events: BackendEvents {
+                adoptions_refused: self.counters.adoptions_refused,
+                releases_refused: self.counters.releases_refused,
+                released: self.counters.released,
+                stuck: self.counters.stuck,
+            },
             tiers: self.seen.tiers.iter().enumerate().map(tier).collect(),
             hint_faults_per_s: self
                 .seen
@@ -41,7 +49,8 @@ impl Controller {
                 .thresholds
                 .map(|(thresholds, measured)| Thresholds {
                     local_bandwidth_bytes_per_s: thresholds.local_bandwidth,
-                    hint_faults_per_s: thresholds.hint_faults_per_s,
+                    hint_faults_per_s: Some(thresholds.hint_faults_per_s)
+                        .filter(|faults| *faults < HINT_FAULTS_UNKNOWN),
                     measured,
                 }),
             sources: self
@@ -65,12 +74,7 @@ impl Controller {
         let view: Option<&AppView> = self.seen.apps.iter().find(|view| view.id == id);
         let application = &app.entry.application;
         let tiers = self.seen.tiers.len();
-        let trouble = &app.trouble;
-        let problem = trouble
-            .tiers
-            .as_ref()
-            .or(trouble.moving.as_ref())
-            .or(trouble.cpu.as_ref());
+        let problem = app.trouble.first();
         ApplicationStatus {
             name: application.name.clone(),
             id: id.0,
@@ -102,9 +106,10 @@ impl Controller {
                     .collect()
             }),
             limits: limits(&app.wanted, tiers),
-            last_change: app.last_change.map(|(at, why)| Change {
-                ago_ms: ms(now.saturating_since(at)),
-                reason: reason(why, |id| self.name(id)),
+            last_change: Some(Change {
+                ago_ms: ms(now.saturating_since(app.last_change.0)),
+                reason: app.last_change.1.clone(),
+                refused: problem.cloned(),
             }),
             enforcement: match app.enforcement {
                 Enforcement::None => "none",
@@ -130,10 +135,18 @@ impl Controller {
         }
         for entry in self.journal.entries.iter().filter(|entry| entry.let_go) {
             let name = &entry.application.name;
-            problems.push(format!(
-                "{name} is let go; its cgroup {} goes once its processes have ended",
-                entry.cgroup
-            ));
+            let cgroup = &entry.cgroup;
+            problems.push(match self.lifting.get(&entry.id) {
+                Some((_, why)) => format!(
+                    "{name} is let go, but limits of ours are still in {cgroup}, and are tried again every second: {why}"
+                ),
+                None if entry.limited => {
+                    format!("{name} is let go; limits of ours in {cgroup} are being lifted")
+                }
+                None => format!(
+                    "{name} is let go; its cgroup {cgroup} goes once its processes have ended"
+                ),
+            });
         }
         problems
     }

@@ -3,7 +3,9 @@
 //! One fact for each test here; whatever may happen in any order is in [`chaos`].
 
 mod chaos;
+mod files;
 mod strict;
+mod told;
 mod world;
 
 use super::*;

@@ -129,7 +129,7 @@ impl Summary {
             healthy_hint_faults_per_s: status
                 .thresholds
                 .as_ref()
-                .map(|thresholds| thresholds.hint_faults_per_s),
+                .and_then(|thresholds| thresholds.hint_faults_per_s),
             hint_faults_per_s: status.hint_faults_per_s.as_ref().map(|rate| rate.value),
             applications: status
                 .applications

@@ -1,82 +1,217 @@
-//! The extender over HTTP: one request per connection, bounded in size, time and number.
+//! The extender over HTTP: one request per connection, bounded in size, time, number and memory.
 //!
-//! Method: a thread per connection, at most [`CONNECTIONS_MAX`] of them; further ones wait in the kernel. Units: bytes.
+//! Problem: whoever reaches the port may be slow, many or hostile, and the scheduler waits for its answer. Method: a thread
+//! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes [`EXCHANGE`] at most, however its bytes trickle in. When
+//! all places are taken, the oldest exchange beyond [`GRACE`] loses its place to the next one. All requests together hold
+//! [`HELD_MAX`] bytes at most. When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes.
 //! Limits: HTTP/1.0 and 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
 use super::extender::{Answer, answer};
 use serde_json::json;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Builder, Scope};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Connections at a time.
-pub const CONNECTIONS_MAX: usize = 16;
+pub const CONNECTIONS_MAX: usize = 64;
 /// Longest request: a list of 5,000 nodes of 10 KB each, and their summaries.
 pub const REQUEST_MAX: u64 = 128 << 20;
+/// What all requests together may hold: two of the largest.
+pub const HELD_MAX: u64 = 2 * REQUEST_MAX;
 /// Longest head of a request.
 const HEAD_MAX: u64 = 16 << 10;
-/// How long one read or write may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one exchange may take, from the connection to the last byte: schedulers wait five seconds.
+const EXCHANGE: Duration = Duration::from_secs(5);
+/// How long an exchange keeps its place while others wait.
+const GRACE: Duration = Duration::from_millis(500);
 /// How often `stop` is looked at.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// An exchange under way.
+struct Open {
+    since: Instant,
+    stream: TcpStream,
+    is_over: Arc<AtomicBool>,
+}
+
+/// What all exchanges share.
+struct Shared<'a> {
+    held: AtomicU64,
+    log: &'a (dyn Fn(&str) + Sync),
+}
 
 /// Serves until `stop` is set; `log` hears of failed exchanges.
 ///
 /// # Errors
-/// What the listener refuses.
+/// The listener cannot be used at all.
 pub fn serve(
     listener: &TcpListener,
     stop: &AtomicBool,
     log: &(dyn Fn(&str) + Sync),
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let open = Arc::new(AtomicUsize::new(0));
+    let shared = Shared {
+        held: AtomicU64::new(0),
+        log,
+    };
+    let mut open: Vec<Open> = Vec::new();
+    let mut is_short = false;
     std::thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
-            if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+            open.retain(|one| !one.is_over.load(Ordering::Relaxed));
+            if open.len() >= CONNECTIONS_MAX {
+                make_room(&open);
                 std::thread::sleep(GLANCE);
                 continue;
             }
             match listener.accept() {
-                Ok((stream, _)) => {
-                    open.fetch_add(1, Ordering::Relaxed);
-                    let open = Arc::clone(&open);
-                    scope.spawn(move || {
-                        if let Err(error) = exchange(&stream) {
-                            log(&format!("an exchange failed: {error}"));
-                        }
-                        open.fetch_sub(1, Ordering::Relaxed);
-                    });
-                }
+                Ok((stream, _)) => match begin(scope, stream, &shared) {
+                    Ok(one) => {
+                        open.push(one);
+                        is_short = false;
+                    }
+                    Err(error) => rest(&error, &mut is_short, log),
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(GLANCE)
+                    std::thread::sleep(GLANCE);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => rest(&error, &mut is_short, log),
             }
         }
-        Ok(())
-    })
+        // Their threads end with their connections.
+        for one in &open {
+            let _ = one.stream.shutdown(Shutdown::Both);
+        }
+    });
+    Ok(())
+}
+
+/// No descriptors, no memory or no threads: said once, and nothing is tried for a moment, as what waits stays waiting.
+fn rest(error: &io::Error, is_short: &mut bool, log: &(dyn Fn(&str) + Sync)) {
+    if !*is_short {
+        log(&format!(
+            "no more connections for now: {error}; raise the limit of open files (ulimit -n) if that lasts"
+        ));
+    }
+    *is_short = true;
+    std::thread::sleep(GLANCE * 2);
+}
+
+/// The oldest exchange that had its time loses its place.
+fn make_room(open: &[Open]) {
+    let oldest = open.iter().min_by_key(|one| one.since);
+    if let Some(oldest) = oldest.filter(|one| one.since.elapsed() > GRACE) {
+        // One that has ended meanwhile is no loss.
+        let _ = oldest.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Starts an exchange on a thread of its own.
+fn begin<'scope, 'env: 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    stream: TcpStream,
+    shared: &'env Shared<'env>,
+) -> io::Result<Open> {
+    let since = Instant::now();
+    let one = Open {
+        since,
+        stream: stream.try_clone()?,
+        is_over: Arc::default(),
+    };
+    let is_over = Arc::clone(&one.is_over);
+    Builder::new().spawn_scoped(scope, move || {
+        if let Err(error) = exchange(&stream, since, shared) {
+            (shared.log)(&format!("an exchange failed: {error}"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    })?;
+    Ok(one)
+}
+
+/// A stream whose reads and writes together end in time.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("not done within {} s", EXCHANGE.as_secs()),
+            )),
+            false => Ok(left),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Bytes of one request, counted among those of all.
+struct Held<'a> {
+    all: &'a AtomicU64,
+    own: u64,
+}
+
+impl Held<'_> {
+    /// Counts more; false where that is too much.
+    fn add(&mut self, bytes: u64) -> bool {
+        self.own += bytes;
+        self.all.fetch_add(bytes, Ordering::Relaxed) + bytes <= HELD_MAX
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 /// One request and its answer.
-fn exchange(stream: &TcpStream) -> io::Result<()> {
+fn exchange(stream: &TcpStream, since: Instant, shared: &Shared<'_>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut timed = Timed {
+        stream,
+        until: since + EXCHANGE,
+    };
+    let mut held = Held {
+        all: &shared.held,
+        own: 0,
+    };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let reply = match read(stream)? {
+    let reply = match read(&mut timed, &mut held)? {
         Ok(request) => {
             let now = now.map_or(0, |since| since.as_secs());
             answer(&request.method, &request.path, &request.body, now)
         }
         Err(refused) => refused,
     };
-    write(stream, &reply)
+    write(timed, &reply)
 }
 
+#[derive(Debug)]
 struct Request {
     method: String,
     path: String,
@@ -84,25 +219,22 @@ struct Request {
 }
 
 /// Reads a request, or says what is wrong with it.
-fn read(stream: impl Read) -> io::Result<Result<Request, Answer>> {
+fn read(stream: impl Read, held: &mut Held<'_>) -> io::Result<Result<Request, Answer>> {
     let mut reader = BufReader::new(stream);
     let mut head = (&mut reader).take(HEAD_MAX);
-    let mut first = String::new();
-    head.read_line(&mut first)?;
+    let first = line(&mut head)?.unwrap_or_default();
     let mut length = 0u64;
     loop {
-        let mut line = String::new();
-        if head.read_line(&mut line)? == 0 {
+        let Some(line) = line(&mut head)? else {
             return Ok(Err(refused(
                 431,
                 "the head of the request is too long or cut off",
             )));
-        }
-        let line = line.trim_end();
+        };
         if line.is_empty() {
             break;
         }
-        let (key, value) = line.split_once(':').unwrap_or((line, ""));
+        let (key, value) = line.split_once(':').unwrap_or((&line, ""));
         if key.eq_ignore_ascii_case("content-length") {
             match value.trim().parse() {
                 Ok(bytes) => length = bytes,
@@ -120,16 +252,39 @@ fn read(stream: impl Read) -> io::Result<Result<Request, Answer>> {
     let (Some(method), Some(path)) = (words.next(), words.next()) else {
         return Ok(Err(refused(400, "no request line")));
     };
+    let (method, path) = (method.to_owned(), path.to_owned());
     let mut body = Vec::new();
-    reader.take(length).read_to_end(&mut body)?;
+    let mut piece = [0; 64 << 10];
+    let mut rest = reader.take(length);
+    loop {
+        match rest.read(&mut piece) {
+            Ok(0) => break,
+            // What has come is counted, not what is announced: announcing costs nothing.
+            Ok(count) if held.add(count as u64) => body.extend_from_slice(&piece[..count]),
+            Ok(_) => {
+                return Ok(Err(refused(
+                    503,
+                    "too many large requests at a time: try again",
+                )));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     if (body.len() as u64) < length {
         return Ok(Err(refused(400, "the request is cut off")));
     }
-    Ok(Ok(Request {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        body,
-    }))
+    Ok(Ok(Request { method, path, body }))
+}
+
+/// The next line of a head without its end; none where the head ends before it. What is no text is replaced.
+fn line(head: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    head.read_until(b'\n', &mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(bytes
+        .ends_with(b"\n")
+        .then(|| text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 fn refused(status: u16, why: &str) -> Answer {
@@ -146,21 +301,25 @@ fn write(mut stream: impl Write, answer: &Answer) -> io::Result<()> {
     } else {
         "Refused"
     };
-    write!(
-        stream,
-        "HTTP/1.1 {} {reason}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+    let head = format!(
+        "HTTP/1.1 {} {reason}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         answer.status,
         body.len()
-    )?;
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
     stream.flush()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn ask(text: &[u8]) -> Result<(String, String, usize), u16> {
-        match read(text).unwrap() {
+        let all = AtomicU64::new(0);
+        let mut held = Held { all: &all, own: 0 };
+        match read(text, &mut held).unwrap() {
             Ok(request) => Ok((request.method, request.path, request.body.len())),
             Err(refused) => Err(refused.status),
         }
@@ -192,28 +351,71 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_is_answered_over_the_loopback() {
+    fn what_all_requests_hold_is_bounded_and_given_back() {
+        let all = AtomicU64::new(HELD_MAX - 2);
+        let text = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
+        let mut held = Held { all: &all, own: 0 };
+        let status = read(&text[..], &mut held).unwrap().unwrap_err().status;
+        assert_eq!(status, 503);
+        drop(held);
+        assert_eq!(all.load(Ordering::Relaxed), HELD_MAX - 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_request_panics(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            at in 0usize..60,
+            cut in any::<bool>(),
+        ) {
+            let _ = ask(&bytes);
+            // Nearly right ones reach deeper.
+            let mut text = b"POST /filter HTTP/1.1\r\nContent-Length: 12\r\n\r\n{\"Pod\":null}".to_vec();
+            match cut {
+                true => text.truncate(at),
+                false => text.splice(at.min(50)..at.min(50), bytes).for_each(drop),
+            }
+            let _ = ask(&text);
+        }
+    }
+
+    const BODY: &str = "{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"n\"}}]}}";
+
+    fn prioritize(address: std::net::SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let length = BODY.len();
+        write!(
+            stream,
+            "POST /prioritize HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{BODY}"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Goal: those who hold every place and send nothing do not keep the scheduler from its answer.
+    #[test]
+    fn a_scheduler_is_answered_over_the_loopback_also_when_silent_ones_take_all_places() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| serve(&listener, &stop, &|_| {}).unwrap());
-            let mut stream = TcpStream::connect(address).unwrap();
-            stream
-                .set_read_timeout(Some(Duration::from_secs(30)))
-                .unwrap();
-            let body = "{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"n\"}}]}}";
-            let length = body.len();
-            write!(
-                stream,
-                "POST /prioritize HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}"
-            )
-            .unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
+            let alone = prioritize(address);
+            let silent: Vec<TcpStream> = (0..CONNECTIONS_MAX + 8)
+                .map(|_| TcpStream::connect(address).unwrap())
+                .collect();
+            let beside = prioritize(address);
+            drop(silent);
             stop.store(true, Ordering::Relaxed);
-            assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
-            assert!(text.ends_with("[{\"Host\":\"n\",\"Score\":0}]"), "{text}");
+            for text in [alone, beside] {
+                assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+                assert!(text.ends_with("[{\"Host\":\"n\",\"Score\":0}]"), "{text}");
+            }
         });
     }
 }

@@ -38,6 +38,7 @@ pub struct BackgroundSensors {
     adopted: BTreeSet<AppId>,
     messages: Option<Sender<Message>>,
     shared: Arc<Mutex<Shared>>,
+    started: std::time::Instant,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -66,6 +67,7 @@ impl BackgroundSensors {
             adopted: BTreeSet::new(),
             messages: Some(messages),
             shared,
+            started: std::time::Instant::now(),
             thread: Some(thread),
         })
     }
@@ -112,8 +114,9 @@ impl Sensors for BackgroundSensors {
 
     fn age(&self) -> Duration {
         let shared = self.shared.lock().expect("no holder of the lock panics");
-        let at = shared.last.as_ref().map(|(at, _)| at.elapsed());
-        Duration::from_secs_f64(at.unwrap_or_default().as_secs_f64())
+        // A thread that hangs in its first look grows old as well.
+        let at = shared.last.as_ref().map_or(self.started, |(at, _)| *at);
+        Duration::from_secs_f64(at.elapsed().as_secs_f64())
     }
 
     fn sources(&self) -> Vec<SourceInfo> {

@@ -13,7 +13,7 @@ use crate::cgroup::Cgroup;
 use crate::host::MemoryHost;
 use isolane_core::policy::mercury::AppId;
 use isolane_core::units::{Duration, Instant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// A growing counter as a rate.
@@ -82,10 +82,17 @@ pub struct Bandwidth {
     pub total: Option<u64>,
 }
 
+/// Threads of one application that are looked at: beyond them bandwidth would be counted in part, and is not told.
+const THREADS_MAX: usize = 16_384;
+
 /// The monitoring groups of resctrl.
 #[derive(Debug, Default)]
 pub struct Resctrl {
     rates: BTreeMap<Option<AppId>, (Rate, Rate)>,
+    /// Threads that were put into each group.
+    members: BTreeMap<AppId, BTreeSet<u32>>,
+    /// Why the last group could not be made.
+    pub refused: Option<String>,
 }
 
 impl Resctrl {
@@ -97,26 +104,72 @@ impl Resctrl {
         features.is_some_and(|text| text.lines().any(|line| line.trim() == "mbm_total_bytes"))
     }
 
-    /// Makes a monitoring group for an application and puts its processes there; those that they start follow.
+    /// Removes groups of ours that a killed service left, known by their names; to be called by whoever holds the
+    /// journal's lock. Their number is small, and a leaked one is one that an application lacks.
+    pub fn remove_all(host: &MemoryHost) {
+        let parent = format!("{RESCTRL}/mon_groups");
+        for name in host.root.list(&parent) {
+            let number = name.strip_prefix(GROUP).unwrap_or_default();
+            if number
+                .parse::<u32>()
+                .is_ok_and(|id| name == format!("{GROUP}{id}"))
+            {
+                // One that stays is taken over by the application of the same number.
+                let _ = fs::remove_dir(host.root.path(&format!("{parent}/{name}")));
+            }
+        }
+    }
+
+    /// Makes a monitoring group for an application and puts its threads there; those that they start follow.
     pub fn adopt(&mut self, host: &MemoryHost, app: AppId, cgroup: &Cgroup) {
         if !Self::works(host) {
             return;
         }
-        // One that is there from a former life serves as well; a full table of groups means no counters for this one.
-        let _ = fs::create_dir(host.root.path(&group(app)));
-        for process in host.processes(cgroup).unwrap_or_default() {
-            // A process that has ended meanwhile is no loss.
-            let _ = host
-                .root
-                .write(&format!("{}/tasks", group(app)), &process.to_string());
+        match fs::create_dir(host.root.path(&group(app))) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                self.refused = Some(format!("no group for {cgroup}: {error}"));
+            }
+            // One that is there from a former life serves as well.
+            _ => {}
         }
+        self.members.insert(app, BTreeSet::new());
         self.rates.insert(Some(app), Default::default());
+        self.follow(host, app, cgroup);
+    }
+
+    /// Puts threads into the group that have come to the application otherwise than by a thread that is there: moved in,
+    /// or started between two looks. To be called now and then.
+    pub fn follow(&mut self, host: &MemoryHost, app: AppId, cgroup: &Cgroup) {
+        let Some(members) = self.members.get_mut(&app) else {
+            return;
+        };
+        let file = format!("{}/tasks", group(app));
+        let mut now = BTreeSet::new();
+        for process in host.processes(cgroup).unwrap_or_default() {
+            for thread in host.root.list(&format!("/proc/{process}/task")) {
+                now.extend(thread.parse::<u32>());
+            }
+            if now.len() > THREADS_MAX {
+                self.refused = Some(format!("{cgroup} has more than {THREADS_MAX} threads"));
+                self.rates.remove(&Some(app));
+                self.members.remove(&app);
+                // Without its group nothing is told of it, instead of a part.
+                let _ = fs::remove_dir(host.root.path(&group(app)));
+                return;
+            }
+        }
+        for thread in now.difference(members) {
+            // The kernel takes one thread per write. One that has ended meanwhile is no loss.
+            let _ = host.root.write(&file, &thread.to_string());
+        }
+        *members = now;
     }
 
     /// Removes the application's group.
     pub fn release(&mut self, host: &MemoryHost, app: AppId) {
+        self.members.remove(&app);
         if self.rates.remove(&Some(app)).is_some() {
-            // What remains is found and taken over by the next adoption under the same number.
+            // What remains goes when the next service starts.
             let _ = fs::remove_dir(host.root.path(&group(app)));
         }
     }
@@ -142,8 +195,11 @@ impl Resctrl {
 }
 
 fn group(app: AppId) -> String {
-    format!("{RESCTRL}/mon_groups/isolane-mem-{}", app.0)
+    format!("{RESCTRL}/mon_groups/{GROUP}{}", app.0)
 }
+
+/// What the names of our groups begin with.
+const GROUP: &str = "isolane-mem-";
 
 /// The sum over all last-level caches; none when one of them says no number.
 fn sum_of_caches(host: &MemoryHost, directory: &str, file: &str) -> Option<u64> {
@@ -170,4 +226,81 @@ pub fn cpu_share(rate: &mut Rate, now: Instant, used_us: u64, cores: u32) -> Opt
 /// The age of a reading.
 pub fn age(now: Instant, measured: Instant) -> Duration {
     now.saturating_since(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    const APP: AppId = AppId(7);
+
+    fn tree() -> Tree {
+        let tree = Tree::two_tiers();
+        tree.write(
+            "/sys/fs/resctrl/info/L3_MON/mon_features",
+            "mbm_total_bytes\nmbm_local_bytes\n",
+        );
+        tree.write("/sys/fs/resctrl/mon_groups/isolane-mem-7/tasks", "");
+        tree.write("/sys/fs/cgroup/app/cgroup.procs", "70\n");
+        for thread in [70, 71] {
+            tree.write(&format!("/proc/70/task/{thread}/comm"), "x");
+        }
+        tree
+    }
+
+    fn last(tree: &Tree) -> String {
+        tree.read("/sys/fs/resctrl/mon_groups/isolane-mem-7/tasks")
+    }
+
+    #[test]
+    fn threads_that_come_later_are_counted_too() {
+        let (tree, group) = (tree(), Cgroup::new("/app").unwrap());
+        let mut resctrl = Resctrl::default();
+        resctrl.adopt(&tree.host(), APP, &group);
+        // A plain file keeps the last write: both threads were written, in order.
+        assert_eq!(last(&tree), "71");
+        tree.write("/proc/70/task/72/comm", "x");
+        resctrl.follow(&tree.host(), APP, &group);
+        assert_eq!(last(&tree), "72");
+        tree.write("/sys/fs/cgroup/app/cgroup.procs", "70\n80\n");
+        tree.write("/proc/80/task/80/comm", "x");
+        resctrl.follow(&tree.host(), APP, &group);
+        assert_eq!(last(&tree), "80");
+        // Nothing new is nothing to write.
+        tree.write("/sys/fs/resctrl/mon_groups/isolane-mem-7/tasks", "");
+        resctrl.follow(&tree.host(), APP, &group);
+        assert_eq!(last(&tree), "");
+    }
+
+    #[test]
+    fn groups_of_a_killed_service_are_removed_and_no_others() {
+        let tree = Tree::two_tiers();
+        let parent = "/sys/fs/resctrl/mon_groups";
+        for name in [
+            "isolane-mem-3",
+            "isolane-mem-03",
+            "isolane-mem-x",
+            "somebody",
+            "isolane-mem-",
+        ] {
+            tree.write(&format!("{parent}/{name}/x"), "");
+            // The kernel's directories can be removed with what is in them.
+            tree.remove(&format!("{parent}/{name}/x"));
+        }
+        Resctrl::remove_all(&tree.host());
+        let left = tree.host().root.list(parent);
+        assert_eq!(left.len(), 4, "{left:?}");
+        assert!(!left.contains(&"isolane-mem-3".to_owned()));
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_made_is_told() {
+        let tree = tree();
+        tree.remove("/sys/fs/resctrl/mon_groups");
+        tree.write("/sys/fs/resctrl/mon_groups", "a file in its place");
+        let mut resctrl = Resctrl::default();
+        resctrl.adopt(&tree.host(), APP, &Cgroup::new("/app").unwrap());
+        assert!(resctrl.refused.is_some_and(|why| why.contains("/app")));
+    }
 }

@@ -55,8 +55,12 @@ pub struct MachineSensors {
     ghz: Option<f64>,
     chase: Box<dyn Chase>,
     chases: bool,
+    looks: u32,
     apps: BTreeMap<AppId, App>,
 }
+
+/// Looks between two searches for threads that resctrl does not count yet: one second.
+const FOLLOW: u32 = 10;
 
 impl MachineSensors {
     /// Sensors of a machine; `chase` where tiers may be probed.
@@ -74,6 +78,7 @@ impl MachineSensors {
             ghz,
             chase: chase.unwrap_or_else(|| Box::new(NoChase)),
             chases,
+            looks: 0,
             apps: BTreeMap::new(),
         }
     }
@@ -157,6 +162,8 @@ impl Sensors for MachineSensors {
         if let Some(rate) = self.hint_faults.read(&self.host, now) {
             self.faults = Some((now, rate));
         }
+        self.looks = self.looks.wrapping_add(1);
+        let follows = self.looks.is_multiple_of(FOLLOW);
         let tiers = self.tier_views(now);
         let chased = self.chase.latencies();
         let mut views = Vec::new();
@@ -170,10 +177,12 @@ impl Sensors for MachineSensors {
             if let Some(latency) = self.ghz.and_then(|ghz| self.pmu.read(*id, ghz)) {
                 app.latency = Some((now, latency));
             }
-            let counted = self
-                .resctrl
-                .as_mut()
-                .map(|resctrl| resctrl.read(&self.host, now, Some(*id)));
+            let counted = self.resctrl.as_mut().map(|resctrl| {
+                if follows {
+                    resctrl.follow(&self.host, *id, &app.cgroup);
+                }
+                resctrl.read(&self.host, now, Some(*id))
+            });
             if let Some(total) = counted.and_then(|seen| seen.total) {
                 app.bandwidth = Some((now, total));
             }
@@ -230,6 +239,13 @@ impl Sensors for MachineSensors {
         ) {
             perf.works = false;
             perf.seen = format!("the kernel refused the counters: {why}");
+        }
+        let resctrl = self.resctrl.as_ref();
+        if let (Some(why), Some(info)) = (
+            resctrl.and_then(|resctrl| resctrl.refused.as_ref()),
+            found.iter_mut().find(|info| info.name == "resctrl"),
+        ) {
+            info.seen = format!("not for every application: {why}");
         }
         found.push(SourceInfo {
             name: "probe",

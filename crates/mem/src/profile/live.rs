@@ -15,8 +15,10 @@ use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::indicator::Sensors;
+use crate::indicator::files::balances;
 use isolane_core::policy::mercury::{AppId, Limits, PERIOD, Reading, TIERS_MAX};
 use isolane_core::units::{Bytes, Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A machine that is measured with LS and BI.
 #[derive(Clone, Debug)]
@@ -52,8 +54,12 @@ impl LiveMachine {
         }
     }
 
-    /// Remote hint faults since the machine started; none where the kernel counts none.
+    /// Remote hint faults since the machine started; none where NUMA balancing is off: the counters are there then too,
+    /// and stand still.
     fn hint_faults(&self) -> Option<u64> {
+        if !balances(&self.host) {
+            return None;
+        }
         let text = self.host.root.text("/proc/vmstat")?;
         remote_hint_faults(&text)
     }
@@ -124,6 +130,8 @@ pub struct LiveApplication<'a> {
     pub periods: u32,
     /// Longest wait for pages to move, in periods.
     pub patience: u32,
+    /// Set when the user has had enough.
+    pub stop: &'a AtomicBool,
     /// Waits so long and says what time it is then, by the clock that sensors and backend know.
     pub wait: Box<dyn FnMut(Duration) -> Instant + 'a>,
 }
@@ -138,9 +146,17 @@ pub fn wall_clock() -> Box<dyn FnMut(Duration) -> Instant> {
 }
 
 impl LiveApplication<'_> {
+    fn go_on(&self) -> Result<(), MemError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(MemError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until pages lie within the limits, or move no more.
     fn settle(&mut self) -> Result<(), MemError> {
         for _ in 0..self.patience {
+            self.go_on()?;
             let now = (self.wait)(PERIOD);
             // What is read now is of the time before; it is thrown away.
             self.sensors.observe(now);
@@ -151,8 +167,11 @@ impl LiveApplication<'_> {
                 .last();
             match own {
                 Some(Progress::Gone { .. }) => return Err(MemError::Gone(self.cgroup.to_string())),
+                Some(Progress::AdoptFailed { why, .. } | Progress::ReleaseFailed { why, .. }) => {
+                    return Err(why);
+                }
                 Some(Progress::Reached { .. } | Progress::Stuck { .. }) => return Ok(()),
-                Some(Progress::Moving { .. }) | None => {}
+                Some(Progress::Moving { .. } | Progress::Released { .. }) | None => {}
             }
         }
         Ok(())
@@ -161,6 +180,7 @@ impl LiveApplication<'_> {
 
 impl ApplicationMeasure for LiveApplication<'_> {
     fn measure(&mut self, near: Option<Bytes>, cpu: u32) -> Result<Experience, MemError> {
+        self.go_on()?;
         let mut tiers = Limits::NONE.tiers;
         tiers[0] = near;
         self.host.set_cpu(self.cgroup, cpu, self.cores)?;
@@ -168,6 +188,7 @@ impl ApplicationMeasure for LiveApplication<'_> {
         self.settle()?;
         let mut seen = Seen::default();
         for _ in 0..self.periods.max(1) {
+            self.go_on()?;
             let now = (self.wait)(PERIOD);
             let observation = self.sensors.observe(now);
             let view = observation.apps.iter().find(|view| view.id == self.app);
@@ -224,6 +245,24 @@ mod tests {
     use isolane_core::policy::mercury::{AppView, Objective, Source};
 
     #[test]
+    fn counters_that_stand_still_are_unknown_and_not_zero() {
+        let tree = Tree::two_tiers();
+        tree.write(
+            "/proc/vmstat",
+            "numa_hint_faults 100\nnuma_hint_faults_local 30\n",
+        );
+        tree.write("/proc/sys/kernel/numa_balancing", "0\n");
+        let nodes = Nodes {
+            near: vec![0],
+            far: vec![1],
+        };
+        let machine = LiveMachine::new(tree.host(), nodes, std::time::Duration::ZERO);
+        assert_eq!(machine.hint_faults(), None);
+        tree.write("/proc/sys/kernel/numa_balancing", "2\n");
+        assert_eq!(machine.hint_faults(), Some(70));
+    }
+
+    #[test]
     fn remote_faults_are_all_without_the_local_ones() {
         let text = "numa_pte_updates 1\nnuma_hint_faults 100\nnuma_hint_faults_local 30\n";
         assert_eq!(remote_hint_faults(text), Some(70));
@@ -277,6 +316,7 @@ mod tests {
             sensors: &mut sensors,
             periods: 3,
             patience: 10,
+            stop: &AtomicBool::new(false),
             wait,
         };
         let objective = Objective::Latency(Duration::from_ns(150));
@@ -308,6 +348,7 @@ mod tests {
             .gone
             .insert(cgroup.path().to_owned());
         let mut now = Instant::ZERO;
+        let stop = AtomicBool::new(false);
         let mut live = LiveApplication {
             host: &host,
             cgroup: &cgroup,
@@ -317,6 +358,7 @@ mod tests {
             sensors: &mut sensors,
             periods: 3,
             patience: 10,
+            stop: &stop,
             wait: Box::new(move |length| {
                 now += length;
                 now
@@ -324,5 +366,8 @@ mod tests {
         };
         let error = live.measure(Some(Bytes::ZERO), 1_000).unwrap_err();
         assert!(error.is_gone(), "{error}");
+        stop.store(true, Ordering::Relaxed);
+        let error = live.measure(Some(Bytes::ZERO), 1_000).unwrap_err();
+        assert!(matches!(error, MemError::Interrupted), "{error}");
     }
 }

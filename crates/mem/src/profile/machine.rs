@@ -102,20 +102,37 @@ pub struct MachineProfile {
     pub far_threshold_reached: bool,
 }
 
+/// A rate of hint faults that no machine reaches.
+pub const HINT_FAULTS_UNKNOWN: f64 = 1e12;
+
+/// Fewer faults per second than this are chance.
+const HINT_FAULTS_MIN: f64 = 1.0;
+
 /// Version of the stored form.
 pub const FORMAT: u32 = 1;
 
 impl MachineProfile {
+    /// Healthy rate of hint faults; none where it was not measured. A rate of none would call every fault too many: that
+    /// is what counters show that stand still.
+    pub fn hint_faults(&self) -> Option<f64> {
+        self.hint_fault_threshold_per_s
+            .filter(|faults| *faults >= HINT_FAULTS_MIN)
+    }
+
     /// Mercury's options for a near tier of this size.
     pub fn options(&self, near: Bytes) -> MercuryOptions {
         let thresholds = Thresholds {
             local_bandwidth: self.local_threshold_bytes_per_s as u64,
-            // Where the kernel counts no faults none are read either, and this is never compared.
-            hint_faults_per_s: self.hint_fault_threshold_per_s.unwrap_or(0.0),
+            // Unknown is never reached: without a threshold no rate of faults is too high.
+            hint_faults_per_s: self.hint_faults().unwrap_or(HINT_FAULTS_UNKNOWN),
         };
         let mut options = MercuryOptions::new(thresholds, near);
         options.near_bandwidth = Some(self.near_bandwidth_bytes_per_s as u64);
-        options.far_bandwidth = self.far_threshold_bytes_per_s.map(|bytes| bytes as u64);
+        // It stands for the faults at the threshold, and says nothing where these are unknown.
+        options.far_bandwidth = self
+            .hint_faults()
+            .and(self.far_threshold_bytes_per_s)
+            .map(|bytes| bytes as u64);
         if let Some(far) = self.far_latency_ns {
             options.latency_ratio = ratio(far, self.near_latency_ns);
         }
@@ -326,6 +343,20 @@ mod tests {
         assert_eq!(options.bandwidth_ratio, 4_000);
         assert!(options.check().is_ok());
         assert!(machine.measured < 80, "{}", machine.measured);
+    }
+
+    #[test]
+    fn without_counted_faults_their_threshold_is_unknown_and_never_reached() {
+        let mut machine = curves(0.4, 0.8);
+        let mut profile = search(&mut machine, &Settings::default(), Origin::default()).unwrap();
+        for faults in [None, Some(0.0)] {
+            profile.hint_fault_threshold_per_s = faults;
+            assert_eq!(profile.hint_faults(), None);
+            let options = profile.options(Bytes::new(1 << 30));
+            assert_eq!(options.thresholds.hint_faults_per_s, HINT_FAULTS_UNKNOWN);
+            assert_eq!(options.far_bandwidth, None);
+            assert!(options.check().is_ok());
+        }
     }
 
     #[test]

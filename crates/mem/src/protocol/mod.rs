@@ -145,6 +145,9 @@ pub struct Yield {
     pub after: Limits,
     /// Why.
     pub reason: String,
+    /// Whether its own promise is expected to hold then; absent where that cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_promise: Option<bool>,
 }
 
 /// Why an application may not run.
@@ -227,6 +230,8 @@ pub enum FailureCode {
     NotFound,
     /// The machine did not do it.
     Machine,
+    /// Not now: ask again in a moment.
+    Busy,
 }
 
 impl Failure {

@@ -31,6 +31,9 @@ pub struct Status {
     pub refused: u64,
     /// Writes that the kernel refused since then.
     pub refused_writes: u64,
+    /// What the backend told of its work since then.
+    #[serde(default)]
+    pub backend_events: BackendEvents,
     /// Memory tiers, nearest first.
     pub tiers: Vec<TierStatus>,
     /// Pages found far from the processor that wanted them.
@@ -45,6 +48,19 @@ pub struct Status {
     pub applications: Vec<ApplicationStatus>,
     /// What is wrong, for people.
     pub problems: Vec<String>,
+}
+
+/// What a backend works on beside the loop, and how that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendEvents {
+    /// Applications that it could not take under control.
+    pub adoptions_refused: u64,
+    /// Applications whose limits it could not lift.
+    pub releases_refused: u64,
+    /// Applications whose limits it lifted.
+    pub released: u64,
+    /// Times that an application's limits stopped getting nearer.
+    pub stuck: u64,
 }
 
 /// A measured value.
@@ -77,8 +93,9 @@ pub struct TierStatus {
 pub struct Thresholds {
     /// Healthy bandwidth of the nearest tier.
     pub local_bandwidth_bytes_per_s: u64,
-    /// Healthy rate of hint faults.
-    pub hint_faults_per_s: f64,
+    /// Healthy rate of hint faults; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint_faults_per_s: Option<f64>,
     /// Whether they were measured on this machine.
     pub measured: bool,
 }
@@ -152,6 +169,9 @@ pub struct Change {
     pub ago_ms: u64,
     /// Why.
     pub reason: String,
+    /// Why the machine does not do it; absent where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 impl ApplicationStatus {

@@ -55,7 +55,7 @@ fn what_is_unknown_or_against_the_rules_is_refused() {
             .starts_with("name = \"../etc\"")
     );
     let line = String::from_utf8(encode(&submit())).unwrap();
-    assert!(said(&line.replace("160000", "1")).starts_with("slo = 1ps: must be"));
+    assert!(said(&line.replace("160000", "1")).starts_with("slo = 0.001ns: must be"));
     assert!(said(&line.replace("\"caller\"", r#"{"cgroup":"/a/../b"}"#)).starts_with("cgroup ="));
     assert!(said(&line.replace("\"weight\"", "\"wait\"")).contains("unknown field"));
     assert!(said(&line.replace("\"priority\":3", "\"priority\":-3")).contains("invalid value"));

@@ -389,11 +389,11 @@ impl Groups for FakeMachine {
         Some(text.trim().to_owned())
     }
 
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError> {
-        self.restore_cpu(cgroup, &crate::cgroup::cpu_max_below(before, per_mille, 1))
+    fn cpu_text(&self, _cgroup: &Cgroup, per_mille: u32, before: &str) -> String {
+        crate::cgroup::cpu_max_below(before, per_mille, 1)
     }
 
-    fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
+    fn write_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
         let path = self.directory(cgroup).join("cpu.max");
         fs::write(&path, before).map_err(|source| {
             MemError::Host(HostError::Write {

@@ -19,7 +19,7 @@ use crate::indicator::{Sensors, SourceInfo, pmu};
 use crate::journal::{FileStore, Store, boot};
 use crate::probe;
 use crate::profile::Origin;
-use crate::profile::machine::MachineProfile;
+use crate::profile::machine::{HINT_FAULTS_UNKNOWN, MachineProfile};
 use crate::tiers::Tiers;
 use isolane_core::policy::mercury::{
     AppId, Fcfs, Fixed, Mercury, MercuryOptions, Observation, Sharing, TIERS_MAX, Thresholds,
@@ -40,8 +40,6 @@ pub struct Machine {
 pub const MACHINE: &str = "machine.json";
 /// Bandwidth that no near tier has: nothing is interference.
 const ANY_BANDWIDTH: u64 = u64::MAX / 2;
-/// A rate of hint faults that no machine reaches.
-const ANY_FAULTS: f64 = 1e12;
 
 /// By the settings. The journal's lock comes first: a second service changes nothing.
 ///
@@ -78,7 +76,9 @@ fn real(settings: &Settings, host: MemoryHost) -> Result<Machine, ServiceError> 
     let (policy, mut about) = policy(settings, near, profile)?;
     about.problems.extend(problem);
     let mut store = FileStore::open(&settings.run_dir, &boot())?;
-    about.problems.extend(undo(&host, &store.load()?));
+    let mut journal = store.load()?;
+    about.problems.extend(undo(&host, &mut journal));
+    store.save(&journal)?;
     let chosen = probe::choose(&host, settings.backend)?;
     for (kind, why) in &chosen.passed_over {
         about
@@ -184,7 +184,7 @@ fn policy(
 ) -> Result<(Box<dyn ControlPolicy>, About), ServiceError> {
     let unknown = Thresholds {
         local_bandwidth: ANY_BANDWIDTH,
-        hint_faults_per_s: ANY_FAULTS,
+        hint_faults_per_s: HINT_FAULTS_UNKNOWN,
     };
     let mut options = match &profile {
         Some(profile) => profile.options(near),
@@ -216,10 +216,13 @@ fn policy(
         _ => Box::new(mercury(options)?),
     };
     let is_mercury = matches!(settings.policy.as_str(), "mercury" | "weighted");
-    let problems = match is_mercury && !is_known {
+    let mut problems = match is_mercury && !is_known {
         true => vec!["interference is not known here, so nothing is done against it: run isolane mem profile-machine".to_owned()],
         false => Vec::new(),
     };
+    if is_mercury && is_known && thresholds.hint_faults_per_s >= HINT_FAULTS_UNKNOWN {
+        problems.push("how many hint faults are healthy is not known, so far traffic leads to nothing: echo 2 > /proc/sys/kernel/numa_balancing, then isolane mem profile-machine again, or set hint_faults_per_s".to_owned());
+    }
     let about = About {
         policy: settings.policy.clone(),
         thresholds: is_known.then_some((thresholds, profile.is_some())),

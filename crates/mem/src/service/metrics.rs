@@ -61,6 +61,24 @@ fn service(text: &mut String, status: &Status) {
         head(text, &name, "counter", "", help);
         sample(text, &format!("{name}_total"), &[], value as f64);
     }
+    let name = "isolane_memory_backend_events";
+    head(
+        text,
+        name,
+        "counter",
+        "",
+        "What the mechanism that moves pages told of its work",
+    );
+    let events = &status.backend_events;
+    for (event, count) in [
+        ("adoption_refused", events.adoptions_refused),
+        ("release_refused", events.releases_refused),
+        ("released", events.released),
+        ("stuck", events.stuck),
+    ] {
+        let labels = [("backend", status.backend.as_str()), ("event", event)];
+        sample(text, &format!("{name}_total"), &labels, count as f64);
+    }
     let name = "isolane_memory_step_max_seconds";
     head(
         text,

@@ -109,7 +109,12 @@ pub(super) struct Connections {
     all: Vec<Connection>,
     /// Who is ready after the last wait: the door, then each connection.
     ready: Vec<bool>,
+    /// Until when nobody is let in, after the kernel had no descriptor for one who waits.
+    closed_until: Option<Instant>,
 }
+
+/// How long the door stays closed then: what waits would wake us at once otherwise.
+const CLOSED: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Connection {
@@ -131,6 +136,7 @@ impl Connections {
             door,
             all: Vec::new(),
             ready: Vec::new(),
+            closed_until: None,
         }
     }
 
@@ -142,6 +148,10 @@ impl Connections {
             .iter()
             .map(|connection| connection.until.saturating_duration_since(now));
         let mut left = until.min().map_or(left, |until| until.min(left));
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+        if let Some(until) = self.closed_until {
+            left = left.min(until - now);
+        }
         if self
             .all
             .iter()
@@ -156,7 +166,7 @@ impl Connections {
             tv_nsec: left.subsec_nanos().into(),
         };
         let mut wanted = vec![PollFd::new(stop, PollFlags::IN)];
-        let door = match self.all.len() < CONNECTIONS_MAX {
+        let door = match self.all.len() < CONNECTIONS_MAX && self.closed_until.is_none() {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
@@ -187,8 +197,13 @@ impl Connections {
         }
         self.all = kept;
         while is_somebody_there && self.all.len() < CONNECTIONS_MAX {
-            let Ok((stream, _)) = self.door.listener.accept() else {
-                return;
+            let stream = match self.door.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.closed_until = Some(now + CLOSED);
+                    return;
+                }
             };
             if stream.set_nonblocking(true).is_ok() {
                 self.all.push(Connection::new(stream, now));

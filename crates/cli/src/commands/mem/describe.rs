@@ -2,6 +2,7 @@
 
 use crate::inputs::bad;
 use anyhow::Result;
+use isolane_core::policy::mercury::TIERS_MAX;
 use isolane_mem::application::amounts::{self, Amount};
 use isolane_mem::application::{self, Application, Cap, Promise, WEIGHT};
 use isolane_mem::profile::application::AppProfile;
@@ -39,7 +40,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIER=AMOUNT", value_parser = tier_max)]
     tier_max: Vec<Cap>,
     /// Tiers that its far pages may use, nearest first, like 1,2
-    #[arg(long, value_name = "TIERS", value_delimiter = ',')]
+    #[arg(long, value_name = "TIERS", value_delimiter = ',', value_parser = far_tier)]
     far_tiers: Vec<u8>,
     /// What `isolane mem profile` found: its file
     #[arg(long, value_name = "FILE")]
@@ -52,6 +53,13 @@ fn latency(text: &str) -> Result<u64, String> {
 
 fn size(text: &str) -> Result<u64, String> {
     quantity::size(text).map(|size| size.get())
+}
+
+fn far_tier(text: &str) -> Result<u8, String> {
+    let last = TIERS_MAX - 1;
+    let tier = text.trim().parse().ok();
+    tier.filter(|tier| (1..=last).contains(&usize::from(*tier)))
+        .ok_or_else(|| format!("must be numbers of far tiers, 1 to {last}, with commas, like 1,2"))
 }
 
 fn tier_max(text: &str) -> Result<Cap, String> {

@@ -23,6 +23,7 @@ use anyhow::Result;
 use isolane_mem::protocol::client::Client;
 use isolane_mem::protocol::{Answer, FailureCode, Refused, RefusedCode, Request, SOCKET_PATH};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
@@ -75,14 +76,28 @@ struct Place {
     socket: PathBuf,
 }
 
+/// How often and after which pause a service is asked again that cannot tell just now: five seconds in all.
+const BUSY_TRIES: u32 = 25;
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
 impl Place {
     fn connect(&self) -> Result<Client> {
         Ok(Client::connect(&self.socket)?)
     }
 
-    /// One question.
+    /// One question; asked again for a while where the service says that it cannot tell just now.
     fn ask(&self, request: &Request) -> Result<Answer> {
-        answer(self.connect()?.ask(request)?)
+        let mut client = self.connect()?;
+        let mut tries = BUSY_TRIES;
+        loop {
+            match client.ask(request)? {
+                Answer::Failed(failure) if failure.code == FailureCode::Busy && tries > 0 => {
+                    tries -= 1;
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                said => return answer(said),
+            }
+        }
     }
 }
 
@@ -107,7 +122,10 @@ fn answer(answer: Answer) -> Result<Answer> {
     match answer {
         Answer::Failed(failure) => Err(match failure.code {
             FailureCode::BadInput | FailureCode::NotFound => BadInput(failure.message).into(),
-            FailureCode::NoRequest | FailureCode::Version | FailureCode::Machine => failure.into(),
+            FailureCode::NoRequest
+            | FailureCode::Version
+            | FailureCode::Machine
+            | FailureCode::Busy => failure.into(),
         }),
         answer => Ok(answer),
     }

@@ -2,7 +2,8 @@
 //!
 //! Method: this process enters a cgroup of its own making, starts the command there, and leaves it again, so that every
 //! page of the command is counted from the first on. The command is ended and the cgroup removed afterwards, also when
-//! something fails in between.
+//! something fails in between or the user ends it. The journal's lock is held meanwhile: a service that runs keeps it, and
+//! has DAMON and the counters for itself.
 
 use super::describe::Options;
 use crate::commands::run::program::{self, NotFound};
@@ -15,15 +16,19 @@ use isolane_mem::application::amounts::{bandwidth_text, size_text};
 use isolane_mem::cgroup::own;
 use isolane_mem::indicator::Sensors;
 use isolane_mem::indicator::machine::MachineSensors;
+use isolane_mem::journal::{FileStore, JournalError};
 use isolane_mem::profile::Origin;
 use isolane_mem::profile::application::{self, AppProfile, Settings};
 use isolane_mem::profile::live::{LiveApplication, wall_clock};
 use isolane_mem::service::settings::PROFILES;
-use isolane_mem::{Backend, Cgroup, MemoryHost, probe};
+use isolane_mem::tiers::Tiers;
+use isolane_mem::{Backend, Cgroup, MemError, MemoryHost, probe};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Exit status for a program that is not there, and for one that cannot be started, as shells have it.
 const MISSING: u8 = 127;
@@ -78,6 +83,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         ));
     }
     let host = MemoryHost::machine();
+    Tiers::required(&host)?;
+    // Before anything is touched that a service may be using.
+    let _lock = alone_here()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    ctrlc::set_handler(move || stopped.store(true, Ordering::Relaxed))
+        .context("cannot wait for signals")?;
     let mut backend = probe::choose(&host, None)?.backend;
     let cgroup = own::create(&host, &format!("profile-{}", std::process::id()))?;
     let mut alone = Alone {
@@ -90,8 +102,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         "isolane mem: {name} runs alone in {}; this takes some minutes",
         alone.cgroup
     ));
-    std::thread::sleep(arguments.warm_up);
-    let found = measure(&host, &alone.cgroup, backend.as_mut(), objective);
+    let warm = Instant::now() + arguments.warm_up;
+    while Instant::now() < warm && !stop.load(Ordering::Relaxed) {
+        let left = warm.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.min(GLANCE));
+    }
+    let found = measure(&host, &alone.cgroup, backend.as_mut(), objective, &stop);
     // The backend lets go before the cgroup does.
     let _ = backend.release(APP);
     drop(alone);
@@ -100,7 +116,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let profile = found?.stored(&words.join(" "), objective, Origin::of(&host));
+    let found = match found {
+        Err(error) if matches!(error.downcast_ref(), Some(MemError::Interrupted)) => {
+            output::note(&format!("isolane mem profile: {error}"));
+            return Ok(Status::Interrupted);
+        }
+        found => found?,
+    };
+    let profile = found.stored(&words.join(" "), objective, Origin::of(&host));
     let out = arguments
         .out
         .clone()
@@ -126,6 +149,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     })
 }
 
+/// How often a signal is looked for.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The lock of the service's journal, so that no service begins meanwhile.
+fn alone_here() -> Result<FileStore> {
+    let directory = Path::new(isolane_mem::journal::DIRECTORY);
+    FileStore::open(directory, &isolane_mem::journal::boot()).map_err(|error| match error {
+        JournalError::Busy { path } => anyhow::anyhow!(
+            "a memory service (or another profile) runs here and holds {}: stop it first (systemctl stop isolane-mem), since profiling needs the whole machine",
+            path.display()
+        ),
+        error => error.into(),
+    })
+}
+
 /// The only application here.
 const APP: AppId = AppId(1);
 
@@ -134,6 +172,7 @@ fn measure(
     cgroup: &Cgroup,
     backend: &mut dyn Backend,
     objective: Objective,
+    stop: &AtomicBool,
 ) -> Result<application::Found> {
     backend.adopt(APP, cgroup, &[])?;
     let mut sensors = MachineSensors::new(host.clone(), None);
@@ -148,13 +187,14 @@ fn measure(
         sensors: &mut sensors,
         periods: PERIODS,
         patience: PATIENCE,
+        stop,
         wait: wall_clock(),
     };
-    Ok(application::search(
-        &mut live,
-        objective,
-        &Settings::default(),
-    )?)
+    let found = application::search(&mut live, objective, &Settings::default());
+    drop(live);
+    // Before the group is gone: counters are of the group.
+    sensors.release(APP);
+    Ok(found?)
 }
 
 /// A command in a cgroup of its own; both go with it.

@@ -114,8 +114,12 @@ fn change(app: &ApplicationStatus) -> String {
     let Some(change) = &app.last_change else {
         return "-".to_owned();
     };
+    let refused = match &change.refused {
+        Some(_) => ", refused: see below",
+        None => "",
+    };
     format!(
-        "{} ({:.1} s ago)",
+        "{} ({:.1} s ago{refused})",
         change.reason,
         change.ago_ms as f64 / 1e3
     )
@@ -247,8 +251,16 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
         return text + "nobody would yield anything\n";
     }
     let mut table = Table::new(
-        "lrrrrl",
-        &["who yields", "near", "then", "cpu %", "then", "why"],
+        "lrrrrll",
+        &[
+            "who yields",
+            "near",
+            "then",
+            "cpu %",
+            "then",
+            "its promise",
+            "why",
+        ],
     );
     let percent = |limits: &Limits| format!("{:.1}", f64::from(limits.cpu_per_mille) / 10.0);
     for given in &planned.yields {
@@ -258,8 +270,35 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
             limit(&given.after, 0),
             percent(&given.before),
             percent(&given.after),
+            match given.keeps_promise {
+                Some(true) => "kept",
+                Some(false) => "breaks",
+                None => "unknown",
+            }
+            .to_owned(),
             given.reason.clone(),
         ]);
     }
-    text + &table.render()
+    text.push_str(&table.render());
+    let those = |keeps: Option<bool>| -> Vec<&str> {
+        let those = planned
+            .yields
+            .iter()
+            .filter(|given| given.keeps_promise == keeps);
+        those.map(|given| given.name.as_str()).collect()
+    };
+    let (broken, unknown) = (those(Some(false)), those(None));
+    if !broken.is_empty() {
+        text.push_str(&format!(
+            "the promise of {} would break\n",
+            broken.join(" and of ")
+        ));
+    }
+    if !unknown.is_empty() {
+        text.push_str(&format!(
+            "whether {} would keep theirs is not known: they are neither measured nor profiled\n",
+            unknown.join(" and ")
+        ));
+    }
+    text
 }

@@ -10,7 +10,7 @@ use super::squeeze::Trial;
 use super::state::{App, Book};
 use super::{
     Action, AppId, AppSpec, Limits, MemoryPolicy, MercuryOptions, Observation, Reading, Refusal,
-    Verdict, tiers,
+    Verdict, Yield, tiers,
 };
 use crate::policy::OptionError;
 use crate::units::{Bytes, Instant};
@@ -218,6 +218,10 @@ impl MemoryPolicy for Mercury {
 
     fn limits(&self, app: AppId) -> Option<Limits> {
         self.book.find(app).map(|app| app.limits)
+    }
+
+    fn yields(&self, spec: &AppSpec, seen: &Observation) -> Vec<Yield> {
+        self.plan(spec, seen).yields
     }
 }
 

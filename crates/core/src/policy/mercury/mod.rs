@@ -309,4 +309,9 @@ pub trait MemoryPolicy {
 
     /// The limits in force for an application.
     fn limits(&self, app: AppId) -> Option<Limits>;
+
+    /// Who would yield what if this application came now; changes nothing. None where the policy takes nothing back.
+    fn yields(&self, _spec: &AppSpec, _seen: &Observation) -> Vec<Yield> {
+        Vec::new()
+    }
 }

@@ -384,11 +384,11 @@ impl Groups for WorldGroups {
         self.0.group(cgroup.path()).map(|group| group.cpu)
     }
 
-    fn set_cpu(&mut self, cgroup: &Cgroup, per_mille: u32, before: &str) -> Result<(), MemError> {
-        self.restore_cpu(cgroup, &crate::cgroup::cpu_max_below(before, per_mille, 1))
+    fn cpu_text(&self, _cgroup: &Cgroup, per_mille: u32, before: &str) -> String {
+        crate::cgroup::cpu_max_below(before, per_mille, 1)
     }
 
-    fn restore_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
+    fn write_cpu(&mut self, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
         self.0.call("cpu")?;
         let mut state = self.0.lock();
         let group = state.groups.get_mut(cgroup.path());
