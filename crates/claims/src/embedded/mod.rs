@@ -3,6 +3,7 @@
 //! Generated: `UPDATE_EXPECT=1 cargo test -p isolane-claims` writes this file after one was added.
 
 mod aequitas;
+mod collie;
 mod harmonic;
 mod husky;
 mod justitia;
@@ -18,6 +19,7 @@ pub use scenarios::SCENARIOS;
 #[rustfmt::skip]
 pub const CLAIMS: &[&[(&str, &str)]] = &[
     aequitas::CLAIMS,
+    collie::CLAIMS,
     harmonic::CLAIMS,
     husky::CLAIMS,
     justitia::CLAIMS,
