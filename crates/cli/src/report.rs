@@ -4,6 +4,8 @@ use crate::output;
 use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
+use isolane_hunt::hunt::HuntResult;
+use isolane_hunt::space::Space;
 use isolane_recommend::result::Recommendation;
 use isolane_report::WfqDelays;
 use isolane_scenario::fabric::model::FabricScenario;
@@ -22,6 +24,13 @@ pub(crate) fn write_run(directory: &Path, result: &RunResult) -> Result<PathBuf>
     output::write_file(&directory.join("result.json"), &output::json(result)?)?;
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::run(result))?;
+    Ok(path)
+}
+
+/// Writes the page of a hunt in `space` into `directory`; returns its path.
+pub(crate) fn write_hunt(directory: &Path, result: &HuntResult, space: &Space) -> Result<PathBuf> {
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::hunt(result, space))?;
     Ok(path)
 }
 

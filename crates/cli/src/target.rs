@@ -76,6 +76,14 @@ impl Bed {
 }
 
 impl TargetArguments {
+    /// What the words `target` and `identity` ask for.
+    pub(crate) fn of(target: &str, identity: Option<PathBuf>) -> Self {
+        Self {
+            target: target.to_owned(),
+            identity,
+        }
+    }
+
     /// Whether it is the simulator, with nothing else asked for.
     pub(crate) fn is_simulator(&self) -> bool {
         self.target == SIMULATOR && self.identity.is_none()

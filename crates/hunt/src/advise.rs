@@ -49,15 +49,17 @@ impl Effort {
     pub const fn of(feature: Feature) -> Self {
         match feature {
             Feature::Mtu => Self::Setting,
-            Feature::PostList | Feature::Depth | Feature::ReceiveDepth | Feature::ReceiveBatch => {
-                Self::Constant
-            }
+            Feature::PostList
+            | Feature::Depth
+            | Feature::ReceiveDepth
+            | Feature::ReceiveBatch
+            | Feature::Receives => Self::Constant,
             Feature::Requests | Feature::Elements | Feature::Smallest | Feature::Largest => {
                 Self::Messages
             }
             Feature::Regions | Feature::RegionBytes | Feature::QueuePairs => Self::Resources,
             Feature::MemoryA | Feature::MemoryB => Self::Placement,
-            Feature::Service => Self::Transport,
+            Feature::Service | Feature::Control => Self::Transport,
             Feature::Direction => Self::Topology,
         }
     }

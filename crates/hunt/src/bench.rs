@@ -8,9 +8,9 @@
 //! journal goes.
 
 use crate::HuntError;
-use crate::bounds::Bounds;
 use crate::experiment::{Measured, Target, modelled_s};
-use crate::monitor::{Judgement, Symptom, judge};
+use crate::monitor::{Judgement, Symptom};
+use crate::rule::Rule;
 use crate::space::Point;
 use crate::sprt::{Decision, REPEATS_MIN, Sequential};
 use crate::state::Journal;
@@ -82,7 +82,7 @@ pub struct Bench<'a> {
     /// Where experiments run.
     pub target: &'a dyn Target,
     /// What results are held against.
-    pub bounds: Bounds,
+    pub rule: Rule,
     seed: u64,
     parallel: usize,
     budget: Budget,
@@ -109,17 +109,17 @@ pub struct BenchOptions<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// A bench on `target` with `bounds`, that writes to `journal` and knows the results in `known`.
+    /// A bench on `target` with `rule`, that writes to `journal` and knows the results in `known`.
     pub fn new(
         target: &'a dyn Target,
-        bounds: Bounds,
+        rule: Rule,
         journal: Option<Journal>,
         known: BTreeMap<Experiment, Measured>,
         options: BenchOptions<'a>,
     ) -> Self {
         Self {
             target,
-            bounds,
+            rule,
             seed: options.seed,
             parallel: options.parallel.max(1),
             budget: options.budget,
@@ -229,9 +229,19 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// The result of an experiment with `point` that was done already, that of the lowest repeat.
+    pub fn recall(&self, point: &Point) -> Option<&Measured> {
+        let from = (point.clone(), 0);
+        let to = (point.clone(), u32::MAX);
+        self.known
+            .range(from..=to)
+            .next()
+            .map(|(_, measured)| measured)
+    }
+
     /// Judges one experiment.
     pub fn judge(&self, point: &Point, measured: &Measured) -> Judgement {
-        judge(point, measured, &self.bounds)
+        self.rule.judge(point, measured)
     }
 
     /// Tests sequentially whether each of `points` shows `symptom`; repeats are numbered from `first`.

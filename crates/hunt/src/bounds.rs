@@ -137,6 +137,8 @@ pub(crate) fn simple(service: u64, queue_pairs: u64, post_list: u64) -> Point {
         receive_depth: 0,
         receive_batch: 0,
         requests: vec![vec![SMALL]],
+        control: 0,
+        receives: 0,
     };
     let point = Feature::Service.set(&point, service);
     match point.has_receives() {

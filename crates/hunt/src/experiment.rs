@@ -10,6 +10,7 @@ use crate::HuntError;
 use crate::bounds::simple;
 use crate::space::convert::{SAMPLES, Times, scenario};
 use crate::space::point::{self, Point};
+use isolane_audit::matrix::Metrics;
 use isolane_core::units::Duration;
 use isolane_scenario::measure::{HostCounters, RunResult};
 use isolane_scenario::model::Host;
@@ -43,8 +44,26 @@ pub struct Measured {
     pub messages_per_s: f64,
     /// False where the run was cut off before it was steady.
     pub steady: bool,
+    /// 99th percentile of the latency of the slowest tenant's messages, microseconds; absent where too few completed for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
+    /// What the victim got, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
     /// Counters by name that are not zero.
     pub counters: BTreeMap<String, f64>,
+}
+
+/// A victim beside an attacker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// The victim.
+    pub victim: Metrics,
+    /// Part of its link that the attacker took, in the direction where it took more; what stays inside a host counts
+    /// nothing.
+    pub link_share: f64,
+    /// The resource that ran out, in words, as an audit would name it.
+    pub exhausted: Option<String>,
 }
 
 impl Measured {
@@ -171,13 +190,27 @@ fn condense(point: &Point, result: &RunResult) -> Measured {
         pause_ratio: paused_us.fold(0.0, f64::max) / (seconds * 1e6),
         slowest,
         messages_per_s: tenants().map(|tenant| tenant.message_rate_per_s).sum(),
+        p99_us: p99_us(result),
+        beside: None,
         steady: tenants().all(|tenant| is_steady(&tenant.goodput_series_gbps)),
         counters: counters(&result.counters, seconds),
     }
 }
 
+/// Messages that a 99th percentile needs, so that ten lie above it.
+const P99_SAMPLES_MIN: u64 = 1_000;
+
+fn p99_us(result: &RunResult) -> Option<f64> {
+    let latencies = result
+        .tenants
+        .iter()
+        .filter_map(|tenant| tenant.latency_us.as_ref());
+    let told = latencies.filter(|latency| latency.samples >= P99_SAMPLES_MIN);
+    told.map(|latency| latency.p99).max_by(f64::total_cmp)
+}
+
 /// True where the quarters of `series` are alike and something moves.
-fn is_steady(series: &[f64]) -> bool {
+pub(crate) fn is_steady(series: &[f64]) -> bool {
     let quarter = series.len().min(SAMPLES as usize) / 4;
     if quarter == 0 {
         return true;
@@ -193,7 +226,7 @@ fn is_steady(series: &[f64]) -> bool {
     mean > 0.0 && most - least <= STEADY_SPREAD * mean
 }
 
-fn counters(hosts: &[HostCounters], seconds: f64) -> BTreeMap<String, f64> {
+pub(crate) fn counters(hosts: &[HostCounters], seconds: f64) -> BTreeMap<String, f64> {
     let mut all: BTreeMap<String, f64> = BTreeMap::new();
     for host in hosts {
         for (name, &value) in &host.values {

@@ -14,9 +14,11 @@ use crate::experiment::Measured;
 use crate::mfs::{FeatureSet, Merged, merge, reduce};
 use crate::monitor::{Judgement, Symptom};
 use crate::region::Region;
+use crate::rule::Rule;
 use crate::search::{self, Ground, Observed, Searcher};
 use crate::space::{Point, Space};
 use crate::state::HUNT_VERSION;
+use crate::victim::{Harm, VictimSummary};
 use isolane_core::rng::Stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,9 @@ pub struct Settings {
     pub searcher: String,
     /// Counters to follow.
     pub counters: Vec<Counter>,
+    /// Whether what is found is reduced to its conditions and left out from then on. Without it a hunt is the plain search
+    /// that the paper compares with.
+    pub reduces: bool,
 }
 
 /// Why a hunt ended.
@@ -66,6 +71,9 @@ pub struct Anomaly {
     pub set: Option<FeatureSet>,
     /// How often the search ran into it.
     pub times: u32,
+    /// What the attack does to the victim, where there is one: by the simplest attack once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub harm: Option<Harm>,
 }
 
 /// One experiment of the search, for plots.
@@ -77,6 +85,20 @@ pub struct TracePoint {
     pub counters: Vec<f64>,
     /// The anomaly that it showed.
     pub symptom: Option<Symptom>,
+}
+
+impl HuntResult {
+    /// The anomalies as they are reported: those that hurt a victim most first, without a victim as they were found.
+    pub fn ranked(&self) -> Vec<&Anomaly> {
+        let mut ranked: Vec<&Anomaly> = self.anomalies.iter().collect();
+        let kept = |one: &Anomaly| {
+            one.harm
+                .as_ref()
+                .map_or(f64::INFINITY, |harm| harm.retained)
+        };
+        ranked.sort_by(|left, right| kept(left).total_cmp(&kept(right)));
+        ranked
+    }
 }
 
 /// What a hunt found.
@@ -98,8 +120,12 @@ pub struct HuntResult {
     pub counters: Vec<String>,
     /// Mean of every counter over the random points at the start.
     pub usual_counters: BTreeMap<String, f64>,
-    /// What throughput was held against.
-    pub bounds: Bounds,
+    /// What throughput was held against; absent where a victim counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
+    /// The victim and what it is owed, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub victim: Option<VictimSummary>,
     /// What was found.
     pub anomalies: Vec<Anomaly>,
     /// Anomalous experiments that showed no anomaly when they were repeated.
@@ -124,6 +150,7 @@ pub fn hunt(
     let mut run = Run {
         space,
         seed: settings.seed,
+        reduces: settings.reduces,
         result: HuntResult {
             version: HUNT_VERSION,
             target: bench.target.name().to_owned(),
@@ -133,7 +160,11 @@ pub fn hunt(
             spent: Spent::default(),
             counters: Vec::new(),
             usual_counters: BTreeMap::new(),
-            bounds: bench.bounds.clone(),
+            bounds: bench.rule.bounds().cloned(),
+            victim: match &bench.rule {
+                Rule::Victim(owed) => Some(owed.summary()),
+                Rule::Device(..) => None,
+            },
             anomalies: Vec::new(),
             not_repeated: 0,
             trace: Vec::new(),
@@ -156,6 +187,7 @@ pub fn hunt(
 struct Run<'a> {
     space: &'a Space,
     seed: u64,
+    reduces: bool,
     result: HuntResult,
     counters: Vec<Counter>,
     /// Of all reduced anomalies.
@@ -230,6 +262,7 @@ impl Run<'_> {
             observed.push(Observed {
                 point,
                 measured,
+                judgement,
                 anomalous: judgement.symptom.is_some(),
             });
         }
@@ -244,6 +277,7 @@ impl Run<'_> {
                 reduced_at: spent,
                 set: None,
                 times: 1,
+                harm: None,
             };
             self.discover(bench, anomaly)?;
         }
@@ -259,6 +293,10 @@ impl Run<'_> {
         };
         if let Some(known) = self.result.anomalies.iter_mut().find(inside) {
             known.times += 1;
+            return Ok(());
+        }
+        if !self.reduces {
+            self.add(anomaly);
             return Ok(());
         }
         let mut stream = Stream::indexed(self.seed, "hunt/reduce", self.reductions);
@@ -278,6 +316,7 @@ impl Run<'_> {
             }
             Err(stop) => {
                 // Found is found, also where nothing is left to reduce it with.
+                anomaly.harm = self.harm(bench, &anomaly);
                 self.add(anomaly);
                 return Err(stop);
             }
@@ -305,10 +344,12 @@ impl Run<'_> {
             }
             Ok(Merged::New) => {
                 anomaly.set = Some(set);
+                anomaly.harm = self.harm(bench, &anomaly);
                 self.add(anomaly);
             }
             Err(stop) => {
                 anomaly.set = Some(set);
+                anomaly.harm = self.harm(bench, &anomaly);
                 self.add(anomaly);
                 return Err(stop);
             }
@@ -330,6 +371,18 @@ impl Run<'_> {
         reduced
             .nth(index)
             .expect("merge answers with an index of its argument")
+    }
+
+    /// What the simplest known form of `anomaly` does to the victim, where there is one.
+    fn harm(&self, bench: &Bench<'_>, anomaly: &Anomaly) -> Option<Harm> {
+        let Rule::Victim(owed) = &bench.rule else {
+            return None;
+        };
+        let point = anomaly
+            .set
+            .as_ref()
+            .map_or(&anomaly.point, |set| &set.witness);
+        Harm::of(owed, point, bench.recall(point)?)
     }
 
     fn add(&mut self, mut anomaly: Anomaly) {

@@ -7,29 +7,35 @@
 //!
 //! * [`space`] - the workloads;
 //! * [`bounds`], [`monitor`] - what a sound device reaches, and when an experiment is anomalous;
+//! * [`latency`] - the same of latencies; [`victim`] - of a victim beside an attacker; [`rule`] - which of them counts;
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
 //! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it;
+//! * [`compare`] - searchers side by side;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
 
 pub mod advise;
 pub mod bench;
 pub mod bounds;
+pub mod compare;
 pub mod counters;
 pub mod experiment;
 pub mod hunt;
 pub mod known;
+pub mod latency;
 pub mod mfs;
 pub mod monitor;
 pub mod region;
+pub mod rule;
 pub mod search;
 pub mod session;
 pub mod space;
 pub mod sprt;
 pub mod state;
 pub mod table;
+pub mod victim;
 
 #[cfg(test)]
 mod synthetic;
@@ -74,6 +80,23 @@ pub enum HuntError {
         target: String,
         /// Which.
         benchmark: &'static str,
+    },
+    /// A target of which no plain workload ended enough messages.
+    #[error(
+        "target {target}: no plain workload ended enough messages for a 99th percentile, so no latency is known: hunt \
+         without --latency"
+    )]
+    NoLatency {
+        /// The testbed.
+        target: String,
+    },
+    /// A victim that cannot be hunted for.
+    #[error("victim {victim}: {problem}")]
+    Victim {
+        /// Its file.
+        victim: String,
+        /// What is wrong, and the remedy.
+        problem: String,
     },
     /// A directory that holds a hunt already.
     #[error("{} holds a hunt: go on with it by --resume, or use another --out", .path.display())]
@@ -142,7 +165,7 @@ pub enum HuntError {
         rule: String,
     },
     /// A searcher that does not exist.
-    #[error("searcher {name}: unknown; must be one of anneal, random, bayes, evolve")]
+    #[error("searcher {name}: unknown; must be one of anneal, random, bayes, evolve, screen")]
     NoSearcher {
         /// The name.
         name: String,

@@ -27,6 +27,10 @@ pub enum Symptom {
     PauseFrames,
     /// Low throughput.
     LowThroughput,
+    /// A latency that the own queues do not explain ([`crate::latency`]).
+    HighLatency,
+    /// A victim that got less than it is owed ([`crate::victim`]).
+    Interference,
 }
 
 impl Symptom {
@@ -35,12 +39,14 @@ impl Symptom {
         match self {
             Self::PauseFrames => "pause frames",
             Self::LowThroughput => "low throughput",
+            Self::HighLatency => "high latency",
+            Self::Interference => "interference",
         }
     }
 }
 
 /// The figures behind a judgement, parts of 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judgement {
     /// Time paused.
     pub pause_ratio: f64,
@@ -50,6 +56,15 @@ pub struct Judgement {
     pub of_packets: f64,
     /// Of what the workload offers; above 1 where round trips are shorter than assumed.
     pub of_offer: f64,
+    /// Of the baseline of latencies, where it was told to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_latency: Option<f64>,
+    /// What the victim kept of what it does alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retained: Option<f64>,
+    /// Part of a link that the attacker took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_share: Option<f64>,
     /// The anomaly.
     pub symptom: Option<Symptom>,
 }
@@ -72,6 +87,7 @@ pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
         of_packets,
         of_offer,
         symptom,
+        ..Judgement::default()
     }
 }
 

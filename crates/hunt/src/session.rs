@@ -4,6 +4,7 @@ use crate::HuntError;
 use crate::bench::Experiment;
 use crate::bounds::Bounds;
 use crate::experiment::{Lab, Measured, inventory};
+use crate::latency::Baseline;
 use crate::state::{Header, Journal, Start};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,23 +14,22 @@ use std::path::Path;
 pub struct Session {
     /// Where results go.
     pub journal: Journal,
-    /// What the benchmarks gave.
+    /// What was measured before the first experiment.
     pub start: Start,
     /// Results of experiments that were done before.
     pub known: BTreeMap<Experiment, Measured>,
 }
 
 impl Session {
-    /// Begins the hunt of `header` on `lab` in `directory`, or goes on with it where `resume` says so.
+    /// Begins the hunt of `header` in `directory` with what `first` measures, or goes on with it where `resume` says so.
     ///
     /// # Errors
-    /// Where the directory holds another hunt, or a benchmark fails.
+    /// Where the directory holds another hunt, or `first` fails.
     pub fn open(
         directory: &Path,
         header: &Header,
         resume: bool,
-        lab: &Lab<'_>,
-        seed: u64,
+        first: impl FnOnce() -> Result<Start, HuntError>,
     ) -> Result<Self, HuntError> {
         let (mut journal, known) = match resume {
             true => Journal::resume(directory, header)?,
@@ -38,10 +38,7 @@ impl Session {
         let start = match known.start {
             Some(start) => start,
             None => {
-                let start = Start {
-                    bounds: Bounds::measure(lab, lab.profile, seed)?,
-                    counters: inventory(lab)?,
-                };
+                let start = first()?;
                 journal.begin(&start)?;
                 start
             }
@@ -52,4 +49,22 @@ impl Session {
             known: known.experiments,
         })
     }
+}
+
+/// What a hunt on a device alone measures first; its latencies only where they count.
+///
+/// # Errors
+/// Where a benchmark fails.
+pub fn device_start(lab: &Lab<'_>, seed: u64, latency: bool) -> Result<Start, HuntError> {
+    let bounds = Bounds::measure(lab, lab.profile, seed)?;
+    let latency = match latency {
+        true => Some(Baseline::measure(lab, &bounds, seed)?),
+        false => None,
+    };
+    Ok(Start {
+        bounds: Some(bounds),
+        latency,
+        alone: None,
+        counters: inventory(lab)?,
+    })
 }

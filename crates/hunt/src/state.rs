@@ -10,6 +10,8 @@ use crate::HuntError;
 use crate::bench::Experiment;
 use crate::bounds::Bounds;
 use crate::experiment::Measured;
+use crate::latency::Baseline;
+use crate::victim::Alone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -19,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// File name within the directory of a hunt.
 pub const JOURNAL_NAME: &str = "hunt.jsonl";
 /// Raised when the journal or the result changes its meaning.
-pub const HUNT_VERSION: u32 = 1;
+pub const HUNT_VERSION: u32 = 2;
 const KIND: &str = "isolane hunt journal";
 
 /// Which hunt a journal belongs to.
@@ -49,8 +51,14 @@ impl Header {
 /// What the benchmarks gave.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// Upper bounds.
-    pub bounds: Bounds,
+    /// Upper bounds; absent where a victim counts.
+    pub bounds: Option<Bounds>,
+    /// What latencies are held against, where they count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Baseline>,
+    /// What the victim does alone, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<Alone>,
     /// The counters of the target.
     pub counters: Vec<String>,
 }
@@ -231,11 +239,13 @@ mod tests {
 
     fn start() -> Start {
         Start {
-            bounds: Bounds {
+            bounds: Some(Bounds {
                 link_gbps: 100.0,
                 packets_per_s: 1e8 / 3.0,
                 services: vec![None],
-            },
+            }),
+            latency: None,
+            alone: None,
             counters: vec!["c".to_owned()],
         }
     }

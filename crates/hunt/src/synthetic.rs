@@ -11,6 +11,7 @@ use crate::counters::Counter;
 use crate::experiment::{Arrived, Measured, Target};
 use crate::monitor::Symptom;
 use crate::region::Region;
+use crate::rule::Rule;
 use crate::space::tests::profile;
 use crate::space::{Allowed, Feature, Point, Space};
 use isolane_core::rng::Stream;
@@ -152,6 +153,7 @@ impl Target for Synthetic {
             messages_per_s: 0.0,
             steady: true,
             counters,
+            ..Measured::default()
         })
     }
 }
@@ -184,7 +186,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 pub(crate) fn bench(target: &Synthetic, experiments: u64, parallel: usize) -> Bench<'_> {
     Bench::new(
         target,
-        bounds(),
+        Rule::Device(bounds(), None),
         None,
         BTreeMap::new(),
         options(experiments, parallel, &NEVER),

@@ -5,6 +5,7 @@
 //! showed, and what the verification said.
 
 use crate::hunt::{Anomaly, Ended, HuntResult};
+use crate::monitor::Symptom;
 use crate::region::condition;
 use crate::space::{Feature, Space};
 use std::fmt::Write;
@@ -31,6 +32,8 @@ const COLUMNS: [(&str, &[Feature]); 9] = [
             Feature::RegionBytes,
             Feature::ReceiveDepth,
             Feature::ReceiveBatch,
+            Feature::Control,
+            Feature::Receives,
         ],
     ),
 ];
@@ -42,8 +45,18 @@ pub fn render(result: &HuntResult, space: &Space) -> String {
         rows(&mut text, result, space);
         text.push('\n');
     }
-    for anomaly in &result.anomalies {
+    for anomaly in result.ranked() {
         details(&mut text, anomaly, space);
+    }
+    if let Some(victim) = &result.victim {
+        let _ = writeln!(
+            text,
+            "victim {} under {}: {}; an attacker may take {:.0} % of a link",
+            victim.victim,
+            victim.policy,
+            victim.rule,
+            victim.attacker_part * 100.0
+        );
     }
     let ended = match result.ended {
         Ended::Budget => "the budget is used",
@@ -54,7 +67,12 @@ pub fn render(result: &HuntResult, space: &Space) -> String {
     let _ = writeln!(
         text,
         "{count} {} on {} after {} experiments ({:.1} h on real hardware, modelled): {ended}",
-        if count == 1 { "anomaly" } else { "anomalies" },
+        match (&result.victim, count) {
+            (None, 1) => "anomaly",
+            (None, _) => "anomalies",
+            (Some(_), 1) => "attack",
+            (Some(_), _) => "attacks",
+        },
         result.target,
         result.spent.experiments,
         result.spent.modelled_s / 3600.0,
@@ -72,11 +90,17 @@ pub fn render(result: &HuntResult, space: &Space) -> String {
 fn rows(text: &mut String, result: &HuntResult, space: &Space) {
     let mut table = vec![vec!["#".to_owned()]];
     table[0].extend(COLUMNS.map(|(name, _)| name.to_owned()));
-    table[0].push("symptom".to_owned());
-    for anomaly in &result.anomalies {
+    table[0].push(match &result.victim {
+        Some(_) => "victim".to_owned(),
+        None => "symptom".to_owned(),
+    });
+    for anomaly in result.ranked() {
         let mut row = vec![anomaly.number.to_string()];
         row.extend(COLUMNS.map(|(_, features)| cell(anomaly, features, space)));
-        row.push(anomaly.symptom.name().to_owned());
+        row.push(match &anomaly.harm {
+            Some(harm) => format!("{:.0} % kept", harm.retained * 100.0),
+            None => anomaly.symptom.name().to_owned(),
+        });
         table.push(row);
     }
     let widths: Vec<usize> = (0..table[0].len())
@@ -127,17 +151,33 @@ fn cell(anomaly: &Anomaly, features: &[Feature], space: &Space) -> String {
 fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
     let judgement = &anomaly.judgement;
     let percent = |part: f64| format!("{:.1} %", part * 100.0);
+    let figures = match (&anomaly.harm, judgement.of_latency) {
+        (Some(harm), _) => format!(
+            "the victim kept {} while the attacker took {} of a link{}",
+            percent(harm.retained),
+            percent(harm.link_share),
+            harm.exhausted
+                .as_ref()
+                .map_or(String::new(), |out| format!("; {out}")),
+        ),
+        (None, Some(over)) if anomaly.symptom == Symptom::HighLatency => {
+            format!("p99 {over:.1} times what its queues and the baseline explain")
+        }
+        _ => format!(
+            "paused {}, {} of the bit bound, {} of the packet bound",
+            percent(judgement.pause_ratio),
+            percent(judgement.of_bits),
+            percent(judgement.of_packets)
+        ),
+    };
     let _ = writeln!(
         text,
-        "#{} {}: found after {} experiments ({:.1} h), met {} times; paused {}, {} of the bit bound, {} of the packet bound",
+        "#{} {}: found after {} experiments ({:.1} h), met {} times; {figures}",
         anomaly.number,
         anomaly.symptom.name(),
         anomaly.found_at.experiments,
         anomaly.found_at.modelled_s / 3600.0,
         anomaly.times,
-        percent(judgement.pause_ratio),
-        percent(judgement.of_bits),
-        percent(judgement.of_packets),
     );
     let Some(set) = &anomaly.set else {
         let _ = writeln!(
@@ -198,6 +238,7 @@ mod tests {
             seed: 1,
             searcher: "random".to_owned(),
             counters: counters(&target),
+            reduces: true,
         };
         let mut bench = bench(&target, experiments, 1);
         render(&hunt(&mut bench, &space(), &settings).unwrap(), &space())

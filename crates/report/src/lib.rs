@@ -10,6 +10,7 @@
 //! * [`memory`] - applications that share tiered memory;
 //! * [`nic`] - a study of network cards;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
+//! * [`hunt`] - a search for anomalies or attackers, with its trace;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
 //! * [`wfq`] - worst delays of a port under weighted fair queueing;
 //! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
@@ -18,6 +19,7 @@
 mod audit_page;
 mod explain_page;
 pub mod html;
+mod hunt_page;
 mod memory_page;
 mod network_page;
 mod nic_page;
@@ -32,12 +34,17 @@ mod synthetic;
 #[path = "../tests/support/synthetic_mem.rs"]
 mod synthetic_mem;
 #[cfg(test)]
+#[path = "../tests/support/synthetic_hunt.rs"]
+mod synthetic_hunt;
+#[cfg(test)]
 #[path = "../tests/support/synthetic_nic.rs"]
 mod synthetic_nic;
 mod wfq_page;
 
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
+use isolane_hunt::hunt::HuntResult;
+use isolane_hunt::space::Space;
 use isolane_recommend::result::Recommendation;
 use isolane_scenario::fabric::model::FabricScenario;
 use isolane_scenario::fabric::result::FabricResult;
@@ -57,6 +64,11 @@ pub fn audit(result: &AuditResult) -> String {
 /// The story of one victim and one attacker as one HTML file.
 pub fn explanation(explanation: &Explanation) -> String {
     explain_page::page(explanation)
+}
+
+/// A hunt in `space` as one HTML file.
+pub fn hunt(result: &HuntResult, space: &Space) -> String {
+    hunt_page::page(result, space)
 }
 
 /// One run as one HTML file.

@@ -11,6 +11,8 @@ mod story;
 mod synthetic;
 #[path = "support/synthetic_mem.rs"]
 mod synthetic_mem;
+#[path = "support/synthetic_hunt.rs"]
+mod synthetic_hunt;
 #[path = "support/synthetic_nic.rs"]
 mod synthetic_nic;
 
@@ -552,5 +554,45 @@ fn tiered_memory_fits_a_desk_and_a_phone_and_a_hostile_name_is_only_text() {
         assert_eq!(page.value(focused), json!("applications side by side"));
         page.screenshot(&format!("tiered-memory-{device}"), true);
         page.is_clean();
+    }
+}
+
+#[test]
+fn a_hunt_fits_a_desk_and_a_phone() {
+    let space = synthetic_hunt::space();
+    let pages = [
+        ("hunt", synthetic_hunt::hunt()),
+        ("hunt-victim", synthetic_hunt::victim()),
+    ];
+    for (name, result) in pages {
+        let html = isolane_report::hunt(&result, &space);
+        for (device, window, dark) in [
+            ("desk", DESK, false),
+            ("desk-dark", DESK, true),
+            ("phone", PHONE, true),
+        ] {
+            let Some(mut page) = open(&html, "", window, dark) else {
+                return;
+            };
+            let plots =
+                result.counters.len() + result.anomalies.iter().filter(|a| a.set.is_some()).count();
+            assert_eq!(
+                page.value("document.querySelectorAll('svg.plot').length"),
+                json!(plots)
+            );
+            let marks = "document.querySelectorAll('#trace figure:first-child circle').length";
+            assert_eq!(page.value(marks), json!(result.anomalies.len()));
+            assert_eq!(
+                page.value(NO_SIDEWAYS_SCROLL),
+                json!(true),
+                "{name} {device}"
+            );
+            // The keyboard reaches the table, which may be wider than the screen.
+            let focused = "(document.querySelector('#found .scroller').focus(), \
+                           document.activeElement.getAttribute('aria-label'))";
+            assert_eq!(page.value(focused), json!("what was found"));
+            page.screenshot(&format!("{name}-{device}"), true);
+            page.is_clean();
+        }
     }
 }

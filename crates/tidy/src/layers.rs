@@ -217,7 +217,12 @@ pub const ROOMS: &[Room] = &[
         package: "isolane-hunt",
         pure: false,
         may_unsafe: false,
-        may_use: &["isolane-core", "isolane-scenario", "isolane-testbed"],
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-testbed",
+            "isolane-audit",
+        ],
     },
     Room {
         folder: "recommend",
@@ -279,6 +284,7 @@ pub const ROOMS: &[Room] = &[
         may_use: &[
             "isolane-scenario",
             "isolane-audit",
+            "isolane-hunt",
             "isolane-recommend",
             "isolane-explain",
             "isolane-claims",

@@ -36,6 +36,7 @@ fn found() -> KnownSet {
         seed: 3,
         searcher: "random".to_owned(),
         counters: Vec::new(),
+        reduces: true,
     };
     let found = hunt(&mut bench(&target, 1_500, 3), &space(), &settings).unwrap();
     assert_eq!(found.anomalies.len(), 2, "{found:?}");

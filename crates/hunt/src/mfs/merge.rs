@@ -1,7 +1,7 @@
 //! Two minimal feature sets of one cause become one.
 //!
 //! A new set that lies inside a known one is that one. Otherwise the smallest region around both is sampled between
-//! the two: where every sample shows the symptom, the region is one anomaly. Limits: two causes whose regions touch
+//! the two, outside of all other known ones: where every sample shows the symptom, the region is one anomaly. Limits: two causes whose regions touch
 //! look like one, as they would to anybody who sees the device from outside. Source: collie 3.5.2 names the problem
 //! (several sets may belong to one fault) and leaves it open.
 
@@ -51,7 +51,8 @@ pub fn merge(
         let Some(hull) = old.region.hull(&new.region) else {
             continue;
         };
-        let between = between(space, &hull, (old, new), stream);
+        let all: Vec<&Region> = known.iter().map(|set| &set.region).collect();
+        let between = between(space, &hull, (old, new), &all, stream);
         if between.len() < BETWEEN {
             // A region hardly larger than the two: nothing lies between them.
             if new.region.covers(&old.region) {
@@ -71,6 +72,7 @@ fn between(
     space: &Space,
     hull: &Region,
     (old, new): (&FeatureSet, &FeatureSet),
+    known: &[&Region],
     stream: &mut Stream,
 ) -> Vec<Point> {
     let mut found: Vec<Point> = Vec::new();
@@ -81,7 +83,9 @@ fn between(
             &new.witness
         };
         let point = hull.sample(space, start, stream);
-        let outside = !old.region.has(&point) && !new.region.has(&point);
+        // A point of a third anomaly shows the symptom and says nothing of these two.
+        let elsewhere = known.iter().any(|region| region.has(&point));
+        let outside = !elsewhere && !new.region.has(&point);
         if outside && !found.contains(&point) {
             found.push(point);
         }

@@ -1,9 +1,10 @@
 //! From an anomalous point to its minimal feature set: the conditions without which the anomaly does not appear.
 //!
-//! Three steps. `simplify` moves every feature that does not matter to its mildest value; where the others are
+//! Four steps. `simplify` moves every feature that does not matter to its mildest value; where the others are
 //! mild, a condition is at its strictest, and the region that comes out is the one that other workloads share.
 //! `limits` then tests every feature by itself: a choice by all its alternatives, a number by both ends of its
-//! range and, where an end is sound, by bisection of the grid. `verify` repeats the result with fresh random
+//! range and, where an end is sound, by bisection of the grid. `refine` runs random points inside and cuts off what does
+//! not show the symptom. `verify` repeats the result with fresh random
 //! numbers: the simplified point has to show the symptom, and a point just outside each condition must not.
 //! Decisions are sequential tests ([`crate::sprt`]); steps inside a bisection are single runs, whose outcome the
 //! sequential test of the last anomalous value confirms. It works alike for both symptoms.
@@ -14,6 +15,7 @@
 
 mod limits;
 mod merge;
+mod refine;
 mod simplify;
 mod verify;
 
@@ -89,7 +91,9 @@ pub fn reduce(
     }
     let witness = simplify::simplify(bench, space, point, symptom)?;
     let mut set = limits::limits(bench, space, witness, symptom)?;
-    match verify::verify(bench, space, &set, stream) {
+    let refined = refine::refine(bench, space, &mut set, stream);
+    let verified = refined.and_then(|inside| verify::verify(bench, &set, inside));
+    match verified {
         Ok(checks) => set.checks = Some(checks),
         Err(Stop::Budget) => {}
         Err(other) => return Err(other),

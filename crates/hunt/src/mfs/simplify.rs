@@ -20,6 +20,7 @@ fn mildest(feature: Feature) -> Option<u64> {
         Feature::Depth => 128,
         Feature::ReceiveDepth => 256,
         Feature::Requests | Feature::Elements => 1,
+        Feature::Control | Feature::Receives => 0,
         Feature::Smallest | Feature::Largest => return None,
     })
 }

@@ -87,7 +87,7 @@ fn a_fault_that_shows_nine_times_in_ten_is_still_reduced() {
             let point = inside(&target.faults[0], &space, &mut stream);
             let mut bench = Bench::new(
                 &target,
-                crate::synthetic::bounds(),
+                crate::rule::Rule::Device(crate::synthetic::bounds(), None),
                 None,
                 BTreeMap::new(),
                 crate::bench::BenchOptions {

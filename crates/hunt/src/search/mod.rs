@@ -9,18 +9,20 @@ pub mod bayes;
 pub mod evolve;
 pub mod gaussian;
 pub mod random;
+pub mod screen;
 
 #[cfg(test)]
 mod tests;
 
 use crate::counters::Counter;
 use crate::experiment::Measured;
+use crate::monitor::Judgement;
 use crate::region::Region;
 use crate::space::{Point, Space};
 use isolane_core::rng::Stream;
 
 /// Names of the searchers.
-pub const NAMES: [&str; 4] = ["anneal", "random", "bayes", "evolve"];
+pub const NAMES: [&str; 5] = ["anneal", "random", "bayes", "evolve", "screen"];
 /// Draws for a point outside all known anomalies before the space counts as searched through.
 const DRAWS_MAX: u32 = 2_000;
 /// Experiments after which a searcher that follows one counter at a time takes the next: as many as an annealing
@@ -44,6 +46,8 @@ pub struct Observed {
     pub point: Point,
     /// What it gave.
     pub measured: Measured,
+    /// How it was judged.
+    pub judgement: Judgement,
     /// Whether it was anomalous.
     pub anomalous: bool,
 }
@@ -84,6 +88,7 @@ pub fn by_name(name: &str, seed: u64) -> Option<Box<dyn Searcher>> {
         "random" => Box::new(random::Random::new(seed)),
         "bayes" => Box::new(bayes::Bayes::new(seed)),
         "evolve" => Box::new(evolve::Evolve::new(seed)),
+        "screen" => Box::new(screen::Screen::new(seed)),
         _ => return None,
     })
 }

@@ -4,6 +4,7 @@
 use crate::bench::{Bench, BenchOptions};
 use crate::hunt::{Ended, HuntResult, Settings, hunt};
 use crate::region::Region;
+use crate::rule::Rule;
 use crate::search::NAMES;
 use crate::state::{Header, JOURNAL_NAME, Journal, Known, Start};
 use crate::synthetic::{Synthetic, bench, bounds, counters, fault, five_faults, options, space};
@@ -22,6 +23,7 @@ fn settings(searcher: &str, seed: u64, target: &Synthetic) -> Settings {
         seed,
         searcher: searcher.to_owned(),
         counters: counters(target),
+        reduces: true,
     }
 }
 
@@ -144,22 +146,25 @@ fn resumed(directory: &Path, stop_after: Option<usize>) -> HuntResult {
             Known::default(),
         ),
     };
-    let bounds = match known.start {
-        Some(start) => start.bounds,
+    let bounds = match known.start.and_then(|start| start.bounds) {
+        Some(bounds) => bounds,
         None => {
             let start = Start {
-                bounds: bounds(),
+                bounds: Some(bounds()),
+                latency: None,
+                alone: None,
                 counters: Vec::new(),
             };
             journal.begin(&start).unwrap();
-            start.bounds
+            bounds()
         }
     };
     let options = BenchOptions {
         seed: 9,
         ..options(600, 2, cancel)
     };
-    let mut bench = Bench::new(&target, bounds, Some(journal), known.experiments, options);
+    let rule = Rule::Device(bounds, None);
+    let mut bench = Bench::new(&target, rule, Some(journal), known.experiments, options);
     let result = hunt(&mut bench, &space(), &settings("anneal", 9, &target)).unwrap();
     let stopped = cancel.load(Ordering::Relaxed);
     assert_eq!(result.ended == Ended::Interrupted, stopped);

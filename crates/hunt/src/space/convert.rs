@@ -8,8 +8,9 @@
 use super::point::{self, Feature, Point, SERVICES};
 use isolane_core::units::{Bytes, Duration};
 use isolane_scenario::model::{
-    Arrival, Class, DataTraffic, Guarantee, Host, MemoryPlace, Message, PolicySpec, Scenario, Slo,
-    Tenant, Topology, Traffic, Transport, Verb, Workload,
+    Arrival, Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Guarantee, Host,
+    MemoryPlace, Message, PolicySpec, Scenario, Slo, Tenant, Topology, Traffic, Transport, Verb,
+    Workload,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,6 +52,9 @@ fn flows(point: &Point) -> Vec<Flow> {
             (Host::A, Host::A, all / 2),
             (Host::B, Host::A, all - all / 2),
         ],
+        point::BACKWARD => vec![(Host::B, Host::A, all)],
+        point::INSIDE_A => vec![(Host::A, Host::A, all)],
+        point::INSIDE_B => vec![(Host::B, Host::B, all)],
         _ => vec![(Host::A, Host::B, all)],
     };
     let mut flows = Vec::new();
@@ -101,9 +105,57 @@ fn service(point: &Point) -> (Transport, Verb) {
     }
 }
 
+/// The space's ranges fit 32 bits.
+fn small(value: u64) -> u32 {
+    u32::try_from(value).expect("the space's ranges fit 32 bits")
+}
+
+/// Loops of control verbs at `from`: as many threads as queue pairs, up to the cores of a server, sharing the regions.
+fn control(point: &Point, name: &str, from: Host) -> Workload {
+    let threads = point.queue_pairs.min(PROCESSES);
+    Workload {
+        name: name.to_owned(),
+        processes: 1,
+        from,
+        to: from,
+        traffic: Traffic::Control(ControlTraffic {
+            object: match point.control {
+                2 => ControlObject::QueuePair,
+                3 => ControlObject::CompletionQueue,
+                _ => ControlObject::MemoryRegion,
+            },
+            threads: small(threads),
+            objects: small(point.regions.div_ceil(threads)),
+            protection_domains: 1,
+            region_bytes: match point.control {
+                // Other objects have no regions; the format's default stands for none.
+                2.. => Bytes::new(4_096),
+                _ => Bytes::new(point.region_bytes),
+            },
+            phase: ControlPhase::Cycle,
+        }),
+    }
+}
+
+/// What `point` runs.
+pub fn workloads(point: &Point) -> Vec<Workload> {
+    if point.control == 0 {
+        return flows(point)
+            .iter()
+            .map(|flow| workload(point, flow))
+            .collect();
+    }
+    let hosts: &[(&str, Host)] = match point.direction {
+        point::BIDIRECTIONAL => &[("control-a", Host::A), ("control-b", Host::B)],
+        point::BACKWARD | point::INSIDE_B => &[("control-b", Host::B)],
+        _ => &[("control-a", Host::A)],
+    };
+    let all = hosts.iter().map(|&(name, host)| control(point, name, host));
+    all.collect()
+}
+
 fn workload(point: &Point, flow: &Flow) -> Workload {
     let (transport, verb) = service(point);
-    let small = |value: u64| u32::try_from(value).expect("the space's ranges fit 32 bits");
     let processes = point.queue_pairs.min(PROCESSES);
     let traffic = DataTraffic {
         verb,
@@ -120,10 +172,13 @@ fn workload(point: &Point, flow: &Flow) -> Workload {
         depth: small(point.depth),
         completion_every: small(point.post_list),
         receive_depth: match point.has_receives() {
-            true => small(point.receive_depth),
+            true => small(point.receive_depth.max(1)),
             false => RECEIVE_DEPTH,
         },
-        receive_batch: small(point.receive_batch.max(1)),
+        receive_batch: match point.receives {
+            point::NEVER => 0,
+            _ => small(point.receive_batch.max(1)),
+        },
         min_rnr_timer: RNR_TIMER,
         max_read_atomic: OUTSTANDING_READS,
         inline_bytes: 0,
@@ -150,7 +205,6 @@ fn workload(point: &Point, flow: &Flow) -> Workload {
 
 /// `point` as a scenario called `name` for the device `profile`.
 pub fn scenario(point: &Point, name: &str, profile: &str, seed: u64, times: Times) -> Scenario {
-    let workloads: Vec<Workload> = flows(point).iter().map(|f| workload(point, f)).collect();
     Scenario {
         name: name.to_owned(),
         description: String::new(),
@@ -165,16 +219,21 @@ pub fn scenario(point: &Point, name: &str, profile: &str, seed: u64, times: Time
             name: "none".to_owned(),
             parameters: BTreeMap::new(),
         },
-        tenants: vec![Tenant {
-            name: TENANT.to_owned(),
-            class: Class::Bandwidth,
-            weight: 1,
-            guarantee: Guarantee::default(),
-            slo: Slo::default(),
-            start: Duration::ZERO,
-            stop: None,
-            workloads,
-        }],
+        tenants: vec![tenant(point, TENANT)],
+    }
+}
+
+/// The tenant that runs `point`.
+pub fn tenant(point: &Point, name: &str) -> Tenant {
+    Tenant {
+        name: name.to_owned(),
+        class: Class::Bandwidth,
+        weight: 1,
+        guarantee: Guarantee::default(),
+        slo: Slo::default(),
+        start: Duration::ZERO,
+        stop: None,
+        workloads: workloads(point),
     }
 }
 
@@ -202,13 +261,40 @@ pub fn scenario_text(
         ps(scenario.duration),
         ps(scenario.sample_interval),
     );
-    for workload in &scenario.tenants[0].workloads {
-        let Traffic::Data(data) = &workload.traffic else {
-            continue;
-        };
-        traffic_text(&mut text, workload, data, point);
-    }
+    workloads_text(&mut text, point);
     text
+}
+
+/// The workloads of `point` as tables of the last `[[tenant]]` of `text`.
+pub fn workloads_text(text: &mut String, point: &Point) {
+    for workload in &workloads(point) {
+        match &workload.traffic {
+            Traffic::Data(data) => traffic_text(text, workload, data, point),
+            Traffic::Control(control) => control_text(text, workload, control),
+            Traffic::Application(_) => unreachable!("a point runs no application"),
+        }
+    }
+}
+
+fn control_text(text: &mut String, workload: &Workload, control: &ControlTraffic) {
+    let object = match control.object {
+        ControlObject::MemoryRegion => "memory-region",
+        ControlObject::QueuePair => "queue-pair",
+        ControlObject::CompletionQueue => "completion-queue",
+    };
+    let region = match control.object {
+        ControlObject::MemoryRegion => format!("region = {}\n", control.region_bytes.get()),
+        _ => String::new(),
+    };
+    writeln!(
+        text,
+        "\n[[tenant.control]]\nname = {:?}\nobject = {object:?}\nthreads = {}\nobjects = {}\n{region}from = {:?}",
+        workload.name,
+        control.threads,
+        control.objects,
+        workload.from.letter().to_ascii_lowercase().to_string(),
+    )
+    .expect("writing to a string never fails");
 }
 
 fn traffic_text(text: &mut String, workload: &Workload, data: &DataTraffic, point: &Point) {

@@ -31,6 +31,11 @@ use std::collections::BTreeMap;
 pub const WORK_REQUESTS_MAX: u64 = 1 << 20;
 /// Bytes of all regions of one direction at one end: a quarter of the smallest server's memory that the paper lists.
 pub const MEMORY_MAX: u64 = 32 << 30;
+/// Queue pairs of an attacker at most: what providers grant a tenant is of this order, and a search of more finds the
+/// same causes more slowly.
+pub const ATTACKER_QUEUE_PAIRS: u64 = 1_024;
+/// Regions of an attacker at most, likewise.
+pub const ATTACKER_REGIONS: u64 = 65_536;
 /// Draws before a space counts as empty.
 const DRAWS_MAX: u32 = 4_000;
 
@@ -94,10 +99,7 @@ impl Space {
     /// Everything that the device of `profile` can be asked for.
     pub fn of(profile: &Profile) -> Self {
         let limits = DeviceLimits::of(profile);
-        let named = |feature: Feature| {
-            let count = feature.names().map_or(0, <[&str]>::len) as u64;
-            Allowed::Set((0..count).collect())
-        };
+        let named = |feature: Feature| first(feature.names().map_or(0, <[&str]>::len) as u64);
         let services = match profile.link_layer {
             LinkLayer::Iwarp => Allowed::Set(vec![0, 1, 2]),
             LinkLayer::Roce | LinkLayer::Infiniband => named(Feature::Service),
@@ -105,7 +107,9 @@ impl Space {
         let mtus = MTUS.into_iter().filter(|&mtu| mtu <= limits.mtu_max);
         let allowed = Feature::ALL.into_iter().map(|feature| {
             let allowed = match feature {
-                Feature::Direction | Feature::MemoryA | Feature::MemoryB => named(feature),
+                Feature::Direction => first(point::LOOPBACK + 1),
+                Feature::MemoryA | Feature::MemoryB => named(feature),
+                Feature::Control | Feature::Receives => first(1),
                 Feature::Service => services.clone(),
                 Feature::Mtu => Allowed::Set(mtus.clone().map(u64::from).collect()),
                 Feature::Regions => Allowed::Range(1, 200_000),
@@ -124,6 +128,26 @@ impl Space {
         }
     }
 
+    /// What a tenant beside a victim may do on the device of `profile`: besides data also control verbs, SENDs that
+    /// meet no receive, and either host as the sender. Memory lies at the card's socket; queue pairs and regions end at
+    /// what a tenant is granted ([`ATTACKER_QUEUE_PAIRS`], [`ATTACKER_REGIONS`]).
+    pub fn attackers(profile: &Profile) -> Self {
+        let mut space = Self::of(profile);
+        let all = |feature: Feature| first(feature.names().map_or(0, <[&str]>::len) as u64);
+        for feature in [Feature::Direction, Feature::Control, Feature::Receives] {
+            space.narrow(feature, all(feature));
+        }
+        if profile.link_layer == LinkLayer::Iwarp {
+            space.narrow(Feature::Receives, first(1));
+        }
+        for feature in [Feature::MemoryA, Feature::MemoryB] {
+            space.narrow(feature, first(1));
+        }
+        space.narrow(Feature::QueuePairs, Allowed::Range(1, ATTACKER_QUEUE_PAIRS));
+        space.narrow(Feature::Regions, Allowed::Range(1, ATTACKER_REGIONS));
+        space
+    }
+
     /// The values that `feature` may take.
     pub fn allowed(&self, feature: Feature) -> &Allowed {
         &self.allowed[&feature]
@@ -132,6 +156,29 @@ impl Space {
     /// The same space with fewer values of `feature`.
     pub(crate) fn narrow(&mut self, feature: Feature, allowed: Allowed) {
         self.allowed.insert(feature, allowed);
+    }
+
+    /// This space without the named choices that a target refuses for every simple workload: `runs` says which it takes.
+    pub fn kept(mut self, runs: impl Fn(&Point) -> bool) -> Self {
+        for feature in Feature::ALL {
+            let Allowed::Set(values) = self.allowed(feature).clone() else {
+                continue;
+            };
+            let plain = |value: u64| match feature {
+                Feature::Receives => feature.set(&crate::bounds::simple(1, 1, 1), value),
+                _ => feature.set(&crate::bounds::simple(0, 2, 1), value),
+            };
+            let taken: Vec<u64> = values
+                .iter()
+                .copied()
+                .filter(|&v| runs(&plain(v)))
+                .collect();
+            // Where nothing is taken the choice is not to blame: the run itself will say what is wrong.
+            if !taken.is_empty() {
+                self.narrow(feature, Allowed::Set(taken));
+            }
+        }
+        self
     }
 
     /// Whether `point` lies in the space; the rule that it breaks if not.
@@ -165,6 +212,56 @@ impl Space {
         Err(broken)
     }
 
+    /// A random valid point at or near the ends of its numbers, with a pattern of a distinct kind: all small, all of a
+    /// middle size, all large, or small and large mixed.
+    ///
+    /// # Errors
+    /// As [`Space::draw`].
+    pub fn draw_corner(&self, stream: &mut Stream) -> Result<Point, Broken> {
+        for _ in 0..DRAWS_MAX {
+            let mut point = self.raw_draw(stream);
+            for feature in Feature::ALL {
+                let grid = self.allowed(feature).grid();
+                let ends = feature.names().is_none() && feature.dimension() != Dimension::Pattern;
+                // A third each: one of the two lowest, one of the two highest, anything.
+                let near = stream.below(2).min(grid.len() as u64 - 1) as usize;
+                point = match stream.below(3) {
+                    0 if ends => feature.set(&point, grid[near]),
+                    1 if ends => feature.set(&point, grid[grid.len() - 1 - near]),
+                    _ => point,
+                };
+            }
+            self.corner_pattern(&mut point, stream);
+            let point = self.repaired(point);
+            if self.check(&point).is_ok() {
+                return Ok(point);
+            }
+        }
+        self.draw(stream)
+    }
+
+    fn corner_pattern(&self, point: &mut Point, stream: &mut Stream) {
+        let sizes = self.sizes();
+        let part = |from: usize, to: usize| &sizes[from.min(sizes.len() - 1)..to.min(sizes.len())];
+        let third = sizes.len().div_ceil(3);
+        let (small, large) = (part(0, third), part(2 * third, sizes.len()));
+        let kind = stream.below(4);
+        let mut of = |sizes: &[u64]| sizes[stream.below(sizes.len() as u64) as usize];
+        let (low, middle, high) = (of(small), of(part(third, 2 * third)), of(large));
+        if kind > 2 && point.requests.iter().map(Vec::len).sum::<usize>() == 1 {
+            point.requests = vec![vec![low, high]];
+        }
+        for (index, size) in point.requests.iter_mut().flatten().enumerate() {
+            *size = match kind {
+                0 => low,
+                1 => middle,
+                2 => high,
+                _ if index % 2 == 0 => low,
+                _ => high,
+            };
+        }
+    }
+
     /// `point` with `value` for `feature` and nothing else changed; none where that is not valid.
     pub fn with(&self, point: &Point, feature: Feature, value: u64) -> Option<Point> {
         if !feature.is_active(point) || !self.allowed(feature).has(value) {
@@ -194,6 +291,8 @@ impl Space {
             receive_depth: pick(Feature::ReceiveDepth),
             receive_batch: pick(Feature::ReceiveBatch),
             requests: Vec::new(),
+            control: 0,
+            receives: 0,
         };
         let (requests, elements) = (pick(Feature::Requests), pick(Feature::Elements));
         let sizes = self.sizes();
@@ -206,6 +305,13 @@ impl Space {
         point.requests = (0..requests)
             .map(|_| (0..elements).map(|_| size(stream)).collect())
             .collect();
+        // Drawn only where there is a choice, so that spaces without one are drawn from as they always were.
+        for feature in [Feature::Control, Feature::Receives] {
+            let grid = self.allowed(feature).grid();
+            if grid.len() > 1 {
+                point = feature.set(&point, grid[stream.below(grid.len() as u64) as usize]);
+            }
+        }
         point
     }
 
@@ -237,11 +343,18 @@ impl Space {
             point.depth = to(Feature::Depth, WORK_REQUESTS_MAX / point.queue_pairs);
             point.post_list = to(Feature::PostList, point.post_list.min(point.depth));
         }
-        match point.has_receives() {
+        if point.control != 0 {
+            point = plain_data(point);
+        }
+        if point.receives == point::NEVER && !point.has_receives() {
+            point.receives = 0;
+        }
+        match point.has_receives() && point.receives != point::NEVER {
             true => {
                 let least = point.depth + point.receive_batch;
                 point.receive_depth = to(Feature::ReceiveDepth, point.receive_depth.max(least));
             }
+            false if point.has_receives() => {}
             false => (point.receive_depth, point.receive_batch) = (0, 0),
         }
         let largest = Feature::Largest.of(&point);
@@ -253,6 +366,32 @@ impl Space {
         point
     }
 }
+
+/// The first `count` values of a choice.
+fn first(count: u64) -> Allowed {
+    Allowed::Set((0..count).collect())
+}
+
+/// `point` with the data side of a point that posts no data: one form of it, so that equal attacks are equal points.
+fn plain_data(point: Point) -> Point {
+    Point {
+        memory_a: 0,
+        memory_b: 0,
+        service: 0,
+        mtu: CONTROL_MTU,
+        post_list: 1,
+        depth: 1,
+        receive_depth: 0,
+        receive_batch: 0,
+        requests: vec![vec![CONTROL_SIZE]],
+        receives: 0,
+        ..point
+    }
+}
+
+/// MTU and size that a point of control verbs carries: every device has them, and nobody reads them.
+const CONTROL_MTU: u64 = 1_024;
+const CONTROL_SIZE: u64 = 64;
 
 /// The rules that hold whatever the ranges are.
 fn rules(point: &Point) -> Result<(), Broken> {
@@ -273,7 +412,9 @@ fn rules(point: &Point) -> Result<(), Broken> {
         format!("a list of post_list = {list} requests does not fit depth = {depth}")
     })?;
     broken(
-        !p.has_receives() || p.receive_depth >= p.depth + p.receive_batch,
+        !p.has_receives()
+            || p.receives == point::NEVER
+            || p.receive_depth >= p.depth + p.receive_batch,
         &|| {
             format!(
                 "receive_depth = {} is less than depth + receive_batch = {}: requests would find no receive",

@@ -65,13 +65,17 @@ impl Space {
 
     fn step(&self, point: &Point, stream: &mut Stream) -> Point {
         let dimension = DIMENSIONS[stream.below(DIMENSIONS.len() as u64) as usize];
-        if dimension == Dimension::Pattern && stream.chance(1, 2) {
+        if dimension == Dimension::Pattern && point.control == 0 && stream.chance(1, 2) {
             return self.pattern_step(point, stream);
         }
         let features: Vec<Feature> = Feature::ALL
             .into_iter()
             .filter(|feature| feature.dimension() == dimension && feature.is_active(point))
+            .filter(|&feature| !feature.is_of_attackers() || self.allowed(feature).grid().len() > 1)
             .collect();
+        if features.is_empty() {
+            return point.clone();
+        }
         let feature = features[stream.below(features.len() as u64) as usize];
         let value = self.next_value(feature, feature.of(point), stream);
         feature.set(point, value)

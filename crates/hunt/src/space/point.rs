@@ -9,13 +9,32 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Names of [`Feature::Direction`].
-pub const DIRECTIONS: &[&str] = &["one-way", "bidirectional", "loopback"];
+pub const DIRECTIONS: &[&str] = &[
+    "one-way",
+    "bidirectional",
+    "loopback",
+    "backward",
+    "inside-a",
+    "inside-b",
+];
 /// Index of "one-way": all queue pairs from host A to host B.
 pub const ONE_WAY: u64 = 0;
 /// Index of "bidirectional": as many from B to A besides.
 pub const BIDIRECTIONAL: u64 = 1;
 /// Index of "loopback": half of the queue pairs from host A to itself, the others from B to A.
 pub const LOOPBACK: u64 = 2;
+/// Index of "backward": all queue pairs from host B to host A. Of attackers only, as the two below.
+pub const BACKWARD: u64 = 3;
+/// Index of "inside-a": all queue pairs within host A.
+pub const INSIDE_A: u64 = 4;
+/// Index of "inside-b": all queue pairs within host B.
+pub const INSIDE_B: u64 = 5;
+/// Names of [`Feature::Control`]: what a loop of control verbs creates and destroys, if there is one instead of data.
+pub const CONTROLS: &[&str] = &["none", "memory-region", "queue-pair", "completion-queue"];
+/// Names of [`Feature::Receives`].
+pub const RECEIVES: &[&str] = &["posted", "never"];
+/// Index of "never": SENDs meet no receive, which is an error at the other end.
+pub const NEVER: u64 = 1;
 /// Names of [`Feature::MemoryA`] and [`Feature::MemoryB`].
 pub const MEMORIES: &[&str] = &["local", "remote-socket", "gpu"];
 /// Names of [`Feature::Service`]: transport and verb, because not every pair of them exists.
@@ -59,6 +78,17 @@ pub struct Point {
     /// The request vector: each request's scatter-gather elements. Posted in turn, for ever. With n requests of
     /// m_i elements and k elements in all this is the paper's sum of m_i = k.
     pub requests: Vec<Vec<u64>>,
+    /// Index into [`CONTROLS`]; a point with control verbs posts no data.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub control: u64,
+    /// Index into [`RECEIVES`].
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub receives: u64,
+}
+
+/// Whether a choice is the ordinary one.
+fn is_first(value: &u64) -> bool {
+    *value == 0
 }
 
 /// What is varied. The order is the one in which a minimal feature set drops features.
@@ -99,6 +129,10 @@ pub enum Feature {
     Smallest,
     /// The largest element.
     Largest,
+    /// Control verbs in place of data; of attackers only.
+    Control,
+    /// Whether receives are posted; of attackers only.
+    Receives,
 }
 
 /// A search dimension of the paper.
@@ -116,7 +150,7 @@ pub enum Dimension {
 
 impl Feature {
     /// All of them, in the order of their definition.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Direction,
         Self::MemoryA,
         Self::MemoryB,
@@ -133,6 +167,8 @@ impl Feature {
         Self::Elements,
         Self::Smallest,
         Self::Largest,
+        Self::Control,
+        Self::Receives,
     ];
 
     /// Its name in files and tables.
@@ -154,6 +190,8 @@ impl Feature {
             Self::Elements => "elements",
             Self::Smallest => "smallest",
             Self::Largest => "largest",
+            Self::Control => "control",
+            Self::Receives => "receives",
         }
     }
 
@@ -168,7 +206,9 @@ impl Feature {
             | Self::PostList
             | Self::Depth
             | Self::ReceiveDepth
-            | Self::ReceiveBatch => Dimension::Transport,
+            | Self::ReceiveBatch
+            | Self::Control
+            | Self::Receives => Dimension::Transport,
             Self::Requests | Self::Elements | Self::Smallest | Self::Largest => Dimension::Pattern,
         }
     }
@@ -179,8 +219,15 @@ impl Feature {
             Self::Direction => Some(DIRECTIONS),
             Self::MemoryA | Self::MemoryB => Some(MEMORIES),
             Self::Service => Some(SERVICES),
+            Self::Control => Some(CONTROLS),
+            Self::Receives => Some(RECEIVES),
             _ => None,
         }
+    }
+
+    /// True where only attackers of a victim vary it.
+    pub const fn is_of_attackers(self) -> bool {
+        matches!(self, Self::Control | Self::Receives)
     }
 
     /// True where its values are bytes.
@@ -193,8 +240,18 @@ impl Feature {
 
     /// True where it has a meaning for `point`.
     pub fn is_active(self, point: &Point) -> bool {
+        if point.control != 0 {
+            return match self {
+                Self::Direction | Self::QueuePairs | Self::Regions | Self::Control => true,
+                Self::RegionBytes => point.control == REGIONS_CONTROL,
+                _ => false,
+            };
+        }
         match self {
-            Self::ReceiveDepth | Self::ReceiveBatch => point.has_receives(),
+            Self::ReceiveDepth | Self::ReceiveBatch => {
+                point.has_receives() && point.receives != NEVER
+            }
+            Self::Receives => point.has_receives(),
             _ => true,
         }
     }
@@ -222,6 +279,8 @@ impl Feature {
             }
             Self::Smallest => elements().min().unwrap_or(0),
             Self::Largest => elements().max().unwrap_or(0),
+            Self::Control => point.control,
+            Self::Receives => point.receives,
         }
     }
 
@@ -245,7 +304,9 @@ impl Feature {
                         point.receive_batch = 1;
                         point.receive_depth = point.depth + 1;
                     }
-                    (true, false) => (point.receive_batch, point.receive_depth) = (0, 0),
+                    (true, false) => {
+                        (point.receive_batch, point.receive_depth, point.receives) = (0, 0, 0);
+                    }
                     _ => {}
                 }
             }
@@ -269,6 +330,8 @@ impl Feature {
                     }
                 }
             }
+            Self::Control => point.control = value,
+            Self::Receives => point.receives = value,
         }
         point
     }
@@ -285,6 +348,9 @@ impl Feature {
         }
     }
 }
+
+/// Index of "memory-region" in [`CONTROLS`].
+const REGIONS_CONTROL: u64 = 1;
 
 /// Bytes with the largest binary unit that keeps them whole.
 pub fn size_text(bytes: u64) -> String {
@@ -335,8 +401,12 @@ impl Point {
         let mut words: Vec<String> = Feature::ALL
             .into_iter()
             .filter(|feature| feature.dimension() != Dimension::Pattern && feature.is_active(self))
+            .filter(|feature| !feature.is_of_attackers() || feature.of(self) != 0)
             .map(|feature| format!("{}={}", feature.name(), feature.shown(feature.of(self))))
             .collect();
+        if self.control != 0 {
+            return words.join(" ");
+        }
         let request = |request: &Vec<u64>| {
             let sizes: Vec<String> = request.iter().map(|&size| size_text(size)).collect();
             sizes.join("+")
@@ -355,7 +425,10 @@ mod tests {
     #[test]
     fn every_feature_gives_back_what_it_was_set_to() {
         for feature in Feature::ALL {
-            let value = if feature.names().is_some() { 2 } else { 7 };
+            let value = match feature.names() {
+                Some(names) => names.len() as u64 - 1,
+                None => 7,
+            };
             let set = feature.set(&plain(), value);
             assert_eq!(feature.of(&set), value, "{}", feature.name());
         }

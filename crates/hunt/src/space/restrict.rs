@@ -33,6 +33,16 @@ pub(crate) const KEYS: &[Key] = &[
     key("smallest", Kind::Text, "smallest element"),
     key("largest", Kind::Text, "largest element"),
     key("sizes", Kind::Text, "all elements"),
+    key(
+        "control",
+        Kind::Text,
+        "control verbs in place of data (attackers)",
+    ),
+    key(
+        "receives",
+        Kind::Text,
+        "whether receives are posted (attackers)",
+    ),
 ];
 
 /// Seed of the draws that look whether the space is empty: any will do.

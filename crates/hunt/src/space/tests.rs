@@ -24,6 +24,8 @@ pub(crate) fn plain() -> Point {
         receive_depth: 256,
         receive_batch: 1,
         requests: vec![vec![4_096]],
+        control: 0,
+        receives: 0,
     }
 }
 

@@ -1,58 +1,79 @@
-//! `isolane hunt`: the search for performance anomalies of one device.
+//! `isolane hunt`: the search for performance anomalies of one device, or for the attackers of one victim.
 //!
 //! The directory of a hunt holds its journal, from which `--resume` goes on, the result as JSON, and for each anomaly a
 //! scenario that shows it. The budget does not belong to a hunt: a resumed one may have a larger one.
+
+mod ground;
 
 use super::audit;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::progress;
+use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Context, Result, bail};
+use ground::{Named, Place};
+use isolane_audit::plan::ALPHA;
 use isolane_hunt::HuntError;
 use isolane_hunt::bench::{Bench, BenchOptions, Budget};
 use isolane_hunt::counters;
-use isolane_hunt::experiment::{Lab, inventory};
 use isolane_hunt::hunt::{Ended, HuntResult, Settings, hunt};
 use isolane_hunt::search::NAMES;
 use isolane_hunt::session::Session;
-use isolane_hunt::space::Space;
-use isolane_hunt::space::convert::scenario_text;
+use isolane_hunt::space::{Point, Space};
 use isolane_hunt::state::Header;
 use isolane_hunt::table;
-use isolane_scenario::profile::Profile;
-use isolane_testbed::SimTestbed;
+use isolane_hunt::victim::RETAINED;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 /// File name of the result within the directory.
 const RESULT_NAME: &str = "hunt.json";
-/// What simulated targets begin with.
-const SIMULATED: &str = "sim:";
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
+/// What searches unless told otherwise.
+const DEFAULT_SEARCHER: &str = NAMES[0];
 
 /// Arguments of `isolane hunt`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Device to search: sim: and a profile's name, or sim: and the path of its TOML file
-    #[arg(long, value_name = "sim:PROFILE")]
-    target: String,
+    /// Device to search: sim: and a profile's name or file; or real ones, verbs:DEVICE,DEVICE [default: the victim's]
+    #[arg(
+        long,
+        value_name = "sim:PROFILE|verbs:...",
+        required_unless_present = "victim"
+    )]
+    target: Option<String>,
+    /// Search the attackers of the one tenant in this scenario file instead of anomalies of the device
+    #[arg(long, value_name = "FILE")]
+    victim: Option<PathBuf>,
+    /// The policy that is to protect the victim [default: the file's]
+    #[arg(long, requires = "victim", value_parser = inputs::policy_names(), hide_possible_values = true)]
+    policy: Option<String>,
+    /// Tolerated loss of what the victim is owed, 0 to 1
+    #[arg(long, requires = "victim", default_value_t = ALPHA, value_parser = fraction)]
+    alpha: f64,
+    /// Also count attackers that take more than their own part of the link
+    #[arg(long, requires = "victim")]
+    beyond_guarantee: bool,
+    /// Also search latencies that no queue of the workload's own explains
+    #[arg(long, conflicts_with = "victim")]
+    latency: bool,
+    /// What real devices are like: transports and MTUs [default: cx5-100g-roce]
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Certificates for agents that listen; without them agents are reached by ssh
+    #[arg(long, value_name = "DIR")]
+    identity: Option<PathBuf>,
     /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
     #[arg(long, default_value = "2000", value_parser = budget)]
     budget: Budget,
-    /// How to search
-    #[arg(long, default_value = NAMES[0], value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    /// How to search: anneal is the paper's, screen ours
+    #[arg(long, default_value = DEFAULT_SEARCHER, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     searcher: String,
-    /// Counters to follow: perf, diag, or names of counters
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "diag",
-        value_name = "perf|diag|NAME,..."
-    )]
-    counters: Vec<String>,
+    /// Counters to follow: perf, diag, or names of counters [default: diag, of a victim what it kept and diag]
+    #[arg(long, value_delimiter = ',', value_name = "perf|diag|NAME,...")]
+    counters: Option<Vec<String>>,
     /// Search only workloads that this file allows (TOML)
     #[arg(long, value_name = "FILE")]
     restrict: Option<PathBuf>,
@@ -101,65 +122,71 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
+/// A part, for `--alpha`.
+fn fraction(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|part| (0.0..1.0).contains(part))
+        .ok_or_else(|| format!("{text:?} must be a number from 0 to below 1"))
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let profile = profile(&arguments.target)?;
-    let (space, restriction) = space(arguments, &profile)?;
-    let lab = Lab::simulated(&SimTestbed, &profile);
-    let counters = counters::choose(&arguments.counters, &lab.name, &inventory(&lab)?)?;
+    let cancel = cancel_on_signal()?;
+    let place = Place::of(arguments, &cancel)?;
+    let (space, restriction) = space(arguments, &place)?;
+    let asked = asked_counters(arguments);
+    let name = place.lab().name;
+    let counters = counters::choose(&asked, &name, &place.counters()?)?;
     output::make_directory(&arguments.out)?;
-    let header = Header::new(
-        &audit::build(),
-        &settings(arguments, &profile, &restriction),
-    );
-    let session = Session::open(
-        &arguments.out,
-        &header,
-        arguments.resume,
-        &lab,
-        arguments.seed,
-    )?;
+    let settings = settings(arguments, &place, &restriction);
+    let header = Header::new(&audit::build(), &settings);
+    let session = Session::open(&arguments.out, &header, arguments.resume, || {
+        place.first(arguments)
+    })?;
     if arguments.resume {
         let done = session.known.len();
         output::note(&format!("isolane: {done} experiments are done already"));
     }
-    let cancel = cancel_on_signal()?;
     let bar = progress::part();
     bar.set_length(STEPS as u64);
     let shown = bar.clone();
     let chosen = arguments.budget;
     let options = BenchOptions {
         seed: arguments.seed,
-        parallel: parallel(arguments),
+        parallel: parallel(arguments, &place),
         budget: chosen,
-        cancel: as_flag(&cancel),
+        cancel: &cancel,
         on_progress: Box::new(move |spent| shown.set_position((chosen.part(spent) * STEPS) as u64)),
     };
-    let mut bench = Bench::new(
-        &lab,
-        session.start.bounds,
-        Some(session.journal),
-        session.known,
-        options,
-    );
-    let searched = hunt(
-        &mut bench,
-        &space,
-        &Settings {
-            seed: arguments.seed,
-            searcher: arguments.searcher.clone(),
-            counters,
-        },
-    );
-    bar.finish_and_clear();
-    let result = searched?;
-    let (now, before) = (result.spent.experiments, written_before(&arguments.out));
-    if now < before {
-        return Err(bad(format!(
-            "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
-            arguments.out.display()
-        )));
-    }
-    let written = write(arguments, &result, &space, &lab, &bench)?;
+    let Session {
+        journal,
+        start,
+        known,
+    } = session;
+    let (result, written) = place.with(arguments, &start, |target, rule, reproducer| {
+        let mut bench = Bench::new(target, rule, Some(journal), known, options);
+        let searched = hunt(
+            &mut bench,
+            &space,
+            &Settings {
+                seed: arguments.seed,
+                searcher: arguments.searcher.clone(),
+                counters,
+                reduces: true,
+            },
+        );
+        bar.finish_and_clear();
+        let result = searched?;
+        let (now, before) = (result.spent.experiments, written_before(&arguments.out));
+        if now < before {
+            return Err(bad(format!(
+                "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
+                arguments.out.display()
+            )));
+        }
+        let written = write(arguments, &result, &space, &bench, reproducer)?;
+        Ok((result, written))
+    })?;
     match arguments.json {
         true => output::print(&output::compact_json(&result)?)?,
         false => output::print(&table::render(&result, &space))?,
@@ -176,22 +203,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })
 }
 
-fn as_flag(flag: &std::sync::Arc<AtomicBool>) -> &AtomicBool {
-    flag
-}
-
-fn profile(target: &str) -> Result<Profile> {
-    let Some(name) = target.strip_prefix(SIMULATED) else {
-        bail!(bad(format!(
-            "--target {target}: must be sim: and a profile, like sim:cx5-100g-roce; hunts on real devices are not there yet"
-        )));
+/// The words of `--counters`, or what they are by default.
+fn asked_counters(arguments: &Arguments) -> Vec<String> {
+    let default = match arguments.victim {
+        Some(_) => vec![RETAINED.to_owned(), "diag".to_owned()],
+        None => vec!["diag".to_owned()],
     };
-    inputs::profile(&mut inputs::library(), name)
+    arguments.counters.clone().unwrap_or(default)
 }
 
 /// The space, and the text that restricts it.
-fn space(arguments: &Arguments, profile: &Profile) -> Result<(Space, String)> {
-    let space = Space::of(profile);
+fn space(arguments: &Arguments, place: &Place) -> Result<(Space, String)> {
+    let space = place.space();
     let Some(path) = &arguments.restrict else {
         return Ok((space, String::new()));
     };
@@ -203,44 +226,65 @@ fn space(arguments: &Arguments, profile: &Profile) -> Result<(Space, String)> {
 }
 
 /// What decides which experiments are done, in which order: for the journal.
-fn settings(arguments: &Arguments, profile: &Profile, restriction: &str) -> String {
-    // A profile may come from a file, so its name does not say all.
-    let device = output::compact_json(profile).unwrap_or_default();
-    let words = [
-        format!("--target {}", arguments.target),
+fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
+    let hash = |text: &str| isolane_audit::journal::build_of(text.as_bytes());
+    // A profile may come from a file, so its name does not say all. The rates of real devices are measured anew and
+    // lie in the journal.
+    let device = match place.bed.devices() {
+        Some(_) => String::new(),
+        None => output::compact_json(&place.profile).unwrap_or_default(),
+    };
+    let target = arguments.target.clone();
+    let mut words = vec![
+        format!(
+            "--target {}",
+            target.unwrap_or_else(|| format!("sim:{}", place.profile_name))
+        ),
         format!("--searcher {}", arguments.searcher),
-        format!("--counters {}", arguments.counters.join(",")),
+        format!("--counters {}", asked_counters(arguments).join(",")),
         format!("--seed {}", arguments.seed),
-        format!(
-            "profile {}",
-            isolane_audit::journal::build_of(device.as_bytes())
-        ),
-        format!(
-            "restrictions {}",
-            isolane_audit::journal::build_of(restriction.as_bytes())
-        ),
+        format!("profile {}", hash(&device)),
+        format!("restrictions {}", hash(restriction)),
     ];
+    if arguments.latency {
+        words.push("--latency".to_owned());
+    }
+    if let Some(victim) = &place.victim {
+        words.push(format!(
+            "--policy {} --alpha {} victim {}",
+            victim.scenario.policy.name,
+            arguments.alpha,
+            hash(&victim.text)
+        ));
+        if arguments.beyond_guarantee {
+            words.push("--beyond-guarantee".to_owned());
+        }
+    }
     words.join(" ")
 }
 
-fn parallel(arguments: &Arguments) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+fn parallel(arguments: &Arguments, place: &Place) -> usize {
+    // Real devices are there once.
+    let cores = || match place.bed.devices() {
+        Some(_) => 1,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     arguments
         .parallel
         .map_or_else(cores, |parallel| parallel as usize)
 }
 
-/// Writes the result and a scenario per anomaly; returns the paths for people.
+/// Writes the result, the page and a scenario per anomaly; returns the paths for people.
 fn write(
     arguments: &Arguments,
     result: &HuntResult,
     space: &Space,
-    lab: &Lab<'_>,
     bench: &Bench<'_>,
+    reproducer: &dyn Fn(&Point, &Named<'_>) -> Result<String>,
 ) -> Result<Vec<PathBuf>> {
     let json = arguments.out.join(RESULT_NAME);
     output::write_file(&json, &output::compact_json(result)?)?;
-    let mut written = vec![json];
+    let mut written = vec![json, report::write_hunt(&arguments.out, result, space)?];
     for anomaly in &result.anomalies {
         let name = format!("anomaly-{}", anomaly.number);
         let path = arguments.out.join(format!("{name}.toml"));
@@ -249,14 +293,7 @@ fn write(
             None => (&anomaly.point, "not reduced".to_owned()),
         };
         let description = format!("{} on {}: {when}", anomaly.symptom.name(), result.target);
-        let seed = bench.run_seed(1);
-        let text = scenario_text(
-            point,
-            (&name, &description),
-            &lab.profile.name,
-            seed,
-            lab.times,
-        );
+        let text = reproducer(point, &Named::of(&name, &description, bench))?;
         output::write_file(&path, &text)?;
         written.push(path);
     }

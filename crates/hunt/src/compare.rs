@@ -1,0 +1,402 @@
+//! Searchers compared: which published anomalies each finds, and after how much.
+//!
+//! Problem: a hunt on a model finds what the model does, in its own numbering; a comparison of searchers needs to know
+//! that two of them found the same. Method: what a hunt found counts as the published anomaly whose conditions its
+//! witness meets with the same symptom; of several, the one with the fewest conditions, since that is cause enough. The
+//! witness is what is left when every feature that does not matter is mild; where the search does no reduction, the
+//! anomalous workload itself has to do. What meets no published conditions is counted apart. Times are those at which the
+//! first experiment that led there was done, and everything that was spent before counts, reductions included.
+//!
+//! Units: experiments, and hours on real hardware as modelled. Limits: conditions are the published ones, so an anomaly
+//! whose threshold the model has elsewhere may count as another or as none. Source: collie 3.7.2, figures 3.4 to 3.6.
+
+use crate::bench::Spent;
+use crate::hunt::{Anomaly, HuntResult};
+use crate::known::{Known, KnownSet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Raised when [`Comparison`] changes its meaning.
+pub const COMPARISON_VERSION: u32 = 1;
+/// The counter of figure 3.6.
+pub const SHOWN_COUNTER: &str = "receive_wqe_cache_miss";
+
+/// One way to search that is compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Contestant {
+    /// A name of [`crate::search::NAMES`].
+    pub searcher: String,
+    /// `diag` or `perf`.
+    pub counters: String,
+    /// Whether what is found is reduced and left out from then on.
+    pub reduces: bool,
+}
+
+impl Contestant {
+    /// Reads `anneal`, `anneal:perf`, `anneal:diag:no-mfs`, ...
+    ///
+    /// # Errors
+    /// The part that is none, with what it may be.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split(':');
+        let searcher = words.next().unwrap_or_default().to_owned();
+        if !crate::search::NAMES.contains(&searcher.as_str()) {
+            let names = crate::search::NAMES.join(", ");
+            return Err(format!(
+                "{searcher:?} is no searcher: must be one of {names}"
+            ));
+        }
+        let mut contestant = Self {
+            searcher,
+            counters: "diag".to_owned(),
+            reduces: true,
+        };
+        for word in words {
+            match word {
+                "diag" | "perf" => word.clone_into(&mut contestant.counters),
+                "no-mfs" => contestant.reduces = false,
+                other => return Err(format!("{other:?}: must be diag, perf or no-mfs")),
+            }
+        }
+        Ok(contestant)
+    }
+
+    /// As it is read.
+    pub fn name(&self) -> String {
+        let mut name = self.searcher.clone();
+        if self.counters != "diag" {
+            name = format!("{name}:{}", self.counters);
+        }
+        if !self.reduces {
+            name.push_str(":no-mfs");
+        }
+        name
+    }
+}
+
+/// One hunt of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Race {
+    /// Who searched.
+    pub contestant: Contestant,
+    /// The seed.
+    pub seed: u64,
+    /// All that was used.
+    pub spent: Spent,
+    /// When each published anomaly was found.
+    pub found: BTreeMap<String, Spent>,
+    /// Findings that meet no published conditions.
+    pub others: u32,
+    /// Experiments of the search itself, without reductions.
+    pub search_experiments: u64,
+    /// Largest value of [`SHOWN_COUNTER`] that the search saw.
+    pub counter_max: f64,
+}
+
+/// Many hunts on one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// [`COMPARISON_VERSION`].
+    pub version: u32,
+    /// The target.
+    pub target: String,
+    /// What each hunt might use, in words.
+    pub budget: String,
+    /// Names of the published anomalies.
+    pub anomalies: Vec<String>,
+    /// By contestant and seed.
+    pub races: Vec<Race>,
+}
+
+impl Race {
+    /// What `result` found of `published`.
+    pub fn of(contestant: &Contestant, result: &HuntResult, published: &KnownSet) -> Self {
+        let mut found: BTreeMap<String, Spent> = BTreeMap::new();
+        let mut others = 0;
+        for anomaly in &result.anomalies {
+            match cause(anomaly, published) {
+                Some(name) => {
+                    let first = found.entry(name).or_insert(anomaly.found_at);
+                    if anomaly.found_at.experiments < first.experiments {
+                        *first = anomaly.found_at;
+                    }
+                }
+                None => others += 1,
+            }
+        }
+        let shown = result
+            .counters
+            .iter()
+            .position(|name| name == SHOWN_COUNTER);
+        let values = shown.into_iter().flat_map(|index| {
+            result
+                .trace
+                .iter()
+                .filter_map(move |point| point.counters.get(index).copied())
+        });
+        Self {
+            contestant: contestant.clone(),
+            seed: result.seed,
+            spent: result.spent,
+            found,
+            others,
+            search_experiments: result.trace.len() as u64,
+            counter_max: values.fold(0.0, f64::max),
+        }
+    }
+
+    /// Times of discovery, the earliest first.
+    pub fn times(&self) -> Vec<Spent> {
+        let mut times: Vec<Spent> = self.found.values().copied().collect();
+        times.sort_by_key(|spent| spent.experiments);
+        times
+    }
+}
+
+/// The published anomaly that `anomaly` is, by its number.
+fn cause(anomaly: &Anomaly, published: &KnownSet) -> Option<String> {
+    let point = match &anomaly.set {
+        Some(set) => &set.witness,
+        None => &anomaly.point,
+    };
+    let met = published
+        .known
+        .iter()
+        .filter(|known| known.symptom == anomaly.symptom && known.region.has(point));
+    let simplest = met.min_by_key(|known| known.region.features.len());
+    simplest.map(number)
+}
+
+/// The number of a published row; rows that differ in a letter are one anomaly.
+fn number(known: &Known) -> String {
+    known
+        .name
+        .trim_end_matches(|c: char| c.is_ascii_lowercase())
+        .to_owned()
+}
+
+/// The numbers of all rows of `published`, in their order.
+pub fn numbers(published: &KnownSet) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let all = published.known.iter().map(number);
+    all.filter(|name| seen.insert(name.clone())).collect()
+}
+
+impl Comparison {
+    /// The races of `contestant`, by seed.
+    pub fn races_of<'a>(&'a self, contestant: &'a Contestant) -> impl Iterator<Item = &'a Race> {
+        let all = self.races.iter();
+        all.filter(move |race| race.contestant == *contestant)
+    }
+
+    /// Who takes part, in the order of their first race.
+    pub fn contestants(&self) -> Vec<&Contestant> {
+        let mut all: Vec<&Contestant> = Vec::new();
+        for race in &self.races {
+            if !all.contains(&&race.contestant) {
+                all.push(&race.contestant);
+            }
+        }
+        all
+    }
+
+    /// For people: what each found, and the median experiments and hours to its n-th discovery.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} in {} each\n", self.target, self.budget);
+        for contestant in self.contestants() {
+            let races: Vec<&Race> = self.races_of(contestant).collect();
+            let counts: Vec<f64> = races.iter().map(|race| race.found.len() as f64).collect();
+            text.push_str(&format!(
+                "{:<18} {} seeds: finds {:.1} of {} on average ({} to {}), {:.1} others\n",
+                contestant.name(),
+                races.len(),
+                counts.iter().sum::<f64>() / counts.len().max(1) as f64,
+                self.anomalies.len(),
+                counts.iter().copied().fold(f64::INFINITY, f64::min),
+                counts.iter().copied().fold(0.0, f64::max),
+                races.iter().map(|race| f64::from(race.others)).sum::<f64>()
+                    / races.len().max(1) as f64,
+            ));
+            let of_all = races
+                .iter()
+                .map(|race| race.spent.experiments)
+                .sum::<u64>()
+                .max(1);
+            let search = races
+                .iter()
+                .map(|race| race.search_experiments)
+                .sum::<u64>();
+            text.push_str(&format!(
+                "  {:.0} % of the experiments search, the others reduce; found by seeds:",
+                search as f64 / of_all as f64 * 100.0
+            ));
+            for name in &self.anomalies {
+                let by = races
+                    .iter()
+                    .filter(|race| race.found.contains_key(name))
+                    .count();
+                text.push_str(&format!(" #{name} {by}"));
+            }
+            text.push('\n');
+            for nth in 1..=self.anomalies.len() {
+                let Some((experiments, hours)) = median_time(&races, nth) else {
+                    continue;
+                };
+                text.push_str(&format!(
+                    "  {nth:>2} found after {experiments:.0} experiments ({hours:.1} h) in the median\n"
+                ));
+            }
+        }
+        text
+    }
+}
+
+/// Median experiments and hours to the `nth` discovery; none where more than half of the races never came to it. A race
+/// that did not counts as longer than all others.
+pub fn median_time(races: &[&Race], nth: usize) -> Option<(f64, f64)> {
+    let mut times: Vec<Option<Spent>> = races
+        .iter()
+        .map(|race| race.times().get(nth - 1).copied())
+        .collect();
+    times.sort_by_key(|time| time.map_or(u64::MAX, |spent| spent.experiments));
+    let middle = times.get((times.len().max(1) - 1) / 2).copied().flatten();
+    let upper = times.get(times.len() / 2).copied().flatten();
+    let (low, high) = (middle?, upper?);
+    Some((
+        (low.experiments + high.experiments) as f64 / 2.0,
+        (low.modelled_s + high.modelled_s) / 7200.0,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hunt::{Settings, hunt};
+    use crate::monitor::Symptom;
+    use crate::space::Space;
+    use crate::space::tests::profile;
+    use crate::synthetic::{Fault, Synthetic, bench, counters};
+
+    fn published() -> KnownSet {
+        let device = Space::of(&profile("cx6-200g-roce"));
+        let set = KnownSet::published("cx6-200g-roce", &device);
+        set.expect("it is read").expect("it is there")
+    }
+
+    /// A target with exactly the published conditions, for searchers only: it says nothing of any device.
+    fn target() -> Synthetic {
+        let faults = published().known.into_iter().map(|known| Fault {
+            symptom: known.symptom,
+            region: known.region,
+            probability: 1.0,
+        });
+        Synthetic {
+            faults: faults.collect(),
+            ..Synthetic::default()
+        }
+    }
+
+    fn race(contestant: &str, seed: u64, experiments: u64) -> Race {
+        let contestant = Contestant::parse(contestant).unwrap();
+        let target = target();
+        let mut bench = bench(&target, experiments, 1);
+        let settings = Settings {
+            seed,
+            searcher: contestant.searcher.clone(),
+            counters: counters(&target),
+            reduces: contestant.reduces,
+        };
+        let space = Space::of(&profile("cx6-200g-roce"));
+        let result = hunt(&mut bench, &space, &settings).unwrap();
+        Race::of(&contestant, &result, &published())
+    }
+
+    #[test]
+    fn contestants_are_read_as_they_are_written() {
+        for name in [
+            "anneal",
+            "anneal:perf",
+            "random:no-mfs",
+            "bayes:perf:no-mfs",
+        ] {
+            assert_eq!(Contestant::parse(name).unwrap().name(), name);
+        }
+        assert!(Contestant::parse("magic").unwrap_err().contains("anneal"));
+        assert!(
+            Contestant::parse("anneal:fast")
+                .unwrap_err()
+                .contains("no-mfs")
+        );
+    }
+
+    #[test]
+    fn rows_that_differ_in_a_letter_are_one_anomaly() {
+        let expected: Vec<String> = (1..=13).map(|number| number.to_string()).collect();
+        assert_eq!(numbers(&published()), expected);
+    }
+
+    #[test]
+    fn what_is_found_is_named_by_its_simplest_cause() {
+        let race = race("screen", 1, 400);
+        assert!(race.found.contains_key("13"), "{race:?}");
+        let times = race.times();
+        assert!(times.is_sorted_by_key(|spent| spent.experiments));
+        assert_eq!(times.len(), race.found.len());
+    }
+
+    #[test]
+    fn without_reduction_nothing_is_left_out_and_nothing_is_spent_on_it() {
+        let race = race("random:no-mfs", 1, 200);
+        assert!(
+            race.search_experiments >= 200 && race.search_experiments < 220,
+            "{race:?}"
+        );
+        assert_eq!(race.spent.experiments, race.search_experiments);
+    }
+
+    #[test]
+    fn medians_count_races_that_never_came_there() {
+        let spent = |experiments: u64| Spent {
+            experiments,
+            modelled_s: 3600.0 * experiments as f64,
+        };
+        let race = |times: &[u64]| Race {
+            contestant: Contestant::parse("random").unwrap(),
+            seed: 1,
+            spent: spent(100),
+            found: (1..)
+                .zip(times)
+                .map(|(n, &t): (i32, _)| (n.to_string(), spent(t)))
+                .collect(),
+            others: 0,
+            search_experiments: 100,
+            counter_max: 0.0,
+        };
+        let races = [race(&[4, 9]), race(&[5]), race(&[6])];
+        let races: Vec<&Race> = races.iter().collect();
+        assert_eq!(median_time(&races, 1), Some((5.0, 5.0)));
+        assert_eq!(median_time(&races, 2), None);
+        assert_eq!(median_time(&races[..2], 1), Some((4.5, 4.5)));
+    }
+
+    #[test]
+    #[ignore = "a minute: prints how the searchers compare on published conditions"]
+    fn searchers_on_the_published_conditions() {
+        let mut comparison = Comparison {
+            version: COMPARISON_VERSION,
+            target: "published conditions".to_owned(),
+            budget: "6000 experiments".to_owned(),
+            anomalies: numbers(&published()),
+            races: Vec::new(),
+        };
+        for name in ["anneal", "random", "evolve", "screen"] {
+            comparison
+                .races
+                .extend((1..=10).map(|seed| race(name, seed, 6_000)));
+        }
+        println!("{}", comparison.text());
+        assert!(comparison.races.iter().all(|race| race.others < 40));
+        assert_eq!(Symptom::PauseFrames.name(), "pause frames");
+    }
+}

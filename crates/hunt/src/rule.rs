@@ -1,0 +1,45 @@
+//! What a hunt calls anomalous: the rules that judge its experiments.
+//!
+//! A device alone is held against its bounds ([`crate::monitor`]), and where it was asked for also against its own
+//! latency ([`crate::latency`]). A victim beside an attacker is held against what an audit says that it is owed
+//! ([`crate::victim`]). One hunt has one of the two.
+
+use crate::bounds::Bounds;
+use crate::experiment::Measured;
+use crate::latency::Baseline;
+use crate::monitor::{self, Judgement};
+use crate::space::Point;
+use crate::victim::Owed;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    /// A device, and its latencies where they count.
+    Device(Bounds, Option<Baseline>),
+    /// A victim.
+    Victim(Box<Owed>),
+}
+
+impl Rule {
+    /// Judges `measured`, the experiment of `point`.
+    pub fn judge(&self, point: &Point, measured: &Measured) -> Judgement {
+        match self {
+            Self::Device(bounds, latency) => {
+                let judgement = monitor::judge(point, measured, bounds);
+                match (judgement.symptom, latency) {
+                    (None, Some(baseline)) => baseline.judge(point, measured, bounds, judgement),
+                    _ => judgement,
+                }
+            }
+            Self::Victim(owed) => owed.judge(measured),
+        }
+    }
+
+    /// The bounds of the device, where that is what counts.
+    pub fn bounds(&self) -> Option<&Bounds> {
+        match self {
+            Self::Device(bounds, _) => Some(bounds),
+            Self::Victim(_) => None,
+        }
+    }
+}

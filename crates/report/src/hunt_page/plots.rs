@@ -1,0 +1,138 @@
+//! The plots of a hunt's page: a counter over the experiments, and conditions on the grids of their features.
+
+use crate::number::significant;
+use crate::svg::{Anchor, Drawing, Scale, linear};
+use isolane_hunt::hunt::{Anomaly, HuntResult};
+use isolane_hunt::region::{Region, condition};
+use isolane_hunt::space::Space;
+
+const WIDTH: f64 = 360.0;
+const HEIGHT: f64 = 180.0;
+const LEFT: f64 = 34.0;
+const TOP: f64 = 22.0;
+const BOTTOM: f64 = 34.0;
+/// Length of a point's stroke, pixels: with round caps it looks like a dot.
+const DOT: f64 = 0.8;
+/// Numbers of discoveries nearer than this are put higher, pixels.
+const NUMBER_DISTANCE: f64 = 13.0;
+/// Height of a row of conditions.
+const ROW: f64 = 34.0;
+
+/// Counter `index` over the experiments.
+pub(super) fn trace(result: &HuntResult, index: usize) -> String {
+    let name = &result.counters[index];
+    let value = |point: &isolane_hunt::hunt::TracePoint| {
+        point.counters.get(index).copied().unwrap_or(f64::NAN)
+    };
+    let values = || {
+        result
+            .trace
+            .iter()
+            .map(value)
+            .filter(|value| value.is_finite())
+    };
+    let most = values().fold(0.0, f64::max);
+    let label = format!(
+        "{name} over the experiments; the largest value is {}",
+        significant(most, 3)
+    );
+    let mut drawing = Drawing::new(WIDTH, HEIGHT, &label);
+    let bottom = HEIGHT - BOTTOM;
+    let end = result.spent.experiments.max(1) as f64;
+    let ticks = linear(0.0, end, 4);
+    let last = *ticks.values.last().expect("an axis has ticks");
+    let x = Scale::linear((0.0, last), (LEFT, WIDTH - 8.0));
+    let y = Scale::linear((0.0, 1.0), (bottom, TOP));
+    for anomaly in &result.anomalies {
+        let (from, to) = (found(anomaly), anomaly.reduced_at.experiments as f64);
+        let (left, right) = (x.map(from), x.map(to.max(from)));
+        drawing.rectangle("na faded", (left, TOP), (right - left, bottom - TOP));
+    }
+    drawing.across(&ticks, &x, (TOP, bottom), "experiments");
+    for part in [0.0, 0.5, 1.0] {
+        let text = significant(part, 2);
+        drawing.text("tick", (LEFT - 6.0, y.map(part) + 4.0), Anchor::End, &text);
+    }
+    let part = |value: f64| if most > 0.0 { value / most } else { 0.0 };
+    let dots = places(result).flat_map(|(at, point)| {
+        let (left, height) = (x.map(at), y.map(part(value(point))));
+        [(left, height), (left + DOT, height), (f64::NAN, f64::NAN)]
+    });
+    drawing.polyline("line s2", dots);
+    if let Some(usual) = result.usual_counters.get(name) {
+        let height = y.map(part(*usual));
+        drawing.segment("rule", (LEFT, height), (WIDTH - 8.0, height));
+    }
+    let mut written = (f64::NEG_INFINITY, 0);
+    for anomaly in &result.anomalies {
+        let at = x.map(found(anomaly));
+        let value = anomaly.counters.get(name).copied().unwrap_or(0.0);
+        let title = format!(
+            "#{} {} after {} experiments: {}",
+            anomaly.number,
+            anomaly.symptom.name(),
+            anomaly.found_at.experiments,
+            significant(value, 3)
+        );
+        drawing.circle("dot f1", (at, y.map(part(value))), 4.5, &title);
+        let row = if at - written.0 < NUMBER_DISTANCE {
+            1 - written.1
+        } else {
+            0
+        };
+        let height = TOP - 3.0 - f64::from(row) * 10.0;
+        drawing.text(
+            "label",
+            (at, height),
+            Anchor::Middle,
+            &anomaly.number.to_string(),
+        );
+        written = (at, row);
+    }
+    drawing.finish()
+}
+
+fn found(anomaly: &Anomaly) -> f64 {
+    anomaly.found_at.experiments as f64
+}
+
+/// Every experiment of the search with its place on the axis: those of a batch lie before its end, in their order.
+fn places(result: &HuntResult) -> impl Iterator<Item = (f64, &isolane_hunt::hunt::TracePoint)> {
+    let same = |point: &isolane_hunt::hunt::TracePoint| {
+        let end = point.spent.experiments;
+        result
+            .trace
+            .iter()
+            .filter(|other| other.spent.experiments == end)
+            .count()
+    };
+    let mut before = (u64::MAX, 0usize, 0usize);
+    result.trace.iter().map(move |point| {
+        let end = point.spent.experiments;
+        before = match before.0 == end {
+            true => (end, before.1, before.2 + 1),
+            false => (end, same(point), 1),
+        };
+        ((end as f64) - (before.1 - before.2) as f64, point)
+    })
+}
+
+/// The conditions of `region`, a row each.
+pub(super) fn region(number: u32, region: &Region, space: &Space) -> String {
+    let height = region.features.len() as f64 * ROW + 4.0;
+    let label = format!("conditions of anomaly {number}: {}", region.text(space));
+    let mut drawing = Drawing::new(WIDTH, height, &label);
+    for (row, (&feature, allowed)) in region.features.iter().enumerate() {
+        let top = row as f64 * ROW;
+        let text = condition(feature, allowed, space);
+        drawing.text("heading", (0.0, top + 13.0), Anchor::Start, &text);
+        let grid = space.allowed(feature).grid();
+        let width = (WIDTH - 2.0) / grid.len().max(1) as f64;
+        for (index, &value) in grid.iter().enumerate() {
+            let class = if allowed.has(value) { "f1" } else { "na faded" };
+            let corner = (1.0 + index as f64 * width, top + 18.0);
+            drawing.rectangle(class, corner, (width - 2.0, 10.0));
+        }
+    }
+    drawing.finish()
+}
