@@ -11,10 +11,10 @@ ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 
-.PHONY: help demo build test check smoke lint lab lab-mem rpc-lab lab-plan python bpf install claims bench docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab lab-mem rpc-lab lab-plan python bpf install claims bench bench-hunt docs clean need-cargo
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## audit a few tenant pairs under no policy and under Justitia; writes out/audit/report.html
 	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
@@ -75,6 +75,9 @@ claims: build ## run the papers' claims and write CLAIMS.md
 bench: need-cargo ## run every benchmark, after a description of the machine
 	@.ci/machine
 	@$(CARGO) bench --locked --workspace --bench '*'
+
+bench-hunt: build ## compare the hunt's searchers over 20 seeds, with a plot, and check the claims about them; SEEDS=2 for a quick look
+	@"$(ISOLANE)" hunt bench --seeds $(or $(SEEDS),20) --check-claims --out out/bench-hunt
 
 docs: need-cargo ## build the API documentation
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps

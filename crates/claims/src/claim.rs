@@ -6,6 +6,7 @@
 use crate::audit::ClaimAudit;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
+use crate::hunt::HuntRun;
 use crate::nic::NicRun;
 use crate::planner::PlannerRun;
 use crate::verdict::{Over, Published, Tolerance, Unit};
@@ -67,6 +68,8 @@ pub enum ClaimTestbed {
     SoftNic,
     /// The query planner of the Python package: `isolane plan --check-claims`.
     Planner,
+    /// Hunts for anomalies, many of them: `isolane hunt bench --check-claims`.
+    Hunt,
 }
 
 /// How our number relates to a published one.
@@ -110,6 +113,9 @@ pub struct ClaimRun {
     /// An experiment of the query planner, instead of a scenario.
     #[serde(default)]
     pub plan: Option<PlannerRun>,
+    /// A hunt for anomalies, instead of a scenario.
+    #[serde(default)]
+    pub hunt: Option<HuntRun>,
     /// Replaces the scenario's policy, with none of its parameters.
     #[serde(default)]
     pub policy: Option<String>,
@@ -346,9 +352,10 @@ impl Reader<'_> {
             run.inline.is_some(),
             run.nic.is_some(),
             run.plan.is_some(),
+            run.hunt.is_some(),
         ];
         if sources.iter().filter(|given| **given).count() != 1 {
-            return Err("needs one of scenario, inline, nic and plan".to_owned());
+            return Err("needs one of scenario, inline, nic, plan and hunt".to_owned());
         }
         match (raw.over, raw.testbed) {
             (Over::MeanOfRuns, _) if run.nic.is_none() => {
@@ -363,10 +370,19 @@ impl Reader<'_> {
             (_, testbed) if (testbed == ClaimTestbed::Planner) != run.plan.is_some() => {
                 return Err("testbed = \"planner\" and plan go together".to_owned());
             }
+            (_, testbed) if (testbed == ClaimTestbed::Hunt) != run.hunt.is_some() => {
+                return Err("testbed = \"hunt\" and hunt go together".to_owned());
+            }
             _ => {}
         }
         let changed = run.policy.is_some() || run.profile.is_some() || !run.only.is_empty();
         let changed = changed || !run.copies.is_empty() || !run.set.is_empty();
+        if let Some(hunt) = &run.hunt {
+            return match changed {
+                true => Err("policy, profile, only, copies and set belong to scenarios".to_owned()),
+                false => hunt.check(),
+            };
+        }
         match (&run.nic, &run.plan) {
             (Some(_), _) if changed => Err(
                 "policy, profile, only, copies and set belong to scenarios; say it in nic"

@@ -16,6 +16,7 @@
 //! * [`verdict`] - tolerances;
 //! * [`memory`] - runs of tiered memory;
 //! * [`nic`] - studies of a network card as runs of a claim;
+//! * [`hunt`] - comparisons of searchers as runs of a claim;
 //! * [`planner`] - experiments of the query planner as runs of a claim;
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
@@ -29,6 +30,7 @@ pub mod claim;
 pub mod embedded;
 mod error;
 pub mod expression;
+pub mod hunt;
 pub mod laboratory;
 pub mod memory;
 pub mod models;

@@ -4,6 +4,7 @@
 use crate::audit::{AuditRequest, Findings};
 use crate::claim::{Claim, ClaimRun};
 use crate::expression::{Audits, Evaluation, Runs, Value};
+use crate::hunt::HuntRun;
 use crate::nic::NicNumbers;
 use crate::report::ClaimReport;
 use crate::verdict::{Over, Published, over_seeds, within};
@@ -27,13 +28,15 @@ enum Work {
     Scenario(String),
     /// A study of a network card, and its text, by which equal ones are known.
     Nic(Box<NicStudy>, String),
+    /// A hunt with its seed, and its text.
+    Hunt(HuntRun, u64, String),
 }
 
 impl Work {
     /// Equal for equal runs.
     fn key(&self) -> &str {
         match self {
-            Self::Scenario(text) | Self::Nic(_, text) => text,
+            Self::Scenario(text) | Self::Nic(_, text) | Self::Hunt(_, _, text) => text,
         }
     }
 }
@@ -95,6 +98,7 @@ fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, S
             let result = world.nic(study)?;
             return Ok(RunOutcome::Nic(NicNumbers::of(&result)));
         }
+        Work::Hunt(run, seed, _) => return world.hunt(run, *seed).map(RunOutcome::Hunt),
         Work::Scenario(text) => text,
     };
     if nic::parse::is_nic(text, source).map_err(|error| error.to_string())? {
@@ -157,13 +161,17 @@ fn works(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<Planned>> {
             claim
                 .runs
                 .iter()
-                .map(|run| match &run.nic {
-                    Some(nic) => {
+                .map(|run| match (&run.nic, &run.hunt) {
+                    (_, Some(hunt)) => {
+                        let text = format!("hunt {} {seed}", hunt.contestant());
+                        Ok(Work::Hunt(hunt.clone(), *seed, text))
+                    }
+                    (Some(nic), _) => {
                         let study = nic.study(*seed)?;
                         let text = serde_json::to_string(&study).map_err(|e| e.to_string())?;
                         Ok(Work::Nic(Box::new(study), text))
                     }
-                    None => run_text(run, *seed, files).map(Work::Scenario),
+                    (None, None) => run_text(run, *seed, files).map(Work::Scenario),
                 })
                 .collect()
         })

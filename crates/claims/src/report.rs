@@ -229,9 +229,10 @@ pub fn table(reports: &[ClaimReport]) -> String {
 }
 
 /// Testbeds that another command runs, and what they are called.
-const ELSEWHERE: [(ClaimTestbed, &str); 2] = [
+const ELSEWHERE: [(ClaimTestbed, &str); 3] = [
     (ClaimTestbed::SoftNic, "soft network card"),
     (ClaimTestbed::Planner, "query planner"),
+    (ClaimTestbed::Hunt, "comparison of searchers"),
 ];
 
 fn row(report: &ClaimReport) -> [String; 6] {
@@ -327,6 +328,13 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
             "### In the query planner\n\n\
              Measured by `isolane plan --check-claims`, of profiles that were recorded once; its results are in\n\
              [docs/internals/planner-claims.md](docs/internals/planner-claims.md).",
+        );
+        elsewhere(
+            &mut text,
+            &of_system,
+            ClaimTestbed::Hunt,
+            "### In comparisons of searchers\n\n\
+             Measured by `make bench-hunt`, which runs `isolane hunt bench --check-claims`: hunts of ten modelled hours each.",
         );
     }
     text

@@ -153,7 +153,7 @@ fn every_run_has_its_scenario() {
         for run in claim
             .runs
             .iter()
-            .filter(|run| run.nic.is_none() && run.plan.is_none())
+            .filter(|run| run.nic.is_none() && run.plan.is_none() && run.hunt.is_none())
         {
             if let Err(error) = run_text(run, 1, &scenarios) {
                 panic!("{}: {error}", claim.file);
@@ -195,7 +195,7 @@ fn every_run_is_a_valid_scenario() {
         for run in claim
             .runs
             .iter()
-            .filter(|run| run.nic.is_none() && run.plan.is_none())
+            .filter(|run| run.nic.is_none() && run.plan.is_none() && run.hunt.is_none())
         {
             let text = run_text(run, 1, &scenarios).unwrap();
             let is_card = isolane_scenario::nic::parse::is_nic(&text, &claim.file);

@@ -5,6 +5,7 @@
 
 use crate::audit::{AuditRequest, Findings};
 use crate::expression::RequestBytes;
+use crate::hunt::{HuntNumbers, HuntRun};
 use crate::nic::NicNumbers;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
@@ -24,6 +25,8 @@ pub enum RunOutcome {
     Nic(NicNumbers),
     /// Of tiered memory, which a scenario with a `[memory]` table describes.
     Memory(Box<MemResult>),
+    /// Of a hunt for anomalies.
+    Hunt(HuntNumbers),
 }
 
 /// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.
@@ -46,6 +49,11 @@ pub trait World: Sync {
     /// What running the study of a network card gives. Worlds without cards say so.
     fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {
         Err(format!("{} needs a testbed with network cards", study.name))
+    }
+
+    /// What a hunt with this seed gives. Worlds without hunts say so.
+    fn hunt(&self, _run: &HuntRun, _seed: u64) -> Result<HuntNumbers, String> {
+        Err("run by `isolane hunt bench --check-claims`".to_owned())
     }
 
     /// What an audit finds; `progress` is told (runs done, runs of this audit).

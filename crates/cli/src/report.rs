@@ -4,6 +4,7 @@ use crate::output;
 use anyhow::Result;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
+use isolane_hunt::compare::Comparison;
 use isolane_hunt::hunt::HuntResult;
 use isolane_hunt::space::Space;
 use isolane_recommend::result::Recommendation;
@@ -24,6 +25,13 @@ pub(crate) fn write_run(directory: &Path, result: &RunResult) -> Result<PathBuf>
     output::write_file(&directory.join("result.json"), &output::json(result)?)?;
     let path = directory.join(REPORT);
     output::write_file(&path, &isolane_report::run(result))?;
+    Ok(path)
+}
+
+/// Writes the page of a comparison of searchers into `directory`; returns its path.
+pub(crate) fn write_comparison(directory: &Path, comparison: &Comparison) -> Result<PathBuf> {
+    let path = directory.join(REPORT);
+    output::write_file(&path, &isolane_report::comparison(comparison))?;
     Ok(path)
 }
 

@@ -97,7 +97,9 @@ fn mistakes_are_named_and_leave_no_journal() {
         &["--target", "sim:cx5-100g-roc"],
         "did you mean cx5-100g-roce",
     );
-    refuses(&["--target", "verbs:r0,r1"], "must be sim:");
+    refuses(&["--target", "cx5-100g-roce"], "must be sim:");
+    refuses(&["--target", "verbs:"], "verbs:");
+    refuses(&["--policy", "sriov"], "--victim");
     refuses(
         &["--counters", "icm_cache_mis"],
         "did you mean icm_cache_miss",
@@ -120,6 +122,89 @@ fn mistakes_are_named_and_leave_no_journal() {
         2,
     );
     assert!(stderr.contains("above 0"), "{stderr}");
+}
+
+const VICTIM: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../scenarios/victims/small-write.toml"
+);
+
+#[test]
+fn a_victim_s_attackers_are_ranked_and_their_scenarios_hurt_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.toml");
+    fs::write(
+        &file,
+        "queue_pairs = [1, 16]\nregions = [1, 1024]\ndepth = [1, 64]\n",
+    )
+    .unwrap();
+    let out = directory.path().join("victim");
+    let (out, file) = (out.to_str().unwrap(), file.to_str().unwrap());
+    let start = [
+        "hunt",
+        "--victim",
+        VICTIM,
+        "--policy",
+        "none",
+        "--restrict",
+        file,
+        "--json",
+        "--out",
+        out,
+    ];
+    let (first, _) = check(&[&start[..], &["--budget", "40"]].concat(), 0);
+    let (whole, _) = check(&[&start[..], &["--budget", "220", "--resume"]].concat(), 0);
+    assert_ne!(first, whole);
+    let result: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    assert_eq!(result["victim"]["victim"], "small-write");
+    let attacks = result["anomalies"].as_array().unwrap();
+    assert!(!attacks.is_empty(), "{whole}");
+    for attack in attacks {
+        assert_eq!(attack["symptom"], "interference");
+        assert!(
+            attack["harm"]["retained"].as_f64().unwrap() < 0.75,
+            "{attack}"
+        );
+        let name = format!("{out}/anomaly-{}.toml", attack["number"]);
+        let (run, _) = check(&["sim", &name, "--json"], 0);
+        let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+        assert_eq!(run["tenants"].as_array().unwrap().len(), 2);
+    }
+    assert!(Path::new(out).join("report.html").exists());
+}
+
+#[test]
+fn victims_that_cannot_be_hunted_for_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("two.toml");
+    let tenant =
+        |name: &str| format!("[[tenant]]\nname = \"{name}\"\n[[tenant.traffic]]\nsize = 64\n");
+    fs::write(
+        &file,
+        format!(
+            "profile = \"cx5-100g-roce\"\n{}{}",
+            tenant("a"),
+            tenant("b")
+        ),
+    )
+    .unwrap();
+    let refuses = |more: &[&str], part: &str| {
+        let out = directory.path().join("out");
+        let start = ["hunt", "--budget", "5", "--out", out.to_str().unwrap()];
+        let (_, stderr) = check(&[&start[..], more].concat(), 2);
+        assert!(stderr.contains(part), "{more:?}: {stderr}");
+    };
+    refuses(&["--victim", file.to_str().unwrap()], "has 2 tenants");
+    refuses(&["--victim", VICTIM, "--policy", "sriow"], "sriov");
+    refuses(&["--victim", VICTIM, "--alpha", "2"], "0 to below 1");
+    refuses(&["--victim", "nowhere.toml"], "nowhere.toml");
+    refuses(&["--victim", VICTIM, "--latency"], "--latency");
+    let wrong = ["advise", VICTIM, "--profile", "cx5"];
+    let (_, stderr) = check(&wrong, 2);
+    assert!(
+        stderr.contains("did you mean") && !stderr.contains("sim:cx5"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! * [`memory`] - applications that share tiered memory;
 //! * [`nic`] - a study of network cards;
 //! * [`recommendation`] - which policy meets a scenario's SLOs;
+//! * [`comparison`] - searchers over seeds;
 //! * [`hunt`] - a search for anomalies or attackers, with its trace;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
 //! * [`wfq`] - worst delays of a port under weighted fair queueing;
@@ -43,6 +44,7 @@ mod wfq_page;
 
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
+use isolane_hunt::compare::Comparison;
 use isolane_hunt::hunt::HuntResult;
 use isolane_hunt::space::Space;
 use isolane_recommend::result::Recommendation;
@@ -69,6 +71,11 @@ pub fn explanation(explanation: &Explanation) -> String {
 /// A hunt in `space` as one HTML file.
 pub fn hunt(result: &HuntResult, space: &Space) -> String {
     hunt_page::page(result, space)
+}
+
+/// A comparison of searchers as one HTML file.
+pub fn comparison(comparison: &Comparison) -> String {
+    hunt_page::comparison::page(comparison)
 }
 
 /// One run as one HTML file.

@@ -72,6 +72,9 @@ impl Evaluation<'_> {
                     RunOutcome::Nic(run) => {
                         return run.value(&measurement.tenant, &measurement.field);
                     }
+                    RunOutcome::Hunt(run) => {
+                        return run.value(&measurement.tenant, &measurement.field);
+                    }
                     RunOutcome::Memory(run) => {
                         return memory::value(run, &measurement.tenant, &measurement.field);
                     }
@@ -137,6 +140,11 @@ impl Evaluation<'_> {
                         let what = "is one of a network card: it has no policy's figures";
                         return Err(format!("run {label:?} {what}"));
                     }
+                    RunOutcome::Hunt(_) => {
+                        return Err(format!(
+                            "run {label:?} is a hunt: it has no policy's figures"
+                        ));
+                    }
                     RunOutcome::Memory(_) => {
                         let what = "is one of tiered memory: it has no policy's figures";
                         return Err(format!("run {label:?} {what}"));
@@ -197,6 +205,7 @@ impl Evaluation<'_> {
                 network::matching(run, &measurement.tenant, &measurement.field)?
             }
             RunOutcome::Nic(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
+            RunOutcome::Hunt(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
             RunOutcome::Memory(run) => run
                 .apps
                 .iter()
@@ -242,6 +251,7 @@ impl Evaluation<'_> {
             RunOutcome::Nic(_) => Err(format!(
                 "run {label:?} is one of a network card: it has no RDMA hosts"
             )),
+            RunOutcome::Hunt(_) => Err(format!("run {label:?} is a hunt: it has no RDMA hosts")),
             RunOutcome::Memory(_) => Err(format!(
                 "run {label:?} is one of tiered memory: it has no RDMA hosts"
             )),
@@ -257,6 +267,7 @@ impl Evaluation<'_> {
             RunOutcome::Nic(_) => Err(format!(
                 "run {label:?} is one of a network card: it has no series"
             )),
+            RunOutcome::Hunt(_) => Err(format!("run {label:?} is a hunt: it has no series")),
             RunOutcome::Memory(_) => Err(format!(
                 "run {label:?} is one of tiered memory: its series is no network's"
             )),

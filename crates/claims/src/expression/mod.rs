@@ -39,6 +39,7 @@ pub use evaluate::{Audits, Evaluation, Runs, Value};
 pub use parser::parse;
 
 use crate::error::nearest;
+use crate::hunt;
 use crate::memory;
 use crate::nic;
 use crate::planner;
@@ -392,6 +393,7 @@ fn unknown_field(field: &str) -> String {
         .chain(NETWORK_FIELDS)
         .chain(nic::FIELDS)
         .chain(planner::FIELDS)
+        .chain(hunt::FIELDS)
         .chain(memory::FIELDS);
     format!("unknown field {field:?}{}", nearest(field, known))
 }

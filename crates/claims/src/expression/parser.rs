@@ -7,6 +7,7 @@ use super::{
     unknown_field,
 };
 use crate::error::nearest;
+use crate::hunt;
 use crate::memory;
 use crate::models;
 use crate::nic;
@@ -438,7 +439,12 @@ impl Parser {
         tenant: String,
         field: String,
     ) -> Result<Measurement, SyntaxError> {
-        let others: [&[&str]; 3] = [&nic::FIELDS, &planner::FIELDS, &memory::FIELDS];
+        let others: [&[&str]; 4] = [
+            &nic::FIELDS,
+            &planner::FIELDS,
+            &memory::FIELDS,
+            &hunt::FIELDS,
+        ];
         let lists = [&FIELDS[..], &NETWORK_FIELDS].into_iter().chain(others);
         if !lists.into_iter().any(|list| list.contains(&field.as_str())) {
             self.next = start;

@@ -74,6 +74,10 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
         Ok((profile.name.clone(), Space::of(&profile)))
     };
     let Some(path) = &arguments.anomalies else {
+        if let Some(name) = &arguments.profile {
+            // A profile that is not there has no anomalies either, but that is not what is wrong.
+            space(name)?;
+        }
         let mut sets = Vec::new();
         for name in KnownSet::published_profiles() {
             let (name, device) = space(name)?;

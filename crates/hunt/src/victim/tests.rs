@@ -44,7 +44,13 @@ fn options<'a>(profile: &'a Profile, text: &str, policy: &str) -> SiegeOptions<'
     }
 }
 
-fn hunted(profile: &Profile, text: &str, policy: &str, experiments: u64) -> HuntResult {
+fn hunted(
+    profile: &Profile,
+    text: &str,
+    policy: &str,
+    quota: &str,
+    experiments: u64,
+) -> HuntResult {
     let siege = Siege::lay(options(profile, text, policy), 1, None).unwrap();
     let rule = Rule::Victim(Box::new(siege.owed().clone()));
     let mut bench = Bench::new(
@@ -71,7 +77,10 @@ fn hunted(profile: &Profile, text: &str, policy: &str, experiments: u64) -> Hunt
         counters: counters::choose(&known, "sim", &known).unwrap(),
         reduces: true,
     };
-    hunt(&mut bench, &Space::attackers(profile), &settings).unwrap()
+    let space = Space::attackers(profile)
+        .restricted(quota, "quota")
+        .unwrap();
+    hunt(&mut bench, &space, &settings).unwrap()
 }
 
 fn columns(result: &HuntResult) -> BTreeSet<Column> {
@@ -156,13 +165,12 @@ fn a_scenario_of_an_attack_hurts_the_victim_as_the_hunt_said() {
 #[ignore = "prints what a hunt of each victim finds, for those who change the search"]
 fn attacks_of_every_victim() {
     let profile = profile("cx5-100g-roce");
-    for (text, policy) in [
-        (SMALL_WRITE, "none"),
-        (SMALL_WRITE, "sriov"),
-        (BULK, "none"),
-        (MANY_REGIONS, "none"),
+    for (text, policy, quota) in [
+        (SMALL_WRITE, "none", FEW),
+        (BULK, "none", FEW),
+        (MANY_REGIONS, "none", ""),
     ] {
-        let result = hunted(&profile, text, policy, 600);
+        let result = hunted(&profile, text, policy, quota, 500);
         let space = Space::attackers(&profile);
         println!(
             "{}\n{:?}",
@@ -172,11 +180,22 @@ fn attacks_of_every_victim() {
     }
 }
 
+/// What a quota of few queue pairs and regions leaves to an attacker.
+const FEW: &str = "queue_pairs = [1, 64]\nregions = [1, 64]\n";
+
 #[test]
 fn huskys_six_categories_come_out_without_being_told() {
     let profile = profile("cx5-100g-roce");
-    let mut found = columns(&hunted(&profile, SMALL_WRITE, "none", 700));
-    found.extend(columns(&hunted(&profile, BULK, "none", 700)));
+    let mut found = columns(&hunted(&profile, SMALL_WRITE, "none", "", 550));
+    for (text, policy, quota, budget) in [
+        (SMALL_WRITE, "sriov", "", 350),
+        (SMALL_WRITE, "none", FEW, 500),
+        (BULK, "none", FEW, 500),
+    ] {
+        if found.len() < 6 {
+            found.extend(columns(&hunted(&profile, text, policy, quota, budget)));
+        }
+    }
     let six = [
         Column::PuErrorRc,
         Column::PuErrorUnreliable,

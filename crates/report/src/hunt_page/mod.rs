@@ -2,6 +2,7 @@
 //!
 //! Every plot is drawn here, once; the page has no script of its own.
 
+pub(crate) mod comparison;
 mod plots;
 #[cfg(test)]
 mod tests;
@@ -190,16 +191,13 @@ fn conditions(result: &HuntResult, space: &Space) -> String {
     for anomaly in reduced {
         let Some(set) = &anomaly.set else { continue };
         let caption = format!("#{} {}", anomaly.number, escape(anomaly.symptom.name()));
-        let plot = plots::region(anomaly.number, &set.region, space);
-        out.push_str(&figure(
-            &format!("anomaly-{}", anomaly.number),
-            &caption,
-            &plot,
-        ));
-        out.push_str(&format!(
-            "<p>For example <code>{}</code></p>\n",
+        let plot = format!(
+            "{}<p>For example <code>{}</code></p>\n",
+            plots::region(anomaly.number, &set.region, space),
             escape(&set.witness.text())
-        ));
+        );
+        let name = format!("anomaly-{}", anomaly.number);
+        out.push_str(&figure(&name, &caption, &plot));
     }
     out.push_str("</div></section>\n");
     out

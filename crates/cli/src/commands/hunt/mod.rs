@@ -3,6 +3,7 @@
 //! The directory of a hunt holds its journal, from which `--resume` goes on, the result as JSON, and for each anomaly a
 //! scenario that shows it. The budget does not belong to a hunt: a resumed one may have a larger one.
 
+mod bench;
 mod ground;
 
 use super::audit;
@@ -36,7 +37,10 @@ const DEFAULT_SEARCHER: &str = NAMES[0];
 
 /// Arguments of `isolane hunt`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Device to search: sim: and a profile's name or file; or real ones, verbs:DEVICE,DEVICE [default: the victim's]
     #[arg(
         long,
@@ -94,6 +98,13 @@ pub(crate) struct Arguments {
     parallel: Option<u32>,
 }
 
+/// What else the command does.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Compare searchers over seeds on a device whose anomalies were published
+    Bench(bench::Arguments),
+}
+
 /// A budget: a count, or a time with a unit.
 fn budget(text: &str) -> Result<Budget, String> {
     let form =
@@ -131,6 +142,9 @@ fn fraction(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    if let Some(Other::Bench(arguments)) = &arguments.other {
+        return bench::run(arguments);
+    }
     let cancel = cancel_on_signal()?;
     let place = Place::of(arguments, &cancel)?;
     let (space, restriction) = space(arguments, &place)?;
