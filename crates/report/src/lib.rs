@@ -32,11 +32,11 @@ pub mod svg;
 #[path = "../tests/support/synthetic.rs"]
 mod synthetic;
 #[cfg(test)]
-#[path = "../tests/support/synthetic_mem.rs"]
-mod synthetic_mem;
-#[cfg(test)]
 #[path = "../tests/support/synthetic_hunt.rs"]
 mod synthetic_hunt;
+#[cfg(test)]
+#[path = "../tests/support/synthetic_mem.rs"]
+mod synthetic_mem;
 #[cfg(test)]
 #[path = "../tests/support/synthetic_nic.rs"]
 mod synthetic_nic;

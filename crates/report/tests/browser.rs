@@ -9,10 +9,10 @@ mod devtools;
 mod story;
 #[path = "support/synthetic.rs"]
 mod synthetic;
-#[path = "support/synthetic_mem.rs"]
-mod synthetic_mem;
 #[path = "support/synthetic_hunt.rs"]
 mod synthetic_hunt;
+#[path = "support/synthetic_mem.rs"]
+mod synthetic_mem;
 #[path = "support/synthetic_nic.rs"]
 mod synthetic_nic;
 
