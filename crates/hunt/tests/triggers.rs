@@ -97,6 +97,8 @@ impl Setting {
             receive_depth: 0,
             receive_batch: 0,
             requests: self.requests.clone().expect("every trigger gives it"),
+            control: 0,
+            receives: 0,
         };
         if point.has_receives() {
             (point.receive_depth, point.receive_batch) = (2 * point.depth, point.post_list);
