@@ -1,8 +1,8 @@
 //! The extender over HTTP: one request per connection, bounded in size, time, number and memory.
 //!
 //! Problem: whoever reaches the port may be slow, many or hostile, and the scheduler waits for its answer. Method: a thread
-//! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes [`EXCHANGE`] at most, however its bytes trickle in. When
-//! all places are taken, the oldest exchange beyond [`GRACE`] loses its place to the next one. All requests together hold
+//! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes `EXCHANGE` at most, however its bytes trickle in. When
+//! all places are taken, the oldest exchange beyond `GRACE` loses its place to the next one. All requests together hold
 //! [`HELD_MAX`] bytes at most. When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes.
 //! Limits: HTTP/1.0 and 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
