@@ -162,7 +162,7 @@ def listens(port: int) -> bool:
 
 
 # perftest's code of a patient timer.
-PATIENT = "20"
+PATIENT = "18"
 
 
 @dataclass
@@ -170,7 +170,7 @@ class Tenant:
     """Two perftest processes: the server on one device, the client on the other.
 
     `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane run --`. Unless the
-    options name a timeout (-u), it is 4.3 s (4 us * 2^20): the link loses nothing (lab/devices), and perftest's 67 ms are over
+    options name a timeout (-u), it is 1.07 s (4 us * 2^18): the link loses nothing (lab/devices), and perftest's 67 ms are over
     before a busy emulated machine has answered. Soft-RoCE would send again what is under way, and retries without end.
     """
 
