@@ -177,8 +177,9 @@ fn a_victim_s_attackers_are_ranked_and_their_scenarios_hurt_it() {
 fn victims_that_cannot_be_hunted_for_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("two.toml");
-    let tenant =
-        |name: &str| format!("[[tenant]]\nname = \"{name}\"\n[[tenant.traffic]]\nsize = 64\n");
+    let tenant = |name: &str| {
+        format!("[[tenant]]\nname = \"{name}\"\n[[tenant.traffic]]\nverb = \"write\"\nsize = 64\n")
+    };
     fs::write(
         &file,
         format!(
