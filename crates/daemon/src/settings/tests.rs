@@ -123,7 +123,7 @@ fn mistakes_name_line_key_value_and_remedy() {
     );
     check(
         &format!("{device}target = 2\n"),
-        "x.toml:3: device \"r0\": target = 2: has no unit; write \"2us\", \"2ms\" or \"2s\"",
+        "x.toml:3: device \"r0\": target = 2: has no unit; write \"2us\" or \"2ms\"",
     );
     check(
         &format!("{device}target = \"2us\"\ntarget_factor = 2\n"),
