@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isolane.planner import cost, formats, multi, overview, robust as robustness
-from isolane.planner.model import Infrastructure, Plan, PlanError
+from isolane.planner.model import Infrastructure, Plan, PlanError, would
 from isolane.planner.planning import Planned
 from isolane.planner.report import render
 
@@ -92,9 +92,7 @@ def document(joint: multi.JointPlan, bodies: dict[str, dict[str, Any]]) -> dict[
 
 def sentence(refused: multi.Refusal) -> str:
     """Why, and what would help."""
-    if not refused.remedies:
-        return refused.reason
-    return f"{refused.reason}; it would with {', or '.join(refused.remedies)}"
+    return refused.reason + would(refused.remedies)
 
 
 def as_text(joint: multi.JointPlan) -> str:

@@ -20,8 +20,8 @@ from isolane.planner import beyond, formats
 from isolane.planner.claims import cli as claims
 from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Query
 from isolane.planner.planning import Planned, plan_query, shortfalls
-from isolane.planner.possible import best_possible
 from isolane.planner.profiles import Replay, load_profile
+from isolane.planner.remedies import unmet
 from isolane.planner.schema import plan_schema
 from isolane.planner.search import SEARCHERS
 from isolane.planner.search.problem import Options
@@ -166,7 +166,8 @@ def plan_command(arguments: argparse.Namespace) -> int:
         return beyond.print_prices(planned, infrastructure, arguments)
     if arguments.uncertain is not None:
         planned = beyond.robust(planned, arguments)
-    data = json.dumps(formats.plan_json(planned.plan, query, infrastructure), indent=1) + "\n"
+    missed = unmet(planned)
+    data = json.dumps(formats.plan_json(planned.plan, query, infrastructure, missed), indent=1) + "\n"
     if arguments.json:
         sys.stdout.write(data)
     elif not arguments.quiet:
@@ -176,10 +177,10 @@ def plan_command(arguments: argparse.Namespace) -> int:
     if arguments.html:
         from isolane.planner.report import render
 
-        write(arguments.html, render(planned.plan, query, infrastructure))
-    if planned.plan.meets:
+        write(arguments.html, render(planned.plan, query, infrastructure, unmet=missed))
+    if missed is None:
         return DONE
-    print(f"isolane: query {query.name}: {unmet(planned, query)}", file=sys.stderr)
+    print(f"isolane: query {query.name}: {missed.sentence()}", file=sys.stderr)
     return NO
 
 
@@ -205,12 +206,6 @@ def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: arg
 def progress(line: str) -> None:
     """What a live launch found, as it ends."""
     print(f"isolane: {line}", file=sys.stderr, flush=True)
-
-
-def unmet(planned: Planned, query: Query) -> str:
-    """What the plan misses, and the best that is possible."""
-    missed = " and ".join(shortfalls(query, planned.plan))
-    return f"the best plan found {missed}; {best_possible(planned.problem)}"
 
 
 def write(path: pathlib.Path, text: str) -> None:

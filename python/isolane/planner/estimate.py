@@ -108,7 +108,7 @@ class Table:
         arrives[:, 1:] = leaves[:, :-1]
         return Table(accuracy, processing, processing_p99, output, output_p99, arrives, leaves)
 
-    def rows(self, chosen: slice) -> Table:
+    def rows(self, chosen: slice | npt.NDArray[np.bool_]) -> Table:
         """Some of its configurations."""
         return Table(*(getattr(self, name)[chosen] for name in Table.__dataclass_fields__))
 

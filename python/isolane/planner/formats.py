@@ -26,6 +26,7 @@ from isolane.planner.model import (
     Query,
     Step,
     Tier,
+    Unmet,
 )
 
 Made = TypeVar("Made")
@@ -180,9 +181,13 @@ def at(field: Field, make: Callable[[], Made]) -> Made:
         field.fail(str(error))
 
 
-def plan_json(plan: Plan, query: Query, infrastructure: Infrastructure) -> dict[str, Any]:
-    """A plan with all that a runner needs: operators with their tiers and settings, tiers, links, objectives."""
+def plan_json(plan: Plan, query: Query, infrastructure: Infrastructure, unmet: Unmet | None = None) -> dict[str, Any]:
+    """A plan with all that a runner needs: operators with their tiers and settings, tiers, links, objectives.
+
+    `unmet` says why it is not what was asked for, if it is not.
+    """
     result = plan_body(plan)
+    result["unmet"] = None if unmet is None else asdict(unmet)
     result["objectives"] = {"accuracy_min": query.accuracy_min, "latency_max_ms": query.latency_max_ms}
     result["rate_items_per_s"] = query.rate_items_per_s
     result["priority"] = query.priority

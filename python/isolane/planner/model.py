@@ -347,6 +347,25 @@ class Plan:
     path: tuple[Step, ...] = field(default=(), repr=False)
 
 
+@dataclass(frozen=True)
+class Unmet:
+    """Why a plan is not what was asked for, in words: what it misses, the best that is possible and by what, and changes each of
+    which alone would let everything be met."""
+
+    missed: tuple[str, ...]
+    possible: str
+    remedies: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """All of it."""
+        return f"the best plan found {' and '.join(self.missed)}; {self.possible}{would(self.remedies)}"
+
+
+def would(remedies: Sequence[str]) -> str:
+    """The end of a sentence that says what does not fit."""
+    return f"; it would with {', or '.join(remedies)}" if remedies else ""
+
+
 def check_query(query: Query) -> None:
     """Raises what is wrong with a query that no file position is needed to explain."""
     who = f"query {query.name}"

@@ -17,25 +17,17 @@ were launched. Source: extends Vulcan, section 4.5, which leaves concurrent quer
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from isolane.planner import remedies
 from isolane.planner.estimate import Estimates, Estimator, Table
 from isolane.planner.model import Infrastructure, Launch, Order, Plan, PlanError, Query
 from isolane.planner.planning import Planned, describe
-from isolane.planner.possible import possible
 from isolane.planner.sharing import Choices, Resource, choices, jointly, latency_ms, resources, stations
 from isolane.planner.utility import utility_of
-
-#: A remedy that needs more than this many times of something is none.
-FACTOR_MAX = 64.0
-
-#: Bisections per remedy: 64 times in 2^9 steps is within 1 %.
-BISECTIONS = 9
 
 #: Nodes of the search while remedies are looked for; a remedy may then be a little larger than needed.
 NODES_REMEDY = 300
@@ -109,9 +101,9 @@ def plan_jointly(
     exact = True
     for each in queue:
         if not each.plan.meets:
-            exists, text = possible(each.problem)
+            exists, text, changes = remedies.prospects(each.problem)
             lead = f"searcher {each.plan.searcher} found no plan even alone, but" if exists else "cannot be met even alone:"
-            refused.append(Refusal(each.plan.query, f"{lead} {text}", ()))
+            refused.append(Refusal(each.plan.query, f"{lead} {text}", changes))
             continue
         found = jointly(*arranged([*admitted, each], infrastructure), shared, first=True)
         if found.picks is None:
@@ -212,15 +204,15 @@ def compared(alone: Plan, plan: Plan, beside_ms: float) -> str:
 
 def refusal(admitted: Sequence[Candidate], newcomer: Candidate, infrastructure: Infrastructure) -> Refusal:
     """Why the newcomer does not fit, and the least of each single remedy."""
-    found = [remedy for remedy in remedies(admitted, newcomer, infrastructure) if remedy]
+    found = single_changes(admitted, newcomer, infrastructure)
     beside = ", ".join(each.query.name for each in admitted)
     reason = f"does not fit beside {beside}" if beside else "does not fit: its own items would wait for each other"
     if not found:
-        reason += f"; no single change of up to {FACTOR_MAX:g} times would help"
+        reason += f"; no single change of up to {remedies.FACTOR_MAX:g} times would help"
     return Refusal(newcomer.query.name, reason, tuple(found))
 
 
-def remedies(admitted: Sequence[Candidate], newcomer: Candidate, infrastructure: Infrastructure) -> list[str]:
+def single_changes(admitted: Sequence[Candidate], newcomer: Candidate, infrastructure: Infrastructure) -> list[str]:
     """Each single remedy in words."""
     query = newcomer.query
 
@@ -231,70 +223,14 @@ def remedies(admitted: Sequence[Candidate], newcomer: Candidate, infrastructure:
         levels = [each.query.priority for each in everyone]
         return jointly(sets, levels, resources(tiers), NODES_REMEDY, first=True).picks is not None
 
-    def wider(resource: Resource, factor: float) -> bool:
-        return fits(scaled(infrastructure, resource, factor), query)
-
-    result = []
-    for resource in resources(infrastructure):
-        if resource.capacity <= 0.0:
-            continue
-        factor = least(functools.partial(wider, resource))
+    changes = [
+        *remedies.of_tiers(infrastructure, query),
+        remedies.of_rate(infrastructure, query),
+        *remedies.of_objectives(infrastructure, query),
+    ]
+    found = []
+    for change in changes:
+        factor = remedies.least(lambda by, change=change: fits(*change.apply(by)))  # type: ignore[misc]
         if factor is not None:
-            what = f"on {resource.name}"
-            amount = f"{rounded_up(resource.capacity * factor)} {resource.unit}"
-            result.append(f"{amount} instead of {resource.capacity:g} {what}")
-    factor = least(lambda f: fits(infrastructure, dataclasses.replace(query, rate_items_per_s=query.rate_items_per_s / f)))
-    if factor is not None:
-        rate = rounded_down(query.rate_items_per_s / factor)
-        result.append(f"a rate of {rate} items/s instead of {query.rate_items_per_s:g}")
-    factor = least(lambda f: fits(infrastructure, dataclasses.replace(query, latency_max_ms=query.latency_max_ms * f)))
-    if factor is not None:
-        latency = rounded_up(query.latency_max_ms * factor)
-        result.append(f"latency_max_ms = {latency} instead of {query.latency_max_ms:g}")
-    factor = least(lambda f: fits(infrastructure, dataclasses.replace(query, accuracy_min=query.accuracy_min / f)))
-    if factor is not None:
-        accuracy = rounded_down(query.accuracy_min / factor)
-        result.append(f"accuracy_min = {accuracy} instead of {query.accuracy_min:g}")
-    return result
-
-
-def least(fits: Callable[[float], bool]) -> float | None:
-    """The smallest factor at which it fits, to 1 %, or None."""
-    if not fits(FACTOR_MAX):
-        return None
-    low, high = 1.0, FACTOR_MAX
-    for _ in range(BISECTIONS):
-        middle = math.sqrt(low * high)
-        if fits(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def scaled(infrastructure: Infrastructure, resource: Resource, factor: float) -> Infrastructure:
-    """The tiers with more of this resource."""
-    if resource.kind == "link":
-        links = tuple(
-            dataclasses.replace(link, mbit_per_s=link.mbit_per_s * factor) if link.name == resource.name else link
-            for link in infrastructure.links
-        )
-        return dataclasses.replace(infrastructure, links=links)
-    key = f"capacity_{resource.kind}"
-    tiers = tuple(
-        dataclasses.replace(tier, **{key: getattr(tier, key) * factor}) if tier.name == resource.name else tier
-        for tier in infrastructure.tiers
-    )
-    return dataclasses.replace(infrastructure, tiers=tiers)
-
-
-def rounded_up(value: float) -> str:
-    """Three significant digits, not less than the value."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0.0 else 1.0
-    return f"{math.ceil(value / step - 1e-9) * step:.6g}"
-
-
-def rounded_down(value: float) -> str:
-    """Three significant digits, not more than the value."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0.0 else 1.0
-    return f"{math.floor(value / step + 1e-9) * step:.6g}"
+            found.append(change.words(factor))
+    return found

@@ -2,7 +2,7 @@
 
 Problem: "it does not fit" helps nobody; the best accuracy within the latency, and the best latency at the accuracy, do, with
 the settings that give them. Method: all pairs, from the profile where there is one (which costs nothing), else from what was
-launched. Limits: with live launches this is what was seen, and says so. Source: our own.
+launched. What tiers and links would have to be, `remedies` says. Limits: with live launches this is what was seen, and says so. Source: our own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from isolane.planner.estimate import ROUNDING, Array, Estimates, Table
-from isolane.planner.model import Configuration
+from isolane.planner.estimate import ROUNDING, Array, Estimates, Estimator, Table
+from isolane.planner.model import Configuration, Launch, Order
 from isolane.planner.profiles import Replay
 from isolane.planner.search.problem import Problem
 
@@ -27,13 +27,7 @@ def best_possible(problem: Problem) -> str:
 def possible(problem: Problem) -> tuple[bool, str]:
     """Whether something that is known meets everything, and the sentence."""
     replay = isinstance(problem.launcher, Replay)
-    configurations = problem.configurations if replay else list(problem.cache)
-    # Without a profile nothing is launched for this: a launch takes what it takes.
-    launches = (
-        [problem.launcher.launch(problem.order, each) for each in configurations]
-        if replay
-        else [each.launch for each in problem.cache.values()]
-    )
+    configurations, launches = known(problem)
     estimates = problem.estimator.estimates(Table.of(launches, problem.order))
     meets = estimates.meets(problem.query)
     query = problem.query
@@ -42,14 +36,17 @@ def possible(problem: Problem) -> tuple[bool, str]:
         all_of = f"{len(configurations)} configurations" + ("" if replay else " that were launched")
         budget = " with a larger --budget-s" if np.isfinite(problem.options.budget_s) else ""
         return True, f"{count} of {all_of} can meet everything: try --searcher exhaustive{budget}"
-    known = "" if replay else " (of what was launched)"
+    other = another_order(problem)
+    if other:
+        return True, f"another order of the filters can meet everything: try --order {other}"
+    seen = "" if replay else " (of what was launched)"
     holds = estimates.overload <= ROUNDING
     if not holds.any():
-        return False, f"no placement has the capacity{known}: give tiers or links more, or lower rate_items_per_s"
+        return False, f"no placement has the capacity{seen}: give tiers or links more, or lower rate_items_per_s"
     fits = estimates.fits(query)
     bounded = bool(np.isfinite(query.price_max_per_hour))
     if not fits.any():
-        return False, f"{least_price(problem, configurations, estimates, holds)}{known}"
+        return False, f"{least_price(problem, configurations, estimates, holds)}{seen}"
     text = objectives(problem, configurations, estimates, fits)
     if bounded:
         text = f"at a price of at most {query.price_max_per_hour:g} an hour, {text}"
@@ -57,7 +54,31 @@ def possible(problem: Problem) -> tuple[bool, str]:
         if free.any():
             least = float(np.where(free, estimates.price_per_hour, np.inf).min())
             text += f"; both objectives can be met with price_max_per_hour = {price(least)}"
-    return False, text + known
+    return False, text + seen
+
+
+def known(problem: Problem, order: Order | None = None) -> tuple[list[Configuration], list[Launch]]:
+    """Configurations and their launches, of the problem's order or another: all that the profile has, without one what was launched."""
+    order = order or problem.order
+    if isinstance(problem.launcher, Replay):
+        entries = problem.launcher.entries
+        found = [each for each in problem.configurations if (order, each) in entries]
+        return found, [entries[order, each] for each in found]
+    # Nothing is launched for this: a launch takes what it takes.
+    launches = [each.launch for each in problem.cache.values() if each.launch.order == order]
+    return [each.configuration for each in launches], launches
+
+
+def another_order(problem: Problem) -> str:
+    """Another order of the filters with which everything can be met, for `--order`; nothing if there is none that is known."""
+    for order in problem.query.orders():
+        launches = known(problem, order)[1]
+        if order == problem.order or not launches:
+            continue
+        estimator = Estimator(problem.query, order, problem.infrastructure)
+        if estimator.estimates(Table.of(launches, order)).meets(problem.query).any():
+            return ",".join(order)
+    return ""
 
 
 def least_price(

@@ -15,7 +15,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isolane.planner.model import Infrastructure, Plan, Query, Settings, Step, Value
+from isolane.planner.model import Infrastructure, Plan, Query, Settings, Step, Unmet, Value
 from isolane.planner.plots import POINTS_MAX, drawn, number, pareto, search_path
 
 ASSETS = pathlib.Path(__file__).resolve().parent / "assets"
@@ -66,9 +66,14 @@ RUNNER_UP = ("Why the runner-up lost", "the runner-up")
 
 
 def render(
-    plan: Plan, query: Query, infrastructure: Infrastructure, command: str = "", other: tuple[str, str] = RUNNER_UP
+    plan: Plan,
+    query: Query,
+    infrastructure: Infrastructure,
+    command: str = "",
+    other: tuple[str, str] = RUNNER_UP,
+    unmet: Unmet | None = None,
 ) -> str:
-    """The whole file; `command` gives it again, `other` names what the plan is compared with."""
+    """The whole file; `command` gives it again, `other` names what the plan is compared with, `unmet` why it is not what was asked."""
     title = f"Plan for {plan.query}"
     steps, where = shown(plan.path)
     body = "\n".join(
@@ -76,6 +81,7 @@ def render(
             '<main id="main">',
             header(plan, query),
             cards(plan, query),
+            *([] if unmet is None else [remedies(unmet)]),
             placement(plan, query, infrastructure),
             search(plan, query, infrastructure, steps, where),
             settings_table(plan, query),
@@ -192,6 +198,16 @@ def shares(values: Mapping[str, float]) -> str:
     """The parts that are not 0."""
     used = [f"{name} {percent(value)}" for name, value in values.items() if value > 0.0]
     return ", ".join(used) + "." if used else "none."
+
+
+def remedies(unmet: Unmet) -> str:
+    """What is possible, and what would let everything be met."""
+    rows = "".join(f"<li>{escape(each)}</li>" for each in unmet.remedies)
+    changes = f"<p>Each of these alone would be enough:</p>\n<ul>{rows}</ul>\n" if rows else ""
+    return (
+        f'<section id="unmet">\n<h2>What is missing</h2>\n<p>The plan {escape(" and ".join(unmet.missed))}; '
+        f"{escape(unmet.possible)}.</p>\n{changes}</section>"
+    )
 
 
 def placement(plan: Plan, query: Query, infrastructure: Infrastructure) -> str:

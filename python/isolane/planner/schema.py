@@ -118,11 +118,22 @@ TIER = closed(
 )
 
 
+UNMET = closed(
+    {
+        "missed": listed({"type": "string"}, "what the plan misses, in words"),
+        "possible": text("the best that is possible, and by what"),
+        "remedies": listed({"type": "string"}, "changes, in words, each of which alone would let everything be met"),
+    },
+    "why the plan is not what was asked for",
+)
+
+
 def plan_schema() -> Schema:
     """The whole document."""
     frame: Schema = {"version": {"const": 1}, "format": {"const": "isolane-plan"}}
     other: Schema = {**closed({**frame, **PLAN, "runner_up": {"type": "null"}}), "description": "the second best"}
     run: Schema = {
+        "unmet": {"anyOf": [{"type": "null"}, UNMET]},
         "objectives": closed(
             {"accuracy_min": number("least", 0.0, 1.0), "latency_max_ms": number("most")}, "of the query"
         ),
