@@ -11,7 +11,7 @@ ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 
-.PHONY: help demo build test check smoke lint lab lab-mem rpc-lab lab-plan python bpf install claims bench bench-hunt docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install claims bench bench-hunt docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the 
 	@$(CARGO) build --locked --release --package isolane-mem --example mem_enforce
 	@lab/fetch $(if $(QUICK),,--mem)
 	@lab/run --about memory $(if $(QUICK),--quick)
+
+kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 times, over a provider without hardware
+	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test kills -- --nocapture killed
 
 rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1 for a minute's worth
 	@.ci/languages go

@@ -4,7 +4,9 @@
 //! a message is larger than the burst. Method: credit grows by rate times elapsed time, with the remainder carried;
 //! it is cut at the burst. A message passes when the credit covers it or is a quarter of the burst; what it takes beyond
 //! the credit is a debt that the next ones wait for. So a message near or above the burst need not wait for a full
-//! bucket, in which credit would be lost whenever somebody wakes up late.
+//! bucket, in which credit would be lost whenever somebody wakes up late. Nor does whoever was told when to come again
+//! lose what grew because it woke up later than that: it could not have used it, and it was its share. That much may be
+//! above the burst, up to another burst or 64 KiB, and lapses unless it is used within a millisecond.
 //! Units: bytes, operations, nanoseconds. A rate of zero or above [`RATE_MAX`] does not limit its dimension.
 //! Rounding: credit is rounded down, the time at which it suffices is rounded up; nothing is lost, since the
 //! remainder stays.
@@ -19,6 +21,12 @@ const BURST_MAX: u64 = 1 << 40;
 /// Credit for a longer rest than this is not asked for; every burst is full by then or grows on.
 const REST_MAX_NS: u64 = 1_000_000_000;
 const NS: u64 = 1_000_000_000;
+/// Credit above the burst for having woken up late: a few microseconds of a fast device, and milliseconds of a slow one,
+/// which is how late processes wake up on a busy machine.
+const LATE_BYTES: i64 = 64 << 10;
+const LATE_OPERATIONS: i64 = 16;
+/// Credit above the burst is for whoever still has work.
+const LATE_NS: u64 = 1_000_000;
 /// This part of a burst is enough for a message of any size.
 const ENOUGH_PART: i64 = 4;
 
@@ -70,7 +78,8 @@ struct Credit {
 }
 
 impl Credit {
-    fn grow(&mut self, terms: Terms, elapsed_ns: u64) {
+    /// Grows to at most the burst and `above`, or stays where it was above that.
+    fn grow(&mut self, terms: Terms, elapsed_ns: u64, above: i64) {
         let Some(rate) = terms.rate else {
             self.amount = terms.burst;
             return;
@@ -79,10 +88,22 @@ impl Credit {
         let whole = i64::try_from(grown / u128::from(NS)).unwrap_or(i64::MAX);
         self.rest = (grown % u128::from(NS)) as u64;
         self.amount = self.amount.saturating_add(whole);
-        if self.amount >= terms.burst {
-            self.amount = terms.burst;
+        let most = terms.burst.saturating_add(above);
+        if self.amount >= most {
+            self.amount = most;
             self.rest = 0;
         }
+    }
+
+    /// How much above the burst may be kept: what grew in `late_ns`, up to `most`, or what is there, while it counts.
+    fn above(&self, terms: Terms, late_ns: u64, most: i64, kept: bool) -> i64 {
+        let held = match kept {
+            true => self.amount.saturating_sub(terms.burst).max(0),
+            false => 0,
+        };
+        let grown = u128::from(terms.rate.unwrap_or(0)) * u128::from(late_ns) / u128::from(NS);
+        let late = i64::try_from(grown).unwrap_or(i64::MAX);
+        late.min(most.max(terms.burst)).max(held)
     }
 
     /// Nanoseconds until `needed` may pass; zero: now.
@@ -105,6 +126,8 @@ impl Credit {
 pub struct Bucket {
     credit: [Credit; 2],
     grown_at_ns: u64,
+    /// When whoever waits was told to come again.
+    due_ns: Option<u64>,
     fresh: bool,
 }
 
@@ -121,6 +144,7 @@ impl Bucket {
         Self {
             credit: [credit; 2],
             grown_at_ns: 0,
+            due_ns: None,
             fresh: true,
         }
     }
@@ -136,8 +160,13 @@ impl Bucket {
         }
         let elapsed = now_ns.saturating_sub(self.grown_at_ns);
         self.grown_at_ns = self.grown_at_ns.max(now_ns);
-        for (credit, terms) in self.credit.iter_mut().zip(terms) {
-            credit.grow(*terms, elapsed.min(REST_MAX_NS));
+        let late = self
+            .due_ns
+            .map_or(0, |due| now_ns.saturating_sub(due).min(elapsed));
+        let most = [LATE_BYTES, LATE_OPERATIONS];
+        for ((credit, terms), most) in self.credit.iter_mut().zip(terms).zip(most) {
+            let above = credit.above(*terms, late, most, elapsed <= LATE_NS);
+            credit.grow(*terms, elapsed.min(REST_MAX_NS), above);
         }
     }
 
@@ -152,9 +181,13 @@ impl Bucket {
                 for (credit, needed) in self.credit.iter_mut().zip(needed) {
                     credit.amount = credit.amount.saturating_sub(needed);
                 }
+                self.due_ns = None;
                 Ok(())
             }
-            wait => Err(wait),
+            wait => {
+                self.due_ns = Some(self.grown_at_ns.saturating_add(wait));
+                Err(wait)
+            }
         }
     }
 
@@ -219,6 +252,45 @@ mod tests {
         assert_eq!(bucket.take(&terms, [1 << 40, 1]), Ok(()));
         bucket.grow(&terms, 0);
         assert_eq!(bucket.take(&terms, [0, 1]), Err(1_000_000));
+    }
+
+    /// Waking up late by less than [`LATE_BYTES`] of credit costs nothing; resting does not collect more than a burst.
+    #[test]
+    fn who_was_told_to_come_again_loses_nothing_by_being_late() {
+        let terms = lease(1_000_000, 4_000);
+        let mut bucket = Bucket::full();
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [4_000, 1]), Ok(()));
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(1_000_000));
+        bucket.grow(&terms, 21_000_000);
+        let mut passed = 0;
+        while bucket.take(&terms, [1_000, 1]).is_ok() {
+            passed += 1_000;
+        }
+        assert_eq!(passed, 21_000, "all of 21 ms");
+        // Nobody takes any for long: a burst.
+        bucket.grow(&terms, 22_000_000);
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Ok(()));
+        bucket.grow(&terms, 500_000_000);
+        assert_eq!(bucket.take(&terms, [4_000, 1]), Ok(()));
+        assert!(bucket.take(&terms, [1_000, 1]).is_err());
+    }
+
+    /// A stall of any length is worth [`LATE_BYTES`] above the burst, or another burst.
+    #[test]
+    fn a_long_stall_is_not_made_up_for() {
+        for (rate, burst, most) in [
+            (10_000_000_000, 1_000_000, 2_000_000),
+            (100_000_000, 4_000, 69_536),
+        ] {
+            let terms = lease(rate, burst);
+            let mut bucket = Bucket::full();
+            bucket.grow(&terms, 0);
+            assert_eq!(bucket.take(&terms, [burst as i64, 1]), Ok(()));
+            assert!(bucket.take(&terms, [burst as i64, 1]).is_err());
+            bucket.grow(&terms, 900_000_000);
+            assert_eq!(bucket.credit[0].amount, most);
+        }
     }
 
     proptest! {

@@ -114,6 +114,8 @@ pub const ROOMS: &[Room] = &[
             "isolane-scenario",
             "isolane-proto",
             "isolane-verbs-sys",
+            // Only in tests: applications that run the shim are killed.
+            "isolane-shim",
             "isolane-host",
             "isolane-nic",
             "isolane-mem",

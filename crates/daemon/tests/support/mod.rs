@@ -165,6 +165,14 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Whether somebody accepts connections at the socket.
+pub fn listens(path: &Path) -> bool {
+    let kind = SocketType::SEQPACKET;
+    let socket =
+        socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+    connect(&socket, &SocketAddrUnix::new(path).expect("a path")).is_ok()
+}
+
 /// A connection that says what it likes.
 pub struct Caller {
     pub socket: OwnedFd,
