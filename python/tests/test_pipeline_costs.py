@@ -19,6 +19,13 @@ def test_waits_for_a_core_are_not_the_hops_but_its_work_is() -> None:
     assert not costs.Hop(2.3, 0.0, 0.8).check()[0], "what is no wait for a core counts"
 
 
+def test_further_rounds_are_made_only_while_none_is_quick_enough_and_they_end() -> None:
+    slow, quick = costs.Hop(2.4, 0.0, 2.2), costs.Hop(1.9, 0.0, 0.8)
+    assert costs.more([], 3) and costs.more([quick, slow], 3)
+    assert costs.more([slow] * 3, 3) and not costs.more([slow, quick, slow], 3)
+    assert costs.more([slow] * (costs.ROUNDS_MAX - 1), 3) and not costs.more([slow] * costs.ROUNDS_MAX, 3)
+
+
 def test_the_kernels_account_of_this_process_grows() -> None:
     import os
 

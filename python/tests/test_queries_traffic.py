@@ -137,6 +137,19 @@ def test_background_drops_still_frames_and_crops_to_what_moves() -> None:
     assert shape[0] * shape[1] < HEIGHT * WIDTH / 8
 
 
+@pytest.mark.parametrize("every", [6, 5, 4, 3, 2])
+def test_frames_that_are_not_exactly_on_time_fill_the_memory_as_fast(every: int) -> None:
+    random = np.random.default_rng(every)
+    kept = []
+    for late_s in (0.0, 0.02):
+        frames = [item for item in street(12, 9) if item.id % every == 0]
+        live = [Item(item.id, item.time_s + float(random.uniform(0, late_s)), item.payload) for item in frames]
+        kept.append([item.id for item in through(live, BackgroundSubtractor())])
+    exact, jittered = kept
+    assert len(exact) < len([item for item in street(12, 9) if item.id % every == 0])
+    assert jittered == exact
+
+
 def test_a_still_red_awning_counts_only_before_the_background_is_known() -> None:
     items = street(10, 99)
     assert len(through(items, ColourFilter())) == len(items)

@@ -193,10 +193,13 @@ async def _run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments)
     if not 1 <= arguments.items <= 1_000_000:
         raise PlanError(f"--items {arguments.items}: must be from 1 to 1000000")
-    changes = [_change(text, deployment, True) for text in arguments.set]
-    changes += [_change(text, deployment, False) for text in arguments.move]
-    source = open_source(deployment.workload, min(arguments.items, ITEMS))
     rate = arguments.rate or deployment.rate_items_per_s
+    changes = [_change(text, deployment, True, arguments.items / rate) for text in arguments.set]
+    changes += [_change(text, deployment, False, arguments.items / rate) for text in arguments.move]
+    source = open_source(deployment.workload, min(arguments.items, ITEMS))
+    if arguments.records is not None:
+        # A file that cannot be written is said before the run, not after it.
+        _write(arguments.records, "")
     async with tiers(arguments, deployment) as spaces, Runner(deployment, spaces, options) as runner:
         print(f"{len(deployment.stages)} operators run; {arguments.items} items at {rate:g} a second", file=sys.stderr)
         begin = time.monotonic()
@@ -239,8 +242,8 @@ async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]],
     return moves, refused
 
 
-def _change(text: str, deployment: Deployment, knob: bool) -> tuple[float, str, Any, str]:
-    """`OPERATOR.KNOB=VALUE@S` or `OPERATOR=TIER@S`."""
+def _change(text: str, deployment: Deployment, knob: bool, until_s: float) -> tuple[float, str, Any, str]:
+    """`OPERATOR.KNOB=VALUE@S` or `OPERATOR=TIER@S`, before the last item is sent."""
     what = "--set" if knob else "--move"
     shape = "OPERATOR.KNOB=VALUE@SECONDS" if knob else "OPERATOR=TIER@SECONDS"
     left, equals, right = text.partition("=")
@@ -252,6 +255,8 @@ def _change(text: str, deployment: Deployment, knob: bool) -> tuple[float, str, 
         seconds = float(when)
     except ValueError:
         raise PlanError(f"{what} {text}: write {shape}") from None
+    if not 0.0 <= seconds <= until_s:
+        raise PlanError(f"{what} {text}: {seconds:g} s is outside the run, which sends its last item after {until_s:g} s")
     deployment.stage(name)
     if not knob:
         deployment.place(value)
@@ -267,7 +272,15 @@ def _write_records(path: pathlib.Path, runner: Runner) -> None:
     for one in sorted(runner.records, key=lambda one: one.number):
         plain = {name: getattr(one, name) for name in one.__dataclass_fields__ if name != "outputs"}
         lines.append(json.dumps({**plain, "outputs": len(one.outputs)}))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _write(path, "\n".join(lines) + "\n")
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def text_of(deployment: Deployment, summary: Summary, accuracy: float | None, document: dict[str, Any]) -> str:
@@ -298,6 +311,9 @@ async def _watch(arguments: argparse.Namespace) -> int:
     plan, document = formats.load_plan(arguments.plan)
     deployment = from_plan(document)
     options = options_of(arguments)
+    for name, least, most in (("period_s", 0.1, 3600.0), ("duration_s", 0.1, 1e9)):
+        if not least <= getattr(arguments, name) <= most:
+            raise PlanError(f"--{name.replace('_', '-')} {getattr(arguments, name):g}: must be from {least:g} to {most:g}")
     query = formats.load_query(arguments.query)
     if query.name != plan.query:
         raise PlanError(f"{arguments.query}: is the query {query.name}, and the plan is for {plan.query}")

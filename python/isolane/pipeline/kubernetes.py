@@ -27,6 +27,10 @@ PORT = 8080
 TIER_LABEL = "isolane.io/tier"
 #: After SIGTERM an operator answers what it has; the same as its own limit.
 DRAIN_S = 30
+_IMAGE = re.compile(r"[A-Za-z0-9][\w.:/@-]*", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+#: As Kubernetes spells amounts: a number, and a unit from milli to exa in powers of 10 or of 2.
+_QUANTITY = re.compile(r"(\d+(\.\d+)?|\.\d+)(m|k|[KMGTPE]i|[MGTPE])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,45}[a-z0-9])?")
 
 
@@ -47,8 +51,7 @@ def manifests(deployment: Deployment, cluster: Cluster) -> str:
 
 def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
     """All objects: a Service and a Deployment per operator, in the pipeline's order."""
-    if not cluster.image:
-        raise PlanError("--image is empty; name the image that has Python, isolane and the operators")
+    check_cluster(cluster)
     names = [object_name(deployment.query, stage.name) for stage in deployment.stages]
     if len(set(names)) < len(names):
         raise PlanError(f"plan of {deployment.query}: operator names differ only in what Kubernetes does not allow: {names}")
@@ -62,6 +65,19 @@ def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
         found.append(_service(meta))
         found.append(_deployment(meta, deployment, stage, after, cluster))
     return found
+
+
+def check_cluster(cluster: Cluster) -> None:
+    """Raises what the cluster would refuse, or take and never start."""
+    if not cluster.image:
+        raise PlanError("--image is empty; name the image that has Python, isolane and the operators")
+    if not _IMAGE.fullmatch(cluster.image):
+        raise PlanError(f"--image {cluster.image!r}: write it like registry.example/isolane:1, without spaces")
+    if not _NAMESPACE.fullmatch(cluster.namespace):
+        raise PlanError(f"--namespace {cluster.namespace!r}: must be lower case letters, digits and dashes, 63 at most")
+    for option, value, example in (("--cpu", cluster.cpu, "2, 0.5 or 500m"), ("--memory", cluster.memory, "512Mi or 1Gi")):
+        if not _QUANTITY.fullmatch(value) or not re.search("[1-9]", value):
+            raise PlanError(f"{option} {value!r}: write an amount such as {example}")
 
 
 def object_name(query: str, operator: str) -> str:

@@ -226,8 +226,6 @@ def _ms(value: float | None) -> str:
 
 def busiest(plan: Plan, infrastructure: Infrastructure) -> str:
     """The link that the plan uses most."""
-    if not infrastructure.links:
-        raise PlanError("there is one tier and no link; the lab needs two tiers")
     return max((link.name for link in infrastructure.links), key=lambda name: plan.network_share.get(name, 0.0))
 
 
@@ -340,6 +338,8 @@ async def main(arguments: argparse.Namespace) -> int:
         raise PlanError(f"--factor {arguments.factor:g}: must be above 1, 100000 at most")
     begin = time.monotonic()
     infrastructure = formats.load_infrastructure(arguments.infra)
+    if not infrastructure.links:
+        raise PlanError(f"{arguments.infra}: there is one tier and no link; the lab needs two tiers")
     prepared = [prepare(path, arguments) for path in arguments.queries]
     body, answers = await everything(prepared, infrastructure, arguments)
     took = time.monotonic() - begin

@@ -36,14 +36,24 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--uncertain", metavar="RANGES", help="plan for factors, as in bandwidth=0.5..1,compute=0.8..1,load=1..2"
     )
     beyond.add_argument(
-        "--confidence", type=float, default=1.0, metavar="PART", help="part of the scenarios in which all must hold (1)"
+        "--confidence", type=float, metavar="PART", help="part of the scenarios in which all must hold (1)"
     )
     beyond.add_argument("--prices", action="store_true", help="the plans that nobody beats in price and utility")
 
 
+def check_alone(arguments: argparse.Namespace) -> None:
+    """Raises options that say nothing of one query: without a word they would seem to have been heeded."""
+    if arguments.running or arguments.preempt:
+        raise PlanError(f"--{'running' if arguments.running else 'preempt'} is for several queries; name their files")
+    if arguments.confidence is not None and arguments.uncertain is None:
+        raise PlanError("--confidence is for --uncertain; say what is uncertain")
+    if arguments.prices and arguments.uncertain is not None:
+        raise PlanError("--prices and --uncertain are two questions; ask one at a time")
+
+
 def plan_several(planned: Sequence[Planned], infrastructure: Infrastructure, arguments: argparse.Namespace) -> int:
     """Plans the queries jointly and prints or writes what was asked for."""
-    for option in ("uncertain", "prices"):
+    for option in ("uncertain", "prices", "confidence"):
         if getattr(arguments, option):
             raise PlanError(f"--{option} is for one query")
     running = [name for name in arguments.running.split(",") if name]
@@ -120,16 +130,17 @@ def as_text(joint: multi.JointPlan) -> str:
 def robust(planned: Planned, arguments: argparse.Namespace) -> Planned:
     """The robust plan in place of the nominal one."""
     uncertainty = robustness.Uncertainty.parse(arguments.uncertain, arguments.seed)
-    found = robustness.plan_robustly(planned, uncertainty, arguments.confidence)
+    confidence = 1.0 if arguments.confidence is None else arguments.confidence
+    found = robustness.plan_robustly(planned, uncertainty, confidence)
     print(
         f"isolane: {found.scenarios} scenarios: {found.why}; its longest latency is "
         f"{found.standing.latency_max_ms:.1f} ms, and where nothing changes it has "
         f"{100.0 * found.price_of_robustness:.1f} % less utility",
         file=sys.stderr,
     )
-    if found.standing.share < arguments.confidence:
+    if found.standing.share < confidence:
         print(
-            f"isolane: no plan holds in {100.0 * arguments.confidence:g} % of the scenarios; this one fails with "
+            f"isolane: no plan holds in {100.0 * confidence:g} % of the scenarios; this one fails with "
             f"{found.standing.fails_in}",
             file=sys.stderr,
         )

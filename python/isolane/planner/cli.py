@@ -101,8 +101,10 @@ def options_of(arguments: argparse.Namespace) -> Options:
     """The search's options, checked."""
     for name, least in (("starts", 1), ("patience", 1), ("kappa", 0.0), ("budget_s", 0.0), ("seed", 0)):
         value = getattr(arguments, name)
-        if not value >= least:
-            raise PlanError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+        # Without an end is what a budget is that nobody gave.
+        if not value >= least or (value == math.inf and name != "budget_s"):
+            end = " and have an end" if value == math.inf else ""
+            raise PlanError(f"--{name.replace('_', '-')} {value:g}: must be at least {least:g}{end}")
     return Options(
         starts=arguments.starts,
         kappa=arguments.kappa,
@@ -160,6 +162,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
     if len(arguments.query) > 1:
         every = [plan_file(file, infrastructure, arguments) for file in arguments.query]
         return beyond.plan_several(every, infrastructure, arguments)
+    beyond.check_alone(arguments)
     planned = plan_file(arguments.query[0], infrastructure, arguments)
     query = planned.problem.query
     if arguments.prices:

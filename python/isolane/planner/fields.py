@@ -47,6 +47,11 @@ class Field:
             result[name] = entry
         return result
 
+    def not_of(self, key: str, problem: str) -> None:
+        """Fails where a mapping has a key that only another kind of file has."""
+        if isinstance(self.node, yaml.MappingNode) and any(str(each.value) == key for each, _ in self.node.value):
+            self.fail(problem)
+
     def sequence(self) -> list[Field]:
         """Its elements."""
         if not isinstance(self.node, yaml.SequenceNode):

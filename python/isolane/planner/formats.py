@@ -74,6 +74,7 @@ def load_query(path: pathlib.Path) -> Query:
 def parse_query(text: str, file: str) -> Query:
     """The query in this text; `file` names it in errors."""
     root = document(text, file)
+    root.not_of("tiers", "is a file of tiers, and a query is needed; tiers go with --infra")
     entries = root.mapping(QUERY_KEYS)
     check_version(root, entries)
     operators = tuple(parse_operator(each) for each in root.required(entries, "operators").sequence())
@@ -142,6 +143,7 @@ def load_infrastructure(path: pathlib.Path) -> Infrastructure:
 def parse_infrastructure(text: str, file: str) -> Infrastructure:
     """Tiers and links in this text; tiers are numbered as they stand."""
     root = document(text, file)
+    root.not_of("operators", "is a query, and --infra needs a file of tiers and links")
     entries = root.mapping(("version", "tiers", "links"))
     check_version(root, entries)
     tiers = []

@@ -62,6 +62,9 @@ class BackgroundSubtractor(Operator):
 
     #: Frames in the memory, and seconds between them: a slow car leaves its place within half of the memory's span.
     MEMORY, SPACING_S = 9, 0.4
+    #: How much sooner a frame may come that counts as so far apart: live frames are not exactly on time, and a memory that takes
+    #: every other one fills in twice the time. Less than half of what lies between two frames of the camera.
+    JITTER_S = 0.03
     #: Mean deviation of a block, in levels of brightness, from which it moves; sensor noise alone makes 4 to 6.
     DEVIATION = 9.0
     #: Share of moving blocks from which the camera itself moved or the light was switched: the memory starts anew.
@@ -102,7 +105,7 @@ class BackgroundSubtractor(Operator):
         self._past, self._background, self._last_s = [], None, -math.inf
 
     def _remember(self, level: images.Floats, time_s: float) -> None:
-        if 0 <= time_s - self._last_s < self.SPACING_S - 1e-6:
+        if 0 <= time_s - self._last_s < self.SPACING_S - self.JITTER_S:
             return
         self._past = [*self._past[-(self.MEMORY - 1) :], level]
         self._last_s = time_s
