@@ -67,9 +67,10 @@ def test_mistakes_at_pipeline(words: list[str], said: str, plan: str, capsys: py
     words = [plan if word == "PLAN" else word for word in words]
     if words[0] in ("run", "watch"):
         words += ["--tiers", "local"]
+    code = 3 if "--records" in words else 2
     if "--cpu" in words and words[-1] == "-1":
         words = [*words[:-2], "--cpu=-1"]
-    answered(pipeline.main, words, said, capsys)
+    answered(pipeline.main, words, said, capsys, code)
 
 
 def test_amounts_that_kubernetes_takes_are_taken(plan: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,10 +109,12 @@ def main(words: Sequence[str] | None = None) -> int:
             return _serve(arguments)
         actions = {"run": _run, "watch": _watch, "lab": lab.main}
         return asyncio.run(_until_told(actions[arguments.command](arguments), told))
-    except (SpacesError, rayserve.RayMissing) as error:
+    except BrokenPipeError:
+        return DONE
+    except (SpacesError, rayserve.RayMissing, OSError) as error:
         print(f"isolane pipeline: {error}", file=sys.stderr)
         return CANNOT
-    except (PlanError, OperatorError, RunnerError, OSError) as error:
+    except (PlanError, OperatorError, RunnerError) as error:
         print(f"isolane pipeline: {error}", file=sys.stderr)
         return BAD_INPUT
     except (KeyboardInterrupt, asyncio.CancelledError):
