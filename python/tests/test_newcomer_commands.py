@@ -90,3 +90,46 @@ def test_a_lab_of_one_tier_is_refused_before_it_measures(tmp_path: pathlib.Path,
         import asyncio
 
         asyncio.run(lab.main(arguments))
+
+
+OWN = """
+query: numbers
+accuracy_min: 0.5
+latency_max_ms: 100
+workload: "WORKLOAD"
+operators:
+  - {name: source, kind: source, implementation: "planner_operators:Numbers", gives: number}
+  - {name: big, kind: filter, implementation: "planner_operators:Big", accepts: number}
+  - {name: model, kind: model, implementation: "MODEL", accepts: number, gives: even}
+"""
+
+
+@pytest.mark.parametrize(
+    ("workload", "model", "said"),
+    [
+        ("planner_operators:Data", "planner_operators:Nothing", "operator model: operator planner_operators:Nothing"),
+        ("planner_operators:Data", "nothere.onnx", "operator model: operator isolane.queries.onnx:OnnxOperator: making it failed"),
+        ("planner_operators:Data", "planner_operators:Garbage", "operator model returned"),
+        ("planner_operators:Missing", "planner_operators:Even", "workload planner_operators:Missing cannot be made"),
+    ],
+)
+def test_mistakes_in_an_own_query_that_is_profiled(
+    workload: str, model: str, said: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from isolane.queries.__main__ import main
+
+    file, output = tmp_path / "own.yaml", tmp_path / "profiles" / "own.json.gz"
+    file.write_text(OWN.replace("WORKLOAD", workload).replace("MODEL", model), encoding="utf-8")
+    answered(main, ["profile", str(file), "--output", str(output)], said, capsys)
+    assert not output.exists(), "what was not measured leaves no file"
+
+
+def test_a_profile_that_cannot_be_written_is_told_before_it_is_measured(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from isolane.queries.__main__ import main
+
+    file = tmp_path / "own.yaml"
+    file.write_text(OWN.replace("WORKLOAD", "planner_operators:Data").replace("MODEL", "planner_operators:Even"), encoding="utf-8")
+    answered(main, ["profile", str(file), "--output", "/proc/none/own.json.gz"], "/proc/none", capsys, 3)
+    assert main(["profile", str(file), "--output", str(tmp_path / "a" / "b" / "own.json.gz")]) == 0

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from isolane.pipeline.item import Array, Item, ItemError
+from isolane.planner.live import pass_through
 from isolane.planner.profiles import Replay, load_profile
 from isolane.queries.lidar.operators import Detector, GroundRemoval, Obstacles, Scanner, Voxelisation, grid
 from isolane.queries.lidar.query import Clear, Rain
 from isolane.queries.lidar.scan import SENSOR_HEIGHT, WATCHED, Conditions, Street
-from isolane.queries.profile import run
 from isolane.queries.registry import builtin
 
 
@@ -178,7 +178,7 @@ def test_the_committed_profile_says_what_the_pipeline_does() -> None:
         order, (Scanner(), GroundRemoval(), Voxelisation(), Detector(), Obstacles()), strict=True
     ):
         operator.configure(settings.get(name, {}))
-        items, result = run(operator, items)
+        items, result = pass_through(query.operator(name), operator, items)
         assert result.pass_rate == pytest.approx(recorded.operators[name].pass_rate, rel=1e-4), name
         assert result.output_bytes == pytest.approx(recorded.operators[name].output_bytes, rel=0.02), name
     assert workload.accuracy(items) == pytest.approx(recorded.accuracy, abs=0.01)

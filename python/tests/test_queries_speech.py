@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from isolane.pipeline.item import Item, ItemError
+from isolane.planner.live import pass_through
 from isolane.planner.profiles import Replay, load_profile
-from isolane.queries.profile import run
 from isolane.queries.registry import builtin
 from isolane.queries.speech import grammar
 from isolane.queries.speech.audio import BANDS, FULL_RATE, features, power, resample, to_float, to_int
@@ -210,6 +210,6 @@ def test_the_committed_profile_says_what_the_pipeline_does() -> None:
     items = list(workload.items())
     for name, operator in zip(order, (Microphone(), Sampler(), Gate(), Recogniser(), Decoder()), strict=True):
         operator.configure(settings.get(name, {}))
-        items, result = run(operator, items)
+        items, result = pass_through(query.operator(name), operator, items)
         assert result.output_bytes == pytest.approx(recorded.operators[name].output_bytes, rel=0.02), name
     assert workload.accuracy(items) == pytest.approx(recorded.accuracy, abs=0.03)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from isolane.pipeline.item import Item, ItemError, encode
+from isolane.planner.live import pass_through
 from isolane.planner.profiles import Replay, load_profile
 from isolane.queries import centres, images
 from isolane.queries.__main__ import main
-from isolane.queries.profile import run
 from isolane.queries.registry import BUILTINS, builtin
 from isolane.queries.traffic.operators import BackgroundSubtractor, ColourFilter, Detector, RedVehicles, Sampler
 from isolane.queries.traffic.query import Day, Night
@@ -256,7 +256,7 @@ def test_the_committed_profile_says_what_the_pipeline_does() -> None:
     for name, operator in zip(
         order, (sampler, ColourFilter(), BackgroundSubtractor(), detector, RedVehicles()), strict=True
     ):
-        items, result = run(operator, items)
+        items, result = pass_through(query.operator(name), operator, items)
         assert result.pass_rate == pytest.approx(recorded.operators[name].pass_rate, rel=1e-4), name
         assert result.output_bytes == pytest.approx(recorded.operators[name].output_bytes, rel=0.01), name
     assert sum(len(encode(item)) for item in items) > 0

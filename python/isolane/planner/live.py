@@ -60,14 +60,19 @@ class Runs(Protocol):
 def made(spec: OperatorSpec) -> Runs:
     """A new operator of this implementation."""
     try:
-        if spec.implementation.endswith(".onnx"):
-            module = importlib.import_module("isolane.queries.onnx")
-            return cast(Runs, module.OnnxOperator(spec.implementation))
         return cast(Runs, load(spec.implementation))
     except OperatorError as error:
         raise PlanError(f"operator {spec.name}: {error}") from error
-    except Exception as error:  # Anything that somebody's model file or class may raise.
-        raise PlanError(f"operator {spec.name}: {spec.implementation} cannot be made: {describe(error)}") from error
+
+
+def configured(spec: OperatorSpec, settings: dict[str, Value]) -> Runs:
+    """The same with these settings."""
+    operator = made(spec)
+    try:
+        operator.configure(settings)
+    except Exception as error:
+        raise PlanError(f"operator {spec.name} refuses {settings}: {describe(error)}") from error
+    return operator
 
 
 def workload_of(query: Query) -> Workload:
@@ -307,11 +312,7 @@ class Live:
         deadline_s = self.began_s + self.budget_s
         for name in order:
             spec = self.query.operator(name)
-            operator = made(spec)
-            try:
-                operator.configure(settings[name])
-            except Exception as error:
-                raise PlanError(f"operator {name} refuses {settings[name]}: {describe(error)}") from error
+            operator = configured(spec, settings[name])
             current, results[name] = pass_through(spec, operator, current, deadline_s)
             if spec.kind in ("source", "filter"):
                 filtered = current

@@ -2,7 +2,7 @@
 
 Problem: profile data in the repository must be possible to measure again, on any machine. Units: as in the profile's
 format. Method: `profile`. Limits: one thread; a profile takes one to five minutes. Exit codes: 0 done, 2 bad input,
-3 something is not installed.
+3 something is not installed or cannot be written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 from isolane.planner.formats import load_query  # noqa: E402
 from isolane.planner.model import PlanError, Query  # noqa: E402
 from isolane.planner.profiles import write_profile  # noqa: E402
-from isolane.queries.registry import BUILTINS, builtin, named  # noqa: E402
+from isolane.queries.registry import BUILTINS, builtin  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PlanError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     except ModuleNotFoundError as error:
         print(f"error: {error.name} is not installed: pip install 'isolane[plan]'", file=sys.stderr)
         return 3
@@ -81,18 +84,25 @@ def show(as_json: bool) -> int:
 
 def measure(name: str, scene: str | None, output: pathlib.Path | None) -> int:
     """Profiles one query."""
+    from isolane.planner.live import workload_of
     from isolane.queries.profile import profile
 
     if name.endswith((".yaml", ".yml")):
         query = load_query(pathlib.Path(name))
-        workload, scene = named(query.workload), scene or ""
+        workload, scene = workload_of(query), scene or ""
         target = output or pathlib.Path(f"{query.name}.json.gz")
     else:
         found = builtin(name)
         query, scene = found.query(), scene or next(iter(found.scenes))
         workload, target = found.workload(scene), output or found.profile(scene)
-    measured = profile(query, workload, scene, lambda line: print(line, file=sys.stderr, flush=True))
-    target.parent.mkdir(exist_ok=True)
+    # What cannot be written is said before minutes of measuring.
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.touch()
+    try:
+        measured = profile(query, workload, scene, lambda line: print(line, file=sys.stderr, flush=True))
+    finally:
+        if not target.stat().st_size:
+            target.unlink()
     write_profile(target, measured)
     accuracies = [launch.accuracy for launch in measured.launches]
     print(f"{target}: {len(accuracies)} launches, accuracy {min(accuracies):.3f} to {max(accuracies):.3f}")

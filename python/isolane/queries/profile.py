@@ -13,13 +13,12 @@ from __future__ import annotations
 import itertools
 import pathlib
 import platform
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from isolane.pipeline.item import Item, encode
-from isolane.pipeline.operator import Operator, load
+from isolane.pipeline.item import Item
+from isolane.planner.live import Checked, configured, pass_through
 from isolane.planner.model import (
     Configuration,
     Launch,
@@ -45,32 +44,11 @@ def machine() -> str:
     return f"{model}, one thread, Python {platform.python_version()}, numpy {np.__version__}; processor time"
 
 
-def run(operator: Operator, items: Sequence[Item]) -> tuple[list[Item], OperatorResult]:
-    """All items through one operator, and what that took."""
-    outputs: list[Item] = []
-    times = []
-    for item in items:
-        began = time.thread_time_ns()
-        later = operator.process(item)
-        times.append((time.thread_time_ns() - began) / 1e6)
-        outputs += later
-    sizes = [len(encode(item)) for item in outputs]
-    warm = times[1:] or times or [0.0]
-    result = OperatorResult(
-        processing_ms=float(np.mean(warm)),
-        output_bytes=float(np.mean(sizes)) if sizes else 0.0,
-        pass_rate=len(outputs) / len(items) if items else 0.0,
-        processing_p99_ms=float(np.percentile(warm, 99)),
-        output_p99_bytes=float(np.percentile(sizes, 99)) if sizes else 0.0,
-    )
-    return outputs, result
-
-
 class Tree:
     """The launches of one query on one workload."""
 
     def __init__(self, query: Query, workload: Workload, said: Callable[[str], None]) -> None:
-        self.query, self.workload, self.said = query, workload, said
+        self.query, self.workload, self.said = query, Checked(query, workload), said
         self.done = 0
 
     def launches(self) -> Iterator[Launch]:
@@ -113,9 +91,8 @@ class Tree:
                 score = self.workload.filter_score(items)
             for values in itertools.product(*(knob.values for knob in specification.knobs)):
                 own = dict(zip((knob.name for knob in specification.knobs), values, strict=True))
-                operator = load(specification.implementation)
-                operator.configure(own)
-                outputs, result = run(operator, items)
+                operator = configured(specification, own)
+                outputs, result = pass_through(specification, operator, items)
                 spent = result.processing_ms * len(items) / 1e3
                 self._walk(
                     outputs,
