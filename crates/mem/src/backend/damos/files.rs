@@ -310,6 +310,18 @@ impl Kdamond {
         Ok(())
     }
 
+    /// Whether every scheme has a quota in force. Kernels before 6.18 begin with one that is unlimited, and its first window
+    /// lasts until the thread has looked twice, however long a busy machine takes for that. One that cannot be asked
+    /// (before 6.9) is taken at the caller's word.
+    pub fn is_limited(&self) -> bool {
+        let asked = self.set(&format!("{KDAMONDS}/0/state"), EFFECTIVE);
+        let quota = |index: usize| {
+            let file = format!("{CONTEXT}/schemes/{index}/quotas/effective_bytes");
+            self.host.root.number(&file)
+        };
+        asked.is_err() || (0..self.written.len()).all(|index| quota(index) != Some(0))
+    }
+
     /// The thread ends, and its directory goes.
     pub fn remove(&self) {
         // An end: what fails here is found again by the mark.
@@ -343,6 +355,9 @@ impl Kdamond {
         }
     }
 }
+
+/// Has the kernel write to `quotas/effective_bytes` what is in force.
+const EFFECTIVE: &str = "update_schemes_effective_quotas";
 
 const NO_DAMON_REMEDY: &str =
     "a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_PADDR has it (Debian's do)";

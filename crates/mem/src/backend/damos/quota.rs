@@ -9,10 +9,13 @@
 //! a limit.
 //!
 //! The first window of a new scheme has no quota (kernels before 6.18): all that matches would move. So every scheme
-//! begins at rest, with a short window (`ARMING`), and wakes after it.
+//! begins at rest, with a short window (`ARMING`), and wakes when the kernel says that its quota is in force: on a busy machine
+//! that takes seconds, and whoever woke it earlier saw all of an application go far.
+//!
+//! A quota is whole pages (`whole`): with one that it cannot use up, the kernel tries the same pages in every window.
 //!
 //! Units: bytes, milliseconds. Limits: DAMON charges a region's pages whoever owns them; see [`super::ranges`].
-//! Source: the kernel's documentation of DAMOS quotas; measured in the lab.
+//! Source: the kernel's documentation of DAMOS quotas; traced in the lab (`damon:damos_before_apply`).
 
 use super::files::{Kdamond, MANY, NEVER, Scheme};
 use super::{leaves, ranges};
@@ -31,7 +34,7 @@ const WINDOW_MS: u64 = 400;
 /// Between two commits.
 const COMMIT: Duration = Duration::from_millis(200);
 
-/// How long a new scheme rests: longer than its first window.
+/// How long a new scheme rests at least: longer than its first window.
 const ARMING: Duration = Duration::from_millis(400);
 
 /// The first window.
@@ -174,10 +177,8 @@ impl Quota {
         } else if now.saturating_sub(self.committed) < COMMIT {
             return Ok(());
         }
-        if self
-            .arming
-            .is_some_and(|since| now.saturating_sub(since) >= ARMING)
-        {
+        let is_over = |since: Duration| now.saturating_sub(since) >= ARMING;
+        if self.arming.is_some_and(is_over) && self.kdamond.is_limited() {
             self.arming = None;
         }
         if self.arming.is_none() {
@@ -284,6 +285,16 @@ fn pair(
         .collect()
 }
 
+/// A quota that the kernel can use up, so that its next window goes on where this one ended: an odd number of whole pages.
+///
+/// The kernel charges whole pages, and notes where it was when nothing of the quota is left. A quota that ends within a page
+/// is never used up: every window begins at the first address again and gets no farther than the one before. Of
+/// what follows the noted place the kernel leaves out the first page. It must not be the head of a huge page, whose turn that
+/// would have been: heads are even pages, and windows of odd lengths leave out odd ones.
+pub(super) fn whole(bytes: u64) -> u64 {
+    ((bytes / PAGE_BYTES).saturating_sub(1) | 1) * PAGE_BYTES
+}
+
 /// One direction.
 struct Kind {
     action: &'static str,
@@ -305,9 +316,9 @@ fn scheme(context: &Context, group: &str, kind: Kind, runs: Option<&[(u64, u64)]
         .flat_map(|tier| context.tiers.addresses(&context.host, tier))
         .collect();
     all.sort_unstable();
-    let quota = wanted.map_or(1, |wanted| match wanted.bytes <= LAST {
-        true => wanted.bytes.get(),
-        false => wanted.bytes.get() / 2,
+    let quota = wanted.map_or(PAGE_BYTES, |wanted| match wanted.bytes <= LAST {
+        true => whole(wanted.bytes.get()),
+        false => whole(wanted.bytes.get() / 2),
     });
     Scheme {
         action,
@@ -316,7 +327,7 @@ fn scheme(context: &Context, group: &str, kind: Kind, runs: Option<&[(u64, u64)]
         elsewhere: ranges::left_out(runs, &own, &all),
         accesses,
         size_min: if wanted.is_some() { PAGE_BYTES } else { NEVER },
-        quota_bytes: quota.max(PAGE_BYTES),
+        quota_bytes: quota,
         window_ms: WINDOW_MS,
         goal: None,
     }
