@@ -11,6 +11,8 @@
 //! do not travel in it, so victims are judged by what is measured. Source: ours.
 
 pub mod extender;
+#[cfg(test)]
+mod schema;
 pub mod server;
 
 use crate::application::{Application, Promise};

@@ -1,7 +1,8 @@
 //! The pointer chase as an indicator: what a dependent load of each tier takes now, beside the applications.
 //!
 //! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call walks
-//! one tier for `LENGTH` and returns the last value of each, so that a second of calls every 100 ms costs 5 ms of a core. The
+//! half of the tiers for `LENGTH` each and returns the last value of all, so that on two tiers calls every 100 ms cost half a
+//! percent of a core, and no value is older than a period. The
 //! kernel may move our pages as it does everyone's, so their place is asked for now and then, and a region that strayed is
 //! made anew.
 //!
@@ -21,7 +22,7 @@ const REGION: Bytes = Bytes::from_mib(32);
 /// How long one walk lasts.
 const LENGTH: std::time::Duration = std::time::Duration::from_micros(500);
 
-/// Calls between two questions where our pages lie.
+/// Walks between two questions where our pages lie.
 const ASK: u32 = 64;
 
 /// Percent of a region that may be elsewhere.
@@ -73,27 +74,37 @@ impl TierChase {
 
 impl Chase for TierChase {
     fn latencies(&mut self) -> [Option<Duration>; TIERS_MAX] {
+        // Two calls walk every tier, so that no value is older than a period of the policy.
+        for _ in 0..self.places.len().div_ceil(2) {
+            self.walk();
+        }
+        std::array::from_fn(|tier| self.places.get(tier).and_then(|place| place.last))
+    }
+}
+
+impl TierChase {
+    /// Walks the tier whose turn it is.
+    fn walk(&mut self) {
         let count = self.places.len().max(1);
         let turn = self.calls as usize % count;
         self.calls = self.calls.wrapping_add(1);
-        if let Some(place) = self.places.get_mut(turn) {
-            if self.calls.wrapping_rem(ASK) < u32::try_from(count).unwrap_or(1) {
-                let strayed = place
-                    .region
-                    .as_ref()
-                    .and_then(|region| region.far_percent(&place.all));
-                if strayed.is_none_or(|percent| percent > STRAY_PERCENT)
-                    && !place.all.far.is_empty()
-                {
-                    place.region = Region::new(REGION, &place.own, 0).ok();
-                }
+        let asks = self.calls.wrapping_rem(ASK) < u32::try_from(count).unwrap_or(1);
+        let Some(place) = self.places.get_mut(turn) else {
+            return;
+        };
+        if asks {
+            let strayed = place
+                .region
+                .as_ref()
+                .and_then(|region| region.far_percent(&place.all));
+            if strayed.is_none_or(|percent| percent > STRAY_PERCENT) && !place.all.far.is_empty() {
+                place.region = Region::new(REGION, &place.own, 0).ok();
             }
-            place.last = place.region.as_ref().and_then(|region| {
-                let mean = chase::run(region, LENGTH).mean()?;
-                Some(Duration::from_ps(mean.round() as u64))
-            });
         }
-        std::array::from_fn(|tier| self.places.get(tier).and_then(|place| place.last))
+        place.last = place.region.as_ref().and_then(|region| {
+            let mean = chase::run(region, LENGTH).mean()?;
+            Some(Duration::from_ps(mean.round() as u64))
+        });
     }
 }
 

@@ -7,7 +7,6 @@ use crate::backend::BackendKind;
 use crate::journal;
 use crate::protocol::SOCKET_PATH;
 use isolane_scenario::error::InputError;
-use isolane_scenario::quantity;
 use isolane_scenario::table::{Key, Kind, Source, Table, key};
 use std::path::{Path, PathBuf};
 
@@ -177,14 +176,6 @@ pub fn parse(text: &str, file: &str) -> Result<Settings, InputError> {
     }
     settings.hint_faults_per_s = table.number("hint_faults_per_s")?;
     Ok(settings)
-}
-
-/// A latency, as options have it.
-///
-/// # Errors
-/// What is wrong with the text.
-pub fn latency(text: &str) -> Result<isolane_core::units::Duration, String> {
-    quantity::duration(text)
 }
 
 #[cfg(test)]

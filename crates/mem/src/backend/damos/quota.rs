@@ -3,7 +3,8 @@
 //! Method: two schemes per group, cold pages out and hot pages in. While there is nothing to move a scheme rests: it
 //! wants regions of an impossible size. Else its quota is half of what is still to move, for a window of `WINDOW_MS`, and
 //! new values are committed every `COMMIT`, a shorter time. So what one window moves and what the next one adds before it
-//! learns of that is at most the whole, and nothing overshoots.
+//! learns of that is at most the whole. Where the kernel takes longer over a commit, more windows pass, and the whole is
+//! divided by as many.
 //!
 //! Memory without any access goes first; when that brings nothing more for `COLD_COMMITS`, what is used goes too: a limit is
 //! a limit.
@@ -33,6 +34,9 @@ const WINDOW_MS: u64 = 400;
 
 /// Between two commits.
 const COMMIT: Duration = Duration::from_millis(200);
+
+/// Most windows that are reckoned with: a thread that is slower begins fewer of them, too.
+const WINDOWS_MAX: u64 = 6;
 
 /// How long a new scheme rests at least: longer than its first window.
 const ARMING: Duration = Duration::from_millis(400);
@@ -72,6 +76,8 @@ pub struct Quota {
     runs: BTreeMap<AppId, Option<Vec<(u64, u64)>>>,
     looked: Duration,
     committed: Duration,
+    /// How long the kernel took over the last commit.
+    taken: Duration,
     /// When schemes began to rest; none after they woke.
     arming: Option<Duration>,
     /// What each application had above its limits at best, and commits since.
@@ -88,7 +94,7 @@ impl Quota {
     pub fn open(context: &Context, clock: Clock) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosQuota)?;
         // Is there migration at all? The kernel says so when it is named, and only then.
-        let mut schemes = pair(context, "/", None, false, None);
+        let mut schemes = pair(context, "/", None, &Pace::default(), None);
         schemes.truncate(1);
         if let Err(error) = kdamond.write(&schemes).and_then(|()| kdamond.write(&[])) {
             kdamond.remove();
@@ -101,6 +107,7 @@ impl Quota {
             runs: BTreeMap::new(),
             looked: Duration::ZERO,
             committed: Duration::ZERO,
+            taken: Duration::ZERO,
             arming: None,
             fruitless: BTreeMap::new(),
             layout: Vec::new(),
@@ -145,14 +152,12 @@ impl Quota {
                 None => work.iter().find(|work| work.app == *app),
             };
             let waited = self.fruitless.get(app).map_or(0, |(_, count)| *count);
+            let pace = Pace {
+                used: waited >= COLD_COMMITS,
+                windows: windows(self.taken),
+            };
             let runs = self.runs.get(app).and_then(|runs| runs.as_deref());
-            schemes.extend(pair(
-                context,
-                group.path(),
-                work,
-                waited >= COLD_COMMITS,
-                runs,
-            ));
+            schemes.extend(pair(context, group.path(), work, &pace, runs));
         }
         if self.arming.is_some() {
             for scheme in &mut schemes {
@@ -197,6 +202,7 @@ impl Quota {
             }
             // From after the commit, which waits for the kernel's thread.
             self.committed = (self.clock)();
+            self.taken = self.committed.saturating_sub(now);
             if self.arming == Some(now) {
                 self.arming = Some(self.committed);
             }
@@ -259,19 +265,42 @@ fn picture(context: &Context, cgroup: &Cgroup) -> Option<Vec<(u64, u64)>> {
     ranges::runs(&context.host, &processes)
 }
 
-/// The two schemes of a group: at rest without work. `used` says whether used memory goes far as well.
+/// How fast pages move, and which.
+struct Pace {
+    /// Used memory goes far as well.
+    used: bool,
+    /// Windows that pass before a quota learns what the first of them has moved.
+    windows: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            used: false,
+            windows: windows(Duration::ZERO),
+        }
+    }
+}
+
+/// One that is under way, and those that begin until the next commit is in force, where one takes so long.
+fn windows(taken: Duration) -> u64 {
+    let lag = u64::try_from((taken + COMMIT).as_millis()).unwrap_or(u64::MAX);
+    (1 + lag.div_ceil(WINDOW_MS)).min(WINDOWS_MAX)
+}
+
+/// The two schemes of a group: at rest without work.
 fn pair(
     context: &Context,
     group: &str,
     work: Option<&Work>,
-    used: bool,
+    pace: &Pace,
     runs: Option<&[(u64, u64)]>,
 ) -> Vec<Scheme> {
     let cold = Kind {
         action: "migrate_cold",
         wanted: work.and_then(|work| work.demote),
         resting: (0, 1),
-        accesses: (0, if used { MANY } else { 0 }),
+        accesses: (0, if pace.used { MANY } else { 0 }),
     };
     let hot = Kind {
         action: "migrate_hot",
@@ -281,7 +310,7 @@ fn pair(
     };
     [cold, hot]
         .into_iter()
-        .map(|kind| scheme(context, group, kind, runs))
+        .map(|kind| scheme(context, group, kind, pace.windows, runs))
         .collect()
 }
 
@@ -303,7 +332,13 @@ struct Kind {
     accesses: (u64, u64),
 }
 
-fn scheme(context: &Context, group: &str, kind: Kind, runs: Option<&[(u64, u64)]>) -> Scheme {
+fn scheme(
+    context: &Context,
+    group: &str,
+    kind: Kind,
+    windows: u64,
+    runs: Option<&[(u64, u64)]>,
+) -> Scheme {
     let Kind {
         action,
         wanted,
@@ -318,7 +353,7 @@ fn scheme(context: &Context, group: &str, kind: Kind, runs: Option<&[(u64, u64)]
     all.sort_unstable();
     let quota = wanted.map_or(PAGE_BYTES, |wanted| match wanted.bytes <= LAST {
         true => whole(wanted.bytes.get()),
-        false => whole(wanted.bytes.get() / 2),
+        false => whole(wanted.bytes.get() / windows),
     });
     Scheme {
         action,

@@ -134,6 +134,31 @@ fn a_scheme_rests_through_its_first_window_and_then_has_half_of_the_excess() {
     );
 }
 
+/// Goal: where the kernel takes long over a commit, windows that pass meanwhile have parts of the excess, not half each.
+#[test]
+fn a_slow_commit_makes_smaller_windows() {
+    let tree = tree(2);
+    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
+    let context = Context::new(tree.host()).unwrap();
+    // Every look at this clock is a second later.
+    let clock = AtomicU64::new(0);
+    let mover = Quota::open(
+        &context,
+        Box::new(move || Duration::from_millis(clock.fetch_add(1_000, Ordering::Relaxed))),
+    );
+    let mut engine = Engine::new(context, mover.unwrap());
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(60));
+    for _ in 0..3 {
+        engine.tick(&mut Vec::new());
+    }
+    // A commit took 1 s, and the next one comes 0.2 s later: three windows of 0.4 s begin, and one is under way.
+    assert_eq!(
+        scheme(&tree, 0, "quotas/bytes"),
+        (Bytes::from_mib(15).get() - PAGE).to_string()
+    );
+}
+
 /// Goal: on a machine so busy that DAMON's thread has not looked twice, no scheme wakes with the unlimited first window.
 #[test]
 fn a_scheme_rests_until_its_quota_is_in_force() {
