@@ -108,6 +108,7 @@ def jain(shares: Sequence[float]) -> float:
 def devices(*options: str) -> None:
     """Makes r0 and r1 (see lab/devices), or shapes those that are there."""
     subprocess.run([LAB / "devices", *options], check=True)
+    Meter.prepare()
 
 
 # The devices' counters of what was sent again, or came out of order.
@@ -407,11 +408,21 @@ class Meter:
 
     INTERFACE = "v1"
 
+    @classmethod
+    def prepare(cls) -> None:
+        """Makes the place of the classifiers, before there is traffic: the first one makes the kernel patch its own code.
+
+        An emulated processor that runs that very code while another one patches it may see a breakpoint that nobody
+        expects any more ("Oops: int3" in __dev_queue_xmit), and the machine ends.
+        """
+        if "clsact" not in output("tc", "qdisc", "show", "dev", cls.INTERFACE):
+            subprocess.run(["modprobe", "-a", "sch_ingress", "cls_u32", "act_gact"], check=True)
+            subprocess.run(["tc", "qdisc", "add", "dev", cls.INTERFACE, "clsact"], check=True)
+
     def __init__(self, tenants: Sequence[Tenant]) -> None:
         self.tenants = tenants
-        subprocess.run(["modprobe", "-a", "sch_ingress", "cls_u32", "act_gact"], check=True)
-        subprocess.run(["tc", "qdisc", "del", "dev", self.INTERFACE, "clsact"], check=False, capture_output=True)
-        subprocess.run(["tc", "qdisc", "add", "dev", self.INTERFACE, "clsact"], check=True)
+        # It fails when there are none.
+        subprocess.run(["tc", "filter", "del", "dev", self.INTERFACE, "ingress"], check=False, capture_output=True)
         for number, tenant in enumerate(tenants, start=1):
             numbers = queue_pairs("r1", tenant.processes[0].pid)
             if not numbers:
