@@ -46,6 +46,8 @@ def test_a_move_is_compared_with_as_long_a_stretch_before_it() -> None:
     found = costs.worst(records, [(1.1, 1.9, 1.0)])
     assert found.still_ms == pytest.approx(0.0, abs=1e-6) and found.moving_ms == pytest.approx(300.0)
     assert found.own_ms == pytest.approx(300.0) and not found.check()[0]
+    assert costs.Pause(50.0, 0.0).check()[0] and not costs.Pause(50.0, 0.0, lost=1).check()[0]
+    assert "1 items were not delivered" in costs.Pause(50.0, 0.0, lost=1).check()[1]
     # A machine that stalls as long without a move.
     records = known([one for one in steady if not 1.25 < one < 1.55 and not 0.35 < one < 0.65])
     assert costs.worst(records, [(1.1, 1.9, 1.0)]).own_ms == pytest.approx(0.0, abs=1e-6)

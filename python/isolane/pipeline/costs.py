@@ -12,6 +12,7 @@ on a busy machine what is left is what a hop costs at least; below `CLEAR_MS` of
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -23,8 +24,8 @@ import numpy as np
 
 from isolane.pipeline.deployment import Deployment, Place, Stage
 from isolane.pipeline.item import Item
-from isolane.pipeline.records import Record, pause_ms, summarize
-from isolane.pipeline.runner import Runner, RunnerError
+from isolane.pipeline.records import Record, pause_ms
+from isolane.pipeline.runner import Options, Runner
 from isolane.pipeline.spaces import Spaces, Wire
 
 #: What a hop may add, and what a move may delay: what the runtime promises.
@@ -32,6 +33,9 @@ HOP_MAX_MS, PAUSE_MAX_MS = 2.0, 200.0
 
 #: Rounds of a hop at most, of 1.6 s each.
 ROUNDS_MAX = 9
+
+#: Rounds of moves at most, of 6 to 10 s each; and items that may be on their way meanwhile: ten seconds of them.
+PAUSE_ROUNDS_MAX, STANDSTILL = 3, 500
 
 #: Waits below this are an idle machine's.
 CLEAR_MS = 0.1
@@ -108,10 +112,11 @@ def more(found: Sequence[Hop], rounds: int) -> bool:
 
 @dataclass(frozen=True)
 class Pause:
-    """The longest gap in results around moves, and without them."""
+    """The longest gap in results around moves, and without them; and items that were not delivered."""
 
     moving_ms: float
     still_ms: float
+    lost: int = 0
 
     @property
     def own_ms(self) -> float:
@@ -124,36 +129,42 @@ class Pause:
             f"moving an operator pauses results for {self.own_ms:.0f} ms ({PAUSE_MAX_MS:g} ms at most), "
             f"besides the {self.still_ms:.0f} ms that they pause without a move"
         )
-        return self.own_ms < PAUSE_MAX_MS, text
+        if self.lost:
+            text += f"; {self.lost} items were not delivered"
+        return self.own_ms < PAUSE_MAX_MS and not self.lost, text
 
 
 async def pause(moves: int = 3) -> Pause:
     """How long a move holds up results: the worst of some moves of the middle one of three operators.
 
     Fifty items a second of 10 KB cross two tiers. What counts is the longest time without a result around a move, less the
-    usual one between two; the same stretch of time before anything of the move began is what it is compared with.
+    usual one between two; the same stretch of time before anything of the move began is what it is compared with. As with hops,
+    more such rounds, `PAUSE_ROUNDS_MAX` at most, are made only while none is within what a move may delay.
     """
     stages = tuple(Stage(f"idle-{index}", IDLE, "edge") for index in range(3))
     wires = (Wire(100.0, 2.0),)
     deployment = Deployment("moves", stages, (Place("edge"), Place("cloud")), wires)
     item = Item(0, 0.0, {"frame": np.zeros(10_000, np.uint8)})
-    stretches = []
-    async with Spaces(["edge", "cloud"], wires) as spaces, Runner(deployment, spaces) as runner:
+    found: list[Pause] = []
+    # A machine that stands still for seconds delays items; with a small window they would be refused, as by a slow pipeline.
+    async with Spaces(["edge", "cloud"], wires) as spaces, Runner(deployment, spaces, Options(window=STANDSTILL)) as runner:
         feeding = asyncio.ensure_future(runner.feed(itertools.repeat(item), 50.0))
         try:
-            for index in range(moves):
-                await asyncio.sleep(1.0)
-                moved = await runner.migrate("idle-1", "edge" if index % 2 else "cloud")
-                await asyncio.sleep(0.4)
-                begun = moved.begin_s - moved.start_ms / 1000.0
-                stretches.append((moved.begin_s - 0.2, moved.end_s + 0.3, begun))
+            while not found or (len(found) < PAUSE_ROUNDS_MAX and not any(one.check()[0] for one in found)):
+                stretches = []
+                for index in range(moves):
+                    await asyncio.sleep(1.0)
+                    moved = await runner.migrate("idle-1", "edge" if (index + len(found) * moves) % 2 else "cloud")
+                    await asyncio.sleep(0.4)
+                    begun = moved.begin_s - moved.start_ms / 1000.0
+                    stretches.append((moved.begin_s - 0.2, moved.end_s + 0.3, begun))
+                found.append(worst(runner.records, stretches))
         finally:
             feeding.cancel()
             await asyncio.wait([feeding])
         await runner.settle()
-        if any(one.outcome != "delivered" for one in runner.records):
-            raise RunnerError(f"moving lost items: {summarize(runner.sent, runner.records).document()}")
-        return worst(runner.records, stretches)
+        lost = sum(one.outcome != "delivered" for one in runner.records)
+        return dataclasses.replace(min(found, key=lambda one: one.own_ms), lost=lost)
 
 
 def worst(records: Sequence[Record], stretches: Sequence[tuple[float, float, float]]) -> Pause:
