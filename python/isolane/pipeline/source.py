@@ -22,7 +22,7 @@ ITEMS = 600
 
 @dataclass(frozen=True)
 class Source:
-    """A workload and its first items."""
+    """A workload and a stretch of its items."""
 
     workload: Workload
     items: tuple[Item, ...]
@@ -36,8 +36,8 @@ class Source:
         return itertools.islice(self.forever(), count)
 
 
-def open_source(name: str, count: int = ITEMS) -> Source:
-    """The workload of this name with up to `count` items made."""
+def open_source(name: str, count: int = ITEMS, start: int = 0) -> Source:
+    """The workload of this name with up to `count` items made, from the one numbered `start` on where so many follow it."""
     module, colon, class_name = name.partition(":")
     if not colon:
         raise PlanError(f"workload {name!r}: write module:Class, such as isolane.queries.traffic.query:Day")
@@ -48,7 +48,9 @@ def open_source(name: str, count: int = ITEMS) -> Source:
     except Exception as error:
         raise PlanError(f"workload {name}: {describe(error)}") from error
     items = workload.items()
-    made = tuple(items[index] for index in range(min(count, len(items), ITEMS)))
+    count = min(count, len(items), ITEMS)
+    start = min(start, len(items) - count)
+    made = tuple(items[index] for index in range(start, start + count))
     if not made:
         raise PlanError(f"workload {name}: it has no items")
     return Source(workload, made)

@@ -195,7 +195,7 @@ class Watcher:
     async def period(self, items: Sequence[Item] = (), reference: Reference | None = None) -> bool:
         """Judges what ended since the last one; plans again if that is off. Whether the plan changed.
 
-        `items` are the source's by id, for a sample of which `reference` stands in for truth.
+        `items` are the source's, for a sample of which `reference` stands in for truth.
         """
         records = self.runner.records[self._seen :]
         self._seen += len(records)
@@ -299,7 +299,8 @@ class Watcher:
         ids = stretch({one.item_id for one in records if one.outcome not in ("failed", REFUSED)})
         if not ids:
             return
-        sample = [items[number] for number in ids]
+        by_id = {item.id: item for item in items}
+        sample = [by_id[number] for number in ids]
         found = [output for one in records for output in one.outputs if output.id in set(ids)]
         # What is in force when the answer comes may be another plan, whose accuracy this is not.
         plan = self.current
