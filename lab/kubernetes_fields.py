@@ -63,7 +63,7 @@ def main() -> None:
         seen.add(name)
         schema = schemas[name]
         if "properties" not in schema:
-            print(f"{short(name)} = {kind({key: value for key, value in schema.items()}, wanted) if 'type' in schema else 'any'}")
+            print(f"{short(name)} = {kind(schema, wanted)}")
             continue
         print(short(name))
         for field, own in sorted(schema["properties"].items()):

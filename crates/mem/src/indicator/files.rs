@@ -52,16 +52,20 @@ impl HintFaults {
             self.rate.reset();
             return None;
         }
-        let text = host.root.text("/proc/vmstat")?;
-        let field = |name: &str| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|number| number.trim().parse::<u64>().ok())
-        };
-        let remote = field("numa_hint_faults")?.checked_sub(field("numa_hint_faults_local")?)?;
+        let remote = remote_hint_faults(&host.root.text("/proc/vmstat")?)?;
         self.rate.of(now, remote)
     }
+}
+
+/// Those of all nodes but the faulting processor's own, since the machine started; `vmstat` is the text of `/proc/vmstat`.
+pub(crate) fn remote_hint_faults(vmstat: &str) -> Option<u64> {
+    let field = |name: &str| {
+        let line = vmstat
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|number| number.trim().parse::<u64>().ok())
+    };
+    field("numa_hint_faults")?.checked_sub(field("numa_hint_faults_local")?)
 }
 
 /// Whether NUMA balancing is on, in either of its modes.

@@ -17,8 +17,6 @@ pub mod pmu;
 
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
-use crate::host::MemoryHost;
-use crate::tiers::Tiers;
 use isolane_core::policy::mercury::{AppId, Observation, Source, TIERS_MAX};
 use isolane_core::units::{Bytes, Duration, Instant};
 use serde::Serialize;
@@ -77,21 +75,4 @@ pub trait Sensors: Send {
 
     /// What each source can tell here.
     fn sources(&self) -> Vec<SourceInfo>;
-}
-
-/// The sensors of a machine on a thread of their own; `probe` adds the pointer chase, which takes half a percent of a core
-/// and 32 MiB of every tier.
-///
-/// # Errors
-/// No thread could be started.
-pub fn open(host: &MemoryHost, probe: bool) -> Result<Box<dyn Sensors>, MemError> {
-    let chase = probe.then(|| {
-        let chase: Box<dyn machine::Chase> = Box::new(chase::TierChase::new(&Tiers::read(host)));
-        chase
-    });
-    let sensors = machine::MachineSensors::new(host.clone(), chase);
-    Ok(Box::new(background::BackgroundSensors::start(
-        host.clone(),
-        sensors,
-    )?))
 }

@@ -15,7 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::indicator::Sensors;
-use crate::indicator::files::balances;
+use crate::indicator::files::{balances, remote_hint_faults};
 use isolane_core::policy::mercury::{AppId, Limits, PERIOD, Reading, TIERS_MAX};
 use isolane_core::units::{Bytes, Duration, Instant};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,17 +63,6 @@ impl LiveMachine {
         let text = self.host.root.text("/proc/vmstat")?;
         remote_hint_faults(&text)
     }
-}
-
-/// `numa_hint_faults` without `numa_hint_faults_local`.
-fn remote_hint_faults(vmstat: &str) -> Option<u64> {
-    let field = |name: &str| {
-        vmstat.lines().find_map(|line| {
-            let (key, value) = line.split_once(' ')?;
-            (key == name).then(|| value.trim().parse::<u64>().ok())?
-        })
-    };
-    field("numa_hint_faults")?.checked_sub(field("numa_hint_faults_local")?)
 }
 
 impl MachineMeasure for LiveMachine {

@@ -177,14 +177,14 @@ fn app_of(table: &Table<'_>, by_order: u32) -> Result<MemApp, InputError> {
     let name = table.text("name")?.expect(PRESENT);
     let name = checked_name(table, name)?.to_owned();
     let latency = table.duration("slo_latency")?;
-    let bandwidth = table.rate("slo_bandwidth")?;
+    let bandwidth = bytes_per_s(table, "slo_bandwidth")?;
     let objective = match (latency, bandwidth) {
         (Some(_), Some(_)) => {
             let expected = "an application has one objective: drop slo_latency or slo_bandwidth";
             return Err(table.wrong("slo_bandwidth", expected));
         }
         (Some(latency), None) => Objective::Latency(latency),
-        (None, Some(rate)) => Objective::Bandwidth(rate.as_bps() / 8),
+        (None, Some(rate)) => Objective::Bandwidth(rate),
         (None, None) => Objective::BestEffort,
     };
     let initial = Load {
@@ -219,6 +219,19 @@ fn app_of(table: &Table<'_>, by_order: u32) -> Result<MemApp, InputError> {
         start,
         stop,
     })
+}
+
+/// A bandwidth of memory. It is in bytes, always: whoever writes bits means a network's, or an eighth of what was meant.
+fn bytes_per_s(table: &Table<'_>, key: &str) -> Result<Option<u64>, InputError> {
+    let rate = table.rate(key)?;
+    let text = table.text(key)?.unwrap_or_default().trim_end();
+    match text.ends_with("b/s") || text.ends_with("bps") {
+        true => Err(table.wrong(
+            key,
+            "is in bits; bandwidth of memory is in bytes, like \"40GB/s\"",
+        )),
+        false => Ok(rate.map(|rate| rate.as_bps() / 8)),
+    }
 }
 
 fn changes_of(app: &Table<'_>, initial: Load) -> Result<Vec<Change>, InputError> {

@@ -13,7 +13,7 @@
 //! Units: bytes; bytes per second; picoseconds ([`Duration`]); processor time in thousandths of what the application
 //! asked for. A larger priority is more important; priorities are unique.
 //! Limits: at most [`TIERS_MAX`] tiers, tier 0 being the nearest.
-//! Source: Mercury 5.5, algorithm 4, figure 5.8. Ours: several far tiers, weights, percentages, what-if questions.
+//! Source: Mercury 5.5, algorithm 4, figure 5.8. Ours: several far tiers, weights, what-if questions.
 
 mod adapt;
 mod admission;
@@ -40,7 +40,6 @@ pub use fixed::{Fcfs, Fixed};
 pub use fleet::{Suitability, suitability};
 pub use options::{MercuryOptions, Sharing};
 pub use sharing::{Want, water_fill};
-pub use tiers::{Cap, resolve_caps};
 
 use crate::units::{Bytes, Duration, Instant};
 use std::fmt;

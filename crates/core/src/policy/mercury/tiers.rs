@@ -1,4 +1,4 @@
-//! Limits of the far tiers, and limits written as parts of something.
+//! Limits of the far tiers.
 //!
 //! Problem: a machine may have several far tiers (another socket, CXL, a remote box), and an operator says which of
 //! them an application may use. Method: in descending order of priority every application's far memory fills its
@@ -7,49 +7,8 @@
 //! that is expected then. Source: ours (mercury has one far tier).
 
 use super::state::Book;
-use super::{AppSpec, CPU_ONE, Limits, Observation, TIERS_MAX, TierLimits};
+use super::{AppSpec, CPU_ONE, Limits, Observation, TIERS_MAX};
 use crate::units::Bytes;
-
-/// A limit of one tier as people write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cap {
-    /// So many bytes.
-    Bytes(Bytes),
-    /// A part of the tier, in millionths.
-    OfTier(u32),
-    /// A part of the application's footprint, in millionths.
-    OfFootprint(u32),
-}
-
-impl Cap {
-    /// The limit in bytes, rounded down; parts beyond the whole count as the whole.
-    pub fn resolve(self, tier: Bytes, footprint: Bytes) -> Bytes {
-        let part = |whole: Bytes, millionths: u32| {
-            let millionths = u128::from(millionths.min(MILLION));
-            let bytes = u128::from(whole.get()) * millionths / u128::from(MILLION);
-            Bytes::new(u64::try_from(bytes).expect("a part is not larger than the whole"))
-        };
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::OfTier(millionths) => part(tier, millionths),
-            Self::OfFootprint(millionths) => part(footprint, millionths),
-        }
-    }
-}
-
-/// Limits in bytes of all tiers: `capacities` are those of the machine, nearest first.
-pub fn resolve_caps(
-    caps: &[Option<Cap>; TIERS_MAX],
-    capacities: &[Bytes],
-    footprint: Bytes,
-) -> TierLimits {
-    let mut limits = [None; TIERS_MAX];
-    for (tier, cap) in caps.iter().enumerate() {
-        let capacity = capacities.get(tier).copied().unwrap_or_default();
-        limits[tier] = cap.map(|cap| cap.resolve(capacity, footprint));
-    }
-    limits
-}
 
 /// Whether the application's far pages may lie in this tier.
 pub(super) fn permitted(spec: &AppSpec, tier: usize) -> bool {
@@ -113,5 +72,3 @@ pub(super) fn spread(book: &mut Book, seen: &Observation) {
         }
     }
 }
-
-const MILLION: u32 = 1_000_000;

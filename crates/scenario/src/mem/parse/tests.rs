@@ -16,6 +16,32 @@ fn check(app: &str, expected: Expect) {
 }
 
 #[test]
+fn bandwidth_of_memory_is_in_bytes() {
+    let app = |rate: &str| {
+        format!(
+            "[[app]]\nname = \"a\"\nkind = \"llama\"\nworking_set = \"1GB\"\nslo_bandwidth = \"{rate}\"\n"
+        )
+    };
+    check(
+        &app("40Gb/s"),
+        expect![[
+            r#"x.toml:13: app 2: slo_bandwidth = "40Gb/s": is in bits; bandwidth of memory is in bytes, like "40GB/s""#
+        ]],
+    );
+    check(
+        &app("40Gbps"),
+        expect![[
+            r#"x.toml:13: app 2: slo_bandwidth = "40Gbps": is in bits; bandwidth of memory is in bytes, like "40GB/s""#
+        ]],
+    );
+    let scenario = parse(&format!("{HEAD}{}", app("40GB/s")), "x.toml").expect("valid");
+    assert_eq!(
+        scenario.apps[0].objective,
+        Objective::Bandwidth(40_000_000_000)
+    );
+}
+
+#[test]
 fn what_is_not_written_has_a_default() {
     let scenario = parse(&format!("{HEAD}{PROBE}"), "probe.toml").expect("valid");
     assert_eq!(scenario.policy, MemPolicyName::Tpp);
