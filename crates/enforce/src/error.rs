@@ -34,7 +34,7 @@ pub enum EnforceError {
         architecture: &'static str,
     },
     /// Nobody to hand a listener to.
-    #[error("no enforcer at {}: {source}; start `isolane enforce` first, or leave --enforce out", path.display())]
+    #[error("no enforcer at {}; start `isolane enforce` first, or leave --enforce out", path.display())]
     NoEnforcer {
         /// Where it should listen.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum EnforceError {
         source: io::Error,
     },
     /// The command does not run.
-    #[error("cannot run `{command}`: {source}")]
+    #[error("cannot run `{command}`")]
     Command {
         /// The program.
         command: String,

@@ -188,6 +188,23 @@ fn delegation_check(host: &MemoryHost) -> Check {
         .into_iter()
         .filter(|name| !text.split_whitespace().any(|word| word == *name))
         .collect();
+    let offered = host
+        .cgroup_file("/", "cgroup.controllers")
+        .ok()
+        .and_then(|file| host.root.text(&file))
+        .unwrap_or_default();
+    let elsewhere: Vec<&str> = missing
+        .iter()
+        .copied()
+        .filter(|name| !offered.split_whitespace().any(|word| word == *name))
+        .collect();
+    if !elsewhere.is_empty() {
+        let seen = format!(
+            "{} not in the version 2 hierarchy: nothing to hand down (see control groups)",
+            elsewhere.join(" and ")
+        );
+        return check(NAME, Verdict::Unknown, seen, None);
+    }
     match (missing.is_empty(), is_root) {
         (true, true) => check(
             NAME,
