@@ -271,6 +271,46 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         "tier 3 does not exist",
     );
     check(
+        &run(&["--slo-latency", "160ns", "--priority", "0x3"]),
+        "--priority",
+    );
+    check(
+        &run(&[
+            "--slo-latency",
+            "160ns",
+            "--priority",
+            "1",
+            "--memory",
+            "5GB/s",
+        ]),
+        "--memory",
+    );
+    check(
+        &["mem", "plan", "app.toml", "--memory", "5GiB"],
+        "leave the options out",
+    );
+    check(
+        &["mem", "plan", "--memory", "5GiB"],
+        "say what it is promised",
+    );
+    check(
+        &["mem", "bench", "latency", "--cores", "2"],
+        "drop the option",
+    );
+    check(
+        &["mem", "bench", "bandwidth", "--region", "1GiB"],
+        "drop the option",
+    );
+    check(&["mem", "bench", "--region", "4KiB"], "lies in caches");
+    check(
+        &["mem", "extender", "--listen", "localhost"],
+        "127.0.0.1:9494",
+    );
+    check(
+        &["mem", "profile", "--type", "best-effort", "--", "true"],
+        "best effort needs no profile",
+    );
+    check(
         &["mem", "remove", "nobody"],
         "no application is under control",
     );
@@ -287,6 +327,64 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
     );
     bench.file("gone.toml", &format!("{APP}cgroup = \"/kube/gone\"\n"));
     check(&["mem", "submit", "gone.toml"], "/kube/gone");
+    check(
+        &["mem", "submit", "--require", "gone.toml"],
+        "--require is for files with a command",
+    );
+}
+
+#[test]
+fn a_priority_that_somebody_has_is_refused_with_one_that_is_free() {
+    let bench = Bench::new();
+    bench.file("app.toml", &format!("{APP}command = [\"sleep\", \"60\"]\n"));
+    // With --require, which must not wait for the command's end.
+    let output = bench.isolane(&["mem", "submit", "--require", "app.toml"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let words = told(&output);
+    assert!(words.starts_with("sleeper: under control"), "{words}");
+    let process = words
+        .trim()
+        .rsplit(' ')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let same = bench.isolane(&[
+        "mem",
+        "run",
+        "--slo-latency",
+        "160ns",
+        "--priority",
+        "2",
+        "--",
+        "true",
+    ]);
+    assert_eq!(same.status.code(), Some(2), "{}", said(&same));
+    let expected = "priority 2 of true is that of sleeper; priorities are unique: 3 is free";
+    assert!(said(&same).contains(expected), "{}", said(&same));
+    let ended = Command::new("kill").arg(&process).status();
+    assert!(ended.is_ok_and(|status| status.success()), "{words}");
+    bench.until(&[]);
+}
+
+#[test]
+fn a_promise_better_than_the_hardware_names_the_best_that_was_measured() {
+    let bench = Bench::new();
+    let check = |options: &[&str], expected: &str| {
+        let words = [&["mem", "run", "--priority", "1"], options, &["--", "true"]].concat();
+        let output = bench.isolane(&words);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{}", said(&output));
+        assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
+    };
+    check(
+        &["--slo-latency", "50ns"],
+        "latency 50ns is better than latency 100ns, which was measured here",
+    );
+    check(
+        &["--slo-bandwidth", "90GB/s"],
+        "bandwidth 90 GB/s is better than bandwidth 40 GB/s, which was measured here",
+    );
+    bench.until(&[]);
 }
 
 #[test]
@@ -328,4 +426,58 @@ fn without_a_service_the_machine_is_what_is_missing() {
             said(&output)
         );
     }
+}
+
+/// What needs tiers says so where there are none. Skipped on a machine that has two.
+#[test]
+fn without_tiers_the_machine_is_what_is_missing() {
+    let tiers = isolane_mem::tiers::Tiers::read(&isolane_mem::MemoryHost::machine());
+    if tiers.len() > 1 {
+        println!("skip: this machine has {} memory tiers", tiers.len());
+        return;
+    }
+    let directory = tempfile::tempdir().expect("what tests stand on works");
+    for arguments in [
+        &["mem", "profile-machine"][..],
+        &["mem", "profile", "--slo-latency", "160ns", "--", "true"],
+        &["mem", "doctor"],
+    ] {
+        let output = command(directory.path(), arguments)
+            .output()
+            .expect("what tests stand on works");
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{arguments:?}: {}",
+            said(&output)
+        );
+        let words = told(&output) + &said(&output);
+        assert!(words.contains("tier"), "{arguments:?}: {words}");
+    }
+}
+
+/// Who may not open the service's socket is told what to do. Needs root, to become somebody who may not.
+#[test]
+fn without_privilege_the_group_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let bench = Bench::new();
+    let open = std::fs::Permissions::from_mode(0o755);
+    let opened = std::fs::set_permissions(bench.directory.path(), open);
+    opened.expect("what tests stand on works");
+    let output = command(bench.directory.path(), &["mem", "status"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output();
+    let Ok(output) = output else {
+        println!("skip: only root can become somebody else, who can start this program");
+        return;
+    };
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(
+        said(&output).contains("may not be opened: run as root, or join the service's group"),
+        "{}",
+        said(&output)
+    );
 }

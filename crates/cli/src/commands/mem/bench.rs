@@ -25,12 +25,12 @@ pub(super) struct Arguments {
     /// What to measure: latency (random accesses), bandwidth (streams on every core), or latency beside streams
     #[arg(value_parser = ["latency", "bandwidth", "together"], default_value = "latency")]
     what: String,
-    /// Memory that random accesses go to
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = region)]
-    region: Bytes,
-    /// Memory of each stream
-    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = region)]
-    stream_region: Bytes,
+    /// Memory that random accesses go to (4GiB)
+    #[arg(long, value_name = "SIZE", value_parser = region)]
+    region: Option<Bytes>,
+    /// Memory of each stream (128MiB)
+    #[arg(long, value_name = "SIZE", value_parser = region)]
+    stream_region: Option<Bytes>,
     /// Part of the memory that lies in the far tier, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     far_percent: u32,
@@ -65,10 +65,36 @@ pub(super) fn length(text: &str) -> Result<Duration, String> {
     inputs::duration(text).map(|length| Duration::from_nanos(length.as_ps() / 1_000))
 }
 
+/// Options that would do nothing.
+fn refuse(arguments: &Arguments) -> Result<()> {
+    let what = arguments.what.as_str();
+    let given = [
+        (arguments.region.is_some(), "--region", "bandwidth"),
+        (
+            arguments.stream_region.is_some(),
+            "--stream-region",
+            "latency",
+        ),
+        (arguments.cores.is_some(), "--cores", "latency"),
+    ];
+    let idle = given
+        .into_iter()
+        .find(|(given, _, of)| *given && *of == what);
+    match idle {
+        Some((_, option, _)) => Err(inputs::bad(format!(
+            "{option}: `isolane mem bench {what}` has no such thing; drop the option, or measure both: together"
+        ))),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
+    refuse(arguments)?;
     let nodes = Nodes::of(&Tiers::read(&MemoryHost::machine()));
     let victim = LatencySettings {
-        region: arguments.region,
+        region: arguments
+            .region
+            .unwrap_or(LatencySettings::default().region),
         far_percent: arguments.far_percent,
         length: arguments.length,
         nodes: nodes.clone(),
@@ -76,7 +102,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let usual = BandwidthSettings::default();
     let streams = BandwidthSettings {
         cores: arguments.cores.unwrap_or(usual.cores),
-        region: arguments.stream_region,
+        region: arguments.stream_region.unwrap_or(usual.region),
         far_percent: arguments.far_percent,
         length: arguments.length,
         nodes,

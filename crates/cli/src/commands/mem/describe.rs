@@ -27,9 +27,9 @@ pub(super) struct Options {
     /// Larger is more important; unique on a machine
     #[arg(long, value_name = "N")]
     priority: Option<u32>,
-    /// Its part of what is shared without strictness
-    #[arg(long, value_name = "N", default_value_t = WEIGHT)]
-    weight: u32,
+    /// Its part of what is shared without strictness; 1000 is ordinary
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
     /// The memory that it uses at most, over all tiers, like 20GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
@@ -74,9 +74,15 @@ impl Options {
     /// Whether anything is described.
     pub(super) fn is_given(&self) -> bool {
         self.kind.is_some()
+            || self.name.is_some()
             || self.slo_latency.is_some()
             || self.slo_bandwidth.is_some()
             || self.priority.is_some()
+            || self.weight.is_some()
+            || self.memory.is_some()
+            || self.local_max.is_some()
+            || self.profile.is_some()
+            || !(self.tier_max.is_empty() && self.far_tiers.is_empty())
     }
 
     /// The same where the priority does not matter.
@@ -98,7 +104,7 @@ impl Options {
             name: self.name.clone().unwrap_or_else(|| program.to_owned()),
             promise: self.promise()?,
             priority,
-            weight: self.weight,
+            weight: self.weight.unwrap_or(WEIGHT),
             memory_bytes: self.memory,
             caps,
             far_tiers: self.far_tiers.clone(),

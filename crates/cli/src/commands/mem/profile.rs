@@ -14,8 +14,9 @@ use anyhow::{Context, Result};
 use isolane_core::policy::mercury::{AppId, Objective};
 use isolane_mem::application::amounts::{bandwidth_text, size_text};
 use isolane_mem::cgroup::own;
-use isolane_mem::indicator::Sensors;
-use isolane_mem::indicator::machine::MachineSensors;
+use isolane_mem::indicator::chase::TierChase;
+use isolane_mem::indicator::machine::{Chase, MachineSensors};
+use isolane_mem::indicator::{Sensors, pmu};
 use isolane_mem::journal::{FileStore, JournalError};
 use isolane_mem::profile::Origin;
 use isolane_mem::profile::application::{self, AppProfile, Settings};
@@ -175,7 +176,12 @@ fn measure(
     stop: &AtomicBool,
 ) -> Result<application::Found> {
     backend.adopt(APP, cgroup, &[])?;
-    let mut sensors = MachineSensors::new(host.clone(), None);
+    // As the service does: without counters of the processor a latency is that of the tiers, by where pages lie.
+    let chase = pmu::missing(host).is_some().then(|| {
+        let chase: Box<dyn Chase> = Box::new(TierChase::new(&Tiers::read(host)));
+        chase
+    });
+    let mut sensors = MachineSensors::new(host.clone(), chase);
     sensors.adopt(APP, cgroup)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut live = LiveApplication {

@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     json: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::output;
 use crate::status::Status;
 use anyhow::Result;
 use isolane_mem::application::pod;
-use isolane_mem::protocol::{Answer, Request, Submission};
+use isolane_mem::protocol::{Admission, Answer, Request, Submission};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -71,13 +71,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         }
         return Ok(Status::Done);
     }
-    if let Some(status) = enter(
-        &arguments.place,
-        submission,
-        arguments.require,
-        output::note,
-    )? {
-        return Ok(status);
+    match enter(&arguments.place, submission, arguments.require)? {
+        Entered::In(admission) => output::note(&view::admission(&admission)),
+        Entered::Not(status) => return Ok(status),
     }
     let error = Command::new(&file)
         .arg0(command)
@@ -90,26 +86,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     }))
 }
 
-/// Has this process taken in; how the command ends where it is not.
-pub(super) fn enter(
-    place: &Place,
-    submission: Submission,
-    require: bool,
-    say: impl Fn(&str),
-) -> Result<Option<Status>> {
+/// Whether this process was taken in.
+pub(super) enum Entered {
+    /// It was.
+    In(Box<Admission>),
+    /// It was not, which was said: how the command ends.
+    Not(Status),
+}
+
+/// Has this process taken in; with `require` only where its promise is expected to be kept.
+pub(super) fn enter(place: &Place, submission: Submission, require: bool) -> Result<Entered> {
     let name = submission.application.name.clone();
     if require && let Some(lacks) = would_lack(place, &submission)? {
-        say(&format!(
+        output::note(&format!(
             "isolane mem: {name} is not started, as --require asks: {lacks}"
         ));
-        return Ok(Some(Status::No));
+        return Ok(Entered::Not(Status::No));
     }
     match place.ask(&Request::Submit(submission))? {
-        Answer::Admitted(admission) => {
-            say(&view::admission(&admission));
-            Ok(None)
-        }
-        Answer::Refused(reason) => refused(&reason).map(Some),
+        Answer::Admitted(admission) => Ok(Entered::In(Box::new(admission))),
+        Answer::Refused(reason) => refused(&reason).map(Entered::Not),
         answer => Err(unexpected(&answer)),
     }
 }

@@ -4,6 +4,7 @@
 //! second process of this program asks for itself, as `isolane mem run` does, and becomes the command, in a session of
 //! its own; this one waits until it is taken in, and prints its number.
 
+use super::run::{Entered, enter};
 use super::{Place, refused, unexpected, view};
 use crate::inputs;
 use crate::output;
@@ -62,6 +63,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     if is_placeless {
         let what =
             "say where the application is (cgroup, pod or container), or what starts it (command)";
+        return Err(BadInput(format!("{name}: {what}")).into());
+    }
+    if arguments.require && command.is_empty() {
+        let what = "--require is for files with a command: what runs already is not started";
         return Err(BadInput(format!("{name}: {what}")).into());
     }
     if arguments.dry_run {
@@ -152,36 +157,9 @@ fn become_command(
     let path = std::env::var_os("PATH");
     let file = crate::commands::run::program::find(command[0].as_ref(), path.as_deref())
         .map_err(|error| BadInput(format!("command: {error}")))?;
-    let mut admitted = None;
-    let refusal = {
-        let application = submission.application.clone();
-        let place = &arguments.place;
-        if arguments.require {
-            super::run::enter(
-                place,
-                Submission {
-                    application,
-                    place: submission.place,
-                },
-                true,
-                output::note,
-            )?
-        } else {
-            match place.ask(&Request::Submit(submission))? {
-                Answer::Admitted(admission) => {
-                    admitted = Some(admission);
-                    None
-                }
-                Answer::Refused(reason) => Some(refused(&reason)?),
-                answer => return Err(unexpected(&answer)),
-            }
-        }
-    };
-    if let Some(status) = refusal {
-        return Ok(status);
-    }
-    if let Some(admission) = admitted {
-        output::print(&output::compact_json(&admission)?)?;
+    match enter(&arguments.place, submission, arguments.require)? {
+        Entered::In(admission) => output::print(&output::compact_json(&admission)?)?,
+        Entered::Not(status) => return Ok(status),
     }
     let error = Command::new(&file)
         .arg0(&command[0])

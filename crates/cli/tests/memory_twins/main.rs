@@ -1,0 +1,309 @@
+//! The same stories of tiered memory on two machines: the simulator's, and the service's own loop over a kernel of files.
+//!
+//! Goal: what Mercury does to whom is the same whether the model drives the policy or the service does - admission with
+//! priorities, the order in which others yield, adaptation within two periods, and rest afterwards. Method: a story says
+//! who comes when and what changes; [`Machine::play`] tells verdicts, changes of limits and what was measured. Everything
+//! between the policy and the files is the service's: controller, journal, sensors, the backend `per_numa_high`. The
+//! memory behind the files is the model's balance, as no machine of the tests has two tiers.
+//! Units: seconds, bytes, nanoseconds, bytes per second.
+#![allow(clippy::unwrap_used)]
+
+mod files;
+mod model;
+
+use std::collections::BTreeMap;
+
+/// One application of a story.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct App {
+    pub(crate) name: &'static str,
+    pub(crate) priority: u32,
+    pub(crate) promise: Promise,
+    /// Memory that it uses, GB.
+    pub(crate) gb: u64,
+    pub(crate) cores: u32,
+    pub(crate) start_s: u64,
+    /// Percent of its cores' time that has work, before and after `surge_s`.
+    pub(crate) busy: (u32, u32),
+    pub(crate) surge_s: u64,
+}
+
+/// What it is promised, and with that which model it is: Redis, or llama.cpp.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Promise {
+    LatencyNs(u64),
+    GbPerS(u64),
+}
+
+/// Who shares a machine whose near tier has so much memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    pub(crate) near_gb: u64,
+    pub(crate) seconds: u64,
+    pub(crate) apps: Vec<App>,
+}
+
+/// Limits that changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) at_s: f64,
+    pub(crate) app: String,
+    pub(crate) near_limit: Option<u64>,
+    pub(crate) cpu_share: f64,
+    pub(crate) reason: String,
+}
+
+/// What one application had at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) latency_ns: f64,
+    pub(crate) gb_per_s: f64,
+}
+
+/// What became of a story.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) verdicts: BTreeMap<String, String>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) points: Vec<(f64, BTreeMap<String, Measured>)>,
+}
+
+/// Where a story can happen.
+pub(crate) trait Machine {
+    fn name(&self) -> &'static str;
+    fn play(&self, story: &Story) -> Told;
+}
+
+/// Both.
+fn machines() -> [Box<dyn Machine>; 2] {
+    [Box::new(model::Model), Box::new(files::Files)]
+}
+
+impl Told {
+    /// Near limits of an application before and after a moment.
+    fn around(&self, app: &str, at_s: f64) -> (Option<u64>, Option<u64>) {
+        let of = |until: &dyn Fn(f64) -> bool| {
+            let mut all = self
+                .changes
+                .iter()
+                .filter(|change| change.app == app && until(change.at_s));
+            all.next_back().and_then(|change| change.near_limit)
+        };
+        (of(&|at| at < at_s - 0.05), of(&|at| at < at_s + 0.05))
+    }
+
+    /// Part of the measured moments after `from_s` in which the promise of `app` was kept, within 5 %.
+    fn kept(&self, app: &App, from_s: f64) -> f64 {
+        let moments = self.points.iter().filter(|(at, _)| *at > from_s);
+        let values: Vec<bool> = moments
+            .filter_map(|(_, apps)| apps.get(app.name))
+            .map(|measured| match app.promise {
+                Promise::LatencyNs(most) => measured.latency_ns <= most as f64 * 1.05,
+                Promise::GbPerS(least) => measured.gb_per_s >= least as f64 * 0.95,
+            })
+            .collect();
+        assert!(!values.is_empty(), "nothing was measured of {}", app.name);
+        values.iter().filter(|kept| **kept).count() as f64 / values.len() as f64
+    }
+
+    /// How often the near limit of `app`, or its processor time, turned from growing to shrinking or back after `from_s`.
+    fn turns(&self, app: &str, from_s: f64) -> usize {
+        let mine: Vec<&Change> = self
+            .changes
+            .iter()
+            .filter(|change| change.app == app && change.at_s > from_s)
+            .collect();
+        let turns = |value: &dyn Fn(&Change) -> f64| {
+            let steps: Vec<f64> = mine
+                .windows(2)
+                .map(|pair| value(pair[1]) - value(pair[0]))
+                .collect();
+            let moves: Vec<f64> = steps.into_iter().filter(|step| *step != 0.0).collect();
+            moves
+                .windows(2)
+                .filter(|pair| pair[0].signum() != pair[1].signum())
+                .count()
+        };
+        let near = turns(&|change| change.near_limit.map_or(1e15, |limit| limit as f64));
+        near + turns(&|change| change.cpu_share)
+    }
+}
+
+fn redis(name: &'static str, priority: u32, ns: u64, start_s: u64) -> App {
+    App {
+        name,
+        priority,
+        promise: Promise::LatencyNs(ns),
+        gb: 20,
+        cores: 1,
+        start_s,
+        busy: (100, 100),
+        surge_s: 0,
+    }
+}
+
+/// Three of which the most important comes last: what it needs is more than what is free.
+fn crowd(near_gb: u64) -> Story {
+    let apps = vec![
+        redis("low", 1, 200, 0),
+        redis("middle", 2, 180, 0),
+        redis("high", 3, 160, 20),
+    ];
+    Story {
+        near_gb,
+        seconds: 50,
+        apps,
+    }
+}
+
+/// Whoever gave memory to the most important one when somebody less important had some left.
+fn out_of_order(told: &Told) -> Vec<&Change> {
+    let gives =
+        |change: &&Change| change.app == "middle" && change.reason == "gives memory to high";
+    let early = |change: &&Change| told.around("low", change.at_s).1 != Some(0);
+    told.changes.iter().filter(gives).filter(early).collect()
+}
+
+#[test]
+fn a_latecomer_takes_from_the_least_important_alone_where_that_is_enough() {
+    let story = crowd(34);
+    for machine in machines() {
+        let told = machine.play(&story);
+        let name = machine.name();
+        assert_eq!(told.verdicts["high"], "admitted", "{name}");
+        let (before, after) = told.around("low", 20.0);
+        assert!(
+            after < before && after > Some(0),
+            "{name}: low had {before:?} and has {after:?}"
+        );
+        let (before, after) = told.around("middle", 20.0);
+        assert_eq!(before, after, "{name}: middle");
+        assert!(
+            out_of_order(&told).is_empty(),
+            "{name}: {:?}",
+            out_of_order(&told)
+        );
+        for app in &story.apps[1..] {
+            let kept = told.kept(app, 40.0);
+            assert!(kept > 0.9, "{name}: {} kept in {kept}", app.name);
+        }
+    }
+}
+
+#[test]
+fn nobody_yields_before_the_less_important_has_nothing_left() {
+    let story = crowd(24);
+    for machine in machines() {
+        let told = machine.play(&story);
+        let name = machine.name();
+        let (before, after) = told.around("middle", 20.0);
+        assert!(
+            after < before,
+            "{name}: middle had {before:?} and has {after:?}"
+        );
+        assert_eq!(told.around("low", 20.0).1, Some(0), "{name}");
+        assert!(
+            out_of_order(&told).is_empty(),
+            "{name}: {:?}",
+            out_of_order(&told)
+        );
+        let kept = told.kept(&story.apps[2], 40.0);
+        assert!(kept > 0.9, "{name}: {kept}");
+    }
+}
+
+#[test]
+fn a_latecomer_of_less_importance_takes_nothing_and_is_told_what_it_lacks() {
+    let story = Story {
+        near_gb: 20,
+        seconds: 40,
+        apps: vec![redis("high", 2, 160, 0), redis("low", 1, 160, 20)],
+    };
+    for machine in machines() {
+        let told = machine.play(&story);
+        let name = machine.name();
+        assert_eq!(told.verdicts["low"], "best-effort", "{name}");
+        let (before, after) = told.around("high", 20.0);
+        assert_eq!(before, after, "{name}");
+        assert!(
+            told.changes
+                .iter()
+                .all(|change| change.app != "high" || !change.reason.starts_with("gives")),
+            "{name}"
+        );
+        let kept = told.kept(&story.apps[0], 10.0);
+        assert!(kept > 0.9, "{name}: {kept}");
+    }
+}
+
+/// A stream that idles for a minute and then takes all it can get, beside a more important application.
+fn surge() -> Story {
+    let high = App {
+        gb: 30,
+        ..redis("high", 2, 200, 0)
+    };
+    let stream = App {
+        promise: Promise::GbPerS(70),
+        gb: 40,
+        cores: 24,
+        busy: (5, 100),
+        surge_s: 60,
+        ..redis("stream", 1, 0, 0)
+    };
+    Story {
+        near_gb: 70,
+        seconds: 200,
+        apps: vec![high, stream],
+    }
+}
+
+/// The controller's period is 200 ms: limits answer what happened within two of them.
+#[test]
+fn a_surge_is_answered_within_two_periods_and_the_important_promise_is_kept() {
+    let story = surge();
+    for machine in machines() {
+        let told = machine.play(&story);
+        let name = machine.name();
+        let of_high = |change: &&Change| change.app == "high" || change.reason.ends_with(" high");
+        let mut late = told
+            .changes
+            .iter()
+            .filter(of_high)
+            .filter(|change| change.at_s >= 40.0);
+        let answered = late.next().map(|change| change.at_s);
+        let in_time = answered.is_some_and(|at| (60.0..60.45).contains(&at));
+        assert!(in_time, "{name}: answered at {answered:?} s");
+        let yields = told
+            .changes
+            .iter()
+            .any(|change| change.app == "stream" && change.reason == "gives bandwidth to high");
+        assert!(yields, "{name}");
+        let kept = told.kept(&story.apps[0], 90.0);
+        assert!(kept > 0.95, "{name}: {kept}");
+    }
+}
+
+#[test]
+fn limits_come_to_rest_after_a_surge() {
+    let story = surge();
+    for machine in machines() {
+        let told = machine.play(&story);
+        for app in &story.apps {
+            let turns = told.turns(app.name, 120.0);
+            assert!(
+                turns <= 10,
+                "{}: {} turned {turns} times in 80 s",
+                machine.name(),
+                app.name
+            );
+        }
+    }
+}
+
+/// A check that finds something: without anybody who acts the surge breaks the promise, so that `kept` can fail.
+#[test]
+fn without_a_policy_the_promise_breaks() {
+    let told = model::under("tpp", &surge());
+    let kept = told.kept(&surge().apps[0], 90.0);
+    assert!(kept < 0.5, "{kept}");
+}
