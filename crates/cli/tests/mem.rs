@@ -290,7 +290,7 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         "leave the options out",
     );
     check(
-        &["mem", "plan", "--memory", "5GiB"],
+        &["mem", "plan", "--memory", "5GiB", "--priority", "1"],
         "say what it is promised",
     );
     check(

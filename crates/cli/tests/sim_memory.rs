@@ -121,7 +121,6 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
         ),
         ("priority = 2", "priority = 1", "priority"),
         ("priority = 2", "prioritty = 2", "did you mean priority?"),
-        ("local = \"20GB\"", "local = \"20TB\"", "local"),
         (
             "kind = \"redis\"",
             "kind = \"reddis\"",
