@@ -416,4 +416,9 @@ impl AuditResult {
             .map(|summary| summary.violations)
             .sum()
     }
+
+    /// Pairs that have a verdict, over all policies.
+    pub fn judged(&self) -> u32 {
+        self.summaries.iter().map(|summary| summary.cells).sum()
+    }
 }

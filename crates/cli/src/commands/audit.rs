@@ -166,6 +166,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             ));
             Status::Interrupted
         }
+        () if result.judged() == 0 => {
+            output::note(
+                "isolane: no pair has a verdict: the device can run none of them, or nothing completed in the measured time \
+                 (see the reasons above; raise --duration)",
+            );
+            match arguments.fail_on_violation {
+                true => Status::No,
+                false => Status::Done,
+            }
+        }
         () if arguments.fail_on_violation && result.violations() > 0 => Status::No,
         () => Status::Done,
     })
