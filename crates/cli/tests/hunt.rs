@@ -1,9 +1,9 @@
-//! `isolane hunt` as a user runs it: mistakes, the same result for any number of workers, going on, and scenarios that
-//! show what was found. Simulated devices only, few queue pairs, so that an experiment takes milliseconds.
+//! `isolane hunt` as a user runs it: mistakes, the same result for any number of workers, going on after a kill, and
+//! scenarios that show what was found. Simulated devices only, few queue pairs, so that an experiment takes milliseconds.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn isolane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
@@ -117,11 +117,114 @@ fn mistakes_are_named_and_leave_no_journal() {
         &["--restrict", file.to_str().unwrap()],
         "empty.toml:2: unknown key queue_pair; did you mean queue_pairs?",
     );
-    let (_, stderr) = check(
-        &["hunt", "--target", "sim:cx5-100g-roce", "--budget", "0h"],
-        2,
+    for (text, part) in [
+        ("queue_pairs = [64, 16]\n", "empty.toml:1"),
+        ("sizes = [\"64KiB\", \"64B\"]\n", "empty.toml:1"),
+        ("queue_pairs = 0\n", "empty.toml:1"),
+        (
+            "service = \"ud-send\"\nsmallest = \"64KiB\"\n",
+            "search space is empty",
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        refuses(&["--restrict", file.to_str().unwrap()], part);
+    }
+    refuses(&["--target", "verbs:r0,r1", "--executor", "ray"], "verbs:");
+    for budget in ["0", "0h", "-3", "10 parsecs"] {
+        let start = ["hunt", "--target", "sim:cx5-100g-roce"];
+        let (_, stderr) = check(&[&start[..], &["--budget", budget]].concat(), 2);
+        assert!(stderr.contains("--budget"), "{budget}: {stderr}");
+    }
+}
+
+/// Arguments of a small hunt in the folder `name`.
+fn small(directory: &Path, name: &str) -> Vec<String> {
+    let words = [
+        "hunt",
+        "--target",
+        "sim:cx6-200g-roce",
+        "--json",
+        "--budget",
+        "120",
+        "--restrict",
+        &restriction(directory),
+        "--out",
+        directory.join(name).to_str().expect("the path is text"),
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_hunt_killed_in_the_middle_goes_on_to_the_same_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = hunt(directory.path(), "whole", &["--budget", "120"]);
+    let words = small(directory.path(), "killed");
+    let journal = directory.path().join("killed/hunt.jsonl");
+    let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+    for more in [20, 60] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
+        command.args(&words);
+        if more > 20 {
+            command.arg("--resume");
+        }
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("the binary runs");
+        // Where the hunt is faster than we look, the rest is resumed from nothing: that is no less a test of the result.
+        while lines() < more && child.try_wait().expect("it is ours").is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(lines() >= more, "{} of {more} lines", lines());
+    }
+    let resumed = hunt(directory.path(), "killed", &["--budget", "120", "--resume"]);
+    assert_eq!(resumed, whole);
+}
+
+#[test]
+fn other_processes_find_the_same_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = hunt(directory.path(), "whole", &["--budget", "60"]);
+    let more = [
+        "--budget",
+        "60",
+        "--executor",
+        "processes",
+        "--parallel",
+        "3",
+    ];
+    assert_eq!(hunt(directory.path(), "processes", &more), whole);
+}
+
+#[test]
+fn results_of_another_version_are_refused_with_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    hunt(directory.path(), "old", &["--budget", "12"]);
+    let journal = directory.path().join("old/hunt.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let (header, rest) = text.split_once('\n').unwrap();
+    let mut header: serde_json::Value = serde_json::from_str(header).unwrap();
+    header["version"] = 1.into();
+    fs::write(&journal, format!("{header}\n{rest}")).unwrap();
+    let words = small(directory.path(), "old");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (_, stderr) = check(&[&words[..], &["--resume"]].concat(), 2);
+    assert!(
+        stderr.contains("version 1") && stderr.contains("--out"),
+        "{stderr}"
     );
-    assert!(stderr.contains("above 0"), "{stderr}");
+    let result = directory.path().join("old/hunt.json");
+    let text = fs::read_to_string(&result).unwrap();
+    fs::write(&result, text.replacen("\"version\":", "\"version\":1", 1)).unwrap();
+    let out = directory.path().join("old");
+    let advise = [
+        "advise",
+        &restriction(directory.path()),
+        "--anomalies",
+        out.to_str().unwrap(),
+    ];
+    let (_, stderr) = check(&advise, 2);
+    assert!(stderr.contains("hunt again"), "{stderr}");
 }
 
 const VICTIM: &str = concat!(

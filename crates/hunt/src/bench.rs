@@ -49,6 +49,17 @@ impl Budget {
         part.min(1.0)
     }
 
+    /// Experiments that are left after `spent`, where they go on to take as long as so far.
+    pub fn left(self, spent: Spent) -> f64 {
+        match self {
+            Self::Experiments(most) => most.saturating_sub(spent.experiments) as f64,
+            Self::ModelledSeconds(most) => {
+                let each = spent.modelled_s / spent.experiments.max(1) as f64;
+                (most - spent.modelled_s).max(0.0) / each.max(1e-9)
+            }
+        }
+    }
+
     fn is_used(self, spent: Spent) -> bool {
         match self {
             Self::Experiments(most) => spent.experiments >= most,
@@ -135,6 +146,11 @@ impl<'a> Bench<'a> {
     /// What has been used.
     pub fn spent(&self) -> Spent {
         self.spent
+    }
+
+    /// Experiments that the budget leaves, about.
+    pub fn left(&self) -> f64 {
+        self.budget.left(self.spent)
     }
 
     /// The random seed of repeat `repeat`: any two points share it, so that they meet the same luck.

@@ -2,8 +2,8 @@
 //!
 //! Units: wire gigabits per second, packets and messages per second; counters that count are per second and summed
 //! over hosts, ratios are those of the host where they are largest. Method: one run; where the goodput of its four
-//! quarters differs by more than a tenth of their mean, another of twice the length, up to a limit, after which the
-//! last counts though it says so. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics
+//! quarters differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which
+//! the last counts though it says so. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics
 //! are read four times per iteration, and traffic has to be stable).
 
 use crate::HuntError;
@@ -15,7 +15,7 @@ use isolane_core::units::Duration;
 use isolane_scenario::measure::{HostCounters, RunResult};
 use isolane_scenario::model::Host;
 use isolane_scenario::profile::Profile;
-use isolane_testbed::Testbed;
+use isolane_testbed::{Patience, Testbed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -95,9 +95,9 @@ pub struct Lab<'a> {
     pub profile: &'a Profile,
     /// The first run of an experiment.
     pub times: Times,
-    /// More warm-up for each queue pair: until all of them have met the caches.
+    /// Most that each queue pair adds to the warm-up: all of them have to meet the caches.
     pub warmup_per_pair: Duration,
-    /// How often an experiment that is not steady is run again, twice as long each time.
+    /// How often an experiment that is not steady is measured again, twice as long each time.
     pub extensions: u32,
 }
 
@@ -124,6 +124,15 @@ impl<'a> Lab<'a> {
             extensions: 2,
         }
     }
+
+    /// Longest warm-up of `point`, and the time for which it is measured first.
+    pub fn times_of(&self, point: &Point) -> Times {
+        let directions = 1 + u64::from(point.direction == point::BIDIRECTIONAL);
+        Times {
+            warmup: self.times.warmup + self.warmup_per_pair * (point.queue_pairs * directions),
+            duration: self.times.duration,
+        }
+    }
 }
 
 impl Target for Lab<'_> {
@@ -132,22 +141,22 @@ impl Target for Lab<'_> {
     }
 
     fn measure(&self, point: &Point, seed: u64) -> Result<Measured, HuntError> {
-        let mut times = self.times;
-        let directions = 1 + u64::from(point.direction == point::BIDIRECTIONAL);
-        times.warmup += self.warmup_per_pair * (point.queue_pairs * directions);
-        let mut extensions = self.extensions;
-        loop {
-            let scenario = scenario(point, NAME, &self.profile.name, seed, times);
-            let result = self.testbed.run(&scenario, self.profile)?;
-            let measured = condense(point, &result);
-            if measured.steady || extensions == 0 {
-                return Ok(measured);
-            }
-            extensions -= 1;
-            times.warmup += times.duration;
-            times.duration += times.duration;
-        }
+        let scenario = scenario(point, NAME, &self.profile.name, seed, self.times_of(point));
+        let patience = Patience {
+            settle: self.times.warmup,
+            extensions: self.extensions,
+        };
+        let result = self
+            .testbed
+            .run_steady(&scenario, self.profile, &patience, &is_run_steady)?;
+        Ok(condense(point, &result))
     }
+}
+
+/// Whether every tenant's goodput is steady.
+fn is_run_steady(result: &RunResult) -> bool {
+    let mut tenants = result.tenants.iter();
+    tenants.all(|tenant| is_steady(&tenant.goodput_series_gbps))
 }
 
 /// What matters of `result`, the run of `point`.
@@ -163,8 +172,6 @@ fn condense(point: &Point, result: &RunResult) -> Measured {
         let value = of(host).and_then(|counters| counters.values.get(name));
         value.copied().unwrap_or(0) as f64
     };
-    let hosts = || result.counters.iter().map(|counters| counters.host);
-    let paused_us = hosts().map(|host| value(host, "tx_prio3_pause_duration"));
     let port = |host: Host, way: &str| Arrived {
         gbps: value(host, &format!("{way}_vport_rdma_unicast_bytes")) * 8.0 / seconds / 1e9,
         packets_per_s: value(host, &format!("{way}_vport_rdma_unicast_packets")) / seconds,
@@ -187,14 +194,21 @@ fn condense(point: &Point, result: &RunResult) -> Measured {
     };
     let tenants = || result.tenants.iter();
     Measured {
-        pause_ratio: paused_us.fold(0.0, f64::max) / (seconds * 1e6),
+        pause_ratio: pause_ratio(result),
         slowest,
         messages_per_s: tenants().map(|tenant| tenant.message_rate_per_s).sum(),
         p99_us: p99_us(result),
         beside: None,
-        steady: tenants().all(|tenant| is_steady(&tenant.goodput_series_gbps)),
+        steady: is_run_steady(result),
         counters: counters(&result.counters, seconds),
     }
+}
+
+/// Time for which the NIC that did so longer paused its link, part of the measured time.
+fn pause_ratio(result: &RunResult) -> f64 {
+    let paused = |host: &HostCounters| host.values.get("tx_prio3_pause_duration").copied();
+    let paused_us = result.counters.iter().filter_map(paused).max();
+    paused_us.unwrap_or(0) as f64 / (result.measured_s * 1e6)
 }
 
 /// Messages that a 99th percentile needs, so that ten lie above it.

@@ -3,15 +3,17 @@
 //! Every decision follows from the seed and from results of experiments, in a fixed order: batches are proposed by
 //! the searcher, judged in their order, and each anomaly is reduced before the next is looked at. The same target,
 //! space, settings and seed therefore give the same result whatever the number of workers, and a larger budget only
-//! adds to it. Limits: an anomaly whose reduction the budget cut short is reported without a minimal feature set.
-//! Source: collie 3.5, algorithm 1.
+//! adds to it. A searcher that defers ([`Searcher::defers`]) reduces roughly what it finds; the conditions are tested
+//! when the budget leaves just enough for all of them. Limits: an anomaly whose reduction the budget cut short is reported
+//! without a minimal feature set, one whose test it cut short without checks; with a searcher that defers, a larger budget
+//! also moves the tests. Source: collie 3.5, algorithm 1; deferring is ours.
 
 use crate::HuntError;
 use crate::bench::{Bench, Spent, Stop};
 use crate::bounds::Bounds;
 use crate::counters::{self, Counter, RANKING_POINTS};
 use crate::experiment::Measured;
-use crate::mfs::{FeatureSet, Merged, merge, reduce};
+use crate::mfs::{FeatureSet, Merged, merge, reduce, rough};
 use crate::monitor::{Judgement, Symptom};
 use crate::region::Region;
 use crate::rule::Rule;
@@ -23,6 +25,9 @@ use isolane_core::rng::Stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Experiments that a test of rough conditions takes, about.
+const TEST_EXPERIMENTS: f64 = 100.0;
 
 /// How to search.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,7 +175,9 @@ pub fn hunt(
             trace: Vec::new(),
         },
         counters: settings.counters.clone(),
+        defers: searcher.defers(),
         regions: Vec::new(),
+        witnesses: Vec::new(),
         reductions: 0,
     };
     run.result.ended = match run.all(bench, searcher.as_mut()) {
@@ -190,8 +197,11 @@ struct Run<'a> {
     reduces: bool,
     result: HuntResult,
     counters: Vec<Counter>,
+    defers: bool,
     /// Of all reduced anomalies.
     regions: Vec<Region>,
+    /// Likewise.
+    witnesses: Vec<Point>,
     /// Anomalous points looked at, each with a random stream of its own.
     reductions: u64,
 }
@@ -200,6 +210,10 @@ impl Run<'_> {
     fn all(&mut self, bench: &mut Bench<'_>, searcher: &mut dyn Searcher) -> Result<(), Stop> {
         self.rank(bench)?;
         loop {
+            let untested = self.untested().len();
+            if untested > 0 && bench.left() <= untested as f64 * TEST_EXPERIMENTS {
+                self.test(bench)?;
+            }
             let batch = searcher.propose(&self.ground());
             if batch.is_empty() {
                 return Ok(());
@@ -214,7 +228,36 @@ impl Run<'_> {
             space: self.space,
             known: &self.regions,
             counters: &self.counters,
+            witnesses: &self.witnesses,
         }
+    }
+
+    /// Places of anomalies whose conditions are rough.
+    fn untested(&self) -> Vec<usize> {
+        let all = self.result.anomalies.iter().enumerate();
+        let rough = |one: &Anomaly| one.set.as_ref().is_some_and(|set| set.checks.is_none());
+        all.filter(|(_, one)| self.defers && rough(one))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// Tests the conditions of anomalies that were reduced roughly; what turns out to be another one again leaves.
+    fn test(&mut self, bench: &mut Bench<'_>) -> Result<(), Stop> {
+        while let Some(&index) = self.untested().first() {
+            let rough = self.result.anomalies.remove(index);
+            let witness = rough.set.as_ref().map(|set| set.witness.clone());
+            let from = witness.unwrap_or_else(|| rough.point.clone());
+            let (kept, ended) = match self.tested(bench, rough, &from) {
+                Ok(kept) => (kept, Ok(())),
+                Err((kept, stop)) => (Some(*kept), Err(stop)),
+            };
+            if let Some(kept) = kept {
+                self.result.anomalies.insert(index, kept);
+            }
+            self.remember();
+            ended?;
+        }
+        Ok(())
     }
 
     /// Measures the random points that order the counters; an anomaly among them counts like any other.
@@ -285,7 +328,7 @@ impl Run<'_> {
     }
 
     /// Reduces `anomaly` and adds it, unless it is known.
-    fn discover(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly) -> Result<(), Stop> {
+    fn discover(&mut self, bench: &mut Bench<'_>, anomaly: Anomaly) -> Result<(), Stop> {
         let inside = |known: &&mut Anomaly| {
             let set = known.set.as_ref();
             known.symptom == anomaly.symptom
@@ -296,81 +339,123 @@ impl Run<'_> {
             return Ok(());
         }
         if !self.reduces {
-            self.add(anomaly);
+            self.result.anomalies.push(anomaly);
+            self.remember();
             return Ok(());
         }
-        let mut stream = Stream::indexed(self.seed, "hunt/reduce", self.reductions);
-        self.reductions += 1;
-        let reduced = reduce(
-            bench,
-            self.space,
-            &anomaly.point,
-            anomaly.symptom,
-            &mut stream,
-        );
+        let point = anomaly.point.clone();
+        let reduced = match self.defers {
+            true => self.sketched(bench, anomaly),
+            false => self.tested(bench, anomaly, &point),
+        };
+        let (new, ended) = match reduced {
+            Ok(new) => (new, Ok(())),
+            // Found is found, also where nothing is left to reduce it with.
+            Err((new, stop)) => (Some(*new), Err(stop)),
+        };
+        self.result.anomalies.extend(new);
+        self.remember();
+        ended
+    }
+
+    /// `anomaly` with conditions that are good enough to look elsewhere; none where it is known or does not show again.
+    fn sketched(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly) -> Reduced {
+        let mut stream = self.reduction();
+        let same = self.result.anomalies.iter().filter_map(|known| {
+            let set = known.set.as_ref()?;
+            (known.symptom == anomaly.symptom).then_some(&set.region)
+        });
+        let known: Vec<&Region> = same.collect();
+        let found = (&anomaly.point, anomaly.symptom);
+        let set = match rough(bench, self.space, found, &known, &mut stream) {
+            Ok(Some(set)) => set,
+            Ok(None) => {
+                self.result.not_repeated += 1;
+                return Ok(None);
+            }
+            Err(stop) => {
+                anomaly.harm = self.harm(bench, &anomaly);
+                return Err((Box::new(anomaly), stop));
+            }
+        };
+        anomaly.set = Some(set);
+        anomaly.reduced_at = bench.spent();
+        anomaly.harm = self.harm(bench, &anomaly);
+        Ok(Some(anomaly))
+    }
+
+    /// `anomaly` with tested conditions, reduced from `point`; none where it is known or does not show again.
+    fn tested(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly, point: &Point) -> Reduced {
+        let mut stream = self.reduction();
+        let reduced = reduce(bench, self.space, point, anomaly.symptom, &mut stream);
         let set = match reduced {
             Ok(Some(set)) => set,
             Ok(None) => {
                 self.result.not_repeated += 1;
-                return Ok(());
+                return Ok(None);
             }
             Err(stop) => {
-                // Found is found, also where nothing is left to reduce it with.
                 anomaly.harm = self.harm(bench, &anomaly);
-                self.add(anomaly);
-                return Err(stop);
+                return Err((Box::new(anomaly), stop));
             }
         };
-        let known: Vec<&Anomaly> = self
-            .result
-            .anomalies
-            .iter()
-            .filter(|known| known.set.is_some())
-            .collect();
-        let sets: Vec<&FeatureSet> = known
-            .iter()
-            .filter_map(|known| known.set.as_ref())
-            .collect();
-        let merged = merge(bench, self.space, &sets, &set, &mut stream);
+        let known = self.result.anomalies.iter().filter_map(tested_set);
+        let known: Vec<&FeatureSet> = known.collect();
+        let merged = merge(bench, self.space, &known, &set, &mut stream);
         anomaly.reduced_at = bench.spent();
         match merged {
-            Ok(Merged::Known(index)) => self.reduced(index).times += 1,
-            Ok(Merged::Joined(index, region)) => {
-                let known = self.reduced(index);
-                known.times += 1;
-                if let Some(set) = &mut known.set {
-                    set.region = region;
-                }
-            }
+            Ok(Merged::Known(index)) => self.met_again(index, &anomaly, None),
+            Ok(Merged::Joined(index, region)) => self.met_again(index, &anomaly, Some(region)),
             Ok(Merged::New) => {
                 anomaly.set = Some(set);
                 anomaly.harm = self.harm(bench, &anomaly);
-                self.add(anomaly);
+                return Ok(Some(anomaly));
             }
             Err(stop) => {
                 anomaly.set = Some(set);
                 anomaly.harm = self.harm(bench, &anomaly);
-                self.add(anomaly);
-                return Err(stop);
+                return Err((Box::new(anomaly), stop));
             }
         }
-        let anomalies = self.result.anomalies.iter();
-        self.regions = anomalies
-            .filter_map(|known| Some(known.set.as_ref()?.region.clone()))
-            .collect();
-        Ok(())
+        Ok(None)
     }
 
-    /// The `index`-th anomaly that has a minimal feature set.
-    fn reduced(&mut self, index: usize) -> &mut Anomaly {
-        let mut reduced = self
-            .result
-            .anomalies
-            .iter_mut()
-            .filter(|known| known.set.is_some());
-        reduced
+    /// The random numbers of the next reduction.
+    fn reduction(&mut self) -> Stream {
+        self.reductions += 1;
+        Stream::indexed(self.seed, "hunt/reduce", self.reductions - 1)
+    }
+
+    /// `again` is the `index`-th of the anomalies whose conditions were tested, perhaps with a larger `region`.
+    fn met_again(&mut self, index: usize, again: &Anomaly, region: Option<Region>) {
+        let mut tested = self.result.anomalies.iter_mut();
+        let known = tested
+            .by_ref()
+            .filter(|known| tested_set(known).is_some())
             .nth(index)
-            .expect("merge answers with an index of its argument")
+            .expect("merge answers with an index of its argument");
+        known.times += again.times;
+        if again.found_at.experiments < known.found_at.experiments {
+            known.found_at = again.found_at;
+        }
+        if let (Some(set), Some(region)) = (&mut known.set, region) {
+            set.region = region;
+        }
+    }
+
+    /// Numbers the anomalies, and tells the search where they are.
+    fn remember(&mut self) {
+        for (number, anomaly) in (1..).zip(&mut self.result.anomalies) {
+            anomaly.number = number;
+        }
+        let sets = || {
+            self.result
+                .anomalies
+                .iter()
+                .filter_map(|one| one.set.as_ref())
+        };
+        self.regions = sets().map(|set| set.region.clone()).collect();
+        self.witnesses = sets().map(|set| set.witness.clone()).collect();
     }
 
     /// What the simplest known form of `anomaly` does to the victim, where there is one.
@@ -384,11 +469,14 @@ impl Run<'_> {
             .map_or(&anomaly.point, |set| &set.witness);
         Harm::of(owed, point, bench.recall(point)?)
     }
+}
 
-    fn add(&mut self, mut anomaly: Anomaly) {
-        anomaly.number = self.result.anomalies.len() as u32 + 1;
-        self.result.anomalies.push(anomaly);
-    }
+/// What a reduction gave: an anomaly that is new, or none; with a stop what is known of it then.
+type Reduced = Result<Option<Anomaly>, (Box<Anomaly>, Stop)>;
+
+/// The conditions of `anomaly`, where they were tested.
+fn tested_set(anomaly: &Anomaly) -> Option<&FeatureSet> {
+    anomaly.set.as_ref().filter(|set| set.checks.is_some())
 }
 
 fn means(samples: &[Measured]) -> BTreeMap<String, f64> {

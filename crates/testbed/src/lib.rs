@@ -10,6 +10,7 @@
 pub mod fake;
 mod sim;
 
+pub use isolane_sim::rnic::steady::Patience;
 pub use sim::SimTestbed;
 
 use isolane_scenario::measure::RunResult;
@@ -28,6 +29,40 @@ pub trait Testbed: Sync {
 
     /// Runs `scenario` on the device that `profile` describes and reports what was measured.
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError>;
+
+    /// Runs `scenario`, and again for twice as long where `steady` does not find the result so, as often as `patience`
+    /// says. A testbed that knows when a warm-up is over may end it before the scenario does.
+    fn run_steady(
+        &self,
+        scenario: &Scenario,
+        profile: &Profile,
+        patience: &Patience,
+        steady: &dyn Fn(&RunResult) -> bool,
+    ) -> Result<RunResult, TestbedError> {
+        let run = |scenario: &Scenario| self.run(scenario, profile);
+        again(&run, scenario, patience, steady)
+    }
+}
+
+/// Runs `scenario` from the beginning, and again for twice as long until it is `steady`.
+fn again(
+    run: &dyn Fn(&Scenario) -> Result<RunResult, TestbedError>,
+    scenario: &Scenario,
+    patience: &Patience,
+    steady: &dyn Fn(&RunResult) -> bool,
+) -> Result<RunResult, TestbedError> {
+    let mut scenario = scenario.clone();
+    let mut extensions = patience.extensions;
+    loop {
+        let result = run(&scenario)?;
+        if extensions == 0 || steady(&result) {
+            return Ok(result);
+        }
+        extensions -= 1;
+        scenario.warmup += scenario.duration;
+        scenario.duration += scenario.duration;
+        scenario.sample_interval += scenario.sample_interval;
+    }
 }
 
 /// Why a testbed gave no result.

@@ -3,11 +3,12 @@
 //! A failed assertion inside the model is our mistake; it is caught here, so that one bad cell among thousands
 //! is reported with everything needed to rerun it.
 
-use crate::{Testbed, TestbedError, check};
+use crate::{Patience, Testbed, TestbedError, again, check};
 use isolane_fabric::leaf::{self, LeafError};
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
 use isolane_scenario::profile::Profile;
+use isolane_sim::rnic::steady;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,31 +29,55 @@ impl Testbed for SimTestbed {
     }
 
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
-        check(scenario, profile)?;
-        // The simulator borrows both arguments immutably and keeps no state, so unwinding leaves nothing torn.
-        let run = AssertUnwindSafe(|| match scenario.network {
+        guarded(scenario, profile, || match scenario.network {
             Some(_) => leaf::run(scenario, profile),
             None => isolane_sim::rnic::run(scenario, profile).map_err(LeafError::Hosts),
-        });
-        let result = catch_unwind(run).map_err(|panic| TestbedError::Broken {
-            testbed: NAME,
-            scenario: scenario.name.clone(),
-            seed: scenario.seed,
-            policy: scenario.policy.name.clone(),
-            profile: profile.name.clone(),
-            reason: panic_message(panic.as_ref()),
-        })?;
-        result.map_err(|reason| match reason {
-            LeafError::Hosts(reason) => TestbedError::Refused {
-                scenario: scenario.name.clone(),
-                reason,
-            },
-            reason => TestbedError::Network {
-                scenario: scenario.name.clone(),
-                reason: reason.to_string(),
-            },
         })
     }
+
+    fn run_steady(
+        &self,
+        scenario: &Scenario,
+        profile: &Profile,
+        patience: &Patience,
+        steady: &dyn Fn(&RunResult) -> bool,
+    ) -> Result<RunResult, TestbedError> {
+        if !steady::takes(scenario) {
+            // Twice as long from the beginning: the same as other testbeds do.
+            return again(&|one| self.run(one, profile), scenario, patience, steady);
+        }
+        guarded(scenario, profile, || {
+            steady::run_steady(scenario, profile, patience, steady).map_err(LeafError::Hosts)
+        })
+    }
+}
+
+/// What `run` gives, with its errors as the testbed's; a failed assertion is one too.
+fn guarded(
+    scenario: &Scenario,
+    profile: &Profile,
+    run: impl FnOnce() -> Result<RunResult, LeafError>,
+) -> Result<RunResult, TestbedError> {
+    check(scenario, profile)?;
+    // The simulator borrows its arguments immutably and keeps no state, so unwinding leaves nothing torn.
+    let result = catch_unwind(AssertUnwindSafe(run)).map_err(|panic| TestbedError::Broken {
+        testbed: NAME,
+        scenario: scenario.name.clone(),
+        seed: scenario.seed,
+        policy: scenario.policy.name.clone(),
+        profile: profile.name.clone(),
+        reason: panic_message(panic.as_ref()),
+    })?;
+    result.map_err(|reason| match reason {
+        LeafError::Hosts(reason) => TestbedError::Refused {
+            scenario: scenario.name.clone(),
+            reason,
+        },
+        reason => TestbedError::Network {
+            scenario: scenario.name.clone(),
+            reason: reason.to_string(),
+        },
+    })
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

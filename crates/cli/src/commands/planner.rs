@@ -89,47 +89,52 @@ pub(crate) struct Arguments {
 /// No interpreter has the package.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("no Python with the package {package}: tried {tried}; {REMEDY}")]
-struct NoPython {
+pub(super) struct NoPython {
     package: &'static str,
     tried: String,
 }
 
 pub(crate) fn run(program: Program, arguments: &Arguments) -> Result<Status> {
     let (named, words) = split(&arguments.words)?;
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|file| beside(&file))
-        .filter(|python| python.is_file());
-    let tries = tries(named, std::env::var_os(VARIABLE), beside);
-    let mut tried = Vec::new();
-    let found = tries.iter().find(
-        |python| match probe(python.as_os_str(), program.package()) {
-            Ok(()) => true,
-            Err(reason) => {
-                tried.push(format!("{} ({reason})", python.display()));
-                false
-            }
-        },
-    );
-    let Some(python) = found else {
-        let missing = NoPython {
-            package: program.package(),
-            tried: tried.join(", "),
-        };
-        if asks_for_help(&words) {
+    let python = match interpreter(named, program.package(), &NEEDS) {
+        Ok(python) => python,
+        Err(missing) if asks_for_help(&words) => {
             output::print(&format!(
                 "{}\nThis is the built-in copy: {missing}.\n",
                 program.help()
             ))?;
             return Ok(Status::Done);
         }
-        return Err(missing.into());
+        Err(missing) => return Err(missing.into()),
     };
-    let error = Command::new(python)
+    let error = Command::new(&python)
         .args(program.words())
         .args(words)
         .exec();
     Err(anyhow::Error::new(error).context(format!("{} cannot be started", python.display())))
+}
+
+/// The interpreter that has the `package` and what it `needs`: the `named` one, or the first that there is.
+pub(super) fn interpreter(
+    named: Option<OsString>,
+    package: &'static str,
+    needs: &[&str],
+) -> std::result::Result<PathBuf, NoPython> {
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|file| beside(&file))
+        .filter(|python| python.is_file());
+    let mut tried = Vec::new();
+    for python in tries(named, std::env::var_os(VARIABLE), beside) {
+        match probe(python.as_os_str(), package, needs) {
+            Ok(()) => return Ok(python),
+            Err(reason) => tried.push(format!("{} ({reason})", python.display())),
+        }
+    }
+    Err(NoPython {
+        package,
+        tried: tried.join(", "),
+    })
 }
 
 /// `--python`, and the words without it; nothing after `--` is ours.
@@ -190,10 +195,10 @@ fn asks_for_help(words: &[OsString]) -> bool {
 }
 
 /// Nothing if this interpreter starts and has the package and what it needs; else what is wrong with it.
-fn probe(python: &OsStr, package: &str) -> std::result::Result<(), String> {
+fn probe(python: &OsStr, package: &str, needs: &[&str]) -> std::result::Result<(), String> {
     let asked = Command::new(python)
         .args(["-c", PROBE, package])
-        .args(NEEDS)
+        .args(needs)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output();
@@ -265,7 +270,7 @@ mod tests {
     #[test]
     fn what_is_no_interpreter_has_no_package() {
         // `true` succeeds at anything, and stands for an interpreter that has the package.
-        let said = |python: &str| probe(OsStr::new(python), "isolane.planner");
+        let said = |python: &str| probe(OsStr::new(python), "isolane.planner", &NEEDS);
         assert_eq!(said("true"), Ok(()));
         assert!(said("false").unwrap_err().starts_with("is no Python"));
         assert!(

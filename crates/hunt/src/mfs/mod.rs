@@ -16,6 +16,7 @@
 mod limits;
 mod merge;
 mod refine;
+mod rough;
 mod simplify;
 mod verify;
 
@@ -28,6 +29,7 @@ use crate::region::Region;
 use crate::space::{Feature, Point, Space};
 use isolane_core::rng::Stream;
 pub use merge::{Merged, merge};
+pub use rough::rough;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -89,7 +91,7 @@ pub fn reduce(
     if !first[0].present {
         return Ok(None);
     }
-    let witness = simplify::simplify(bench, space, point, symptom)?;
+    let witness = simplify::simplify(bench, space, point, symptom, &[])?;
     let mut set = limits::limits(bench, space, witness, symptom)?;
     let refined = refine::refine(bench, space, &mut set, stream);
     let verified = refined.and_then(|inside| verify::verify(bench, &set, inside));

@@ -112,7 +112,7 @@ fn exclude(
 
 /// Points from `from` towards `to`, one feature more at a time, with the feature that the step changed; the first is
 /// `from`. A change that is not valid where it comes is left out.
-fn path(space: &Space, from: &Point, to: &Point) -> Vec<(Option<Feature>, Point)> {
+pub(super) fn path(space: &Space, from: &Point, to: &Point) -> Vec<(Option<Feature>, Point)> {
     let mut steps = vec![(None, from.clone())];
     for feature in Feature::ALL {
         let last = &steps[steps.len() - 1].1;
@@ -128,7 +128,7 @@ fn path(space: &Space, from: &Point, to: &Point) -> Vec<(Option<Feature>, Point)
 }
 
 /// `allowed` without `other` and what lies behind it, seen from `own`; none where nothing changes.
-fn without(allowed: &Allowed, own: u64, other: u64) -> Option<Allowed> {
+pub(super) fn without(allowed: &Allowed, own: u64, other: u64) -> Option<Allowed> {
     match allowed {
         Allowed::Set(values) => {
             let rest: Vec<u64> = values.iter().copied().filter(|&v| v != other).collect();

@@ -7,10 +7,11 @@
 use super::FIRST_REPEAT;
 use crate::bench::{Bench, Stop};
 use crate::monitor::Symptom;
+use crate::region::Region;
 use crate::space::{Dimension, Feature, Point, Space};
 
 /// What a feature is where it does not matter: nothing special, and enough to fill the link.
-fn mildest(feature: Feature) -> Option<u64> {
+pub(super) fn mildest(feature: Feature) -> Option<u64> {
     Some(match feature {
         Feature::Direction | Feature::MemoryA | Feature::MemoryB => 0,
         Feature::Service => return None,
@@ -25,17 +26,19 @@ fn mildest(feature: Feature) -> Option<u64> {
     })
 }
 
-/// See the module.
+/// See the module; points inside `known` are left out, since they show the symptom for another reason.
 pub(super) fn simplify(
     bench: &mut Bench<'_>,
     space: &Space,
     start: &Point,
     symptom: Symptom,
+    known: &[&Region],
 ) -> Result<Point, Stop> {
     let mut point = start.clone();
     for step in steps() {
         let candidate = step.apply(space, &point);
-        if candidate == point || space.check(&candidate).is_err() {
+        let elsewhere = known.iter().any(|region| region.has(&candidate));
+        if candidate == point || elsewhere || space.check(&candidate).is_err() {
             continue;
         }
         let measured = bench.measure(&[(candidate.clone(), FIRST_REPEAT)])?;

@@ -37,6 +37,8 @@ pub struct Ground<'a> {
     pub known: &'a [Region],
     /// Counters in the order in which to follow them.
     pub counters: &'a [Counter],
+    /// The simplest workload of each known anomaly.
+    pub witnesses: &'a [Point],
 }
 
 /// One experiment that a searcher proposed.
@@ -59,6 +61,11 @@ pub trait Searcher {
 
     /// Takes the results of the last proposal, in its order.
     fn observe(&mut self, ground: &Ground<'_>, observed: &[Observed]);
+
+    /// Whether what is found is reduced roughly at first, and tested when the budget leaves just enough for that.
+    fn defers(&self) -> bool {
+        false
+    }
 }
 
 impl Ground<'_> {

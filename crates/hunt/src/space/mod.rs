@@ -212,8 +212,9 @@ impl Space {
         Err(broken)
     }
 
-    /// A random valid point at or near the ends of its numbers, with a pattern of a distinct kind: all small, all of a
-    /// middle size, all large, or small and large mixed.
+    /// A random valid point whose numbers lie on their low or on their high side, with a pattern of a distinct kind: all
+    /// small, all of a middle size, all large, or small and large mixed. Where two numbers exclude each other, either gives
+    /// way.
     ///
     /// # Errors
     /// As [`Space::draw`].
@@ -221,17 +222,21 @@ impl Space {
         for _ in 0..DRAWS_MAX {
             let mut point = self.raw_draw(stream);
             for feature in Feature::ALL {
-                let grid = self.allowed(feature).grid();
-                let ends = feature.names().is_none() && feature.dimension() != Dimension::Pattern;
-                // A third each: one of the two lowest, one of the two highest, anything.
-                let near = stream.below(2).min(grid.len() as u64 - 1) as usize;
-                point = match stream.below(3) {
-                    0 if ends => feature.set(&point, grid[near]),
-                    1 if ends => feature.set(&point, grid[grid.len() - 1 - near]),
-                    _ => point,
-                };
+                if let Allowed::Range(..) = self.allowed(feature)
+                    && feature.dimension() != Dimension::Pattern
+                {
+                    let grid = self.allowed(feature).grid();
+                    point = feature.set(&point, side(feature, &grid, stream));
+                }
+            }
+            if stream.chance(4, 5) {
+                let usual = USUAL_MTUS[stream.below(USUAL_MTUS.len() as u64) as usize];
+                point.mtu = self.allowed(Feature::Mtu).nearest(usual);
             }
             self.corner_pattern(&mut point, stream);
+            if stream.chance(1, 2) {
+                self.give_way(&mut point);
+            }
             let point = self.repaired(point);
             if self.check(&point).is_ok() {
                 return Ok(point);
@@ -240,12 +245,47 @@ impl Space {
         self.draw(stream)
     }
 
+    /// Makes room for a deep queue by fewer pairs, and for many regions by short ones; a repair does the opposite.
+    fn give_way(&self, point: &mut Point) {
+        if point.queue_pairs * point.depth > WORK_REQUESTS_MAX {
+            let pairs = self.allowed(Feature::QueuePairs);
+            point.queue_pairs = pairs.nearest(WORK_REQUESTS_MAX / point.depth);
+        }
+        let room = MEMORY_MAX / point.regions.max(1);
+        if point.region_bytes > room {
+            let shortest = Feature::Largest.of(point).next_power_of_two();
+            point.region_bytes = self
+                .allowed(Feature::RegionBytes)
+                .nearest(shortest.max(room.next_power_of_two() / 2));
+        }
+    }
+
+    /// `point` with `value` for `feature`, and what that makes invalid repaired; none where it cannot be.
+    pub fn changed(&self, point: &Point, feature: Feature, value: u64) -> Option<Point> {
+        let point = self.repaired(feature.set(point, value));
+        let kept = feature.of(&point) == value && self.check(&point).is_ok();
+        kept.then_some(point)
+    }
+
     fn corner_pattern(&self, point: &mut Point, stream: &mut Stream) {
         let sizes = self.sizes();
         let part = |from: usize, to: usize| &sizes[from.min(sizes.len() - 1)..to.min(sizes.len())];
         let third = sizes.len().div_ceil(3);
         let (small, large) = (part(0, third), part(2 * third, sizes.len()));
         let kind = stream.below(4);
+        let long = |feature: Feature, stream: &mut Stream| {
+            let grid = self.allowed(feature).grid();
+            match stream.chance(1, 2) {
+                true => grid[0],
+                false => side(feature, &grid, stream),
+            }
+        };
+        let (requests, elements) = (
+            long(Feature::Requests, stream),
+            long(Feature::Elements, stream),
+        );
+        *point = Feature::Requests.set(point, requests);
+        *point = Feature::Elements.set(point, elements);
         let mut of = |sizes: &[u64]| sizes[stream.below(sizes.len() as u64) as usize];
         let (low, middle, high) = (of(small), of(part(third, 2 * third)), of(large));
         if kind > 2 && point.requests.iter().map(Vec::len).sum::<usize>() == 1 {
@@ -366,6 +406,22 @@ impl Space {
         point
     }
 }
+
+/// A value of `grid` on its low or its high side: a third of the time the end itself, else any of that half. Many queue
+/// pairs and regions cost time, and the most of them show little that half as many do not.
+fn side(feature: Feature, grid: &[u64], stream: &mut Stream) -> u64 {
+    let last = grid.len() - 1;
+    let high = stream.chance(1, 2);
+    let costs = matches!(feature, Feature::QueuePairs | Feature::Regions);
+    let place = match stream.chance(1, 3) && !(high && costs) {
+        true => 0,
+        false => stream.below(grid.len().div_ceil(2) as u64) as usize,
+    };
+    grid[if high { last - place } else { place }]
+}
+
+/// The largest MTUs that Ethernet frames of 1,500 and of 9,000 B hold.
+const USUAL_MTUS: [u64; 2] = [1_024, 4_096];
 
 /// The first `count` values of a choice.
 fn first(count: u64) -> Allowed {

@@ -48,6 +48,7 @@ mod programs;
 mod queue_pair;
 mod receive;
 mod results;
+pub mod steady;
 mod tap;
 pub mod trace;
 mod transmit;

@@ -362,7 +362,7 @@ impl World {
         self.queue.schedule(Instant::from_ps(at), event);
     }
 
-    fn handle(&mut self, now: u64, event: Event) {
+    pub(super) fn handle(&mut self, now: u64, event: Event) {
         if self.trace.is_some() {
             self.trace_event(now, &event);
         }

@@ -213,7 +213,8 @@ impl Place {
                 let text = |point: &Point, named: &Named<'_>| {
                     let names = (named.name, named.description);
                     let profile = &lab.profile.name;
-                    Ok(scenario_text(point, names, profile, named.seed, lab.times))
+                    let times = lab.times_of(point);
+                    Ok(scenario_text(point, names, profile, named.seed, times))
                 };
                 work(&lab, rule, &text)
             }

@@ -4,6 +4,7 @@
 //! scenario that shows it. The budget does not belong to a hunt: a resumed one may have a larger one.
 
 mod bench;
+mod farm;
 mod ground;
 
 use super::audit;
@@ -14,11 +15,13 @@ use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Context, Result, bail};
+use farm::{Executor, Farm};
 use ground::{Named, Place};
 use isolane_audit::plan::ALPHA;
 use isolane_hunt::HuntError;
 use isolane_hunt::bench::{Bench, BenchOptions, Budget};
 use isolane_hunt::counters;
+use isolane_hunt::experiment::Target;
 use isolane_hunt::hunt::{Ended, HuntResult, Settings, hunt};
 use isolane_hunt::search::NAMES;
 use isolane_hunt::session::Session;
@@ -96,6 +99,12 @@ pub(crate) struct Arguments {
     /// Experiments at once; the result is the same for any number [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     parallel: Option<u32>,
+    /// Who does the experiments: threads here, processes here, or a Ray cluster; the result is the same
+    #[arg(long, value_enum, default_value_t = Executor::Local)]
+    executor: Executor,
+    /// Answer the experiments of another hunt
+    #[arg(long, hide = true)]
+    worker: bool,
 }
 
 /// What else the command does.
@@ -147,6 +156,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let cancel = cancel_on_signal()?;
     let place = Place::of(arguments, &cancel)?;
+    if arguments.worker {
+        farm::work(arguments, &place)?;
+        return Ok(Status::Done);
+    }
+    if arguments.executor != Executor::Local && place.bed.devices().is_some() {
+        bail!(bad(
+            "--executor is for simulated devices: real ones are there once"
+        ));
+    }
     let (space, restriction) = space(arguments, &place)?;
     let asked = asked_counters(arguments);
     let name = place.lab().name;
@@ -165,19 +183,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     bar.set_length(STEPS as u64);
     let shown = bar.clone();
     let chosen = arguments.budget;
-    let options = BenchOptions {
-        seed: arguments.seed,
-        parallel: parallel(arguments, &place),
-        budget: chosen,
-        cancel: &cancel,
-        on_progress: Box::new(move |spent| shown.set_position((chosen.part(spent) * STEPS) as u64)),
-    };
+    let parallel = parallel(arguments, &place);
     let Session {
         journal,
         start,
         known,
     } = session;
     let (result, written) = place.with(arguments, &start, |target, rule, reproducer| {
+        let farm = Farm::of(arguments, (&start, target.name()), parallel, &cancel)?;
+        let options = BenchOptions {
+            seed: arguments.seed,
+            parallel: farm.as_ref().map_or(parallel, Farm::workers),
+            budget: chosen,
+            cancel: &cancel,
+            on_progress: Box::new(move |spent| {
+                shown.set_position((chosen.part(spent) * STEPS) as u64);
+            }),
+        };
+        let target: &dyn Target = match &farm {
+            Some(farm) => farm,
+            None => target,
+        };
         let mut bench = Bench::new(target, rule, Some(journal), known, options);
         let searched = hunt(
             &mut bench,
