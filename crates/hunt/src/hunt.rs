@@ -249,7 +249,7 @@ impl Run<'_> {
             let from = witness.unwrap_or_else(|| rough.point.clone());
             let (kept, ended) = match self.tested(bench, rough, &from) {
                 Ok(kept) => (kept, Ok(())),
-                Err((kept, stop)) => (Some(*kept), Err(stop)),
+                Err(cut) => (Some(cut.0), Err(cut.1)),
             };
             if let Some(kept) = kept {
                 self.result.anomalies.insert(index, kept);
@@ -351,7 +351,7 @@ impl Run<'_> {
         let (new, ended) = match reduced {
             Ok(new) => (new, Ok(())),
             // Found is found, also where nothing is left to reduce it with.
-            Err((new, stop)) => (Some(*new), Err(stop)),
+            Err(cut) => (Some(cut.0), Err(cut.1)),
         };
         self.result.anomalies.extend(new);
         self.remember();
@@ -375,7 +375,7 @@ impl Run<'_> {
             }
             Err(stop) => {
                 anomaly.harm = self.harm(bench, &anomaly);
-                return Err((Box::new(anomaly), stop));
+                return Err(Box::new((anomaly, stop)));
             }
         };
         anomaly.set = Some(set);
@@ -396,7 +396,7 @@ impl Run<'_> {
             }
             Err(stop) => {
                 anomaly.harm = self.harm(bench, &anomaly);
-                return Err((Box::new(anomaly), stop));
+                return Err(Box::new((anomaly, stop)));
             }
         };
         let known = self.result.anomalies.iter().filter_map(tested_set);
@@ -414,7 +414,7 @@ impl Run<'_> {
             Err(stop) => {
                 anomaly.set = Some(set);
                 anomaly.harm = self.harm(bench, &anomaly);
-                return Err((Box::new(anomaly), stop));
+                return Err(Box::new((anomaly, stop)));
             }
         }
         Ok(None)
@@ -472,7 +472,7 @@ impl Run<'_> {
 }
 
 /// What a reduction gave: an anomaly that is new, or none; with a stop what is known of it then.
-type Reduced = Result<Option<Anomaly>, (Box<Anomaly>, Stop)>;
+type Reduced = Result<Option<Anomaly>, Box<(Anomaly, Stop)>>;
 
 /// The conditions of `anomaly`, where they were tested.
 fn tested_set(anomaly: &Anomaly) -> Option<&FeatureSet> {

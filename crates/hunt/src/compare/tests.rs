@@ -169,7 +169,7 @@ fn made_up(seed: u64) -> KnownSet {
 }
 
 /// Seeds of a comparison.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 8;
 /// Experiments of each of its hunts.
 const BUDGET: u64 = 6_000;
 
