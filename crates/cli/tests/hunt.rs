@@ -139,6 +139,7 @@ fn mistakes_are_named_and_leave_no_journal() {
 
 /// Arguments of a small hunt in the folder `name`.
 fn small(directory: &Path, name: &str) -> Vec<String> {
+    let out = directory.join(name);
     let words = [
         "hunt",
         "--target",
@@ -149,7 +150,7 @@ fn small(directory: &Path, name: &str) -> Vec<String> {
         "--restrict",
         &restriction(directory),
         "--out",
-        directory.join(name).to_str().expect("the path is text"),
+        out.to_str().expect("the path is text"),
     ];
     words.map(str::to_owned).to_vec()
 }

@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
-    #[arg(long, default_value = "2000", value_parser = budget)]
+    #[arg(allow_hyphen_values = true, long, default_value = "2000", value_parser = budget)]
     budget: Budget,
     /// How to search: anneal is the paper's, screen ours
     #[arg(long, default_value = DEFAULT_SEARCHER, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
@@ -154,16 +154,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(Other::Bench(arguments)) = &arguments.other {
         return bench::run(arguments);
     }
+    let real = |target: &String| target.starts_with("verbs:");
+    if arguments.executor != Executor::Local && arguments.target.as_ref().is_some_and(real) {
+        bail!(bad(
+            "--executor is for simulated devices (--target sim:PROFILE): those of --target verbs:... are there once"
+        ));
+    }
     let cancel = cancel_on_signal()?;
     let place = Place::of(arguments, &cancel)?;
     if arguments.worker {
         farm::work(arguments, &place)?;
         return Ok(Status::Done);
-    }
-    if arguments.executor != Executor::Local && place.bed.devices().is_some() {
-        bail!(bad(
-            "--executor is for simulated devices: real ones are there once"
-        ));
     }
     let (space, restriction) = space(arguments, &place)?;
     let asked = asked_counters(arguments);
