@@ -3,10 +3,10 @@
 //! Problem: a run of fixed length is too short for thousands of queue pairs, whose contexts have to meet the caches, and far
 //! too long for the same pairs where they meet them soon. Method: the warm-up ends a while after every queue pair has had
 //! as many requests done as it posts at once at the start, or after so many events that all have met the caches
-//! ([`EVENTS_MAX`]), at the latest when the scenario's is over. Then the run is measured for the scenario's duration; where
+//! (eight million), at the latest when the scenario's is over. Then the run is measured for the scenario's duration; where
 //! the caller does not find the result steady, it goes on and is measured again for twice as long, without a new beginning.
 //!
-//! Units: picoseconds. Limits: how far pairs are is looked up every [`LOOK`]; where one process posts for hundreds of pairs its
+//! Units: picoseconds. Limits: how far pairs are is looked up every 20 us; where one process posts for hundreds of pairs its
 //! requests come in waves, long after the first burst is done, which `steady` has to notice; timers of policies end with
 //! the first measured time, and operations of applications are counted from the start, so neither is run here ([`takes`]).
 //! Source: ours.
