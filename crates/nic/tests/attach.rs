@@ -346,7 +346,8 @@ fn a_smaller_limit_makes_smaller_segments_under_a_running_flow() {
     for family in [&["-c", "10.98.0.2"], &["-c", "fd98::2"]] {
         let Some(mut lab) = Lab::new(4) else { return };
         let system = lab.enter();
-        let client = lab.iperf(4, 1, family);
+        // Longer than everything below takes, also where processors are scarce.
+        let client = lab.iperf(10, 1, family);
         let mut route = Route::open().unwrap();
         thread::sleep(Duration::from_millis(700));
         let before = route.link("v0").unwrap();
