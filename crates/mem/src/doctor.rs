@@ -12,7 +12,6 @@ use crate::host::MemoryHost;
 use crate::indicator::{SourceInfo, machine};
 use crate::probe::{self, BackendReport};
 use crate::tiers::{NO_TIERS_REMEDY, Tiers};
-use isolane_core::units::Bytes;
 use isolane_host::doctor::{Check, Verdict};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -67,10 +66,10 @@ pub fn examine(host: &MemoryHost) -> Findings {
             .unwrap_or_else(|| "unknown".to_owned()),
         can_enforce: backend.is_some(),
         backend,
-        tiers,
         checks,
         backends,
-        indicators: machine::sources(host),
+        indicators: indicators(host, &tiers),
+        tiers,
     }
 }
 
@@ -388,19 +387,32 @@ impl Findings {
             Some(kind) => {
                 let _ = writeln!(text, "\nThis machine can enforce limits, with {kind}.");
             }
-            None => text.push_str("\nThis machine cannot enforce limits of memory tiers.\n"),
+            None => {
+                let _ = writeln!(
+                    text,
+                    "\nThis machine cannot enforce limits of memory tiers.\n{MADE_UP}"
+                );
+            }
         }
         text
     }
+}
 
-    /// Bytes of each tier, for messages elsewhere.
-    pub fn tier_bytes(&self) -> Vec<Bytes> {
-        self.tiers
-            .tiers
-            .iter()
-            .map(|tier| Bytes::new(tier.total_bytes))
-            .collect()
-    }
+/// How to try what this machine cannot do.
+const MADE_UP: &str = "Everything can be tried on a made-up machine: docs/guides/mem.md, \"Trying it without tiers\"; \
+    measuring works here all the same: isolane mem bench.";
+
+/// Every indicator, with the probe that stands in for counters which the processor lacks.
+fn indicators(host: &MemoryHost, tiers: &Tiers) -> Vec<SourceInfo> {
+    let mut found = machine::sources(host);
+    let has_counters = found.iter().any(|info| info.name == "perf" && info.works);
+    let (works, seen) = match (tiers.len(), has_counters) {
+        (0, _) => (false, "no memory nodes to probe"),
+        (_, true) => (true, "not needed beside perf"),
+        (_, false) => (true, "the service uses it in place of perf"),
+    };
+    found.push(machine::probe(works, seen));
+    found
 }
 
 fn line(text: &mut String, works: bool, name: &str, seen: &str, remedy: Option<&str>) {
@@ -462,6 +474,7 @@ mod tests {
                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
               no   perf           latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
                                   -> without them the probe tells each tier's latency
+              yes  probe          latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
 
             This machine can enforce limits, with damos_quota.
         "#]].assert_eq(&findings.render());
@@ -522,8 +535,10 @@ mod tests {
                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
               no   perf           latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
                                   -> without them the probe tells each tier's latency
+              yes  probe          latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
 
             This machine cannot enforce limits of memory tiers.
+            Everything can be tried on a made-up machine: docs/guides/mem.md, "Trying it without tiers"; measuring works here all the same: isolane mem bench.
         "#]].assert_eq(&findings.render());
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json["can_enforce"], false);

@@ -3,6 +3,7 @@
 //! [`MemError::is_gone`] tells a control group that vanished (an application that ended, which is no fault) from a
 //! refusal. Units: bytes.
 
+use crate::application::amounts::size_text;
 use crate::backend::BackendKind;
 use isolane_core::units::Bytes;
 use isolane_host::HostError;
@@ -71,7 +72,8 @@ pub enum MemError {
     Unknown(u32),
     /// A far tier without room for what should move there.
     #[error(
-        "tier {tier} has {free} free and {needed} should move there; free memory there, or raise the limit"
+        "tier {tier} has {free} free and {needed} should move there; free memory there, or raise the limit",
+        free = size_text(free.get()), needed = size_text(needed.get())
     )]
     FarFull {
         /// The tier.
@@ -81,10 +83,24 @@ pub enum MemError {
         /// What should move.
         needed: Bytes,
     },
+    /// A measurement that wants more memory than is free.
+    #[error(
+        "{wanted} of memory are wanted and {place} has {available} to spare: choose less (--region, --stream-region or \
+         --cores), or free memory", wanted = size_text(wanted.get()), available = size_text(available.get())
+    )]
+    NoRoom {
+        /// Where.
+        place: &'static str,
+        /// What is wanted.
+        wanted: Bytes,
+        /// What may be had.
+        available: Bytes,
+    },
     /// Pages that do not move although the kernel is asked again and again.
     #[error(
         "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \
-         and pages that several applications map cannot move: raise the limit, or look at mlocked pages in memory.stat"
+         and pages that several applications map cannot move: raise the limit, or look at mlocked pages in memory.stat",
+        over = size_text(over.get())
     )]
     Unmoved {
         /// The group.

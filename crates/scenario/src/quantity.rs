@@ -45,8 +45,7 @@ const RATE_UNITS: &[(&str, u128)] = &[
 pub(crate) const DURATION_FORM: &str =
     "must be text with a number and a unit of ps, ns, us, ms or s, like \"20us\"";
 /// How a size is written.
-pub(crate) const SIZE_FORM: &str =
-    "must be whole bytes, or text with a unit of B, KiB, MiB, GiB, KB, MB or GB, like \"64KiB\"";
+pub(crate) const SIZE_FORM: &str = "must be whole bytes, or text with a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like \"64KiB\"";
 /// How a rate is written.
 pub(crate) const RATE_FORM: &str = "must be text with a number and a unit of b/s, Kb/s, Mb/s, Gb/s or B/s ... GB/s, like \"10Gb/s\"";
 

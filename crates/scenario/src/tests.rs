@@ -176,7 +176,7 @@ fn unit_mistakes_name_the_remedy() {
     check_error(
         &traffic("size = \"64Kb\""),
         expect![[
-            r#"x.toml:6: tenant "redis": size = "64Kb": unknown unit "Kb", did you mean "KB"? must be whole bytes, or text with a unit of B, KiB, MiB, GiB, KB, MB or GB, like "64KiB""#
+            r#"x.toml:6: tenant "redis": size = "64Kb": unknown unit "Kb", did you mean "KB"? must be whole bytes, or text with a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like "64KiB""#
         ]],
     );
     check_error(

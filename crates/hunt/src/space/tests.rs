@@ -156,7 +156,7 @@ fn bad_restrictions_say_where_and_what_to_do() {
     refuses(
         "region_bytes = \"64\"",
         expect![[
-            r#"app.toml:1: region_bytes = "64": has no unit; must be whole bytes, or text with a unit of B, KiB, MiB, GiB, KB, MB or GB, like "64KiB""#
+            r#"app.toml:1: region_bytes = "64": has no unit; must be whole bytes, or text with a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like "64KiB""#
         ]],
     );
 }

@@ -49,9 +49,43 @@ impl Amount {
 pub fn amount(text: &str) -> Result<Amount, String> {
     match text.trim().ends_with('%') {
         true => share(text).map(Amount::Millionths),
-        false => quantity::size(text)
-            .map(|bytes| Amount::Bytes(bytes.get()))
+        false => size(text)
+            .map(Amount::Bytes)
             .map_err(|reason| format!("{reason}; or a percentage, like \"25%\"")),
+    }
+}
+
+/// A size in bytes, as text with a unit: `"20GiB"`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn size(text: &str) -> Result<u64, String> {
+    const FORM: &str =
+        "must be a number and a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like \"20GiB\"";
+    quantity::size(text)
+        .map(Bytes::get)
+        .map_err(|reason| reworded(&reason, FORM))
+}
+
+/// A latency in picoseconds: `"160ns"`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn latency(text: &str) -> Result<u64, String> {
+    const FORM: &str = "must be a number and a unit of ns or us, like \"160ns\"";
+    quantity::duration(text)
+        .map(Duration::as_ps)
+        .map_err(|reason| reworded(&reason, FORM))
+}
+
+/// What is wrong with a text, with the form that belongs here: scenarios' own tables take more than one value does.
+fn reworded(reason: &str, form: &str) -> String {
+    let what = reason.split("must be").next().unwrap_or("");
+    let what = what.split(", did you mean").next().unwrap_or("");
+    let what = what.trim_end_matches([';', ' ']);
+    match what.is_empty() {
+        true => form.to_owned(),
+        false => format!("{what}; {form}"),
     }
 }
 
@@ -98,17 +132,7 @@ pub fn bandwidth(text: &str) -> Result<u64, String> {
     if unit.contains("iB") {
         return Err(format!("is in binary units; {form}"));
     }
-    // The table of scenarios has bits too; what is wrong comes before its form.
-    let of_table = |reason: String| {
-        let what = reason.split("must be").next().unwrap_or("");
-        let what = what.split(", did you mean").next().unwrap_or("");
-        let what = what.trim_end_matches([';', ' ']);
-        match what.is_empty() {
-            true => form.to_owned(),
-            false => format!("{what}; {form}"),
-        }
-    };
-    let rate = quantity::rate(text).map_err(of_table)?;
+    let rate = quantity::rate(text).map_err(|reason| reworded(&reason, form))?;
     Ok(rate.as_bps() / 8)
 }
 

@@ -9,7 +9,6 @@ use super::{Application, ApplicationError, Cap, Profile, Promise, WEIGHT};
 use crate::application::pod::Place;
 use isolane_core::policy::mercury::{CPU_ONE, TIERS_MAX};
 use isolane_scenario::error::{InputError, Problem};
-use isolane_scenario::quantity;
 use isolane_scenario::table::{Key, Kind, Source, Table, key, required};
 
 /// A file, read.
@@ -234,7 +233,7 @@ fn promise(table: &Table<'_>) -> Result<Promise, InputError> {
         return Err(table.missing(wanted, form));
     };
     let promise = match kind {
-        "ls" => quantity::duration(text).map(|latency| Promise::LatencyPs(latency.as_ps())),
+        "ls" => amounts::latency(text).map(Promise::LatencyPs),
         _ => amounts::bandwidth(text).map(Promise::BandwidthBytesPerS),
     };
     promise.map_err(|reason| table.wrong(wanted, reason))
@@ -302,8 +301,7 @@ fn profile(table: &Table<'_>) -> Result<Profile, InputError> {
     let best = match table.text("best")? {
         None => Promise::BestEffort,
         Some(text) => {
-            let latency =
-                quantity::duration(text).map(|latency| Promise::LatencyPs(latency.as_ps()));
+            let latency = amounts::latency(text).map(Promise::LatencyPs);
             let bandwidth = || amounts::bandwidth(text).map(Promise::BandwidthBytesPerS);
             latency.or_else(|_| bandwidth()).map_err(|_| {
                 table.wrong(

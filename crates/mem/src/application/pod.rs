@@ -127,9 +127,9 @@ struct Metadata {
 pub fn parse(text: &str) -> Result<(Application, Place), ApplicationError> {
     let pod: Pod = serde_json::from_str(text).map_err(|error| {
         ApplicationError::new(
-            "pod",
+            "--pod",
             format!("line {}", error.line()),
-            format!("is no pod as JSON ({error}); use kubectl get pod NAME -o json"),
+            format!("is no pod as JSON ({error}); kubectl get pod NAME -o json prints one, and a file in TOML goes without --pod"),
         )
     })?;
     if let Some(kind) = pod.kind.filter(|kind| kind != "Pod") {

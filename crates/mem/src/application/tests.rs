@@ -93,7 +93,7 @@ fn mistakes_name_line_key_value_and_remedy() {
     check(
         &with("slo_latency = \"160\""),
         expect![[
-            r#"app.toml:5: slo_latency = "160": has no unit; must be text with a number and a unit of ps, ns, us, ms or s, like "20us""#
+            r#"app.toml:5: slo_latency = "160": has no unit; must be a number and a unit of ns or us, like "160ns""#
         ]],
     );
     check(
@@ -143,7 +143,7 @@ fn mistakes_name_line_key_value_and_remedy() {
     check(
         &with("max = { local = \"25\" }"),
         expect![[
-            r#"app.toml:6: local = "25": has no unit; must be whole bytes, or text with a unit of B, KiB, MiB, GiB, KB, MB or GB, like "64KiB"; or a percentage, like "25%""#
+            r#"app.toml:6: local = "25": has no unit; must be a number and a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like "20GiB"; or a percentage, like "25%""#
         ]],
     );
     check(

@@ -117,7 +117,7 @@ fn pages_that_never_move_make_an_application_stuck_with_a_reason() {
         last = tick(&mut engine).0;
     }
     assert!(
-        last.starts_with("stuck 1: 40MiB of `/app` stay above") && last.contains("mlock"),
+        last.starts_with("stuck 1: 40 MiB of `/app` stay above") && last.contains("mlock"),
         "{last}"
     );
     // It is tried more rarely now.
@@ -134,7 +134,7 @@ fn a_far_tier_without_room_is_told_and_nothing_is_asked() {
     engine.apply(APP, near(60));
     let said = tick(&mut engine).0;
     assert!(
-        said.starts_with("stuck 1: tier 1 has 10MiB free and 40MiB should move there"),
+        said.starts_with("stuck 1: tier 1 has 10 MiB free and 40 MiB should move there"),
         "{said}"
     );
     assert_eq!(tree.read("/sys/fs/cgroup/app/memory.reclaim"), "");

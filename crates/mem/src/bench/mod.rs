@@ -10,13 +10,16 @@
 
 pub mod chase;
 pub mod region;
+mod room;
 pub mod stream;
 
 use crate::error::MemError;
+use crate::host::MemoryHost;
 use crate::tiers::Tiers;
 use isolane_core::stats::Histogram;
 use isolane_core::units::Bytes;
 use region::Region;
+use room::Need;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use stream::Streams;
@@ -100,6 +103,24 @@ impl Default for BandwidthSettings {
     }
 }
 
+impl LatencySettings {
+    fn need(&self) -> Need {
+        Need {
+            bytes: self.region,
+            far_percent: self.far_percent,
+        }
+    }
+}
+
+impl BandwidthSettings {
+    fn need(&self) -> Need {
+        Need {
+            bytes: Bytes::new(self.region.get().saturating_mul(u64::from(self.cores))),
+            far_percent: self.far_percent,
+        }
+    }
+}
+
 /// What LS found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LatencyResult {
@@ -152,8 +173,9 @@ pub struct BandwidthResult {
 /// Measures latency.
 ///
 /// # Errors
-/// As [`Region::new`].
+/// [`MemError::NoRoom`]; as [`Region::new`].
 pub fn latency(settings: &LatencySettings) -> Result<LatencyResult, MemError> {
+    room::check(&MemoryHost::machine(), &settings.nodes, &[settings.need()])?;
     let region = Region::new(settings.region, &settings.nodes, settings.far_percent)?;
     let histogram = chase::run(&region, settings.length);
     latency_result(&region, &settings.nodes, &histogram)
@@ -162,8 +184,9 @@ pub fn latency(settings: &LatencySettings) -> Result<LatencyResult, MemError> {
 /// Measures bandwidth.
 ///
 /// # Errors
-/// As [`Streams::start`].
+/// [`MemError::NoRoom`]; as [`Streams::start`].
 pub fn bandwidth(settings: &BandwidthSettings) -> Result<BandwidthResult, MemError> {
+    room::check(&MemoryHost::machine(), &settings.nodes, &[settings.need()])?;
     let streams = Streams::start(settings, 0)?;
     std::thread::sleep(settings.length / WARM_UP_PARTS);
     let (bytes, start) = (streams.bytes(), Instant::now());
@@ -179,6 +202,8 @@ pub fn together(
     victim: &LatencySettings,
     disturber: &BandwidthSettings,
 ) -> Result<(LatencyResult, BandwidthResult), MemError> {
+    let needs = [victim.need(), disturber.need()];
+    room::check(&MemoryHost::machine(), &victim.nodes, &needs)?;
     let region = Region::new(victim.region, &victim.nodes, victim.far_percent)?;
     let streams = Streams::start(disturber, 1)?;
     std::thread::sleep(victim.length / WARM_UP_PARTS);

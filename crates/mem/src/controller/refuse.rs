@@ -4,7 +4,7 @@
 
 use super::{APPLICATIONS_MAX, Controller};
 use crate::application::amounts::{self, Amount};
-use crate::application::{Application, Promise};
+use crate::application::{Application, PRIORITY_MAX, Promise};
 use crate::journal::ENTRIES_MAX;
 use crate::protocol::{Failure, FailureCode, Refused, RefusedCode};
 use isolane_core::policy::mercury::{Objective, Refusal, STALE, Shortfall};
@@ -142,15 +142,17 @@ impl Controller {
             Refusal::Inadmissible(best) => inadmissible(application, best),
             Refusal::DuplicatePriority(other) => {
                 let other = self.name(other);
-                let mut free = application.priority;
-                let taken = |priority: u32| {
+                let taken = |priority: &u32| {
                     self.apps
                         .values()
-                        .any(|app| app.entry.application.priority == priority)
+                        .any(|app| app.entry.application.priority == *priority)
                 };
-                while taken(free) {
-                    free = free.saturating_add(1);
-                }
+                // There are more priorities than applications, so one of the two directions has one.
+                let wanted = application.priority;
+                let free = (wanted..=PRIORITY_MAX)
+                    .chain((0..wanted).rev())
+                    .find(|priority| !taken(priority))
+                    .expect("fewer applications than priorities");
                 Refused {
                     code: RefusedCode::DuplicatePriority,
                     message: format!(

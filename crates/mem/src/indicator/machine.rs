@@ -247,13 +247,13 @@ impl Sensors for MachineSensors {
         ) {
             info.seen = format!("not for every application: {why}");
         }
-        found.push(SourceInfo {
-            name: "probe",
-            measures: "latency of each tier by a pointer chase, in ns: the tier's load, not the application's own",
-            works: self.chases,
-            seen: if self.chases { "runs beside the applications" } else { "switched off" }.to_owned(),
-            remedy: None,
-        });
+        found.push(probe(
+            self.chases,
+            match self.chases {
+                true => "runs beside the applications",
+                false => "switched off",
+            },
+        ));
         found
     }
 }
@@ -338,6 +338,17 @@ pub fn sources(host: &MemoryHost) -> Vec<SourceInfo> {
             Some("without them the probe tells each tier's latency"),
         ),
     ]
+}
+
+/// The probe as a source.
+pub fn probe(works: bool, seen: &str) -> SourceInfo {
+    SourceInfo {
+        name: "probe",
+        measures: "latency of each tier by a pointer chase, in ns: the tier's load, not the application's own",
+        works,
+        seen: seen.to_owned(),
+        remedy: None,
+    }
 }
 
 /// Whether the root of the version 2 hierarchy has the memory controller.

@@ -59,17 +59,17 @@ pub(crate) const MEMORY_KEYS: &[Key] = &[
     key(
         "local",
         SOME_MEMORY,
-        "memory of the near tier that applications may use (what the machine has)",
+        "memory of the near tier that applications may use, at most what the machine has (all of it)",
     ),
     key(
         "far",
         SOME_MEMORY,
-        "memory of the far tier (what the machine has)",
+        "memory of the far tier that applications may use, at most what the machine has (all of it)",
     ),
     key(
         "farther",
         SOME_MEMORY,
-        "memory of the third tier (what the machine has)",
+        "memory of the third tier that applications may use, at most what the machine has (all of it)",
     ),
 ];
 

@@ -95,6 +95,7 @@ pub fn parse_with(
         let app = app_of(&table, (tables.len() - index) as u32)?;
         let table = table.placed(format!("app {:?}", app.name));
         check_beside(&table, &app, &apps)?;
+        check_limit(&table, &app, &machine, &capacity)?;
         apps.push(app);
     }
     check_cores(&top, &machine, &apps)?;
@@ -143,13 +144,27 @@ fn machine_of(memory: &Table<'_>) -> Result<(MemMachine, Vec<Option<Bytes>>), In
     let mut capacity = Vec::new();
     for tier in ["local", "far", "farther"] {
         if machine.sections.contains_key(tier) {
-            capacity.push(memory.size(tier)?);
+            let given = memory.size(tier)?;
+            let own = capacity_of(&machine, tier);
+            if given.is_some_and(|given| given.get() > own) {
+                let expected = format!(
+                    "machine {name} has {:.1} GB in that tier: write at most that, or drop the key to use all of it",
+                    own as f64 / 1e9
+                );
+                return Err(memory.wrong(tier, expected));
+            }
+            capacity.push(given);
         } else if memory.has(tier) {
             let expected = format!("machine {name} has no such tier: drop the key");
             return Err(memory.wrong(tier, expected));
         }
     }
     Ok((machine, capacity))
+}
+
+/// Bytes of `tier` as the machine's file says.
+fn capacity_of(machine: &MemMachine, tier: &str) -> u64 {
+    (machine.value(tier, "capacity_gb") * 1e9) as u64
 }
 
 fn policy_of(top: &Table<'_>, overrides: &MemOverrides) -> Result<MemPolicyName, InputError> {
@@ -286,6 +301,26 @@ fn check_beside(table: &Table<'_>, app: &MemApp, others: &[MemApp]) -> Result<()
     Ok(())
 }
 
+/// A limit by hand is of memory that the near tier has.
+fn check_limit(
+    table: &Table<'_>,
+    app: &MemApp,
+    machine: &MemMachine,
+    capacity: &[Option<Bytes>],
+) -> Result<(), InputError> {
+    let near = capacity[0].map_or_else(|| capacity_of(machine, "local"), Bytes::get);
+    match app.local_limit {
+        Some(limit) if limit.get() > near => {
+            let expected = format!(
+                "the near tier has {:.1} GB here: write at most that, or drop the key for no limit",
+                near as f64 / 1e9
+            );
+            Err(table.wrong("local_limit", expected))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The cores of applications that run at the same time exist.
 fn check_cores(top: &Table<'_>, machine: &MemMachine, apps: &[MemApp]) -> Result<(), InputError> {
     let cores = machine.value("cpu", "cores") as u32;
@@ -311,18 +346,18 @@ fn check_capacity(
     apps: &[MemApp],
     machine: &MemMachine,
 ) -> Result<(), InputError> {
-    let tiers = machine.tiers().zip(capacity).map(|(tier, given)| {
-        let own = (machine.value(tier, "capacity_gb") * 1e9) as u64;
-        given.map_or(own, Bytes::get)
-    });
+    let tiers = machine
+        .tiers()
+        .zip(capacity)
+        .map(|(tier, given)| given.map_or_else(|| capacity_of(machine, tier), Bytes::get));
     let all: u64 = tiers.sum();
     for app in apps {
         let running = apps.iter().filter(|other| other.is_running(app.start));
         let needed: u64 = running.map(|other| other.footprint.get()).sum();
         if needed > all {
             let problem = format!(
-                "applications that run at {} use {:.1} GB at most, and all tiers of machine {} together have {:.1} GB: make working \
-                 sets smaller, or tiers larger",
+                "applications that run at {} use {:.1} GB at most, and all tiers of machine {} together have {:.1} GB here: make \
+                 working sets smaller, or let applications follow one another",
                 app.start,
                 needed as f64 / 1e9,
                 machine.name,

@@ -445,7 +445,7 @@ fn settings_replace_what_the_text_says() {
         .assert_eq(&said("ports.bufer", "1MiB"));
     expect!["f.toml: setting name.x: name = x: is no table: nothing can be set below it"]
         .assert_eq(&said("name.x", "1"));
-    expect![[r#"f.toml with ports.buffer set: ports: buffer = "1KiB\nx = 2": unknown unit "KiB\nx = 2", did you mean "KiB"? must be whole bytes, or text with a unit of B, KiB, MiB, GiB, KB, MB or GB, like "64KiB""#]].assert_eq(&said("ports.buffer", "1KiB\nx = 2"));
+    expect![[r#"f.toml with ports.buffer set: ports: buffer = "1KiB\nx = 2": unknown unit "KiB\nx = 2", did you mean "KiB"? must be whole bytes, or text with a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like "64KiB""#]].assert_eq(&said("ports.buffer", "1KiB\nx = 2"));
 }
 
 #[test]

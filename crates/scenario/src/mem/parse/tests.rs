@@ -139,7 +139,7 @@ fn a_mistake_is_told_with_key_value_and_remedy() {
     check(
         "[[app]]\nname = \"b\"\nkind = \"redis\"\nworking_set = \"300GB\"",
         expect![
-            "x.toml:3: applications that run at 0ps use 304.0 GB at most, and all tiers of machine genoa-cxl together have 276.0 GB: make working sets smaller, or tiers larger"
+            "x.toml:3: applications that run at 0ps use 304.0 GB at most, and all tiers of machine genoa-cxl together have 276.0 GB here: make working sets smaller, or let applications follow one another"
         ],
     );
 }
@@ -183,6 +183,17 @@ fn limits_that_a_policy_ignores_are_refused_in_a_file_and_told_of_elsewhere() {
 }
 
 #[test]
+fn a_limit_above_the_near_tier_is_refused() {
+    let head = format!("{HEAD}[policy]\nname = \"static\"\n");
+    let said = |limit: &str| parse(&format!("{head}{PROBE}local_limit = {limit:?}\n"), "x.toml");
+    expect![[
+        r#"x.toml:11: app "probe": local_limit = "21GB": the near tier has 20.0 GB here: write at most that, or drop the key for no limit"#
+    ]]
+    .assert_eq(&said("21GB").expect_err("too much").to_string());
+    assert!(said("20GB").is_ok());
+}
+
+#[test]
 fn a_latency_without_a_unit_is_offered_nanoseconds() {
     check(
         "[[app]]\nname = \"b\"\nkind = \"redis\"\nworking_set = \"1GB\"\nslo_latency = 160",
@@ -199,6 +210,14 @@ fn a_machine_is_named_and_has_the_tiers_that_are_resized() {
     assert!(wrong("genoa-cxl", "genoa").contains("genoa-cxl"));
     let message = wrong("local = \"20GB\"", "farther = \"20GB\"");
     assert!(message.contains("no such tier"), "{message}");
+    expect![[
+        r#"x.toml:4: local = "769GB": machine genoa-cxl has 768.0 GB in that tier: write at most that, or drop the key to use all of it"#
+    ]]
+    .assert_eq(&wrong("\"20GB\"", "\"769GB\""));
+    let message = wrong("local = \"20GB\"", "far = \"257GB\"");
+    assert!(message.contains("has 256.0 GB in that tier"), "{message}");
+    let all = HEAD.replace("20GB", "768GB") + PROBE;
+    assert!(parse(&all, "x.toml").is_ok());
     assert!(is_memory(HEAD, "x.toml").expect("TOML"));
     assert!(!is_memory("[fabric]", "x.toml").expect("TOML"));
 }
