@@ -15,8 +15,9 @@
 //!   whenever the reference flow starts.
 //! * SafeUtil rises only on a new sample: a reference message that is stuck proves nothing good.
 //! * While no hungry flow is active there is nothing to learn, and SafeUtil keeps its value.
-//! * A hungry flow counts from its first posted work, and no longer once idle for `idle_after`; a latency flow
-//!   counts from joining to leaving, since its silence is no reason to stop protecting it.
+//! * A hungry flow counts from its first posted work, and no longer once it has no work in the device either and
+//!   has been idle for `idle_after`; a latency flow counts from joining to leaving, since its silence is no reason
+//!   to stop protecting it.
 //! * Remote READs are granted their part of R_min rather than of SafeUtil, so hosts talk only when flows come
 //!   or go.
 //!

@@ -36,6 +36,8 @@ struct Slot {
     saved: u32,
     /// Operations granted whose completion has not been seen.
     in_device: u64,
+    /// How many times it has been found quiet with work in the device, since its last sign of life.
+    stalls: u32,
     /// Has asked for something and not been forgotten since.
     active: bool,
 }
@@ -108,11 +110,13 @@ impl Pacer {
         operations: u64,
         actions: &mut VecDeque<Action>,
     ) {
-        self.slots[flow.0 as usize].waiting = Token {
+        let slot = &mut self.slots[flow.0 as usize];
+        slot.waiting = Token {
             bytes: bytes.get(),
             operations,
         };
-        self.slots[flow.0 as usize].active = true;
+        slot.active = true;
+        slot.stalls = 0;
         self.quiet.touch(now, flow.0);
         self.spend(flow, actions);
     }
@@ -120,22 +124,17 @@ impl Pacer {
     /// A message of `flow` completed that counted for `operations`; whether that changes when the next token is due.
     #[inline]
     pub fn completed(&mut self, now: Instant, flow: FlowId, operations: u64) -> bool {
-        self.touch(now, flow);
+        if self.quiet.contains(flow.0) {
+            self.quiet.touch(now, flow.0);
+        }
         let slot = &mut self.slots[flow.0 as usize];
+        slot.stalls = 0;
         slot.in_device = slot.in_device.saturating_sub(operations);
         if slot.in_device > 0 || slot.takes_turns() {
             return false;
         }
         self.turns.stop(flow.0);
         true
-    }
-
-    /// `flow` is alive though it asks for nothing.
-    #[inline]
-    pub fn touch(&mut self, now: Instant, flow: FlowId) {
-        if self.quiet.contains(flow.0) {
-            self.quiet.touch(now, flow.0);
-        }
     }
 
     /// Forgets what `flow` wants and takes back the rest of its token.
@@ -148,16 +147,21 @@ impl Pacer {
     }
 
     /// The next flow that has asked for nothing, been granted nothing and shown no life for `idle_after`. It is
-    /// forgotten.
+    /// forgotten. Work in the device is life, however slow the network, unless no completion comes for
+    /// `STALLS_MAX` times as long.
     pub fn pop_idle(&mut self, now: Instant, idle_after: Duration) -> Option<FlowId> {
         loop {
             let (flow, since) = self.quiet.quietest()?;
             if now.saturating_since(since) < idle_after {
                 return None;
             }
-            if self.slots[flow as usize].waiting == Token::default() {
-                self.forget(now, FlowId(flow));
-                return Some(FlowId(flow));
+            let slot = &mut self.slots[flow as usize];
+            if slot.waiting == Token::default() {
+                slot.stalls += 1;
+                if slot.in_device == 0 || slot.stalls >= STALLS_MAX {
+                    self.forget(now, FlowId(flow));
+                    return Some(FlowId(flow));
+                }
             }
             self.quiet.touch(now, flow);
         }
@@ -229,6 +233,7 @@ impl Pacer {
                 slot.saved = (slot.saved + 1).min(SAVED_MAX);
             } else {
                 slot.credit = token;
+                slot.stalls = 0;
                 self.quiet.touch(now, flow);
             }
             self.spend(FlowId(flow), actions);
@@ -279,6 +284,11 @@ impl Pacer {
 /// Tokens a flow saves: one bridges the pause between two messages; more would be sent in one burst after a longer
 /// pause, in front of latency flows.
 const SAVED_MAX: u32 = 1;
+
+/// How often in a row a flow may be found quiet with work in the device and still count: with the 10 ms after which
+/// flows are idle, a second. A congested network holds a message for tens of milliseconds; longer than a second waits
+/// only one whose completion nobody fetches or whose peer is gone.
+const STALLS_MAX: u32 = 100;
 
 #[cfg(test)]
 mod tests;

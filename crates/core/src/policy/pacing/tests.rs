@@ -182,6 +182,7 @@ fn an_idle_flow_is_forgotten_and_its_token_goes_to_another() {
     let due = Instant::from_ps(166_666_667);
     pacer.want(due, FlowId(0), Bytes::new(0), 1, &mut actions);
     pacer.advance(due, &mut actions);
+    pacer.completed(due, FlowId(0), 1);
     let idle_after = Duration::from_us(10);
     assert_eq!(pacer.pop_idle(due, idle_after), None);
     let later = due + idle_after;
@@ -201,12 +202,39 @@ fn a_grant_is_a_sign_of_life() {
     pacer.want(Instant::ZERO, FlowId(0), Bytes::new(1), 1, &mut actions);
     let due = pacer.next_token().unwrap();
     pacer.advance(due, &mut actions);
+    assert_eq!(pacer.quiet_since(), Some(due));
+    pacer.completed(due, FlowId(0), 1);
     // 200 us after the post, and 33 us after the grant.
     assert_eq!(pacer.pop_idle(Instant::ZERO + idle_after, idle_after), None);
     assert_eq!(
         pacer.pop_idle(due + idle_after, idle_after),
         Some(FlowId(0))
     );
+}
+
+/// Goal: a congested network does not cost a sender its share, and a lost completion does not keep one for ever.
+/// Method: one message is granted and never completes; the flow is asked for at each period.
+#[test]
+fn work_in_the_device_keeps_a_flow_for_a_hundred_periods() {
+    let mut pacer = pacer(1_000_000, &[1]);
+    let mut actions = VecDeque::new();
+    let idle_after = Duration::from_ms(10);
+    let mut now = Instant::from_ps(1_000_000_000);
+    pacer.want(now, FlowId(0), Bytes::new(1), 2, &mut actions);
+    pacer.advance(now, &mut actions);
+    let mut wait = |pacer: &mut Pacer, periods: u32| {
+        (0..periods)
+            .map(|_| {
+                now += idle_after;
+                pacer.pop_idle(now, idle_after)
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(wait(&mut pacer, 99), [None; 99]);
+    let half_done = Instant::from_ps(1_000_000_000) + idle_after * 99;
+    pacer.completed(half_done, FlowId(0), 1);
+    assert_eq!(wait(&mut pacer, 99), [None; 99]);
+    assert_eq!(wait(&mut pacer, 1), [Some(FlowId(0))]);
 }
 
 /// The slow, obvious model: bytes arrive in whole tokens at exact times, and each token goes to the flow with
