@@ -14,6 +14,7 @@
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
 //! * [`dcb`] - priority flow control and traffic classes;
 //! * [`doctor`] - the checks of `isolane doctor`;
+//! * [`key`] - keys that machines share, in files;
 //! * [`command`] - running `ip`, `tc` and the like;
 //! * [`namespaces`] - network namespaces for tests and labs.
 //!
@@ -27,6 +28,7 @@ pub mod dcb;
 pub mod doctor;
 pub mod error;
 pub mod inventory;
+pub mod key;
 pub mod namespaces;
 pub mod netlink;
 pub mod process;

@@ -9,6 +9,7 @@
 //! Limits: endpoints are not secret, they are authentic. RoCE itself authenticates nothing, so whoever can forge packets
 //! in the cluster's network can forge reports; their numbers are checked ([`super::report`]).
 
+use isolane_host::key::{Key, random};
 use ring::hmac::{self, HMAC_SHA256, Tag};
 use std::io::{Read, Write};
 
@@ -20,19 +21,6 @@ const NONCE: usize = 32;
 const PROOF: usize = 32;
 const MAGIC: [u8; 4] = *b"ISLP";
 const VERSION: u32 = 1;
-
-/// Shortest key, bytes: what HMAC-SHA256 can use in full.
-pub const KEY_MIN: usize = 32;
-
-/// A key that all daemons of a cluster share.
-#[derive(Clone)]
-pub struct Key(Vec<u8>);
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
 
 /// One end of a queue pair to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,14 +50,6 @@ pub struct Endpoint {
 /// Why two daemons did not come together.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The key file cannot be used.
-    #[error("the key file {file}: {reason}")]
-    Key {
-        /// Which.
-        file: String,
-        /// Why, and the remedy.
-        reason: String,
-    },
     /// The network failed, or the other end was silent.
     #[error("the connection failed: {0}")]
     Network(#[from] std::io::Error),
@@ -96,48 +76,17 @@ pub enum HandshakeError {
     Verbs(#[from] isolane_verbs_sys::safe::VerbsError),
 }
 
-impl Key {
-    /// Reads the file: its text without spaces at the ends. Only the daemon's user may be able to read it.
-    ///
-    /// # Errors
-    /// When it cannot be read, is too short, or others may read it.
-    pub fn read(file: &std::path::Path) -> Result<Self, HandshakeError> {
-        use std::os::unix::fs::MetadataExt;
-        let failed = |reason: String| HandshakeError::Key {
-            file: file.display().to_string(),
-            reason,
-        };
-        let metadata = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?;
-        if metadata.mode() & 0o077 != 0 {
-            return Err(failed("others may read or write it; chmod 600".to_owned()));
-        }
-        let mut bytes = Vec::new();
-        std::fs::File::open(file)
-            .and_then(|file| file.take(4_096).read_to_end(&mut bytes))
-            .map_err(|error| failed(error.to_string()))?;
-        let key = bytes.trim_ascii();
-        if key.len() < KEY_MIN {
-            let reason = format!(
-                "has {} bytes, needs {KEY_MIN} or more; make one with: head -c 32 /dev/urandom | base64",
-                key.len()
-            );
-            return Err(failed(reason));
-        }
-        Ok(Self(key.to_vec()))
-    }
+fn prove(key: &Key, word: &str, parts: &[&[u8]]) -> Tag {
+    hmac::sign(&hmac_key(key), &said(word, parts))
+}
 
-    fn proof(&self, word: &str, parts: &[&[u8]]) -> Tag {
-        hmac::sign(&self.hmac(), &said(word, parts))
-    }
+fn verify(key: &Key, word: &str, parts: &[&[u8]], proof: &[u8]) -> Result<(), HandshakeError> {
+    let verified = hmac::verify(&hmac_key(key), &said(word, parts), proof);
+    verified.map_err(|_| HandshakeError::Proof)
+}
 
-    fn check(&self, word: &str, parts: &[&[u8]], proof: &[u8]) -> Result<(), HandshakeError> {
-        let verified = hmac::verify(&self.hmac(), &said(word, parts), proof);
-        verified.map_err(|_| HandshakeError::Proof)
-    }
-
-    fn hmac(&self) -> hmac::Key {
-        hmac::Key::new(HMAC_SHA256, &self.0)
-    }
+fn hmac_key(key: &Key) -> hmac::Key {
+    hmac::Key::new(HMAC_SHA256, key.bytes())
 }
 
 /// What a proof is over: parts with their lengths, so that no two lists of parts have the same bytes.
@@ -169,13 +118,12 @@ pub fn call(
         });
     }
     let (theirs, proof) = rest.split_at(NONCE);
-    key.check("isolaned answers", &[&nonce, theirs], proof)?;
+    verify(key, "isolaned answers", &[&nonce, theirs], proof)?;
     let ours = ours.encode();
     send(
         stream,
         &[
-            key.proof("isolaned asks", &[&nonce, theirs, &ours])
-                .as_ref(),
+            prove(key, "isolaned asks", &[&nonce, theirs, &ours]).as_ref(),
             &ours,
         ],
     )?;
@@ -185,7 +133,12 @@ pub fn call(
         .ok_or(HandshakeError::Field {
             field: "the answer",
         })?;
-    key.check("isolaned agrees", &[&nonce, theirs, &ours, body], proof)?;
+    verify(
+        key,
+        "isolaned agrees",
+        &[&nonce, theirs, &ours, body],
+        proof,
+    )?;
     match body.split_first() {
         Some((1, endpoint)) => Endpoint::decode(endpoint),
         Some((0, reason)) => Err(HandshakeError::Refused {
@@ -217,7 +170,7 @@ pub fn answer<T>(
         });
     }
     let nonce = nonce()?;
-    let proof = key.proof("isolaned answers", &[theirs, &nonce]);
+    let proof = prove(key, "isolaned answers", &[theirs, &nonce]);
     send(
         stream,
         &[&MAGIC, &VERSION.to_le_bytes(), &nonce, proof.as_ref()],
@@ -226,14 +179,14 @@ pub fn answer<T>(
     let (proof, endpoint) = asked.split_at_checked(PROOF).ok_or(HandshakeError::Field {
         field: "the question",
     })?;
-    key.check("isolaned asks", &[theirs, &nonce, endpoint], proof)?;
+    verify(key, "isolaned asks", &[theirs, &nonce, endpoint], proof)?;
     let peer = Endpoint::decode(endpoint)?;
     let agreed = agree(&peer);
     let body = match &agreed {
         Ok((ours, _)) => [&[1][..], &ours.encode()].concat(),
         Err(reason) => [&[0][..], &reason.as_bytes()[..reason.len().min(200)]].concat(),
     };
-    let proof = key.proof("isolaned agrees", &[theirs, &nonce, endpoint, &body]);
+    let proof = prove(key, "isolaned agrees", &[theirs, &nonce, endpoint, &body]);
     send(stream, &[proof.as_ref(), &body])?;
     match agreed {
         Ok((_, made)) => Ok((peer, made)),
@@ -245,19 +198,6 @@ fn nonce() -> Result<[u8; NONCE], HandshakeError> {
     let mut nonce = [0; NONCE];
     random(&mut nonce)?;
     Ok(nonce)
-}
-
-/// Fills `bytes` from the kernel.
-///
-/// # Errors
-/// When the kernel has no randomness to give.
-pub fn random(bytes: &mut [u8]) -> std::io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        done += rustix::rand::getrandom(&mut bytes[done..], flags)?;
-    }
-    Ok(())
 }
 
 fn opened(frame: &[u8]) -> Result<&[u8], HandshakeError> {

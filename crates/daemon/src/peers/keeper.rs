@@ -8,8 +8,9 @@
 //! Limits: a machine that loses power is noticed by TCP keep-alive, after about ten seconds.
 
 use super::flow::{Command, Event, Handle};
-use super::handshake::{Endpoint, HandshakeError, Key, answer, call};
+use super::handshake::{Endpoint, HandshakeError, answer, call};
 use super::port::{LINKS_MAX, Link};
+use isolane_host::key::Key;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
 };

@@ -24,7 +24,7 @@ use crate::config::PolicyName;
 use crate::governor::Governor;
 use crate::settings::{Place, Settings};
 use flow::{Bell, Command, Event, Handle};
-use handshake::{HandshakeError, Key};
+use isolane_host::key::{self, Key, KeyError};
 use isolane_verbs_sys::{Library, Lookup};
 use keeper::Notes;
 use std::net::TcpListener;
@@ -68,7 +68,7 @@ pub enum PeersError {
     Library(#[from] isolane_verbs_sys::LibraryError),
     /// The key cannot be used.
     #[error(transparent)]
-    Key(#[from] HandshakeError),
+    Key(#[from] KeyError),
     /// No threads, or nowhere to listen.
     #[error("cannot {what}: {error}")]
     System {
@@ -109,7 +109,7 @@ impl Peers {
                     .any(|peer| peer.device == device || named(&peer.place))
         };
         let mut daemon = [0; 16];
-        handshake::random(&mut daemon).map_err(system("get random bytes"))?;
+        key::random(&mut daemon).map_err(system("get random bytes"))?;
         if (0..devices.len()).any(used) {
             let library = Library::open(Lookup::Library)?;
             for (index, device) in devices.iter().enumerate().filter(|(index, _)| used(*index)) {

@@ -5,10 +5,11 @@
 //! itself.
 //! Limits: [`LINKS_MAX`] peers per device.
 
-use super::handshake::{Endpoint, HandshakeError, random};
+use super::handshake::{Endpoint, HandshakeError};
 use super::report::{REPORT_BYTES, encode};
 use crate::settings;
 use isolane_core::policy::RemoteState;
+use isolane_host::key::random;
 use isolane_verbs_sys::safe::{
     Capacity, CompletionChannel, CompletionQueue, Connection, Context, Element, MemoryRegion, Peer,
     ProtectionDomain, QueuePair, ReceiveList, Request, SendList, Service, Target, Timers,

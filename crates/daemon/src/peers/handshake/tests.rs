@@ -1,13 +1,13 @@
 //! What the handshake accepts and refuses.
 
 use super::*;
+use isolane_host::key::KEY_MIN;
 use proptest::prelude::*;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 fn key(byte: u8) -> Key {
-    Key(vec![byte; KEY_MIN])
+    Key::new(vec![byte; KEY_MIN])
 }
 
 fn endpoint(device: &str) -> Endpoint {
@@ -91,32 +91,6 @@ fn the_answerers_proof_is_no_proof_of_the_caller() {
     let proof = &challenge[8 + NONCE..];
     send(&mut a, &[proof, &endpoint("evil").encode()]).unwrap();
     assert!(matches!(other.join().unwrap(), Err(HandshakeError::Proof)));
-}
-
-#[test]
-fn a_key_file_that_others_may_read_or_that_is_short_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("key");
-    let mode =
-        |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-    std::fs::write(&file, "x".repeat(KEY_MIN)).unwrap();
-    mode(0o640);
-    assert!(
-        Key::read(&file)
-            .unwrap_err()
-            .to_string()
-            .contains("chmod 600")
-    );
-    mode(0o600);
-    assert!(Key::read(&file).is_ok());
-    std::fs::write(&file, format!("{}\n", "x".repeat(KEY_MIN - 1))).unwrap();
-    assert!(
-        Key::read(&file)
-            .unwrap_err()
-            .to_string()
-            .contains("has 31 bytes")
-    );
-    assert_eq!(format!("{:?}", key(1)), "Key(..)");
 }
 
 proptest! {
