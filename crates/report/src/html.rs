@@ -105,6 +105,44 @@ pub fn figure(name: &str, caption: &str, plot: &str) -> String {
     )
 }
 
+/// A table of `columns` (`texts` of text first, then numbers) with `rows`, as markup; cells are markup. `label` names it to
+/// screen readers; it scrolls where it is too wide.
+pub fn table(
+    label: &str,
+    columns: &[&str],
+    texts: usize,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let head: String = columns
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let class = if index < texts { "" } else { " class=\"n\"" };
+            format!("<th scope=\"col\"{class}>{}</th>", escape(name))
+        })
+        .collect();
+    let rows: String = rows
+        .into_iter()
+        .map(|cells| {
+            let cells: String = cells
+                .into_iter()
+                .enumerate()
+                .map(|(index, cell)| match index {
+                    0 => format!("<th scope=\"row\">{cell}</th>"),
+                    _ if index < texts => format!("<td>{cell}</td>"),
+                    _ => format!("<td class=\"n\">{cell}</td>"),
+                })
+                .collect();
+            format!("<tr>{cells}</tr>\n")
+        })
+        .collect();
+    format!(
+        "<div class=\"scroller\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table class=\"plain\"><thead><tr>{head}</tr>\
+         </thead><tbody>\n{rows}</tbody></table></div>",
+        escape(label)
+    )
+}
+
 /// Nothing is fetched: styles and scripts are the page's own, images are drawn by it.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";

@@ -1,8 +1,8 @@
 //! The page of a port under weighted fair queueing: each class's worst delay over one class's share.
 
-use crate::html::{Page, escape};
-use crate::number::significant;
-use crate::svg::{INKS, LinePlot, LineSeries};
+use crate::html::{Page, escape, figure, table};
+use crate::number::{percent, significant};
+use crate::svg::{INKS, LinePlot, LineSeries, Mark};
 use serde::Serialize;
 
 /// Worst delays along a line of mixes, as `isolane wfq delay --json` prints them.
@@ -57,12 +57,23 @@ pub(crate) fn page(delays: &WfqDelays) -> String {
         significant(delays.burst, 3),
         intervals(&delays.admissible_share)
     );
+    let plot = match delays.points.len() {
+        // One mix is no line.
+        1 => String::new(),
+        _ => format!(
+            "<section>\n<h2>Worst delay of each class</h2>\n{}</section>\n",
+            figure("wfq-delay", &escape(&plot_words(delays)), &plot(delays))
+        ),
+    };
     let body = format!(
         "<main id=\"main\">\n<header>\n<p class=\"kicker\">Weighted fair queueing</p>\n<h1>{}</h1>\n\
-         <p class=\"lede\">{}</p>\n</header>\n<section>\n<h2>Worst delay of each class</h2>\n{}\n</section>\n</main>\n",
+         <p class=\"lede\">{}</p>\n</header>\n{plot}\
+         <section>\n<h2>What each class can count on</h2>\n{}\n</section>\n\
+         <section>\n<h2>Worst delay, by the mix</h2>\n{}\n</section>\n</main>\n",
         escape(&title),
         escape(&lede),
-        plot(delays)
+        classes(delays),
+        mixes(delays),
     );
     Page {
         title: &title,
@@ -86,44 +97,174 @@ pub fn intervals(intervals: &[[f64; 2]]) -> String {
     }
 }
 
+/// Rows of the table of mixes, at most.
+const ROWS: usize = 20;
+
+/// The worst delays of a mix, in microseconds where a period was given.
+fn worst(point: &WfqPoint) -> &[f64] {
+    point.delay_us.as_ref().unwrap_or(&point.delay_periods)
+}
+
+fn unit(delays: &WfqDelays) -> &'static str {
+    match delays.period_us {
+        Some(_) => "µs",
+        None => "periods",
+    }
+}
+
+fn class_name(delays: &WfqDelays, class: usize) -> String {
+    format!("class {class} (weight {})", delays.weights[class])
+}
+
+/// Where classes begin to wait longer than lower ones: the end of the first admissible interval.
+fn inversion(delays: &WfqDelays) -> Option<f64> {
+    let [from, to] = *delays.admissible_share.first()?;
+    (from == 0.0 && to < 1.0).then_some(to)
+}
+
+fn plot_words(delays: &WfqDelays) -> String {
+    let first = "Longest that a bit waits, over the share that the first class has of the traffic.";
+    match inversion(delays) {
+        None => first.to_owned(),
+        Some(share) => format!(
+            "{first} Behind {} a class waits longer than a lower one.",
+            significant(share, 3)
+        ),
+    }
+}
+
 fn plot(delays: &WfqDelays) -> String {
+    // A line's values begin one step from the left end; the value there is that of a class without traffic.
     let values = |class: usize| {
-        let point = |point: &WfqPoint| match &point.delay_us {
-            Some(delay_us) => delay_us[class],
-            None => point.delay_periods[class],
-        };
-        // A line's values begin one step from the left end; the value there is that of a class without traffic.
-        delays.points.iter().skip(1).map(point).collect()
+        let points = delays.points.iter().skip(1);
+        points.map(|point| worst(point)[class]).collect()
     };
-    let series = delays
-        .weights
-        .iter()
-        .enumerate()
-        .map(|(class, weight)| LineSeries {
-            name: format!("class {class} (weight {weight})"),
-            ink: class % INKS,
-            values: values(class),
-        });
+    let series = (0..delays.weights.len()).map(|class| LineSeries {
+        name: class_name(delays, class),
+        // Grey is left to what is no class.
+        ink: 1 + class % (INKS - 1),
+        values: values(class),
+    });
     let steps = delays.points.len().saturating_sub(1).max(1);
     LinePlot {
         label: "worst delay of each class over the share of the first class".to_owned(),
-        y_title: match delays.period_us {
-            Some(_) => "worst delay, us".to_owned(),
-            None => "worst delay, periods".to_owned(),
-        },
+        y_title: format!("worst delay, {}", unit(delays)),
         x_title: "share of the first class".to_owned(),
         x_step: 1.0 / steps as f64,
         series: series.collect(),
-        width: 860.0,
-        height: 360.0,
+        mark: inversion(delays).map(|at| Mark {
+            name: "inversion".to_owned(),
+            at,
+        }),
+        width: 480.0,
+        height: 280.0,
         ..LinePlot::default()
     }
     .render()
 }
 
+/// A row for each class: its weight, what it is admitted at least, its longest delay and where.
+fn classes(delays: &WfqDelays) -> String {
+    let row = |class: usize| {
+        let at_least = delays.guaranteed_line_rates.get(class);
+        let longest = delays
+            .points
+            .iter()
+            .max_by(|a, b| worst(a)[class].total_cmp(&worst(b)[class]))?;
+        Some(vec![
+            format!("class {class}"),
+            delays.weights[class].to_string(),
+            at_least.map_or("–".to_owned(), |rate| percent(*rate)),
+            significant(worst(longest)[class], 4),
+            significant(longest.share, 3),
+        ])
+    };
+    let longest = format!("longest delay, {}", unit(delays));
+    let columns = [
+        "class",
+        "weight",
+        "admitted at least, of the line",
+        &longest,
+        "at a share of class 0 of",
+    ];
+    let label = "what each class can count on";
+    table(
+        label,
+        &columns,
+        1,
+        (0..delays.weights.len()).filter_map(row),
+    )
+}
+
+fn mixes(delays: &WfqDelays) -> String {
+    let of = |class: usize| format!("delay of class {class}, {}", unit(delays));
+    let two = delays.points.iter().any(|point| point.case.is_some());
+    let mut columns = vec!["share of class 0".to_owned()];
+    columns.extend(two.then(|| "case".to_owned()));
+    columns.extend((0..delays.weights.len()).map(of));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let every = (delays.points.len().saturating_sub(1))
+        .div_ceil(ROWS)
+        .max(1);
+    let rows = delays.points.iter().step_by(every).map(|point| {
+        let mut cells = vec![significant(point.share, 3)];
+        cells.extend(point.case.as_deref().map(escape));
+        cells.extend(worst(point).iter().map(|delay| significant(*delay, 4)));
+        cells
+    });
+    table(
+        "worst delay by the mix",
+        &columns,
+        1 + usize::from(two),
+        rows,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn delays(shares: &[f64]) -> WfqDelays {
+        let point = |share: &f64| WfqPoint {
+            share: *share,
+            delay_periods: vec![*share, 1.0 - share],
+            delay_us: None,
+            case: Some("both <wait>".to_owned()),
+        };
+        WfqDelays {
+            version: 1,
+            weights: vec![4.0, 1.0],
+            load: 0.8,
+            burst: 2.0,
+            rest: vec![1.0],
+            period_us: None,
+            admissible_share: vec![[0.0, 0.8]],
+            guaranteed_line_rates: vec![0.32],
+            undelayed_share_max: 0.4,
+            points: shares.iter().map(point).collect(),
+        }
+    }
+
+    #[test]
+    fn a_page_has_the_plot_its_inversion_and_both_tables() {
+        let page = page(&delays(&[0.0, 0.5, 1.0]));
+        for part in [
+            "inversion",
+            "Behind 0.800 a class waits longer than a lower one.",
+            "<th scope=\"row\">class 0</th><td class=\"n\">4</td><td class=\"n\">32%</td>",
+            "both &lt;wait&gt;",
+            "data-save=\"png\"",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn one_mix_has_a_table_and_no_line() {
+        let page = page(&delays(&[0.5]));
+        assert!(!page.contains("<figure"));
+        assert!(page.contains("<th scope=\"row\">0.500</th>"));
+    }
 
     #[test]
     fn intervals_read_as_a_sentence() {

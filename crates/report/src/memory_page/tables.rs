@@ -1,50 +1,13 @@
 //! Tables of runs of tiered memory: applications side by side, why limits changed, tiers and the whole machine.
 
 use super::{gigabytes, objective};
-use crate::html::escape;
+use crate::html::{escape, table};
 use crate::number::{fixed, percent, significant, time, whole};
 use isolane_scenario::mem::result::{MemAppResult, MemChange, MemResult};
 use std::collections::BTreeMap;
 
 /// Changes that the page lists for each application and policy, the last ones; the JSON has all.
 const CHANGES_MAX: usize = 8;
-
-/// A table of `columns` (`texts` of text first, then numbers) with `rows`, as markup; cells are markup.
-fn table(
-    label: &str,
-    columns: &[&str],
-    texts: usize,
-    rows: impl IntoIterator<Item = Vec<String>>,
-) -> String {
-    let head: String = columns
-        .iter()
-        .enumerate()
-        .map(|(index, name)| {
-            let class = if index < texts { "" } else { " class=\"n\"" };
-            format!("<th scope=\"col\"{class}>{}</th>", escape(name))
-        })
-        .collect();
-    let rows: String = rows
-        .into_iter()
-        .map(|cells| {
-            let cells: String = cells
-                .into_iter()
-                .enumerate()
-                .map(|(index, cell)| match index {
-                    0 => format!("<th scope=\"row\">{cell}</th>"),
-                    _ if index < texts => format!("<td>{cell}</td>"),
-                    _ => format!("<td class=\"n\">{cell}</td>"),
-                })
-                .collect();
-            format!("<tr>{cells}</tr>\n")
-        })
-        .collect();
-    format!(
-        "<div class=\"scroller\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table class=\"plain\"><thead><tr>{head}</tr>\
-         </thead><tbody>\n{rows}</tbody></table></div>",
-        escape(label)
-    )
-}
 
 const DASH: &str = "–";
 

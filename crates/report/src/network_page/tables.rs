@@ -1,42 +1,12 @@
 //! Tables of a network's runs.
 
 use super::Run;
-use crate::html::escape;
+use crate::html::{escape, table};
 use crate::number::{bit_rate, fixed, percent, significant, time, whole};
 use isolane_scenario::fabric::result::{ClassResult, FabricResult, LatencySummary, PortResult};
 
 /// Pairs that the page lists; the JSON has all.
 const PAIRS_MAX: usize = 200;
-
-/// A table of `columns` (text first, then numbers) with `rows`, as markup; cells are markup.
-fn table(columns: &[&str], texts: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let head: String = columns
-        .iter()
-        .enumerate()
-        .map(|(index, name)| {
-            let class = if index < texts { "" } else { " class=\"n\"" };
-            format!("<th scope=\"col\"{class}>{}</th>", escape(name))
-        })
-        .collect();
-    let rows: String = rows
-        .into_iter()
-        .map(|cells| {
-            let cells: String = cells
-                .into_iter()
-                .enumerate()
-                .map(|(index, cell)| match index {
-                    0 => format!("<th scope=\"row\">{cell}</th>"),
-                    _ if index < texts => format!("<td>{cell}</td>"),
-                    _ => format!("<td class=\"n\">{cell}</td>"),
-                })
-                .collect();
-            format!("<tr>{cells}</tr>\n")
-        })
-        .collect();
-    format!(
-        "<div class=\"scroller\"><table class=\"plain\"><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>"
-    )
-}
 
 fn dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "–".to_owned())
@@ -84,7 +54,7 @@ pub(super) fn comparison(runs: &[Run<'_>]) -> String {
     }
     format!(
         "<section id=\"comparison\"><h2>Side by side</h2>{}</section>\n",
-        table(&columns, 2, rows)
+        table("classes under each policy", &columns, 2, rows)
     )
 }
 
@@ -154,7 +124,7 @@ fn classes(classes: &[ClassResult]) -> String {
             bit_rate(class.goodput_gbps),
         ]
     });
-    table(&columns, 1, rows)
+    table("classes", &columns, 1, rows)
 }
 
 fn packets(result: &FabricResult) -> String {
@@ -173,7 +143,7 @@ fn packets(result: &FabricResult) -> String {
     let rows = rows
         .into_iter()
         .map(|(name, count)| vec![escape(&name), whole(count)]);
-    table(&["packets", "count"], 1, rows)
+    table("packets", &["packets", "count"], 1, rows)
 }
 
 fn ports(list: &[PortResult]) -> String {
@@ -193,7 +163,7 @@ fn ports(list: &[PortResult]) -> String {
             percent(port.paused_share),
         ]
     });
-    table(&columns, 1, rows)
+    table("ports", &columns, 1, rows)
 }
 
 fn pairs(result: &FabricResult) -> String {
@@ -226,7 +196,7 @@ fn pairs(result: &FabricResult) -> String {
             bit_rate(pair.goodput_gbps),
         ]
     });
-    let mut out = table(&columns, 2, rows);
+    let mut out = table("pairs of hosts", &columns, 2, rows);
     let more = result.pairs.len().saturating_sub(PAIRS_MAX);
     if more > 0 {
         out.push_str(&format!(
@@ -248,5 +218,5 @@ fn figures(result: &FabricResult) -> String {
         };
         vec![format!("<code>{}</code>", escape(name)), value]
     });
-    table(&["figure", "value"], 1, rows)
+    table("the policy's figures", &["figure", "value"], 1, rows)
 }

@@ -86,7 +86,7 @@ impl DotPlot {
             }
             if let Some(bound) = row.bound {
                 let at = x.map(bound);
-                drawing.segment("bound", (at, middle - 8.0), (at, middle + 8.0));
+                drawing.segment("bound", (at, middle - 7.0), (at, middle + 7.0));
             }
             let mut labelled_to = f64::NEG_INFINITY;
             for (order, dot) in row.dots.iter().enumerate() {
