@@ -13,7 +13,7 @@ use isolane_scenario::stack::{self, StackError};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// The profile that the documents use.
@@ -21,6 +21,9 @@ pub(crate) const DEFAULT_PROFILE: &str = "cx5-100g-roce";
 
 /// Names less alike than this are not offered as what was meant (Jaro-Winkler similarity, 0 to 1).
 const SIMILARITY_MIN: f64 = 0.7;
+
+/// The same for files: a folder has many names that begin alike.
+const FILE_SIMILARITY_MIN: f64 = 0.9;
 
 /// What stands for every policy that the device can run.
 const ALL: &str = "all";
@@ -110,13 +113,38 @@ impl TypedValueParser for Names {
 
 /// Reads the file at `path`. A file that is not there, or no text, is a wrong argument.
 pub(crate) fn read(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(text),
-        Err(error) => {
-            let reason = format!("cannot read {}: {error}", path.display());
-            Err(bad(reason))
-        }
-    }
+    fs::read_to_string(path).map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::IsADirectory => "; give a file in it".to_owned(),
+            ErrorKind::InvalidData => "; give a text file".to_owned(),
+            ErrorKind::NotFound => nearest_file(path).unwrap_or_default(),
+            _ => String::new(),
+        };
+        bad(format!("cannot read {}: {error}{remedy}", path.display()))
+    })
+}
+
+/// `; did you mean X?`, where the folder has a file of nearly that name.
+fn nearest_file(path: &Path) -> Option<String> {
+    let folder = match path.parent()? {
+        here if here.as_os_str().is_empty() => Path::new("."),
+        folder => folder,
+    };
+    let wanted = path.file_name()?.to_str()?;
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    let alike = |name: &String| strsim::jaro_winkler(name, wanted);
+    let near = names
+        .iter()
+        .filter(|name| alike(name) >= FILE_SIMILARITY_MIN);
+    let name = near.max_by(|left, right| alike(left).total_cmp(&alike(right)))?;
+    Some(format!(
+        "; did you mean {}?",
+        path.with_file_name(name).display()
+    ))
 }
 
 /// The profile called `name`, or the one in the file `name` when it looks like a path; added to `library`.

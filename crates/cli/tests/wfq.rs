@@ -62,6 +62,10 @@ fn what_cannot_be_computed_is_refused_with_the_arithmetic() {
         ),
         (&["--weights", "8:4:1", "--rest", "0:0"], "no traffic"),
         (&["--weights", "4"], "one class"),
+        (&["--phi", "-1"], "weight -1 of class 0"),
+        (&["--phi", "4Gb"], "must be a plain number"),
+        (&["--phi", "4", "--mu", "80%"], "like 0.8 for 80%"),
+        (&["--phi", "4", "--share", "-0.5"], "--share -0.5"),
     ] {
         let (stdout, stderr) = delay(arguments, 2);
         assert_eq!(stdout, "");

@@ -40,6 +40,8 @@ struct Delay {
     #[arg(
         long,
         value_name = "WEIGHT",
+        allow_negative_numbers = true,
+        value_parser = plain,
         conflicts_with = "weights",
         required_unless_present = "weights"
     )]
@@ -51,16 +53,16 @@ struct Delay {
     #[arg(long, value_name = "P:P:...")]
     rest: Option<String>,
     /// Rate while a burst arrives, in line rates
-    #[arg(long, default_value_t = 1.4, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.4, value_parser = plain, allow_negative_numbers = true)]
     rho: f64,
     /// Load on average, in line rates
-    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.8, value_parser = plain, allow_negative_numbers = true)]
     mu: f64,
     /// Only this share of the first class, from 0 to 1
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", value_parser = plain, allow_negative_numbers = true)]
     share: Option<f64>,
     /// Length of the period in microseconds: delays are shown in microseconds too
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = plain, allow_negative_numbers = true)]
     period_us: Option<f64>,
     /// Points between 0 and 1
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -175,6 +177,18 @@ fn compute(arguments: &Delay) -> Result<WfqDelays> {
         load: arrivals.load,
         burst: arrivals.burst,
         period_us: arguments.period_us,
+    })
+}
+
+/// A number without a unit.
+fn plain(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    text.parse().map_err(|_| match text.strip_suffix('%') {
+        Some(percent) if percent.trim().parse::<f64>().is_ok() => {
+            "write it as a part of 1, like 0.8 for 80%".to_owned()
+        }
+        _ => "must be a plain number, like 0.8: loads are in line rates, weights relative to each other"
+            .to_owned(),
     })
 }
 

@@ -192,9 +192,16 @@ fn point(
 /// `KEY=a,b,c` as a key and its values; commas within brackets, braces and quotes do not part values.
 fn axes(written: &[String]) -> Result<Vec<Axis>> {
     let mut axes: Vec<Axis> = Vec::new();
-    for (key, values) in network::settings(written)
-        .map_err(|_| bad("--vary: must be KEY=VALUE,VALUE,... each time"))?
-    {
+    let has_key = |one: &&String| {
+        one.split_once('=')
+            .is_some_and(|(key, _)| !key.trim().is_empty())
+    };
+    if let Some(wrong) = written.iter().find(|one| !has_key(one)) {
+        bail!(bad(format!(
+            "--vary {wrong}: must be KEY=VALUE,VALUE,..., like traffic.all.load=0.5,0.8"
+        )));
+    }
+    for (key, values) in network::settings(written)? {
         if matches!(key.as_str(), "seed") {
             bail!(bad("--vary seed=...: --seeds N and --seed do that"));
         }
