@@ -29,6 +29,9 @@ type Group struct {
 type Quota struct {
 	// Server is "unix:/absolute/path" or an address and a port, like "127.0.0.1:7480".
 	Server string
+	// KeyFile is the file of the key that the server asks for, which only its owner may read; none if empty. It is read with
+	// each connection.
+	KeyFile string
 	// Tenant is for whom the process sends.
 	Tenant string
 }
@@ -175,7 +178,7 @@ func (k *quotaKeeper) round() (time.Duration, error) {
 		seat.asked = asked
 	}
 	if k.line == nil {
-		line, err := dialQuota(k.quota.Server)
+		line, err := dialQuota(k.quota.Server, k.quota.KeyFile)
 		if err != nil {
 			return 0, err
 		}
@@ -219,6 +222,11 @@ type quotaRequest struct {
 	Wants  []quotaWant `json:"wants,omitempty"`
 }
 
+type quotaHello struct {
+	Ask   string `json:"ask"`
+	Nonce string `json:"nonce"`
+}
+
 type quotaWant struct {
 	Group  string  `json:"group"`
 	Class  string  `json:"class"`
@@ -227,8 +235,9 @@ type quotaWant struct {
 }
 
 type quotaAnswer struct {
-	Leases []quotaLease `json:"leases"`
-	Error  string       `json:"error"`
+	Leases    []quotaLease `json:"leases"`
+	Challenge string       `json:"challenge"`
+	Error     string       `json:"error"`
 }
 
 type quotaLease struct {
@@ -239,11 +248,20 @@ type quotaLease struct {
 
 // quotaLine is a connection to the server.
 type quotaLine struct {
-	conn net.Conn
-	read *bufio.Reader
+	conn  net.Conn
+	read  *bufio.Reader
+	seals *seals
 }
 
-func dialQuota(server string) (*quotaLine, error) {
+// dialQuota connects; with a key file, only to a server that has the key too.
+func dialQuota(server, keyFile string) (*quotaLine, error) {
+	var key []byte
+	if keyFile != "" {
+		var err error
+		if key, err = readKey(keyFile); err != nil {
+			return nil, err
+		}
+	}
 	network, address := "tcp", server
 	if path, unix := strings.CutPrefix(server, "unix:"); unix {
 		network, address = "unix", path
@@ -252,13 +270,39 @@ func dialQuota(server string) (*quotaLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &quotaLine{conn: conn, read: bufio.NewReader(conn)}, nil
+	line := &quotaLine{conn: conn, read: bufio.NewReader(conn)}
+	if key != nil {
+		if err := line.prove(key); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	return line, nil
 }
 
-func (l *quotaLine) ask(request quotaRequest) (quotaAnswer, error) {
+// prove exchanges nonces; whether the other end has the key shows with its first answer.
+func (l *quotaLine) prove(key []byte) error {
+	nonce := newNonce()
+	answer, err := l.ask(quotaHello{Ask: "hello", Nonce: nonce})
+	switch {
+	case err != nil:
+		return err
+	case answer.Error != "":
+		return errors.New(answer.Error)
+	case !isNonce(answer.Challenge):
+		return errors.New("an answer to another question")
+	}
+	l.seals = newSeals(key, "client", nonce, answer.Challenge)
+	return nil
+}
+
+func (l *quotaLine) ask(request any) (quotaAnswer, error) {
 	text, err := json.Marshal(request)
 	if err != nil {
 		return quotaAnswer{}, err
+	}
+	if l.seals != nil {
+		text = l.seals.seal(text)
 	}
 	if err := l.conn.SetDeadline(time.Now().Add(quotaPatience)); err != nil {
 		return quotaAnswer{}, err
@@ -269,6 +313,18 @@ func (l *quotaLine) ask(request quotaRequest) (quotaAnswer, error) {
 	line, err := readLine(l.read)
 	if err != nil {
 		return quotaAnswer{}, err
+	}
+	if l.seals != nil {
+		text, proven := l.seals.open(line)
+		if !proven {
+			// A server that does not take the key cannot make a seal: its refusal needs none.
+			var refused quotaAnswer
+			if json.Unmarshal(line, &refused) == nil && refused.Error != "" {
+				return quotaAnswer{Error: refused.Error}, nil
+			}
+			return quotaAnswer{}, errors.New("an answer of somebody who has not the key")
+		}
+		line = text
 	}
 	if string(line) == `"done"` {
 		return quotaAnswer{}, nil
@@ -334,6 +390,9 @@ func (c Config) checkQuota() error {
 	}
 	if c.Quota.Tenant == "" {
 		return errors.New("isolane: the quota has no tenant; say for whom this process sends")
+	}
+	if c.Quota.KeyFile != "" && !strings.HasPrefix(c.Quota.KeyFile, "/") {
+		return fmt.Errorf("isolane: quota key file %q: must be an absolute path", c.Quota.KeyFile)
 	}
 	if path, unix := strings.CutPrefix(c.Quota.Server, "unix:"); unix {
 		if !strings.HasPrefix(path, "/") || len(path) == 1 {

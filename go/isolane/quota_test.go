@@ -232,11 +232,43 @@ func TestAServerThatRefusesIsToldOnceAndAskedAgain(t *testing.T) {
 	}
 }
 
+// A server that does not prove the key is not believed, and its refusal is told.
+func TestAServerWithoutTheKeyIsRefused(t *testing.T) {
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(strings.Repeat("k", 40)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, answers := range map[string][]string{
+		"somebody who has not the key": {`{"challenge":"` + strings.Repeat("1", 64) + `"}`, `"done"`},
+		"an answer to another":         {`{"challenge":"short"}`},
+		"this server has no key":       {`{"error":"this server has no key"}`},
+		"the key is another one":       {`{"challenge":"` + strings.Repeat("1", 64) + `"}`, `{"error":"the key is another one"}`},
+	} {
+		given := make(chan string, len(answers))
+		for _, answer := range answers {
+			given <- answer
+		}
+		server, _ := answering(t, func(map[string]any) string { return <-given })
+		line, err := dialQuota(server, keyFile)
+		if err == nil {
+			var answer quotaAnswer
+			if answer, err = line.ask(quotaRequest{Ask: "show"}); err == nil {
+				err = fmt.Errorf("%s", answer.Error)
+			}
+			_ = line.conn.Close()
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 func TestQuotasThatCannotBeAreRefused(t *testing.T) {
 	for part, spoil := range map[string]func(*Config){
 		"add a group":                    func(c *Config) { c.Groups = nil },
 		"has no tenant":                  func(c *Config) { c.Quota.Tenant = "" },
 		"absolute path":                  func(c *Config) { c.Quota.Server = "unix:here" },
+		"key file \"here\"":              func(c *Config) { c.Quota.KeyFile = "here" },
 		"an address and a port":          func(c *Config) { c.Quota.Server = "somewhere" },
 		"group \"rack\" is listed twice": func(c *Config) { c.Groups = append(c.Groups, c.Groups[0]) },
 		"group \"rack\" has no destina":  func(c *Config) { c.Groups[0].Destinations = " " },
@@ -283,7 +315,7 @@ guarantee = "1Gb/s"
 `
 
 // Goal: the real server and this client understand each other, through a kill of the server. Method: `isolane quota serve`,
-// named by ISOLANE or found on PATH.
+// named by ISOLANE or found on PATH; on a Unix socket, and over TCP with a key.
 func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 	program := os.Getenv("ISOLANE")
 	if program == "" {
@@ -293,9 +325,36 @@ func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 		}
 		program = found
 	}
+	t.Run("unix", func(t *testing.T) { grantedByTheRealServer(t, program, "", "") })
+	t.Run("tcp", func(t *testing.T) {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := free.Addr().String()
+		if err := free.Close(); err != nil {
+			t.Fatal(err)
+		}
+		keyFile := filepath.Join(t.TempDir(), "key")
+		if err := os.WriteFile(keyFile, []byte(strings.Repeat("k", 40)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		grantedByTheRealServer(t, program, address, keyFile)
+	})
+}
+
+// grantedByTheRealServer is on a Unix socket, or on a TCP address with a key.
+func grantedByTheRealServer(t *testing.T, program, address, keyFile string) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "quota.toml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(quotaServerSettings, "FOLDER", folder)), 0o600); err != nil {
+	settings := strings.ReplaceAll(quotaServerSettings, "FOLDER", folder)
+	server := "unix:" + filepath.Join(folder, "socket")
+	if keyFile != "" {
+		settings = strings.Replace(settings, server, address, 1)
+		settings = fmt.Sprintf("key_file = %q\n%s", keyFile, settings)
+		server = address
+	}
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	serve := func() *exec.Cmd {
@@ -317,8 +376,9 @@ func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 		t.Fatal("it ended before it listened")
 		return nil
 	}
-	server := serve()
-	config := withQuota("unix:" + filepath.Join(folder, "socket"))
+	process := serve()
+	config := withQuota(server)
+	config.Quota.KeyFile = keyFile
 	a, err := New(config)
 	if err != nil {
 		t.Fatal(err)
@@ -340,10 +400,10 @@ func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 	if !admitted() {
 		t.Fatal("a guaranteed tenant is admitted")
 	}
-	if err := server.Process.Kill(); err != nil {
+	if err := process.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = server.Wait()
+	_ = process.Wait()
 	expired := false
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !expired; time.Sleep(10 * time.Millisecond) {
 		expired = a.Decide("host:1", 0, 10_000).Downgraded && a.now()/psPerNs >= a.lease(0, 0).until.Load()

@@ -40,8 +40,9 @@ type fileGroup struct {
 }
 
 type fileQuota struct {
-	Server string `toml:"server"`
-	Tenant string `toml:"tenant"`
+	Server  string `toml:"server"`
+	KeyFile string `toml:"key_file"`
+	Tenant  string `toml:"tenant"`
 }
 
 // ParseConfig reads settings in the TOML form that the Rust, Python and C libraries read too.

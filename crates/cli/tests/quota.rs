@@ -48,20 +48,24 @@ struct Server(Child);
 
 impl Server {
     fn start(folder: &Path) -> Self {
+        Self::start_with(folder, SETTINGS).0
+    }
+
+    /// With other settings; and where it listens.
+    fn start_with(folder: &Path, settings: &str) -> (Self, String) {
         let file = folder.join("quota.toml");
-        std::fs::write(&file, SETTINGS.replace("FOLDER", folder.to_str().unwrap())).unwrap();
+        std::fs::write(&file, settings.replace("FOLDER", folder.to_str().unwrap())).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_isolane"))
             .args(["quota", "serve", file.to_str().unwrap()])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.find(|line| {
-            line.as_ref()
-                .is_ok_and(|line| line.starts_with("listening"))
+        let ready = lines.find_map(|line| {
+            let line = line.unwrap();
+            line.strip_prefix("listening on ").map(str::to_owned)
         });
-        assert!(ready.is_some(), "it ended before it listened");
-        Self(child)
+        (Self(child), ready.expect("it ended before it listened"))
     }
 }
 
@@ -96,7 +100,7 @@ fn what_was_set_and_promised_survives_a_kill() {
                 holds: None,
             }],
         };
-        match ask_once(&address.parse().unwrap(), &request).unwrap() {
+        match ask_once(&address.parse().unwrap(), None, &request).unwrap() {
             Answer::Leases(leases) => leases[0].rate_bytes_per_s,
             other => panic!("{other:?}"),
         }
@@ -143,26 +147,94 @@ fn what_was_set_and_promised_survives_a_kill() {
     );
 }
 
+/// A key file of `length` characters.
+fn key_file(folder: &Path, name: &str, length: usize) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let file = folder.join(name);
+    std::fs::write(&file, format!("{}\n", name.repeat(length / name.len()))).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
 #[test]
-fn an_address_that_others_reach_is_warned_of() {
+fn an_address_that_others_reach_needs_a_key() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("quota.toml");
     let sound = SETTINGS.replace("FOLDER", folder.path().to_str().unwrap());
-    for (listen, warned) in [
-        ("0.0.0.0:7480", true),
-        ("127.0.0.1:7480", false),
-        ("unix:/run/q", false),
-    ] {
-        let socket = format!("unix:{}/socket", folder.path().display());
-        std::fs::write(&file, sound.replace(&socket, listen)).unwrap();
+    let socket = format!("unix:{}/socket", folder.path().display());
+    let key = key_file(folder.path(), "kkkk", 40);
+    let short = key_file(folder.path(), "s", 20);
+    let check = |listen: &str, key: Option<&str>| {
+        let key = key.map_or(String::new(), |key| format!("key_file = \"{key}\"\n"));
+        std::fs::write(&file, key + &sound.replace(&socket, listen)).unwrap();
         let output = isolane(&["serve", "--check", file.to_str().unwrap()]);
-        assert!(output.status.success());
-        let stderr = text(&output.stderr);
-        assert_eq!(
-            stderr.contains("can claim any tenant's name"),
-            warned,
-            "{listen}: {stderr}"
-        );
+        (output.status.code(), text(&output.stderr))
+    };
+    for (listen, key) in [
+        ("0.0.0.0:7480", Some(&*key)),
+        ("127.0.0.1:7480", None),
+        ("unix:/run/q", None),
+    ] {
+        assert_eq!(check(listen, key), (Some(0), String::new()), "{listen}");
+    }
+    for (listen, key, told) in [
+        (
+            "0.0.0.0:7480",
+            None,
+            "quota.toml:2: listen = \"0.0.0.0:7480\": other machines reach it",
+        ),
+        ("[::]:7480", None, "add key_file = \"/path\""),
+        ("0.0.0.0:7480", Some("key"), "must be an absolute path"),
+        (
+            "0.0.0.0:7480",
+            Some("/nowhere"),
+            "the key file /nowhere: No such file",
+        ),
+        (
+            "127.0.0.1:7480",
+            Some(&*short),
+            "has 20 bytes, needs 32 or more",
+        ),
+    ] {
+        let (code, stderr) = check(listen, key);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains(told), "{stderr}");
+    }
+}
+
+#[test]
+fn an_operator_without_the_key_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, other) = (
+        key_file(folder.path(), "kkkk", 40),
+        key_file(folder.path(), "oooo", 40),
+    );
+    let settings = SETTINGS
+        .replace("unix:FOLDER/socket", "127.0.0.1:0")
+        .replacen("listen", &format!("key_file = \"{key}\"\nlisten"), 1);
+    let (_server, address) = Server::start_with(folder.path(), &settings);
+    let show = |key: &[&str]| isolane(&[&["show", "--server", &address][..], key].concat());
+    let answered = show(&["--key-file", &key]);
+    assert!(answered.status.success(), "{}", text(&answered.stderr));
+    assert!(text(&answered.stdout).starts_with("rack/high: promised 0 b/s of 100 Gb/s"));
+    for (given, code, told) in [
+        (&[][..], 1, "this server asks for a key"),
+        (
+            &["--key-file", &other],
+            1,
+            "the key is another one than this server's",
+        ),
+        (
+            &["--key-file", "/nowhere"],
+            2,
+            "the key file /nowhere: No such file",
+        ),
+    ] {
+        let refused = show(given);
+        let stderr = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(told), "{stderr}");
+        assert!(refused.stdout.is_empty());
     }
 }
 

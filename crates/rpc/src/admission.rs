@@ -261,8 +261,7 @@ impl Admission {
         let Some(quota) = &self.settings().quota else {
             return Ok(());
         };
-        let options = client::Options::new(quota.server.clone(), &quota.tenant);
-        client::start(self, options, say)
+        client::start(self, client::Options::new(quota), say)
     }
 
     /// [`Admission::start`] for callers that cannot be told at any time: what is said waits for [`Admission::take_said`].

@@ -67,7 +67,7 @@ fn renew(server: &Address, tenant: &str, demand: u64, holds: Option<u64>) -> Ans
         client: "here".to_owned(),
         wants,
     };
-    ask_once(server, &request).unwrap()
+    ask_once(server, None, &request).unwrap()
 }
 
 fn lease(answer: Answer) -> Leased {
@@ -78,7 +78,7 @@ fn lease(answer: Answer) -> Leased {
 }
 
 fn show(server: &Address) -> Vec<PoolState> {
-    match ask_once(server, &Request::Show).unwrap() {
+    match ask_once(server, None, &Request::Show).unwrap() {
         Answer::Pools(pools) => pools,
         other => panic!("{other:?}"),
     }
@@ -117,7 +117,7 @@ fn the_server_divides_refuses_and_says_why() {
         weight: 1,
         guarantee_bytes_per_s: 25_000_001,
     };
-    let Answer::Error(reason) = ask_once(&server, &Request::Set(terms)).unwrap() else {
+    let Answer::Error(reason) = ask_once(&server, None, &Request::Set(terms)).unwrap() else {
         panic!("more than can be promised");
     };
     assert!(
@@ -389,4 +389,78 @@ fn a_socket_has_the_permissions_of_the_file_and_others_are_refused() {
         error.to_string().contains("is for a Unix socket"),
         "{error}"
     );
+}
+
+/// Goal: over TCP only clients with the server's key get leases, and without them calls go on. Method: one server, a client
+/// with the key and one with another.
+#[test]
+fn over_tcp_a_client_needs_the_servers_key() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = |name: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, name.repeat(40)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (key, other) = (key_file("k"), key_file("o"));
+    let place = format!(
+        "key_file = \"{key}\"\nstore = \"{}/store\"",
+        folder.path().display()
+    );
+    let socket = format!("unix:{}/socket", folder.path().display());
+    let text = settings(folder.path(), &place).replace(&socket, "127.0.0.1:0");
+    let server = Server::open(&parse("test", &text).unwrap()).unwrap();
+    let address = server.address().unwrap();
+    std::thread::spawn(move || server.serve(|_| {}));
+    let said = |key_file: &str| {
+        let text = format!(
+            "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"15us\"\n[[class]]\nname = \"low\"\ndscp = 8\n\
+             [[group]]\nname = \"all\"\ndestinations = \"*\"\n\
+             [quota]\nserver = \"{address}\"\nkey_file = \"{key_file}\"\ntenant = \"search\"\n"
+        );
+        let admission = Arc::new(Admission::from_text("test", &text).unwrap());
+        let (tell, told) = std::sync::mpsc::channel();
+        let say = move |line: &str| tell.send(line.to_owned()).unwrap_or(());
+        admission.start(say).unwrap();
+        (admission, told)
+    };
+    let (stranger, told) = said(&other);
+    let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(
+        line.contains("the key is another one than this server's"),
+        "{line}"
+    );
+    assert!(line.ends_with("going on without"), "{line}");
+    let ask = Ask {
+        destination: b"host",
+        class: 0,
+        bytes: 10_000,
+    };
+    stranger.decide(ask);
+    let clients = || {
+        let Answer::Pools(pools) =
+            ask_once(&address, Some(Path::new(&key)), &Request::Show).unwrap()
+        else {
+            panic!("the key was refused");
+        };
+        pools[0]
+            .tenants
+            .iter()
+            .map(|tenant| tenant.clients)
+            .sum::<usize>()
+    };
+    assert_eq!(clients(), 0, "a stranger is no client");
+    let (member, told) = said(&key);
+    for _ in 0..2_000 {
+        if clients() > 0 {
+            break;
+        }
+        member.decide(ask);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(clients(), 1);
+    assert!(told.try_recv().is_err(), "nothing to say");
+    member.stop();
+    stranger.stop();
 }

@@ -79,7 +79,7 @@ pub const POLICIES: &[PolicyPart] = &[
             parameter(
                 "idle_after_us",
                 (1.0, 1e7),
-                "silence after which a flow gives its share back (10000)",
+                "silence, with no work in the device, after which a flow gives its share back (10000)",
             ),
             parameter(
                 "count_latency_as_one",

@@ -179,7 +179,7 @@ pub const ROOMS: &[Room] = &[
         package: "isolane-rpc",
         pure: false,
         may_unsafe: true,
-        may_use: &["isolane-core", "isolane-scenario"],
+        may_use: &["isolane-core", "isolane-scenario", "isolane-host"],
     },
     Room {
         folder: "testbed",

@@ -1,16 +1,18 @@
 //! `isolane quota`: the server of tenants' quotas, and what an operator asks it.
 
-use crate::inputs::bad;
+use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result};
 use isolane_core::policy::quota::rate;
+use isolane_host::key::Key;
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol::{Answer, PoolState, Request, Terms};
 use isolane_rpc::quota::server::Server;
 use isolane_rpc::quota::settings::{self, bytes_per_s};
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// What the help of the command ends with.
@@ -20,7 +22,7 @@ any traffic; clients are programs with the admission library. Guide: docs/guides
 
 Exit codes:
   0  done
-  1  the server refuses: the answer says why, with the arithmetic
+  1  the server refuses: the answer says why, with the arithmetic, or asks for its key
   2  a mistake in the file or on the command line
   3  the server cannot be reached, or cannot listen or write";
 
@@ -79,6 +81,9 @@ struct ServerArgument {
     /// Where the server listens: an address and a port, or unix:/path
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
     server: String,
+    /// The file of the key that the server asks for: its key_file
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
 }
 
 impl ServerArgument {
@@ -87,8 +92,14 @@ impl ServerArgument {
             .server
             .parse()
             .map_err(|error| BadInput(format!("--server {}: {error}", self.server)))?;
-        ask_once(&server, request)
-            .with_context(|| format!("no answer from the quota server at {server}; is `isolane quota serve` running there?"))
+        match ask_once(&server, self.key_file.as_deref(), request) {
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                Err(bad(format!("--key-file: {error}")).into())
+            }
+            answer => answer.with_context(|| {
+                format!("no answer from the quota server at {server}; is `isolane quota serve` running there?")
+            }),
+        }
     }
 }
 
@@ -133,19 +144,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 }
 
 fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| bad(format!("cannot read {}: {error}", file.display())))?;
+    let text = inputs::read(file)?;
     let settings = settings::parse(&file.to_string_lossy(), &text)?;
-    if settings.listen.is_remote() {
-        output::note(&format!(
-            "isolane quota: warning: whoever reaches {} can claim any tenant's name and change quotas; \
-             let a firewall admit trusted machines only, or listen on unix:/path or 127.0.0.1",
-            settings.listen
-        ));
-    }
     let mut promised = String::new();
     for (group, class, bound) in &settings.pools {
         writeln!(promised, "{group}/{class}: at most {bound}")?;
+    }
+    if let Some(key_file) = &settings.key_file {
+        Key::read(key_file).map_err(|error| bad(format!("{}: {error}", file.display())))?;
     }
     if check {
         settings::check(&settings).map_err(|error| bad(format!("{}: {error}", file.display())))?;

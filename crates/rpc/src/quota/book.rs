@@ -53,6 +53,11 @@ pub enum BookError {
     /// A renewal of too much at once.
     #[error("{0} groups and classes in one renewal: at most {WANTS_MAX} are answered")]
     Wants(usize),
+    /// A client with a key, where none is asked for: it must not believe that anything is proven.
+    #[error(
+        "this server has no key: give it the client's key_file, or take that from the client's settings"
+    )]
+    Key,
     /// It cannot be written down.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -169,6 +174,7 @@ impl Book {
     /// Why it is refused.
     pub fn begin(&mut self, now: Instant, request: Request) -> Result<Step, BookError> {
         match request {
+            Request::Hello { .. } => Err(BookError::Key),
             Request::Renew {
                 tenant,
                 client,

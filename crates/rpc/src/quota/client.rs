@@ -9,9 +9,12 @@ use super::line::{Address, Line};
 use super::protocol::{Answer, Leased, Request, Want};
 use crate::admission::Admission;
 use crate::clock;
+use crate::settings::QuotaSettings;
 use crate::table::Grant;
 use isolane_core::policy::quota::CLIENT_PART;
+use isolane_host::key::Key;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,6 +29,8 @@ const FIRST: Duration = Duration::from_millis(200);
 pub struct Options {
     /// The server.
     pub server: Address,
+    /// The file of the key that the server asks for; read with each connection.
+    pub key_file: Option<PathBuf>,
     /// For whom this process sends.
     pub tenant: String,
     /// Its own name, one for each process.
@@ -34,12 +39,13 @@ pub struct Options {
 
 impl Options {
     /// With a client's name made of the host's name and the process's number.
-    pub fn new(server: Address, tenant: &str) -> Self {
+    pub fn new(quota: &QuotaSettings) -> Self {
         let system = rustix::system::uname();
         let host = system.nodename().to_string_lossy().into_owned();
         Self {
-            server,
-            tenant: tenant.to_owned(),
+            server: quota.server.clone(),
+            key_file: quota.key_file.clone(),
+            tenant: quota.tenant.clone(),
             client: format!("{host}-{}-{:08x}", std::process::id(), clock::random()),
         }
     }
@@ -180,7 +186,7 @@ fn round(
     };
     // The term counts from here: the server's begins later.
     let asked_ns = clock::fine_ns();
-    let answer = ask(line, &options.server, &request)?;
+    let answer = ask(line, &options.server, options.key_file.as_deref(), &request)?;
     let Answer::Leases(leases) = answer else {
         return Err(io::Error::other(match answer {
             Answer::Error(reason) => reason,
@@ -216,27 +222,42 @@ fn demand(bytes: u64, since: Duration) -> u64 {
 }
 
 /// One request on a connection that is kept.
-fn ask(line: &mut Option<Line>, server: &Address, request: &Request) -> io::Result<Answer> {
+fn ask(
+    line: &mut Option<Line>,
+    server: &Address,
+    key_file: Option<&Path>,
+    request: &Request,
+) -> io::Result<Answer> {
     let connection = match line {
         Some(connection) => connection,
-        None => line.insert(Line::connect(server)?),
+        None => {
+            let key = key_file.map(Key::read).transpose();
+            let key = key.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            match Line::connect(server, key.as_ref())? {
+                Ok(connection) => line.insert(connection),
+                Err(refused) => return Ok(refused),
+            }
+        }
     };
-    let text = connection.ask(&serde_json::to_string(request)?)?;
-    Ok(serde_json::from_str(&text)?)
+    connection.ask(request)
 }
 
 /// One request on a connection of its own: for operators.
 ///
 /// # Errors
-/// When the server does not answer in time, or not as agreed.
-pub fn ask_once(server: &Address, request: &Request) -> io::Result<Answer> {
-    ask(&mut None, server, request)
+/// When the key file cannot be used ([`io::ErrorKind::InvalidInput`]), or the server does not answer in time or not as
+/// agreed.
+pub fn ask_once(
+    server: &Address,
+    key_file: Option<&Path>,
+    request: &Request,
+) -> io::Result<Answer> {
+    ask(&mut None, server, key_file, request)
 }
 
-fn release(line: &mut Line, options: &Options) -> io::Result<String> {
-    let request = Request::Release {
+fn release(line: &mut Line, options: &Options) -> io::Result<Answer> {
+    line.ask(&Request::Release {
         tenant: options.tenant.clone(),
         client: options.client.clone(),
-    };
-    line.ask(&serde_json::to_string(&request)?)
+    })
 }

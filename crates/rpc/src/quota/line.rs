@@ -1,7 +1,11 @@
 //! Addresses, and one line each way: how everybody here talks.
 //!
-//! Method: a request is one line of JSON, its answer another. Every wait has an end ([`PATIENCE`]).
+//! Method: a request is one line of JSON, its answer another, sealed where a key is shared ([`super::seal`]). Every wait
+//! has an end ([`PATIENCE`]).
 
+use super::protocol::{Answer, Request};
+use super::seal::{self, End, Seals};
+use isolane_host::key::Key;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -14,6 +18,9 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Longest request that is read, bytes: a renewal of all groups and classes that a table can have.
 pub const LINE_MAX: u64 = 1 << 20;
+
+/// Longest first line of a client that must prove its key, bytes.
+const HELLO_MAX: u64 = 256;
 
 /// Longest answer that is read, bytes: a look at some hundred thousand tenants.
 pub const ANSWER_MAX: u64 = 64 << 20;
@@ -36,6 +43,9 @@ impl std::str::FromStr for Address {
                 true => Ok(Self::Unix(path.into())),
                 false => Err("must have an absolute path behind unix:".to_owned()),
             };
+        }
+        if text.starts_with('/') {
+            return Err(format!("a Unix socket is written \"unix:{text}\""));
         }
         let expected =
             "must be \"unix:/absolute/path\" or an address and a port, like \"127.0.0.1:7480\"";
@@ -60,22 +70,45 @@ impl Address {
 }
 
 /// Bytes both ways.
-pub trait Stream: Read + Write + Send {}
-impl<T: Read + Write + Send> Stream for T {}
+trait Stream: Read + Write + Send {
+    /// How long a read may wait.
+    fn wait(&self, patience: Duration) -> io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))
+    }
+}
+
+impl Stream for TcpStream {
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))
+    }
+}
 
 /// A connection, read line by line.
-pub struct Line(BufReader<Box<dyn Stream>>);
+pub struct Line {
+    stream: BufReader<Box<dyn Stream>>,
+    seals: Option<Seals>,
+}
 
 impl Line {
-    /// Connects.
+    fn new(stream: Box<dyn Stream>) -> Self {
+        Self {
+            stream: BufReader::new(stream),
+            seals: None,
+        }
+    }
+
+    /// Connects; with a key, only to a server that has it too.
     ///
     /// # Errors
-    /// When nobody listens there in time.
-    pub fn connect(address: &Address) -> io::Result<Self> {
+    /// When nobody listens there in time, or not as agreed. That the server refuses is its answer, not an error.
+    pub fn connect(address: &Address, key: Option<&Key>) -> io::Result<Result<Self, Answer>> {
         let stream: Box<dyn Stream> = match address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 Box::new(stream)
             }
@@ -83,20 +116,89 @@ impl Line {
                 Box::new(patient(TcpStream::connect_timeout(address, PATIENCE)?)?)
             }
         };
-        Ok(Self(BufReader::new(stream)))
+        stream.wait(PATIENCE)?;
+        let mut line = Self::new(stream);
+        let Some(key) = key else {
+            return Ok(Ok(line));
+        };
+        let nonce = seal::nonce()?;
+        let hello = Request::Hello {
+            nonce: nonce.clone(),
+        };
+        match line.ask(&hello)? {
+            Answer::Challenge(theirs) if seal::is_nonce(&theirs) => {
+                line.seals = Some(Seals::new(key, End::Client, &nonce, &theirs));
+                Ok(Ok(line))
+            }
+            refused @ Answer::Error(_) => Ok(Err(refused)),
+            _ => Err(io::Error::other("an answer to another question")),
+        }
     }
 
-    /// The next request; `None` at the end.
+    /// The server's side of a connection under a key: nothing but the client's first line is read, and answered. What
+    /// follows is sealed.
     ///
     /// # Errors
-    /// When the line is longer than [`LINE_MAX`], no text, or does not come in time.
-    pub fn read(&mut self) -> io::Result<Option<String>> {
-        self.read_up_to(LINE_MAX)
+    /// When the client does not begin as agreed. It is told.
+    pub fn challenge(&mut self, key: &Key) -> io::Result<()> {
+        let hello = self.read_up_to(HELLO_MAX)?;
+        let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
+        let Some(Ok(Request::Hello { nonce: theirs })) = hello else {
+            let refused = "this server asks for a key: give the client the server's key_file (isolane quota: --key-file)";
+            self.write(&Answer::Error(refused.to_owned()))?;
+            return Err(io::Error::other("it has no key"));
+        };
+        if !seal::is_nonce(&theirs) {
+            self.write(&Answer::Error("a nonce is 64 digits of 0-9a-f".to_owned()))?;
+            return Err(io::Error::other("its nonce is none"));
+        }
+        let nonce = seal::nonce()?;
+        self.write(&Answer::Challenge(nonce.clone()))?;
+        self.seals = Some(Seals::new(key, End::Server, &theirs, &nonce));
+        Ok(())
+    }
+
+    /// How long [`Line::read`] waits.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.stream.get_ref().wait(patience)
+    }
+
+    /// The next request, of whoever has the key where there is one; `None` at the end. A line that is no request is told to
+    /// the client.
+    ///
+    /// # Errors
+    /// When the line is longer than [`LINE_MAX`], no text, not sealed, or does not come in time.
+    pub fn read(&mut self) -> io::Result<Option<Result<Request, String>>> {
+        let Some(line) = self.read_up_to(LINE_MAX)? else {
+            return Ok(None);
+        };
+        let text = match &mut self.seals {
+            None => line.as_str(),
+            Some(seals) => match seals.open(line.trim_end_matches('\n')) {
+                Some(text) => text,
+                None => {
+                    self.seals = None;
+                    let refused =
+                        "the key is another one than this server's: give both the same key_file";
+                    self.write(&Answer::Error(refused.to_owned()))?;
+                    return Err(io::Error::new(
+                        io::ErrorKind::PermissionDenied,
+                        "its key is another one",
+                    ));
+                }
+            },
+        };
+        Ok(Some(
+            serde_json::from_str(text).map_err(|error| format!("not a request: {error}")),
+        ))
     }
 
     fn read_up_to(&mut self, max: u64) -> io::Result<Option<String>> {
         let mut line = String::new();
-        let mut limited = (&mut self.0).take(max);
+        let mut limited = (&mut self.stream).take(max);
         let bytes = limited.read_line(&mut line)?;
         match (bytes, line.ends_with('\n')) {
             (0, _) => Ok(None),
@@ -108,29 +210,44 @@ impl Line {
         }
     }
 
-    /// Writes a line.
+    /// Writes what is said, sealed where a key is shared.
     ///
     /// # Errors
     /// When it is not taken in time.
-    pub fn write(&mut self, line: &str) -> io::Result<()> {
-        let stream = self.0.get_mut();
-        stream.write_all(format!("{line}\n").as_bytes())?;
+    pub fn write(&mut self, said: &impl serde::Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_string(said)?;
+        if let Some(seals) = &mut self.seals {
+            line = seals.seal(&line);
+        }
+        line.push('\n');
+        let stream = self.stream.get_mut();
+        stream.write_all(line.as_bytes())?;
         stream.flush()
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer. A refusal needs no seal: a server that does not take the key cannot make one.
     ///
     /// # Errors
-    /// When no answer comes in time.
-    pub fn ask(&mut self, line: &str) -> io::Result<String> {
-        self.write(line)?;
+    /// When no answer comes in time, or one that others may have made.
+    pub fn ask(&mut self, request: &Request) -> io::Result<Answer> {
+        self.write(request)?;
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        self.read_up_to(ANSWER_MAX)?.ok_or_else(end)
+        let line = self.read_up_to(ANSWER_MAX)?.ok_or_else(end)?;
+        let line = line.trim_end_matches('\n');
+        let Some(seals) = &mut self.seals else {
+            return Ok(serde_json::from_str(line)?);
+        };
+        match (seals.open(line), serde_json::from_str(line)) {
+            (Some(text), _) => Ok(serde_json::from_str(text)?),
+            (None, Ok(refused @ Answer::Error(_))) => Ok(refused),
+            (None, _) => Err(io::Error::other(
+                "an answer of somebody who has not the key",
+            )),
+        }
     }
 }
 
 fn patient(stream: TcpStream) -> io::Result<TcpStream> {
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -196,19 +313,15 @@ impl Listener {
     /// When no descriptor is left.
     pub fn accept(&self, idle: Duration) -> io::Result<Line> {
         let stream: Box<dyn Stream> = match self {
-            Self::Tcp(listener) => {
-                let stream = patient(listener.accept()?.0)?;
-                stream.set_read_timeout(Some(idle))?;
-                Box::new(stream)
-            }
+            Self::Tcp(listener) => Box::new(patient(listener.accept()?.0)?),
             Self::Unix(listener) => {
                 let stream = listener.accept()?.0;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                stream.set_read_timeout(Some(idle))?;
                 Box::new(stream)
             }
         };
-        Ok(Line(BufReader::new(stream)))
+        stream.wait(idle)?;
+        Ok(Line::new(stream))
     }
 }
 
@@ -240,19 +353,91 @@ mod tests {
         let address = Address::Unix(folder.path().join("socket"));
         let listener = Listener::bind(&address, None).unwrap();
         let long = "x".repeat(2 * LINE_MAX as usize);
-        let answer = long.clone();
+        let answer = Answer::Error(long.clone());
         let server = std::thread::spawn(move || {
             let mut line = listener.accept(PATIENCE).unwrap();
-            assert_eq!(line.read().unwrap().unwrap(), "show\n");
+            assert_eq!(line.read().unwrap().unwrap(), Ok(Request::Show));
             line.write(&answer).unwrap();
             line.read().unwrap_err().to_string()
         });
-        let mut line = Line::connect(&address).unwrap();
-        assert_eq!(line.ask("show").unwrap().trim_end(), long);
+        let mut line = connect(&address, None).unwrap();
+        assert_eq!(
+            line.ask(&Request::Show).unwrap(),
+            Answer::Error(long.clone())
+        );
         // The server takes only a part of it, and goes.
         let _ = line.write(&long);
         let refused = server.join().unwrap();
         assert_eq!(refused, "a line of more than 1048576 bytes");
+    }
+
+    fn connect(address: &Address, key: Option<&Key>) -> Result<Line, Answer> {
+        Line::connect(address, key).unwrap()
+    }
+
+    fn reason(answer: Answer) -> String {
+        match answer {
+            Answer::Error(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Goal: each end refuses who has not its key, and says so. Method: a server for each pair of keys that answers one
+    /// request with "done".
+    #[test]
+    fn only_ends_with_the_same_key_talk() {
+        let ask = |server: Option<u8>, client: Option<u8>| {
+            let key = |byte: u8| Key::new(vec![byte; 32]);
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
+            let address = listener.address().unwrap();
+            let serve = std::thread::spawn(move || -> io::Result<()> {
+                let mut line = listener.accept(PATIENCE)?;
+                if let Some(byte) = server {
+                    line.challenge(&key(byte))?;
+                }
+                match line.read()? {
+                    Some(Ok(Request::Show)) => line.write(&Answer::Done),
+                    other => line.write(&Answer::Error(format!("{other:?}"))),
+                }
+            });
+            let answer = match connect(&address, client.map(key).as_ref()) {
+                Ok(mut line) => line.ask(&Request::Show).unwrap(),
+                Err(refused) => refused,
+            };
+            (answer, serve.join().unwrap().is_ok())
+        };
+        assert_eq!(ask(None, None), (Answer::Done, true));
+        assert_eq!(ask(Some(7), Some(7)), (Answer::Done, true));
+        let (answer, served) = ask(Some(7), Some(8));
+        assert!(reason(answer).starts_with("the key is another one than this server's") && !served);
+        let (answer, served) = ask(Some(7), None);
+        assert!(reason(answer).starts_with("this server asks for a key") && !served);
+        let (answer, _) = ask(None, Some(7));
+        assert!(reason(answer).contains("Hello"), "the book refuses it");
+    }
+
+    /// Goal: an answer that does not prove the key is none. Method: a server that repeats the client's nonce and answers
+    /// without a seal, or with the client's own.
+    #[test]
+    fn a_false_server_is_not_believed() {
+        for echo in [false, true] {
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
+            let address = listener.address().unwrap();
+            let serve = std::thread::spawn(move || {
+                let mut line = listener.accept(PATIENCE).unwrap();
+                let Some(Ok(Request::Hello { nonce })) = line.read().unwrap() else {
+                    panic!("no greeting");
+                };
+                line.write(&Answer::Challenge(nonce)).unwrap();
+                let asked = line.read_up_to(LINE_MAX).unwrap().unwrap();
+                let answer = if echo { asked } else { "\"done\"\n".to_owned() };
+                line.stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            });
+            let mut line = connect(&address, Some(&Key::new(vec![7; 32]))).unwrap();
+            let error = line.ask(&Request::Show).unwrap_err().to_string();
+            assert_eq!(error, "an answer of somebody who has not the key");
+            serve.join().unwrap();
+        }
     }
 
     #[test]

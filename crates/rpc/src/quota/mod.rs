@@ -6,8 +6,8 @@
 //! it is given ([`ledger`]). A [`client`] is a thread beside the table: it renews well within the term, tells what was asked for, and puts
 //! rates into the table. Calls never wait for it; without a server its leases expire and the admit probability decides.
 //! Units: bytes per second; milliseconds on the wire.
-//! Limits: whoever can connect can claim any tenant's name: give the port to trusted machines only, or use a Unix socket
-//! and its permissions (`socket_mode`).
+//! Limits: whoever can connect to a Unix socket (its permissions are `socket_mode`) or has the key of a server over TCP
+//! ([`seal`]) can claim any tenant's name.
 //! A client on a machine that was suspended may use its lease for up to a term after it wakes.
 
 pub mod book;
@@ -15,6 +15,7 @@ pub mod client;
 pub mod ledger;
 pub mod line;
 pub mod protocol;
+pub mod seal;
 pub mod server;
 pub mod settings;
 pub mod store;

@@ -1,4 +1,4 @@
-//! What clients and server say: one line of JSON each.
+//! What clients and server say: one line of JSON each, behind its seal where a key is shared ([`super::seal`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
+    /// A client begins a connection under a shared key.
+    Hello {
+        /// Its nonce.
+        nonce: String,
+    },
     /// A client renews all its leases.
     Renew {
         /// For whom it sends.
@@ -67,6 +72,8 @@ pub enum Answer {
     Leases(Vec<Leased>),
     /// To a look.
     Pools(Vec<PoolState>),
+    /// To a greeting: the server's nonce.
+    Challenge(String),
     /// Done.
     Done,
     /// Refused; the reason.

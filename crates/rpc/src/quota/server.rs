@@ -2,17 +2,19 @@
 //!
 //! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. A request is answered
 //! with the promise written down before the answer leaves.
+//! Where the file names a key, clients prove that they have it before anything is read from them ([`super::seal`]).
 //! Limits: at most [`CLIENTS_MAX`] connections at a time; more are closed at once, and their clients try again.
 
 use super::book::BookError;
 use super::ledger::Ledger;
-use super::line::{Line, Listener};
-use super::protocol::{Answer, Request};
+use super::line::{Line, Listener, PATIENCE};
+use super::protocol::Answer;
 use super::settings::{Place, Settings};
 use super::store::etcd::EtcdStore;
 use super::store::file::FileStore;
 use super::store::{Store, StoreError};
 use isolane_core::units::{Duration, Instant};
+use isolane_host::key::{Key, KeyError};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::Arc;
@@ -35,6 +37,9 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The book cannot be opened.
     #[error(transparent)]
     Book(#[from] BookError),
@@ -44,15 +49,17 @@ pub enum ServerError {
 pub struct Server {
     listener: Listener,
     ledger: Arc<Ledger>,
+    key: Option<Arc<Key>>,
     clients: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Takes the store and the address.
+    /// Reads the key, takes the store and the address.
     ///
     /// # Errors
-    /// When either is taken or cannot be used, or the file promises more than can be.
+    /// When one is taken or cannot be used, or the file promises more than can be.
     pub fn open(settings: &Settings) -> Result<Self, ServerError> {
+        let key = settings.key_file.as_deref().map(Key::read).transpose()?;
         let store: Result<Box<dyn Store>, StoreError> = match &settings.place {
             Place::Folder(folder) => {
                 let term_ms = settings.term.as_ps().div_ceil(1_000_000_000);
@@ -69,6 +76,7 @@ impl Server {
         Ok(Self {
             listener,
             ledger: Arc::new(ledger),
+            key: key.map(Arc::new),
             clients: Arc::default(),
         })
     }
@@ -84,7 +92,7 @@ impl Server {
     /// Serves until the process ends; says what is wrong with a connection.
     pub fn serve(&self, say: impl Fn(&str)) {
         loop {
-            match self.listener.accept(IDLE) {
+            match self.listener.accept(PATIENCE) {
                 Ok(line) => {
                     if let Err(error) = self.attend(line) {
                         say(&format!("a client is sent away: {error}"));
@@ -103,28 +111,35 @@ impl Server {
         let before = self.clients.fetch_add(1, Ordering::Relaxed);
         let leaves = Leaves(Arc::clone(&self.clients));
         if before >= CLIENTS_MAX {
-            let full = Answer::Error(format!(
-                "{CLIENTS_MAX} clients are connected; try again later"
-            ));
-            return line.write(&json(&full));
+            let full = format!("{CLIENTS_MAX} clients are connected; try again later");
+            return line.write(&Answer::Error(full));
         }
-        let ledger = Arc::clone(&self.ledger);
+        let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
         let thread = std::thread::Builder::new().name("quota-client".to_owned());
         let attend = move || {
             let _leaves = leaves;
-            // A client that goes is not worth a word.
-            while let Ok(Some(text)) = line.read() {
-                let answer = match serde_json::from_str::<Request>(&text) {
-                    Ok(request) => ledger.answer(now(), request),
-                    Err(error) => Answer::Error(format!("not a request: {error}")),
-                };
-                if line.write(&json(&answer)).is_err() {
-                    return;
-                }
-            }
+            // A client that goes is not worth a word, and a stranger could fill a log.
+            let _ = talk(&mut line, &ledger, key.as_deref());
         };
         thread.stack_size(256 << 10).spawn(attend).map(drop)
     }
+}
+
+/// Answers a client until it goes. Whoever has not proven the key gets [`PATIENCE`] for that, not more.
+fn talk(line: &mut Line, ledger: &Ledger, key: Option<&Key>) -> io::Result<()> {
+    match key {
+        Some(key) => line.challenge(key)?,
+        None => line.wait(IDLE)?,
+    }
+    while let Some(request) = line.read()? {
+        line.wait(IDLE)?;
+        let answer = match request {
+            Ok(request) => ledger.answer(now(), request),
+            Err(reason) => Answer::Error(reason),
+        };
+        line.write(&answer)?;
+    }
+    Ok(())
 }
 
 /// Counts a connection out.
@@ -134,10 +149,6 @@ impl Drop for Leaves {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn json(answer: &Answer) -> String {
-    serde_json::to_string(answer).expect("answers are plain data")
 }
 
 fn now() -> Instant {

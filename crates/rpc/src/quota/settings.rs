@@ -4,7 +4,7 @@
 
 use super::line::Address;
 use super::protocol::Terms;
-use crate::settings::read::{name, number};
+use crate::settings::read::{absolute, name, number};
 use crate::table::{CLASSES_MAX, GROUPS_MAX};
 use isolane_core::policy::quota::{Bound, Pool, QuotaError};
 use isolane_core::queueing::{Arrivals, fluid::Port};
@@ -40,6 +40,8 @@ pub struct Settings {
     pub listen: Address,
     /// Who may connect to a Unix socket, as permission bits; what the umask leaves if nothing.
     pub socket_mode: Option<u32>,
+    /// The file of the key that clients must have; without it whoever can connect is believed.
+    pub key_file: Option<PathBuf>,
     /// How long a lease lasts.
     pub term: Duration,
     /// Where promises are kept.
@@ -49,6 +51,10 @@ pub struct Settings {
     /// Tenants of the file; what was set later comes on top.
     pub tenants: Vec<Terms>,
 }
+
+/// Why an address that other machines reach needs a key.
+const STRANGERS: &str = "other machines reach it, and whoever connects could claim any tenant's name and change quotas; \
+    add key_file = \"/path\" and give clients the same, or listen on unix:/path or 127.0.0.1";
 
 /// Numbers that are not whole have no kind of their own.
 const NUMBER: Kind = Kind::Text;
@@ -63,6 +69,11 @@ const TOP: &[Key] = &[
         "socket_mode",
         Kind::Text,
         "who may connect to a Unix socket, in octal, like \"0660\" (what the umask leaves)",
+    ),
+    key(
+        "key_file",
+        Kind::Text,
+        "the file of the key that clients must have (none; needed where other machines reach the address)",
     ),
     key(
         "term",
@@ -153,9 +164,14 @@ pub fn parse(file: &str, text: &str) -> Result<Settings, InputError> {
         .map_err(|error: String| top.wrong("listen", error))?;
     let classes = classes(&top)?;
     let socket_mode = socket_mode(&top, &listen)?;
+    let key_file = absolute(&top, "key_file")?;
+    if listen.is_remote() && key_file.is_none() {
+        return Err(top.wrong("listen", STRANGERS));
+    }
     let mut settings = Settings {
         listen,
         socket_mode,
+        key_file,
         term: top.duration("term")?.unwrap_or(Duration::from_secs(3)),
         place: place(&top)?,
         pools: pools(&top, &classes)?,
@@ -196,9 +212,8 @@ fn socket_mode(top: &Table<'_>, listen: &Address) -> Result<Option<u32>, InputEr
 }
 
 fn place(top: &Table<'_>) -> Result<Place, InputError> {
-    match (top.text("store")?, top.text("etcd")?) {
-        (Some(folder), None) if folder.starts_with('/') => Ok(Place::Folder(folder.into())),
-        (Some(_), None) => Err(top.wrong("store", "must be an absolute path")),
+    match (absolute(top, "store")?, top.text("etcd")?) {
+        (Some(folder), None) => Ok(Place::Folder(folder)),
         (None, Some(address)) => Ok(Place::Etcd {
             address: address.parse().map_err(|_| {
                 top.wrong(

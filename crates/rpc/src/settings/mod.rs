@@ -61,6 +61,8 @@ pub struct GroupSettings {
 pub struct QuotaSettings {
     /// The server.
     pub server: Address,
+    /// The file of the key that it asks for.
+    pub key_file: Option<std::path::PathBuf>,
     /// For whom this process sends.
     pub tenant: String,
 }

@@ -1,6 +1,6 @@
 //! The file's text to checked values, every mistake with its line.
 
-use super::read::{name, number};
+use super::read::{absolute, name, number};
 use super::{ClassSettings, GroupSettings, Mode, QuotaSettings, Settings};
 use crate::table::{CLASSES_MAX, DESTINATIONS_MAX, GROUPS_MAX};
 use isolane_core::policy::aequitas::{AequitasOptions, Probability};
@@ -116,6 +116,11 @@ const QUOTA: &[Key] = &[
         Kind::Text,
         "\"unix:/path\" or an address and a port, like \"127.0.0.1:7480\"",
     ),
+    key(
+        "key_file",
+        Kind::Text,
+        "the file of the key that the server asks for (none)",
+    ),
     required("tenant", Kind::Text, "for whom this process sends"),
 ];
 
@@ -205,6 +210,7 @@ fn quota(top: &Table<'_>) -> Result<Option<QuotaSettings>> {
         server: server
             .parse()
             .map_err(|error: String| table.wrong("server", error))?,
+        key_file: absolute(&table, "key_file")?,
         tenant: tenant.to_owned(),
     }))
 }

@@ -1,7 +1,8 @@
-//! Readers that several files of settings share: names, and numbers that are not whole.
+//! Readers that several files of settings share: names, paths, and numbers that are not whole.
 
 use isolane_scenario::error::InputError;
 use isolane_scenario::table::Table;
+use std::path::PathBuf;
 use toml::de::DeValue;
 
 type Result<T> = std::result::Result<T, InputError>;
@@ -26,6 +27,15 @@ pub(crate) fn name(table: &Table<'_>) -> Result<String> {
                 "must be 1 to {NAME_MAX} letters, digits, '-', '_' or '.': it travels in metadata"
             ),
         )),
+    }
+}
+
+/// A file or folder, from the root.
+pub(crate) fn absolute(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
+    match table.text(key)? {
+        None => Ok(None),
+        Some(path) if path.starts_with('/') => Ok(Some(path.into())),
+        Some(_) => Err(table.wrong(key, "must be an absolute path")),
     }
 }
 
