@@ -61,7 +61,7 @@ pub(crate) fn page(delays: &WfqDelays) -> String {
         // One mix is no line.
         1 => String::new(),
         _ => format!(
-            "<section>\n<h2>Worst delay of each class</h2>\n{}</section>\n",
+            "<section>\n<h2>Worst delay of each class</h2>\n<div class=\"multiples\">{}</div></section>\n",
             figure("wfq-delay", &escape(&plot_words(delays)), &plot(delays))
         ),
     };
