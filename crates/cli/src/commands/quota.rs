@@ -94,7 +94,7 @@ impl ServerArgument {
             .map_err(|error| BadInput(format!("--server {}: {error}", self.server)))?;
         match ask_once(&server, self.key_file.as_deref(), request) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                Err(bad(format!("--key-file: {error}")).into())
+                Err(bad(format!("--key-file: {error}")))
             }
             answer => answer.with_context(|| {
                 format!("no answer from the quota server at {server}; is `isolane quota serve` running there?")
