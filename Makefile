@@ -11,7 +11,7 @@ ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 
-.PHONY: help demo build test check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install claims bench bench-hunt docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install claims bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,12 @@ bench: need-cargo ## run every benchmark, after a description of the machine
 
 bench-hunt: build ## compare the hunt's searchers over 20 seeds, with a plot, and check the claims about them; SEEDS=2 for a quick look
 	@"$(ISOLANE)" hunt bench --seeds $(or $(SEEDS),20) --check-claims --out out/bench-hunt
+
+bench-nic: build ## what fair queues cost: paired runs over the soft card, the BPF programs, the simulator (as root); ROUNDS=3 for a quick look
+	@.ci/machine
+	@"$(ISOLANE)" nic study --paired $(or $(ROUNDS),11) --flows 3,12,48
+	@$(CARGO) run --locked --release --package isolane-ebpf --example cost
+	@$(CARGO) bench --locked --package isolane-nic-sim --bench nic
 
 docs: need-cargo ## build the API documentation
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps

@@ -5,7 +5,7 @@
 //! Source: `Documentation/networking/ethtool-netlink.rst`.
 
 use crate::error::NicError;
-use crate::generic::Generic;
+use crate::generic::{Ask, Generic};
 use isolane_host::HostError;
 use isolane_host::netlink::{Attributes, AttributesBuilder};
 use serde::Serialize;

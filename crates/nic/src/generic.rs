@@ -15,6 +15,22 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 /// `struct genlmsghdr`: command, version, reserved.
 const HEADER_BYTES: usize = 4;
 
+/// Whoever answers the requests of a family: the kernel, or what stands for it in a test.
+pub trait Ask: std::fmt::Debug {
+    /// Asks one object, or with `dump` all of them; `each` sees the attributes of every answer.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn ask(
+        &mut self,
+        action: &str,
+        command: u8,
+        dump: bool,
+        attributes: &AttributesBuilder,
+        each: &mut dyn FnMut(Attributes<'_>),
+    ) -> Result<(), HostError>;
+}
+
 /// An open family.
 #[derive(Debug)]
 pub struct Generic {
@@ -42,18 +58,16 @@ impl Generic {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    /// Asks one object, or with `dump` all of them; `each` sees the attributes of every answer.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn ask(
+impl Ask for Generic {
+    fn ask(
         &mut self,
         action: &str,
         command: u8,
         dump: bool,
         attributes: &AttributesBuilder,
-        mut each: impl FnMut(Attributes<'_>),
+        each: &mut dyn FnMut(Attributes<'_>),
     ) -> Result<(), HostError> {
         let request = request(self.family, command, dump, attributes);
         let answer = |_, payload: &[u8]| each(attributes_of(payload));

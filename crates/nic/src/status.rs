@@ -290,9 +290,12 @@ fn sample(dqa: &Dqa, duration: Duration) -> Samples {
 fn cost_of(before: &RunTime, after: &RunTime) -> Cost {
     let time = |before: u64, after: u64| after.saturating_sub(before) as f64;
     let packets = after.egress.runs.saturating_sub(before.egress.runs);
-    let frees = after.completed.runs.saturating_sub(before.completed.runs);
+    // A packet that is freed was sent or dropped: a program for each.
+    let freed = |of: &RunTime| of.completed.runs + of.dropped.runs;
+    let freeing = |of: &RunTime| of.completed.time_ns + of.dropped.time_ns;
+    let frees = freed(after).saturating_sub(freed(before));
     let egress = time(before.egress.time_ns, after.egress.time_ns);
-    let completed = time(before.completed.time_ns, after.completed.time_ns);
+    let completed = time(freeing(before), freeing(after));
     let for_each = |time: f64, count: u64| (count > 0).then(|| time / count as f64);
     Cost {
         packets,
@@ -411,7 +414,8 @@ mod tests {
         assert_eq!((cost.packets, cost.packet_ns), (0, None));
         let mut after = none;
         (after.egress.runs, after.egress.time_ns) = (10, 500);
-        (after.completed.runs, after.completed.time_ns) = (20, 400);
+        (after.completed.runs, after.completed.time_ns) = (15, 250);
+        (after.dropped.runs, after.dropped.time_ns) = (5, 150);
         let cost = cost_of(&none, &after);
         assert_eq!(
             (cost.egress_ns, cost.completion_ns),

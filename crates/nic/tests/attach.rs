@@ -11,6 +11,7 @@ use isolane_nic::link::{Route, Sizes};
 use isolane_nic::options::{Options, Segments};
 use isolane_nic::{Device, NicError, System, qdisc, queues};
 use lab::{Lab, intervals, run};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -337,6 +338,32 @@ fn devices_that_cannot_be_attached_say_why() {
         .to_string();
     assert!(missing.contains("did you mean v0?"), "{missing}");
     assert_eq!(Journal::all(&system).unwrap(), []);
+}
+
+/// Goal: without privileges (as where BPF is not allowed) the message names them, and the device stays as it is. Method:
+/// a thread gives up what root may do.
+#[test]
+fn without_privileges_nothing_changes() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    set_map(&lab, 1, "2");
+    let before = state(&system, "v0");
+    let refused = thread::scope(|scope| {
+        let without = scope.spawn(|| {
+            let mut sets = capabilities(None).expect("a thread has capabilities");
+            sets.effective = CapabilitySet::empty();
+            set_capabilities(None, sets).expect("they may be given up");
+            attach(&system, "v0", Options::default()).unwrap_err()
+        });
+        without.join().expect("refused, not broken")
+    });
+    let words = refused.to_string();
+    assert!(
+        words.contains("CAP_NET_ADMIN") && !refused.is_bad_input(),
+        "{words}"
+    );
+    assert_eq!(Journal::all(&system).unwrap(), []);
+    assert_eq!(state(&system, "v0"), before);
 }
 
 /// Goal: a limit set under a running flow changes the segments that leave, in both address families. Method: the kernel

@@ -39,7 +39,7 @@ pub struct LaneCount {
     pub interrupts: u64,
     /// Writes.
     pub writes: u64,
-    /// Time in those writes: what the receiving kernel did in them.
+    /// Processor time in those writes: what the receiving kernel did in them.
     pub write_time: Duration,
 }
 
@@ -305,7 +305,7 @@ impl Lane {
         now: Instant,
         queue_for: impl Fn(&FlowKey) -> usize,
     ) {
-        let begin = std::time::Instant::now();
+        let begin = processor_time();
         for group in self.merger.groups() {
             let key = self.slots.frame(group.parts[0].buffer).frame.key;
             let queue = queue_for(&key) % to.queues();
@@ -322,8 +322,14 @@ impl Lane {
         self.free.append(&mut self.finished);
         self.last_interrupt = now;
         self.count.interrupts += 1;
-        self.count.write_time += Duration::from_ns(begin.elapsed().as_nanos() as u64);
+        self.count.write_time += processor_time().saturating_sub(begin);
     }
+}
+
+/// Processor time of this thread until now: what others took of it while it wrote is not its work.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::from_ns(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 fn parse(bytes: &[u8]) -> Option<Frame> {

@@ -14,6 +14,7 @@
 //! * [`spaces`], [`programs`] - namespaces, iperf3 and ping;
 //! * [`queueing`] - the BPF programs on the sender's device;
 //! * [`plan`], [`testbed`] - what a configuration becomes, and one run of a study;
+//! * [`paired`] - configurations in turns, to compare what they cost;
 //! * [`serve`] - the card by itself;
 //! * [`error`] - what can go wrong.
 //!
@@ -29,6 +30,7 @@ pub mod error;
 pub mod frame;
 pub mod lane;
 pub mod nic;
+pub mod paired;
 pub mod plan;
 pub mod programs;
 pub mod queueing;

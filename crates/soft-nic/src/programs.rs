@@ -2,7 +2,7 @@
 //!
 //! Method: each runs in its namespace, bound to a processor if asked, and dies with the thread that started it (`setpriv
 //! --pdeathsig`), so that a killed testbed leaves none behind. Senders run until they are killed.
-//! Units: microseconds for round trips; clock ticks of 10 ms for processor time. Limits: the text of iperf3 is not read:
+//! Units: microseconds for round trips; nanoseconds of processor time, where the kernel counts them. Limits: the text of iperf3 is not read:
 //! everything is measured at the wire. Source: manuals of iperf3, ping and proc(5).
 
 use crate::error::SoftNicError;
@@ -21,6 +21,8 @@ use std::thread::JoinHandle;
 const PORT: u16 = 5_201;
 /// Longer than any study: senders are killed before.
 const SEND_S: u32 = 86_400;
+/// What a tick of `/proc/PID/stat` is.
+const TICK_MS: u64 = 10;
 /// What is kept of a program's words.
 const WORDS_MAX: usize = 400;
 
@@ -285,8 +287,22 @@ pub fn listening(process: u32, space: &str) -> usize {
         .sum()
 }
 
-/// Processor time of a process until now, in ticks.
-pub fn processor_ticks(process: u32) -> u64 {
+/// Processor time of all threads of a process until now; in nanoseconds where the scheduler counts them, else in ticks.
+pub fn processor_time(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter();
+    let of_thread = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let times: Option<Vec<u64>> = threads.flatten().flatten().map(of_thread).collect();
+    match times.map(|times| times.iter().sum()) {
+        Some(ns) if ns > 0 => Duration::from_ns(ns),
+        _ => Duration::from_ms(processor_ticks(process) * TICK_MS),
+    }
+}
+
+/// The same in ticks, which every kernel counts.
+fn processor_ticks(process: u32) -> u64 {
     const USER: usize = 11;
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after = text.rsplit_once(')').map_or("", |(_, after)| after);
@@ -353,6 +369,20 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         assert!(listener.local_addr().is_ok(), "one listens here");
         assert_eq!(listening(std::process::id(), "isolane-no-such-space"), 0);
+    }
+
+    #[test]
+    fn processor_time_is_counted_and_of_nobody_is_none() {
+        let work = || (0..20_000_000_u64).fold(0, |sum: u64, n| std::hint::black_box(sum ^ n));
+        let before = processor_time(std::process::id());
+        // Another thread's time counts too.
+        std::thread::scope(|scope| {
+            scope.spawn(work);
+            work();
+            let after = processor_time(std::process::id());
+            assert!(after > before, "{before:?} {after:?}");
+        });
+        assert_eq!(processor_time(u32::MAX), Duration::ZERO);
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub struct TestbedOptions<'a> {
     pub complete_checksums: bool,
     /// Least time between two deliveries.
     pub interrupt: Duration,
+    /// Assign queues and keep limits by the BPF programs, as far as the kernel has BPF. Without them the device is as
+    /// the kernel has it, to measure what they cost.
+    pub programs: bool,
     /// Set from outside to end the run.
     pub interrupted: &'a AtomicBool,
 }
@@ -55,6 +58,7 @@ impl<'a> TestbedOptions<'a> {
             nic_processor: None,
             complete_checksums: false,
             interrupt: Duration::from_us(100),
+            programs: true,
             interrupted,
         }
     }
@@ -118,7 +122,8 @@ struct Measured {
 struct Snapshot {
     nic: NicCounts,
     programs: BTreeMap<&'static str, u64>,
-    ticks: u64,
+    /// Processor time of the senders.
+    senders: Duration,
     kernel: BTreeMap<&'static str, u64>,
 }
 
@@ -134,10 +139,13 @@ impl Bed {
             mtu: study.card.mtu.get() as u32,
         };
         let (mut from, to) = spaces::open_devices(pair.sender(), pair.receiver(), &device)?;
-        let (queueing, plan) = match Queueing::attach(study, pair.sender(), &mut from) {
-            Ok(queueing) => (Some(queueing), Plan::of(study, &controls, true)?),
-            Err(error) if plan::needs_programs(&study.config) => return Err(error),
-            Err(_) => (None, without),
+        let attached = options
+            .programs
+            .then(|| Queueing::attach(study, pair.sender(), &mut from));
+        let (queueing, plan) = match attached {
+            Some(Ok(queueing)) => (Some(queueing), Plan::of(study, &controls, true)?),
+            Some(Err(error)) if plan::needs_programs(&study.config) => return Err(error),
+            Some(Err(_)) | None => (None, without),
         };
         spaces::set_queue_frames(pair.sender(), plan.queue_frames)?;
         if let Some(segment) = plan.segment {
@@ -317,7 +325,7 @@ impl Bed {
         Ok(Snapshot {
             nic: self.nic.counts()?,
             programs,
-            ticks: ids.into_iter().map(programs::processor_ticks).sum(),
+            senders: ids.into_iter().map(programs::processor_time).sum(),
             kernel,
         })
     }
@@ -369,11 +377,10 @@ fn bulk(record: &WireRecord, flows: u32) -> Vec<&FlowRecord> {
 }
 
 fn cpu_percent(measured: &Measured) -> f64 {
-    const TICKS_PER_S: f64 = 100.0;
-    let programs = (measured.after.ticks - measured.before.ticks) as f64 / TICKS_PER_S;
-    let handed = measured.after.nic.back.write_time;
-    let handed = handed.saturating_sub(measured.before.nic.back.write_time);
-    (programs + handed.as_secs_f64()) / measured.length.as_secs_f64() * 100.0
+    let (before, after) = (&measured.before, &measured.after);
+    let senders = after.senders.saturating_sub(before.senders);
+    let handed = (after.nic.back.write_time).saturating_sub(before.nic.back.write_time);
+    (senders + handed).as_secs_f64() / measured.length.as_secs_f64() * 100.0
 }
 
 fn queue_bytes(measured: &Measured) -> Vec<u64> {

@@ -10,7 +10,7 @@
 
 use super::Pusher;
 use crate::error::NicError;
-use crate::generic::Generic;
+use crate::generic::{Ask, Generic};
 use isolane_core::policy::titan::weights::WeightOptions;
 use isolane_core::units::Duration;
 use isolane_host::HostError;
@@ -19,14 +19,14 @@ use isolane_host::netlink::{Attributes, AttributesBuilder};
 /// Its name.
 pub const NAME: &str = "devlink";
 
-const PORT_GET: u8 = 5;
-const RATE_GET: u8 = 74;
-const RATE_SET: u8 = 75;
-const BUS: u16 = 1;
-const DEVICE: u16 = 2;
-const PORT_NETWORK_DEVICE: u16 = 6;
-const RATE_NODE: u16 = 168;
-const RATE_WEIGHT: u16 = 178;
+pub(super) const PORT_GET: u8 = 5;
+pub(super) const RATE_GET: u8 = 74;
+pub(super) const RATE_SET: u8 = 75;
+pub(super) const BUS: u16 = 1;
+pub(super) const DEVICE: u16 = 2;
+pub(super) const PORT_NETWORK_DEVICE: u16 = 6;
+pub(super) const RATE_NODE: u16 = 168;
+pub(super) const RATE_WEIGHT: u16 = 178;
 
 /// How nodes of queues are called.
 const NODE_PREFIX: &str = "queue_";
@@ -37,7 +37,7 @@ const WEIGHT_MAX: u32 = 200;
 /// A device that takes weights this way.
 #[derive(Debug)]
 pub struct Devlink {
-    family: Generic,
+    family: Box<dyn Ask>,
     bus: String,
     device: String,
     /// The weight of each queue's node when it was opened; none where a queue has no node.
@@ -50,7 +50,19 @@ impl Devlink {
     /// # Errors
     /// The kernel's, but for "not supported".
     pub fn open(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
-        Ok(Self::look(index, queues)?.and_then(|devlink| {
+        match Generic::open(NAME)? {
+            Some(family) => Self::over(Box::new(family), index, queues),
+            None => Ok(Err("the kernel has no devlink".to_owned())),
+        }
+    }
+
+    /// The same over a family that is open.
+    pub(super) fn over(
+        family: Box<dyn Ask>,
+        index: u32,
+        queues: u16,
+    ) -> Result<Result<Self, String>, NicError> {
+        Ok(Self::look(family, index, queues)?.and_then(|devlink| {
             check(&devlink.weights)?;
             Ok(devlink)
         }))
@@ -61,18 +73,22 @@ impl Devlink {
     /// # Errors
     /// The kernel's, but for "not supported".
     pub fn reopen(index: u32, queues: u16) -> Result<Option<Self>, NicError> {
-        let found = Self::look(index, queues)?.ok();
+        let Some(family) = Generic::open(NAME)? else {
+            return Ok(None);
+        };
+        let found = Self::look(Box::new(family), index, queues)?.ok();
         Ok(found.filter(|devlink| devlink.weights.iter().any(Option::is_some)))
     }
 
     /// Finds the devlink instance of network device `index` and its queues' nodes, or says why there is none.
-    fn look(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
-        let Some(mut family) = Generic::open(NAME)? else {
-            return Ok(Err("the kernel has no devlink".to_owned()));
-        };
+    fn look(
+        mut family: Box<dyn Ask>,
+        index: u32,
+        queues: u16,
+    ) -> Result<Result<Self, String>, NicError> {
         let none = AttributesBuilder::new();
         let mut instance = None;
-        let ports = family.ask("list devlink ports", PORT_GET, true, &none, |port| {
+        let ports = family.ask("list devlink ports", PORT_GET, true, &none, &mut |port| {
             if port.u32(PORT_NETWORK_DEVICE) == Some(index) {
                 instance = instance_of(&port);
             }
@@ -81,7 +97,7 @@ impl Devlink {
             return Ok(Err("it has no devlink port".to_owned()));
         };
         let mut weights = vec![None; usize::from(queues)];
-        let rates = family.ask("list devlink rates", RATE_GET, true, &none, |rate| {
+        let rates = family.ask("list devlink rates", RATE_GET, true, &none, &mut |rate| {
             if instance_of(&rate).is_some_and(|of| of == (bus.clone(), device.clone()))
                 && let Some(place) = queue_of(&rate).and_then(|queue| weights.get_mut(queue))
             {
@@ -100,7 +116,8 @@ impl Devlink {
     fn set(&mut self, queue: usize, weight: u32) -> Result<(), HostError> {
         let rate = rate(&self.bus, &self.device, queue, weight);
         let action = format!("set tx_weight of devlink node {NODE_PREFIX}{queue} to {weight}");
-        self.family.ask(&action, RATE_SET, false, &rate, |_| {})
+        self.family
+            .ask(&action, RATE_SET, false, &rate, &mut |_| {})
     }
 }
 

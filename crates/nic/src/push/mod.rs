@@ -6,10 +6,13 @@
 //!   DQA alone are what to expect.
 //!
 //! Limits: no device at hand takes weights, so both encodings are compared with the kernel's specification byte by
-//! byte and were never seen to move a real scheduler. Shapers that somebody else made are left alone.
+//! byte, and driven against a stand-in of the kernel's side that refuses at any request; they were never seen to move a
+//! real scheduler. Shapers that somebody else made are left alone.
 
 pub mod devlink;
 pub mod net_shaper;
+#[cfg(test)]
+mod tests;
 
 use crate::device::Device;
 use crate::error::NicError;

@@ -9,7 +9,7 @@
 
 use super::Pusher;
 use crate::error::NicError;
-use crate::generic::Generic;
+use crate::generic::{Ask, Generic};
 use isolane_core::policy::titan::weights::WeightOptions;
 use isolane_core::units::Duration;
 use isolane_host::HostError;
@@ -18,22 +18,22 @@ use isolane_host::netlink::AttributesBuilder;
 /// Its name.
 pub const NAME: &str = "net-shaper";
 
-const GET: u8 = 1;
-const DELETE: u8 = 3;
-const GROUP: u8 = 4;
-const CAPABILITIES: u8 = 5;
+pub(super) const GET: u8 = 1;
+pub(super) const DELETE: u8 = 3;
+pub(super) const GROUP: u8 = 4;
+pub(super) const CAPABILITIES: u8 = 5;
 
-const HANDLE: u16 = 1;
-const WEIGHT: u16 = 7;
+pub(super) const HANDLE: u16 = 1;
+pub(super) const WEIGHT: u16 = 7;
 const DEVICE: u16 = 8;
-const LEAVES: u16 = 10;
-const HANDLE_SCOPE: u16 = 1;
-const HANDLE_ID: u16 = 2;
-const SCOPE_DEVICE: u32 = 1;
-const SCOPE_QUEUE: u32 = 2;
+pub(super) const LEAVES: u16 = 10;
+pub(super) const HANDLE_SCOPE: u16 = 1;
+pub(super) const HANDLE_ID: u16 = 2;
+pub(super) const SCOPE_DEVICE: u32 = 1;
+pub(super) const SCOPE_QUEUE: u32 = 2;
 const CAPABILITIES_DEVICE: u16 = 1;
 const CAPABILITIES_SCOPE: u16 = 2;
-const CAPABILITIES_WEIGHT: u16 = 10;
+pub(super) const CAPABILITIES_WEIGHT: u16 = 10;
 
 /// A write goes through the driver to the device, often by a mailbox: not each millisecond.
 const INTERVAL: Duration = Duration::from_ms(10);
@@ -41,7 +41,7 @@ const INTERVAL: Duration = Duration::from_ms(10);
 /// A device that takes weights this way.
 #[derive(Debug)]
 pub struct NetShaper {
-    family: Generic,
+    family: Box<dyn Ask>,
     index: u32,
 }
 
@@ -51,18 +51,26 @@ impl NetShaper {
     /// # Errors
     /// The kernel's, but for "not supported".
     pub fn open(index: u32) -> Result<Result<Self, String>, NicError> {
-        let Some(mut family) = Generic::open(NAME)? else {
-            return Ok(Err(
+        match Generic::open(NAME)? {
+            Some(family) => Self::over(Box::new(family), index),
+            None => Ok(Err(
                 "the kernel has no net-shaper interface (Linux 6.13)".to_owned()
-            ));
-        };
+            )),
+        }
+    }
+
+    /// The same over a family that is open.
+    pub(super) fn over(
+        mut family: Box<dyn Ask>,
+        index: u32,
+    ) -> Result<Result<Self, String>, NicError> {
         let mut takes_weights = false;
         let asked = family.ask(
             "ask what shapers the device has",
             CAPABILITIES,
             false,
             &capabilities(index),
-            |answer| takes_weights |= answer.bytes(CAPABILITIES_WEIGHT).is_some(),
+            &mut |answer| takes_weights |= answer.bytes(CAPABILITIES_WEIGHT).is_some(),
         );
         match asked {
             Ok(()) if takes_weights => {}
@@ -84,7 +92,10 @@ impl NetShaper {
     /// The kernel's.
     pub fn reopen(index: u32) -> Result<Option<Self>, NicError> {
         let family = Generic::open(NAME)?;
-        Ok(family.map(|family| Self { family, index }))
+        Ok(family.map(|family| Self {
+            family: Box::new(family),
+            index,
+        }))
     }
 
     /// How many shapers the device has.
@@ -93,7 +104,7 @@ impl NetShaper {
         let device = AttributesBuilder::new().with_u32(DEVICE, self.index);
         let action = "list the device's shapers";
         self.family
-            .ask(action, GET, true, &device, |_| shapers += 1)?;
+            .ask(action, GET, true, &device, &mut |_| shapers += 1)?;
         Ok(shapers)
     }
 }
@@ -116,14 +127,21 @@ impl Pusher for NetShaper {
 
     fn push(&mut self, weights: &[u32]) -> Result<(), NicError> {
         let group = group(self.index, weights);
-        Ok(self
-            .family
-            .ask("tell the weights of queues", GROUP, false, &group, |_| {})?)
+        Ok(self.family.ask(
+            "tell the weights of queues",
+            GROUP,
+            false,
+            &group,
+            &mut |_| {},
+        )?)
     }
 
     fn undo(&mut self, queues: u16) -> Result<(), NicError> {
         for (action, shaper) in ours(self.index, queues) {
-            match self.family.ask(&action, DELETE, false, &shaper, |_| {}) {
+            match self
+                .family
+                .ask(&action, DELETE, false, &shaper, &mut |_| {})
+            {
                 Ok(()) | Err(HostError::NotOffered { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -101,7 +101,7 @@ fn group(
             "NFM, fair shares",
             end,
             &members,
-            names,
+            ink,
             &|cell| Some((of(cell), fixed(of(cell), 2))),
         )
     };
@@ -122,7 +122,7 @@ fn bars(
     axis: &str,
     end: f64,
     cells: &[&Cell],
-    names: &[&str],
+    ink_of: fn(&str) -> usize,
     of: &dyn Fn(&Cell) -> Option<(f64, String)>,
 ) -> String {
     let mut rows: Vec<BarRow> = Vec::new();
@@ -130,10 +130,9 @@ fn bars(
         let Some((value, text)) = of(cell) else {
             continue;
         };
-        let place = names.iter().position(|name| *name == cell.config);
         let bar = Bar {
             name: cell.config.clone(),
-            ink: ink(place.unwrap_or(0)),
+            ink: ink_of(&cell.config),
             value,
             text,
         };
@@ -157,9 +156,36 @@ fn bars(
     .render()
 }
 
-/// Grey is the first of every figure, what the others are measured against.
-fn ink(place: usize) -> usize {
-    place % INKS
+/// Grey is what the others are measured against: the study's best Linux setting.
+const BASE: usize = 0;
+
+/// The ink of a configuration, the same in every figure that shows it. There are fewer inks than configurations: those
+/// that seldom stand side by side share one, Titan's with and without queues of processors among them.
+fn ink(config: &str) -> usize {
+    match config {
+        "C6" => BASE,
+        "T1" | "TX1" | "C2" | "fq" => 1,
+        "T2" | "TX2" | "C3" | "cake" => 2,
+        "T3" | "TX3" | "C4" => 3,
+        "isolane" | "C5" => 4,
+        "C1" => 5,
+        "XPS" | "C7" => 6,
+        _ => INKS - 1,
+    }
+}
+
+/// The inks of lines, which nothing but their colour tells apart where they cross: one that is taken gives way to a free one.
+fn inks(configs: &[&str]) -> Vec<usize> {
+    let mut taken = Vec::new();
+    for config in configs {
+        let own = ink(config);
+        let free = (0..INKS).find(|other| !taken.contains(other));
+        taken.push(match taken.contains(&own) {
+            true => free.unwrap_or(own),
+            false => own,
+        });
+    }
+    taken
 }
 
 /// Pings and processor time of every configuration, a figure for each load.
@@ -177,7 +203,6 @@ fn costs(cells: &[&Cell]) -> String {
         return String::new();
     }
     let mut figures = String::new();
-    let one_ink = ["-"];
     let highest = |of: fn(&Cell) -> f64| cells.iter().map(|cell| of(cell)).fold(0.0, f64::max);
     let ping_end = highest(|cell| cell.ping_p90_us.unwrap_or(0.0) / 1e3);
     let cpu_end = highest(|cell| cell.cpu_percent);
@@ -194,7 +219,7 @@ fn costs(cells: &[&Cell]) -> String {
             "ping p90, ms",
             ping_end,
             &of_load,
-            &one_ink,
+            |_| BASE,
             &|cell| {
                 let ms = cell.ping_p90_us? / 1e3;
                 Some((ms, significant(ms, 3)))
@@ -205,7 +230,7 @@ fn costs(cells: &[&Cell]) -> String {
             "busy processors, % of one",
             cpu_end,
             &of_load,
-            &one_ink,
+            |_| BASE,
             &|cell| Some((cell.cpu_percent, fixed(cell.cpu_percent, 0))),
         );
         let stem = words.replace(' ', "-");
@@ -274,22 +299,20 @@ fn distribution(
         return None;
     }
     let step = last / POINTS as f64;
-    let series = cells
-        .iter()
-        .filter(|cell| !of(cell).is_empty())
-        .enumerate()
-        .map(|(index, cell)| {
-            let times = of(cell);
-            let part = |point: usize| {
-                let until = point as f64 * step * (1.0 + 1e-12);
-                100.0 * times.partition_point(|time| *time <= until) as f64 / times.len() as f64
-            };
-            LineSeries {
-                name: cell.config.clone(),
-                ink: ink(index),
-                values: (1..=POINTS).map(part).collect(),
-            }
-        });
+    let ended: Vec<&&Cell> = cells.iter().filter(|cell| !of(cell).is_empty()).collect();
+    let configs: Vec<&str> = ended.iter().map(|cell| cell.config.as_str()).collect();
+    let series = ended.iter().zip(inks(&configs)).map(|(cell, ink)| {
+        let times = of(cell);
+        let part = |point: usize| {
+            let until = point as f64 * step * (1.0 + 1e-12);
+            100.0 * times.partition_point(|time| *time <= until) as f64 / times.len() as f64
+        };
+        LineSeries {
+            name: cell.config.clone(),
+            ink,
+            values: (1..=POINTS).map(part).collect(),
+        }
+    });
     let plot = LinePlot {
         label: label.to_owned(),
         y_title: y_title.to_owned(),
@@ -302,4 +325,23 @@ fn distribution(
         ..LinePlot::default()
     };
     Some(plot.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Goal: a figure's configurations are told apart. Nine of Linux' have eight inks, so there one pair is not.
+    #[test]
+    fn configurations_of_a_figure_have_inks_of_their_own() {
+        for (id, _, _, names) in GROUPS {
+            let inks: BTreeSet<usize> = names.iter().map(|name| ink(name)).collect();
+            let least = names.len().min(INKS);
+            assert!(inks.len() >= least, "{id}: {inks:?}");
+        }
+        let lines = inks(&["C1", "C6", "T1", "TX1", "isolane"]);
+        let different: BTreeSet<&usize> = lines.iter().collect();
+        assert_eq!((lines[1], different.len()), (BASE, 5), "{lines:?}");
+    }
 }

@@ -102,6 +102,15 @@ const VANILLA: NicConfig = NicConfig {
     segment: Bytes::new(64 * KIB),
 };
 
+/// Plain `mq`, to measure against what our programs cost: nothing of ours is on the device, so nothing but the ring limits
+/// what waits. Not in the [`CATALOGUE`], as only a real kernel tells it from `C1`.
+pub const PLAIN: NicConfig = NicConfig {
+    name: "mq",
+    title: "mq alone, with nothing of ours on the device",
+    byte_limit: ByteLimit::None,
+    ..VANILLA
+};
+
 const C3: NicConfig = NicConfig {
     name: "C3",
     title: "C1 with sfq and prio",
@@ -238,6 +247,16 @@ pub const CATALOGUE: &[NicConfig] = &[
         ..T3
     },
 ];
+
+impl NicConfig {
+    /// Whether this is Linux as anybody has it, with settings alone: no part of Titan, nothing of ours.
+    pub fn is_linux(&self) -> bool {
+        self.assignment == Assignment::Hash
+            && !self.queue_weights
+            && self.shared_segment.is_none()
+            && !self.latency_queue
+    }
+}
 
 /// The configuration of this name, whatever its case.
 pub fn named(name: &str) -> Option<&'static NicConfig> {

@@ -2,6 +2,7 @@
 //!
 //! * [`config`] - the configurations of the trade-off study (titan, tables 1 to 3), today's and ours, as data;
 //! * [`model`] - the checked study: the card, the host, its flows;
+//! * [`paired`] - configurations measured in turns, each held against another of the same round;
 //! * [`parse()`](parse::parse) - study TOML to the checked study;
 //! * [`profile`] - numbers of a card and its host, each with its source;
 //! * [`result`] - what a run reports, on the simulator or on the soft network card alike;
@@ -9,6 +10,7 @@
 
 pub mod config;
 pub mod model;
+pub mod paired;
 pub mod parse;
 pub mod profile;
 pub mod result;

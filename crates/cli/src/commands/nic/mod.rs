@@ -6,6 +6,7 @@ mod advise;
 mod attach;
 mod claims;
 mod detach;
+mod paired;
 mod soft;
 mod status;
 mod study;

@@ -2,6 +2,7 @@
 //!
 //! Simulated runs share nothing and go over all cores; soft ones need the machine for themselves and go one by one.
 
+use super::paired;
 use super::table;
 use crate::inputs::{self, bad};
 use crate::network::cores;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use isolane_core::units::{BitRate, Bytes, Duration};
 use isolane_nic_sim::{Observers, RunError};
-use isolane_scenario::nic::config::{self, CATALOGUE, NicConfig};
+use isolane_scenario::nic::config::{self, CATALOGUE, NicConfig, PLAIN, Qdisc};
 use isolane_scenario::nic::model::{NicStudy, NicTraffic};
 use isolane_scenario::nic::profile::NicProfile;
 use isolane_scenario::nic::result::NicResult;
@@ -27,6 +28,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// What `--quick` runs unless told otherwise: Linux' best, Titan's first step, all of it, ours.
 const QUICK_CONFIGS: [&str; 4] = ["C6", "T1", "T3", "isolane"];
 const QUICK_FLOWS: [u32; 2] = [3, 12];
+/// What `--paired` runs beside plain `mq` unless told otherwise: Linux as it comes, its best, with queues of processors;
+/// Titan's first step, all of it, ours.
+const PAIRED_CONFIGS: [&str; 6] = ["C1", "C6", "XPS", "T1", "T3", "isolane"];
+const PAIRED_FLOWS: [u32; 1] = [12];
 /// What the paper varies.
 const FLOWS: [u32; 4] = [3, 6, 12, 48];
 /// Runs of one cell in the simulator, as in the paper.
@@ -43,7 +48,7 @@ pub(super) const SOFT_GBPS: f64 = 0.5;
 /// Arguments of `isolane nic study`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Configurations: C1 to C9, XPS, T1 to T3, TX1 to TX3, fq_codel, fq, cake, isolane; all of the paper's and ours if not given
+    /// Configurations: C1 to C9, XPS, T1 to T3, TX1 to TX3, fq_codel, fq, cake, isolane; all if not given
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     configs: Vec<String>,
     /// Numbers of long flows from one host to another
@@ -64,6 +69,10 @@ pub(crate) struct Arguments {
     /// A few configurations and short runs: under a minute
     #[arg(long)]
     quick: bool,
+    /// So many rounds over the soft card, each configuration once a round beside plain mq: what ours costs in throughput
+    /// and processor time, as medians of ratios
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["sim", "hosts", "quick", "seeds"], value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    paired: Option<u64>,
     /// Runs of each; 5 in the simulator and 1 over the soft card if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: Option<u64>,
@@ -77,7 +86,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
     /// Check the claims that are made for the soft card instead, one by one
-    #[arg(long, conflicts_with_all = ["sim", "configs", "flows", "hosts", "quick", "out"])]
+    #[arg(long, conflicts_with_all = ["sim", "configs", "flows", "hosts", "quick", "paired", "out"])]
     check_claims: bool,
     /// With --check-claims: exit with 1 when a claim misses
     #[arg(long, requires = "check_claims")]
@@ -97,6 +106,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let studies = plan(arguments)?;
     if let Some(directory) = &arguments.out {
         output::make_directory(directory)?;
+    }
+    if let Some(rounds) = arguments.paired {
+        let answer = paired::Answer {
+            json: arguments.json,
+            out: arguments.out.as_deref(),
+        };
+        return paired::run(&studies, rounds, &answer);
     }
     let cancel = cancel_on_signal()?;
     let bar = progress::bar();
@@ -130,6 +146,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
     let configs = configs(arguments)?;
     let flows = match (arguments.flows.is_empty(), arguments.hosts.is_empty()) {
         (true, true) if arguments.quick => QUICK_FLOWS.to_vec(),
+        (true, true) if arguments.paired.is_some() => PAIRED_FLOWS.to_vec(),
         (true, true) => FLOWS.to_vec(),
         _ => arguments.flows.clone(),
     };
@@ -145,6 +162,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
     }
     once("flows", flows.iter())?;
     once("hosts", arguments.hosts.iter())?;
+    // Rounds of paired runs are added by whoever runs them.
     let seeds = match (arguments.seeds, arguments.sim && !arguments.quick) {
         (Some(seeds), _) => seeds,
         (None, true) => SIM_SEEDS,
@@ -168,16 +186,37 @@ fn configs(arguments: &Arguments) -> Result<Vec<NicConfig>> {
     let names: Vec<&str> = match (arguments.configs.is_empty(), arguments.quick) {
         (false, _) => arguments.configs.iter().map(String::as_str).collect(),
         (true, true) => QUICK_CONFIGS.to_vec(),
-        // Those of today need qdiscs that few kernels in containers have: only when named.
-        (true, false) => CATALOGUE
-            .iter()
-            .map(|config| config.name)
-            .filter(|name| !["fq_codel", "fq", "cake"].contains(name))
-            .collect(),
+        (true, false) if arguments.paired.is_some() => PAIRED_CONFIGS.to_vec(),
+        (true, false) => CATALOGUE.iter().map(|config| config.name).collect(),
     };
-    let configs: Vec<NicConfig> = names.into_iter().map(named).collect::<Result<_>>()?;
+    let mut configs: Vec<NicConfig> = names.into_iter().map(named).collect::<Result<_>>()?;
     once("configs", configs.iter().map(|config| config.name))?;
+    if !arguments.sim {
+        configs.retain(runs_over_the_soft_card);
+        if configs.is_empty() {
+            bail!(bad(
+                "--configs: none is left to run over the soft card; add --sim, which models all of them"
+            ));
+        }
+    }
+    if arguments.paired.is_some() {
+        configs.insert(0, PLAIN);
+    }
     Ok(configs)
+}
+
+/// Whether the soft card can tell this configuration from another one; if not, says why. Those of today are nothing but a
+/// queueing discipline, and none acts above TUN: their rows would be those of C1 under another name.
+fn runs_over_the_soft_card(config: &NicConfig) -> bool {
+    let is_discipline = matches!(config.qdisc, Qdisc::FqCodel | Qdisc::Fq | Qdisc::Cake);
+    if is_discipline {
+        output::note(&format!(
+            "left out {}: TUN takes frames at once, so no queueing discipline acts over the soft card; --sim models it, \
+             and `lab/run --only nic` runs it over a virtual machine's card",
+            config.name
+        ));
+    }
+    !is_discipline
 }
 
 /// An error if one of `values` is there twice: its runs would be the same runs.

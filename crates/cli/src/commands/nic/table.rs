@@ -1,6 +1,8 @@
 //! Tables of studies on a terminal, shaped like the paper's (titan, tables 3 and 5): one for each number of flows.
 
 use crate::text::Table;
+use isolane_scenario::nic::config::PLAIN;
+use isolane_scenario::nic::paired::{CPU_AIM, PairedRow, PairedSummary, Spread, THROUGHPUT_AIM};
 use isolane_scenario::nic::result::NicResult;
 use isolane_scenario::nic::summary::{Cell, Load, cells, loads, quantile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +84,100 @@ fn hosts(cells: &[&Cell]) -> String {
         ]);
     }
     table.render()
+}
+
+/// Summaries of paired runs, and the runs they are of.
+pub(crate) struct Paired<'a>(pub(crate) &'a [PairedSummary], pub(crate) &'a [NicResult]);
+
+impl Paired<'_> {
+    /// A table for each number of flows, with a sentence for each configuration that is not Linux alone.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        for summary in self.0 {
+            let rounds = match summary.rounds {
+                1 => "1 round".to_owned(),
+                rounds => format!("{rounds} rounds"),
+            };
+            let _ = writeln!(
+                text,
+                "{}: medians of {rounds}, ratios within a round (least to most)",
+                Load::Flows(summary.flows).words()
+            );
+            text.push_str(&paired_rows(summary));
+            for row in summary.rows.iter().filter(|row| !row.is_linux) {
+                text.push_str(&verdict(row, &summary.best_linux));
+            }
+            text.push('\n');
+        }
+        text.push_str(&not_done(&cells(self.1)));
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+}
+
+fn paired_rows(summary: &PairedSummary) -> String {
+    let of_plain = format!("of {} (%)", PLAIN.name);
+    let of_best = format!("of {} (%)", summary.best_linux);
+    let headings = [
+        "config",
+        "TPut (Gb/s)",
+        &of_plain,
+        "CPU (%)",
+        &of_best,
+        "ping p90 (ms)",
+        "NFM (1 ms)",
+        "NFM (1 s)",
+    ];
+    let mut table = Table::new("lrrrrrrr", &headings);
+    let nothing = || "-".to_owned();
+    for row in &summary.rows {
+        table.row(vec![
+            row.config.clone(),
+            format!("{:.3}", row.throughput_gbps),
+            percent(row.throughput_of_plain),
+            format!("{:.1}", row.cpu_percent),
+            row.cpu_of_best.map_or_else(nothing, percent),
+            row.ping_p90_us
+                .map_or_else(nothing, |us| format!("{:.3}", us / 1e3)),
+            format!("{:.2}", row.nfm_1ms),
+            format!("{:.2}", row.nfm_1s),
+        ]);
+    }
+    table.render()
+}
+
+fn percent(ratio: Spread) -> String {
+    format!(
+        "{:.1} ({:.1} to {:.1})",
+        100.0 * ratio.median,
+        100.0 * ratio.least,
+        100.0 * ratio.most
+    )
+}
+
+fn verdict(row: &PairedRow, best: &str) -> String {
+    let word = |kept| match kept {
+        true => "within",
+        false => "MISSED: not within",
+    };
+    let cpu = match row.cpu_of_best {
+        Some(ratio) => format!(
+            "processor time {:.1} % of {best}, {} {:.0} %",
+            100.0 * ratio.median,
+            word(row.keeps_cpu()),
+            100.0 * CPU_AIM
+        ),
+        None => format!("processor time not compared, as {best} used none"),
+    };
+    format!(
+        "  {}: throughput {:.1} % of {}, {} {:.0} %; {cpu}\n",
+        row.config,
+        100.0 * row.throughput_of_plain.median,
+        PLAIN.name,
+        word(row.keeps_throughput()),
+        100.0 * THROUGHPUT_AIM
+    )
 }
 
 /// What the testbed could not do, and of which configurations.
@@ -204,6 +300,29 @@ not done:
   no interrupts (C6, T1)
 ";
         assert_eq!(text, want);
+    }
+
+    #[test]
+    fn paired_runs_are_a_table_with_a_sentence_for_what_is_ours() {
+        let mut runs = Vec::new();
+        for round in 1..=3 {
+            for (config, cpu) in [("mq", 40.0), ("C6", 44.0), ("isolane", 41.0)] {
+                let mut run = run(config, 12, round);
+                run.cpu_percent = cpu;
+                run.not_done.clear();
+                runs.push(run);
+            }
+        }
+        let summaries = isolane_scenario::nic::paired::summaries(&runs);
+        let want = "\
+12 flows: medians of 3 rounds, ratios within a round (least to most)
+  config   TPut (Gb/s)             of mq (%)  CPU (%)             of mq (%)  ping p90 (ms)  NFM (1 ms)  NFM (1 s)
+  mq             9.410  100.0 (100.0 to 100.0)     40.0  100.0 (100.0 to 100.0)          1.040        1.92       1.00
+  C6             9.410  100.0 (100.0 to 100.0)     44.0  110.0 (110.0 to 110.0)          1.040        1.92       1.00
+  isolane        9.410  100.0 (100.0 to 100.0)     41.0  102.5 (102.5 to 102.5)          1.040        1.92       1.00
+  isolane: throughput 100.0 % of mq, within 1 %; processor time 102.5 % of mq, within 3 %
+";
+        assert_eq!(Paired(&summaries, &runs).text(), want);
     }
 
     #[test]
