@@ -116,15 +116,17 @@ pub fn clear(system: &System, device: &str, maps: &[SavedMap]) -> Result<(), Hos
     write(system, device, maps, |_| "0")
 }
 
-/// Sets maps to what they were. Queues that are no longer there are left out.
+/// Sets maps to what they were. Queues that are no longer there are left out, and maps that are so already: whoever was not
+/// allowed to change anything is not allowed to change it back either.
 ///
 /// # Errors
 /// The kernel's.
 pub fn restore(system: &System, device: &str, maps: &[SavedMap]) -> Result<(), HostError> {
     let count = count(system, device);
+    let now = saved_maps(system, device);
     let there: Vec<SavedMap> = maps
         .iter()
-        .filter(|map| map.queue < count)
+        .filter(|map| map.queue < count && !now.contains(map))
         .cloned()
         .collect();
     write(system, device, &there, |map| &map.value)
