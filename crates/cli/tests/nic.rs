@@ -37,7 +37,7 @@ fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
 
 #[test]
 fn mistakes_name_the_object_the_value_and_the_remedy() {
-    refuses(&["attach", "ol"], 2, &["`ol`", "did you mean lo?"]);
+    refuses(&["attach", "lo0"], 2, &["`lo0`", "did you mean lo?"]);
     refuses(
         &["attach", "lo"],
         3,

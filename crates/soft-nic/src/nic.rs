@@ -14,6 +14,7 @@ use crate::record::{Seen, WireRecord};
 use crate::tun::Tun;
 use isolane_core::policy::titan::weights::{QueueWeights, WeightOptions};
 use isolane_core::units::{BitRate, Duration, Instant};
+use isolane_host::command::run_words;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
@@ -22,6 +23,8 @@ use std::thread::JoinHandle;
 const IDLE_SLEEP_NS: i64 = 5_000_000;
 /// Of the card's thread, as `nice` counts.
 const PRIORITY: i32 = -15;
+/// Before everything that has none; the least there is.
+const REAL_TIME_PRIORITY: &str = "1";
 /// Least time between two looks at the queues' loads.
 const WEIGHT_INTERVAL: Duration = Duration::from_ms(1);
 
@@ -217,8 +220,13 @@ impl Engine {
         let nanosecond = std::num::NonZeroU64::MIN;
         // Sleeps of a few tens of microseconds would otherwise be rounded up by as much again; harmless if refused.
         let _ = rustix::thread::set_current_timer_slack(Some(nanosecond));
-        // A card does not wait for a processor: the thread goes before others. It sleeps most of the time; harmless if refused.
-        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), PRIORITY);
+        // A card does not wait for a processor: the thread goes before others, by real-time priority, since `nice` counts
+        // within a session only where the kernel divides processors among sessions. It sleeps most of the time; harmless
+        // if refused.
+        let thread = rustix::thread::gettid();
+        let _ = rustix::process::setpriority_process(Some(thread), PRIORITY);
+        let number = thread.as_raw_nonzero().to_string();
+        let _ = run_words("chrt", &["--rr", "--pid", REAL_TIME_PRIORITY, &number]);
         let Some(processor) = self.options.processor else {
             return Ok(());
         };

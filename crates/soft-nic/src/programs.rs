@@ -1,7 +1,10 @@
 //! The unmodified programs of the testbed: iperf3 servers and clients, and ping.
 //!
 //! Method: each runs in its namespace, bound to a processor if asked, and dies with the thread that started it (`setpriv
-//! --pdeathsig`), so that a killed testbed leaves none behind. Senders run until they are killed.
+//! --pdeathsig`), so that a killed testbed leaves none behind. Senders run until they are killed. A sender that waits for a
+//! processor while others work leaves its socket empty, and its flow looks treated unfairly by the card: so programs go
+//! before other work. Where the kernel divides processors among sessions (`autogroup`), `nice` counts within one only, so
+//! each program has a session of its own, with its priority.
 //! Units: microseconds for round trips; nanoseconds of processor time, where the kernel counts them. Limits: the text of iperf3 is not read:
 //! everything is measured at the wire. Source: manuals of iperf3, ping and proc(5).
 
@@ -23,6 +26,10 @@ const PORT: u16 = 5_201;
 const SEND_S: u32 = 86_400;
 /// What a tick of `/proc/PID/stat` is.
 const TICK_MS: u64 = 10;
+/// Of the programs, as `nice` counts.
+const PRIORITY: &str = "-15";
+/// Gives the session its priority, `$0`, and runs what follows; where there are no such sessions, `nice` was enough.
+const GO_FIRST: &str = r#"{ echo "$0" >/proc/self/autogroup; } 2>/dev/null; exec "$@""#;
 /// What is kept of a program's words.
 const WORDS_MAX: usize = 400;
 
@@ -48,6 +55,14 @@ impl Program {
             "setpriv",
             "--pdeathsig",
             "KILL",
+            "setsid",
+            "nice",
+            "-n",
+            PRIORITY,
+            "sh",
+            "-c",
+            GO_FIRST,
+            PRIORITY,
             "ip",
             "netns",
             "exec",
