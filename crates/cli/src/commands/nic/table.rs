@@ -316,7 +316,7 @@ not done:
         let summaries = isolane_scenario::nic::paired::summaries(&runs);
         let want = "\
 12 flows: medians of 3 rounds, ratios within a round (least to most)
-  config   TPut (Gb/s)             of mq (%)  CPU (%)             of mq (%)  ping p90 (ms)  NFM (1 ms)  NFM (1 s)
+  config   TPut (Gb/s)               of mq (%)  CPU (%)               of mq (%)  ping p90 (ms)  NFM (1 ms)  NFM (1 s)
   mq             9.410  100.0 (100.0 to 100.0)     40.0  100.0 (100.0 to 100.0)          1.040        1.92       1.00
   C6             9.410  100.0 (100.0 to 100.0)     44.0  110.0 (110.0 to 110.0)          1.040        1.92       1.00
   isolane        9.410  100.0 (100.0 to 100.0)     41.0  102.5 (102.5 to 102.5)          1.040        1.92       1.00
