@@ -26,6 +26,8 @@ fn check(arguments: &[&str], code: i32, part: &str) {
 fn what_cannot_be_run_is_refused_with_the_remedy() {
     check(&["--percentile", "100"], 2, "--percentile 100");
     check(&["--line-mbit", "1"], 2, "--line-mbit 1 ");
+    check(&["--line-mbit", "-5"], 2, "invalid value '-5'");
+    check(&["--seed", "-1"], 2, "invalid value '-1'");
     check(&["--clients", "cobol"], 2, "invalid value 'cobol'");
 }
 
@@ -35,6 +37,11 @@ fn a_machine_that_cannot_is_told_what_it_needs() {
     if root.stdout != b"0\n" {
         return check(&["--quick"], 3, "run it with sudo");
     }
+    check(
+        &["--quick", "--clients", "rust", "--report", "/proc/lab"],
+        3,
+        "/proc/lab",
+    );
     check(
         &["--clients", "go", "--go", "/nonexistent/lab"],
         3,

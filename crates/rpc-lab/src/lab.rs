@@ -18,7 +18,7 @@ use crate::measure::{self, class_percentile};
 use crate::network::{ClassCount, Network};
 use crate::plan::{CLASSES, Plan};
 use crate::report::{ClientReport, Objective, Report, RunKind, RunReport};
-use crate::verdict;
+use crate::{twin, verdict};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -103,12 +103,13 @@ impl Lab<'_> {
         let plan = self.plan;
         let say = self.setting.progress;
         say("run 1 of 3: the target mix, whose latencies become the objectives");
-        let target = self.one(&Order {
+        let order = Order {
             mix: plan.target_mix,
             length_ms: plan.target_ms,
             admission: None,
-        })?;
-        let objectives = self.objectives(&target)?;
+        };
+        let target = self.one(&order)?;
+        let objectives = self.objectives(&target, &self.jobs(&order))?;
         say("run 2 of 3: the mix that applications ask for, without admission control");
         let without = self.one(&Order {
             mix: plan.asked_mix,
@@ -117,21 +118,26 @@ impl Lab<'_> {
         })?;
         say("run 3 of 3: the same with admission control");
         let admission = self.admission(&objectives);
-        let with = self.one(&Order {
+        let order = Order {
             mix: plan.asked_mix,
             length_ms: plan.with_ms,
             admission: Some(&admission),
-        })?;
+        };
+        let with = self.one(&order)?;
         let last = match self.setting.shadow {
             true => RunKind::Shadow,
             false => RunKind::With,
         };
         let settle_us = plan.settle_ms * 1000;
-        let runs = vec![
+        let mut runs = vec![
             self.report(RunKind::Target, &target, WARM_US, &objectives)?,
             self.report(RunKind::Without, &without, WARM_US, &objectives)?,
             self.report(last, &with, settle_us, &objectives)?,
         ];
+        if last == RunKind::With {
+            let wander = twin::wander(plan, &self.jobs(&order), settle_us);
+            runs[2].mix_halves_error = Some(wander);
+        }
         let verdicts = verdict::all(plan, &runs, &objectives);
         Ok(Report {
             version: VERSION,
@@ -210,6 +216,11 @@ impl Lab<'_> {
         })
     }
 
+    fn jobs(&self, order: &Order<'_>) -> Vec<ClientJob> {
+        let clients = 0..self.setting.languages.len();
+        clients.map(|index| self.job(order, index)).collect()
+    }
+
     fn job(&self, order: &Order<'_>, index: usize) -> ClientJob {
         let plan = self.plan;
         let count = self.setting.languages.len();
@@ -228,11 +239,13 @@ impl Lab<'_> {
         }
     }
 
-    /// Objectives out of the run at the target mix.
-    fn objectives(&self, target: &Outcome) -> Result<Vec<Objective>, LabError> {
+    /// Objectives out of the run at the target mix, whose clients had `jobs`.
+    fn objectives(&self, target: &Outcome, jobs: &[ClientJob]) -> Result<Vec<Objective>, LabError> {
         let plan = self.plan;
         let theory = self.theory(&plan.target_mix)?;
         let calls = target.calls(WARM_US);
+        let mut ideal = twin::play(plan, jobs);
+        ideal.retain(|call| call.3 >= WARM_US);
         let clients = self.setting.languages.len() as f64;
         let one = |class: usize| {
             let measured_us = class_percentile(&calls, class, plan.percentile).unwrap_or(0);
@@ -246,6 +259,8 @@ impl Lab<'_> {
                 slo_ms: slo_us / 1000.0,
                 measured_ms: measured_us as f64 / 1000.0,
                 theory_ms: theory_us / 1000.0,
+                model_ms: class_percentile(&ideal, class, plan.percentile).unwrap_or(0) as f64
+                    / 1000.0,
                 per_mtu_us,
                 percentile: plan.percentile,
                 increment: STEP * calls_per_slo.min(1.0),
@@ -303,6 +318,7 @@ impl Lab<'_> {
             mix_asked: measure::mix(&calls, |call| call.0),
             mix_ran: measure::mix(&calls, |call| call.1),
             mix_halves: verdict::halves(&calls),
+            mix_halves_error: None,
             issued: sum(|client| client.issued),
             answered: all.len() as u64,
             failed: sum(|client| client.failed),

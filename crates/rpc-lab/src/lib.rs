@@ -12,6 +12,7 @@
 //! * [`fleet`] - the programs, from start to their last line;
 //! * [`measure`] - latencies and mixes out of calls;
 //! * [`lab`] - the runs in order and the objectives;
+//! * `twin` - the same calls in a model: what an ideal port makes of them, and what chance does to a mix;
 //! * [`verdict`] - the answers;
 //! * [`report`] - what was found, as JSON;
 //! * [`worker`] - the client and the server in Rust.
@@ -30,5 +31,6 @@ pub mod measure;
 pub mod network;
 pub mod plan;
 pub mod report;
+mod twin;
 pub mod verdict;
 pub mod worker;

@@ -38,6 +38,8 @@ pub struct Verdict {
     pub name: &'static str,
     /// The answer.
     pub passed: bool,
+    /// False when the machine was too busy for an answer; `passed` is false then.
+    pub judged: bool,
     /// The answer as a sentence with its figures.
     pub words: String,
 }
@@ -53,6 +55,8 @@ pub struct Objective {
     pub measured_ms: f64,
     /// What theory asks for at least.
     pub theory_ms: f64,
+    /// What the percentile of the same calls keeps on an ideal port, without a kernel or a processor.
+    pub model_ms: f64,
     /// For each MTU of a call, as the algorithm takes it.
     pub per_mtu_us: f64,
     /// How many calls of a hundred must keep it.
@@ -104,6 +108,8 @@ pub struct RunReport {
     pub mix_ran: [f64; CLASSES],
     /// The same in the first and the second half of the calls.
     pub mix_halves: [[f64; CLASSES]; 2],
+    /// How far the two halves differ by chance, as root mean square; nothing without admission control.
+    pub mix_halves_error: Option<[f64; CLASSES]>,
     /// Calls issued, of the whole run as everything below.
     pub issued: u64,
     /// Calls answered.

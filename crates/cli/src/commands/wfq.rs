@@ -183,7 +183,8 @@ fn compute(arguments: &Delay) -> Result<WfqDelays> {
 /// A number without a unit.
 fn plain(text: &str) -> Result<f64, String> {
     let text = text.trim();
-    text.parse().map_err(|_| match text.strip_suffix('%') {
+    let number: Option<f64> = text.parse().ok();
+    number.filter(|number| number.is_finite()).ok_or_else(|| match text.strip_suffix('%') {
         Some(percent) if percent.trim().parse::<f64>().is_ok() => {
             "write it as a part of 1, like 0.8 for 80%".to_owned()
         }

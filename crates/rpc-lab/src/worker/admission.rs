@@ -1,6 +1,6 @@
 //! The library in front of the client's connections.
 
-use crate::job::ClientJob;
+use crate::job::{AdmissionClass, ClientJob};
 use isolane_core::policy::aequitas::{AequitasOptions, Probability};
 use isolane_core::units::Duration as CoreDuration;
 use isolane_rpc::admission::Admission;
@@ -51,15 +51,7 @@ impl Gate {
 fn settings(job: &ClientJob) -> Settings {
     let admission = job.admission.as_ref();
     let options = |class: usize| match admission {
-        Some(admission) => admission.classes.get(class).map(|class| AequitasOptions {
-            increment: Probability::from_f64(class.increment),
-            decrement_per_mtu: Probability::from_f64(class.decrement_per_mtu),
-            floor: Probability::from_f64(class.floor),
-            ..AequitasOptions::new(
-                CoreDuration::from_ps((class.target_per_mtu_us * 1e6) as u64),
-                class.percentile,
-            )
-        }),
+        Some(admission) => admission.classes.get(class).map(options),
         None => (class + 1 < job.dscp.len()).then(|| AequitasOptions::new(UNUSED, 99.0)),
     };
     let classes = job
@@ -84,6 +76,19 @@ fn settings(job: &ClientJob) -> Settings {
         classes: classes.collect(),
         groups: Vec::new(),
         quota: None,
+    }
+}
+
+/// One class of a job as the algorithm takes it.
+pub(crate) fn options(class: &AdmissionClass) -> AequitasOptions {
+    AequitasOptions {
+        increment: Probability::from_f64(class.increment),
+        decrement_per_mtu: Probability::from_f64(class.decrement_per_mtu),
+        floor: Probability::from_f64(class.floor),
+        ..AequitasOptions::new(
+            CoreDuration::from_ps((class.target_per_mtu_us * 1e6) as u64),
+            class.percentile,
+        )
     }
 }
 

@@ -5,7 +5,7 @@
 //! * [`arrivals`] - when which call is due;
 //! * `codec` - payloads as they are, without protocol buffers.
 
-mod admission;
+pub(crate) mod admission;
 pub mod arrivals;
 pub mod client;
 mod codec;

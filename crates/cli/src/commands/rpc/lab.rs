@@ -18,7 +18,8 @@ Exit codes:
   0    every verdict is yes
   1    a verdict is no
   2    wrong usage
-  3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, or a client that was asked for is missing";
+  3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, a client that was asked for is missing,
+       or it was too busy with other work to judge";
 
 /// The Go program of the lab, beside this binary or on PATH.
 const GO_PROGRAM: &str = "isolane-rpc-lab";
@@ -43,7 +44,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     keep: bool,
     /// Rate of the overloaded port
-    #[arg(long, value_name = "MBIT/S", default_value_t = 100)]
+    #[arg(
+        long,
+        value_name = "MBIT/S",
+        default_value_t = 100,
+        allow_negative_numbers = true
+    )]
     line_mbit: u64,
     /// How many calls of a hundred must keep the objective
     #[arg(
@@ -54,7 +60,7 @@ pub(crate) struct Arguments {
     )]
     percentile: f64,
     /// Seed of the calls' times and classes
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// Python interpreter that has the package isolane
     #[arg(
@@ -78,6 +84,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     isolane_rpc_lab::network::require_root()?;
     let commands = commands(arguments)?;
     let languages = languages(arguments, &commands)?;
+    if let Some(directory) = &arguments.report {
+        // Before minutes are spent on what then has no place.
+        output::make_directory(directory)?;
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
@@ -99,14 +109,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => output::print(&text)?,
     }
     if let Some(directory) = &arguments.report {
-        output::make_directory(directory)?;
         output::write_file(&directory.join("lab.json"), &output::json(&report)?)?;
         output::write_file(&directory.join("lab.txt"), &text)?;
         output::note(&format!("wrote {}", directory.display()));
     }
-    Ok(match report.passed {
-        true => Status::Done,
-        false => Status::No,
+    let no = |judged: bool| {
+        let mut verdicts = report.verdicts.iter();
+        verdicts.any(|verdict| !verdict.passed && verdict.judged == judged)
+    };
+    Ok(match (no(true), no(false)) {
+        (true, _) => Status::No,
+        (false, true) => Status::Machine,
+        (false, false) => Status::Done,
     })
 }
 

@@ -8,7 +8,11 @@ use std::fmt::Write;
 pub(super) fn render(report: &Report) -> String {
     let mut text = String::new();
     for verdict in &report.verdicts {
-        let answer = if verdict.passed { "yes" } else { "NO " };
+        let answer = match (verdict.passed, verdict.judged) {
+            (true, _) => "yes",
+            (false, true) => "NO ",
+            (false, false) => "?  ",
+        };
         let _ = writeln!(text, "{answer}  {}: {}", verdict.name, verdict.words);
     }
     let plan = &report.plan;
@@ -41,8 +45,13 @@ pub(super) fn render(report: &Report) -> String {
     for objective in &report.objectives {
         let _ = writeln!(
             text,
-            "  Class {}: {} % of its calls took at most {:.2} ms at the target mix, theory asks for {:.2} ms at least.",
-            objective.class, objective.percentile, objective.measured_ms, objective.theory_ms
+            "  Class {}: {} % of its calls took at most {:.2} ms at the target mix, {:.2} ms in a model of the port; theory asks \
+             for {:.2} ms at least.",
+            objective.class,
+            objective.percentile,
+            objective.measured_ms,
+            objective.model_ms,
+            objective.theory_ms
         );
     }
     let late = report
