@@ -303,6 +303,34 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
     );
     check(&["mem", "bench", "--region", "4KiB"], "lies in caches");
     check(
+        &["mem", "bench", "bandwidth", "--stream-region", "0"],
+        "must be 1MiB at least",
+    );
+    // Before any of it is written: the test would not end.
+    check(
+        &["mem", "bench", "--region", "900TiB"],
+        "900 TiB of memory are wanted",
+    );
+    check(
+        &run(&["--slo-latency", "160", "--priority", "1"]),
+        "like \"160ns\"",
+    );
+    check(
+        &run(&["--slo-latency", "160ns", "--priority", "-1"]),
+        "must be 0 to 1000000",
+    );
+    check(
+        &[
+            "mem",
+            "profile-machine",
+            "--repeats",
+            "99",
+            "--length",
+            "100s",
+        ],
+        "more than an hour",
+    );
+    check(
         &["mem", "extender", "--listen", "localhost"],
         "127.0.0.1:9494",
     );

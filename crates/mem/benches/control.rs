@@ -1,46 +1,61 @@
 //! What the control loop costs: one period and one admission beside 100 applications, files included.
 //!
 //! Method: a made-up machine in a temporary directory (files of the kernel's form), the real sensors, control groups, journal
-//! and Mercury; the backend only takes notes, as migrations run on a thread of their own. Half of the applications are
-//! streams. Each figure is the median of repeated runs, with the least and the most. Units: microseconds.
+//! and Mercury; the backend only takes notes, as migrations run on a thread of their own. So do the sensors in the service:
+//! here they look within the step, and their part is told apart. Half of the applications are streams. Each figure is the median of repeated runs, with the least and the most. Units: microseconds.
 //! Limits: reading a file of a disk's cache is cheaper than the kernel's making of one; `step_max_us` of a running service
 //! has the real ones.
 
-use isolane_core::policy::mercury::{Mercury, MercuryOptions, PERIOD, Thresholds};
+use isolane_core::policy::mercury::{
+    AppId, Mercury, MercuryOptions, Observation, PERIOD, TIERS_MAX, Thresholds,
+};
 use isolane_core::units::{Bytes, Instant};
 use isolane_host::Root;
-use isolane_mem::MemoryHost;
 use isolane_mem::application::pod::Place;
 use isolane_mem::application::{Application, Promise};
 use isolane_mem::backend::fake::FakeBackend;
 use isolane_mem::controller::groups::HostGroups;
 use isolane_mem::controller::{About, Controller, Parts};
 use isolane_mem::indicator::machine::MachineSensors;
+use isolane_mem::indicator::{Sensors, SourceInfo};
 use isolane_mem::journal::FileStore;
 use isolane_mem::protocol::{Answer, Request, Submission};
+use isolane_mem::{Cgroup, MemError, MemoryHost};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const APPLICATIONS: u32 = 100;
 const REPEATS: usize = 301;
 const MIB: u64 = 1 << 20;
+/// What a step and an admission may take, and a step in each period of a core.
+const STEP_AIM_US: f64 = 2_000.0;
+const ADMISSION_AIM_US: f64 = 10_000.0;
+const CORE_AIM_PERCENT: f64 = 2.0;
+/// The service's sensors look every 100 ms.
+const LOOKS_PER_PERIOD: f64 = 2.0;
 
 fn main() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = directory.path();
     machine(root);
-    let mut controller = start(root);
+    let (mut controller, looked) = start(root);
     let mut now = Instant::ZERO;
     for number in 0..APPLICATIONS {
         group(root, number);
         admit(&mut controller, now, number);
     }
-    let mut steps = Vec::new();
+    let (mut steps, mut looks) = (Vec::new(), Vec::new());
     for _ in 0..REPEATS {
         now = now.saturating_add(PERIOD);
+        looked.store(0, Ordering::Relaxed);
         let begun = std::time::Instant::now();
         controller.step(now);
-        steps.push(begun.elapsed().as_secs_f64() * 1e6);
+        let all_us = begun.elapsed().as_secs_f64() * 1e6;
+        let look_us = looked.load(Ordering::Relaxed) as f64 / 1e3;
+        steps.push(all_us - look_us);
+        looks.push(look_us);
     }
     let mut admissions = Vec::new();
     for number in (APPLICATIONS..).take(21) {
@@ -51,21 +66,66 @@ fn main() {
         admit(&mut controller, now, number);
         admissions.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    show("control step, 100 applications", steps);
-    show("admission beside 100 and more", admissions);
-}
-
-fn show(what: &str, mut values: Vec<f64>) {
-    values.sort_by(f64::total_cmp);
-    let (least, most) = (values[0], values[values.len() - 1]);
+    let step_us = show("control step, 100 applications", steps, STEP_AIM_US);
+    show(
+        "admission beside 100 and more",
+        admissions,
+        ADMISSION_AIM_US,
+    );
+    let share = step_us / (PERIOD.as_ps() as f64 / 1e6);
     println!(
-        "{what}: {:.0} us (median of {}; {least:.0} to {most:.0})",
-        values[values.len() / 2],
-        values.len()
+        "one such step in each period of {PERIOD}: {:.2} % of a core (aim {CORE_AIM_PERCENT} %)",
+        share * 100.0
     );
 }
 
-fn start(root: &Path) -> Controller {
+/// The machine's sensors, and for how many nanoseconds they looked.
+struct Timed(MachineSensors, Arc<AtomicU64>);
+
+impl Sensors for Timed {
+    fn adopt(&mut self, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
+        self.0.adopt(app, cgroup)
+    }
+
+    fn release(&mut self, app: AppId) {
+        self.0.release(app);
+    }
+
+    fn observe(&mut self, now: Instant) -> Observation {
+        let begun = std::time::Instant::now();
+        let seen = self.0.observe(now);
+        let nanoseconds = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.1.fetch_add(nanoseconds, Ordering::Relaxed);
+        seen
+    }
+
+    fn held(&self, cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
+        self.0.held(cgroup)
+    }
+
+    fn sources(&self) -> Vec<SourceInfo> {
+        self.0.sources()
+    }
+}
+
+/// Prints the median and returns it.
+fn show(what: &str, mut values: Vec<f64>, aim_us: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (least, most) = (values[0], values[values.len() - 1]);
+    let median = values[values.len() / 2];
+    let aim = match aim_us.is_nan() {
+        true => String::new(),
+        false => format!("; aim {aim_us:.0} us"),
+    };
+    println!(
+        "{what}: {median:.0} us (median of {}; {least:.0} to {most:.0}{aim})",
+        values.len()
+    );
+    median
+}
+
+fn start(root: &Path) -> (Controller, Arc<AtomicU64>) {
+    let looked = Arc::new(AtomicU64::new(0));
     let host = MemoryHost::at(Root::at(root));
     let thresholds = Thresholds {
         local_bandwidth: 80_000_000_000,
@@ -75,14 +135,17 @@ fn start(root: &Path) -> Controller {
     let parts = Parts {
         policy: Box::new(Mercury::new(options).expect("good options")),
         backend: Box::new(FakeBackend::new()),
-        sensors: Box::new(MachineSensors::new(host.clone(), None)),
+        sensors: Box::new(Timed(
+            MachineSensors::new(host.clone(), None),
+            Arc::clone(&looked),
+        )),
         groups: Box::new(HostGroups::new(host)),
         store: Box::new(FileStore::open(&root.join("run"), "now").expect("a journal")),
     };
     let mut controller =
         Controller::start(Instant::ZERO, parts, About::default()).expect("an empty journal");
     controller.step(Instant::ZERO);
-    controller
+    (controller, looked)
 }
 
 fn admit(controller: &mut Controller, now: Instant, number: u32) {

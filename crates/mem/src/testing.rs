@@ -3,10 +3,29 @@
 //! Method: [`Tree::two_tiers`] has node 0 with processors and 512 MiB, node 1 without and 1 GiB, and a version 2 hierarchy
 //! at `/sys/fs/cgroup`. Files keep the last write, which is where they differ from the kernel's. Units: bytes, MiB.
 
+use crate::backend::engine::{Context, Engine, Mover};
 use crate::cgroup::Cgroup;
 use crate::host::MemoryHost;
+use isolane_core::policy::mercury::{AppId, TierLimits};
+use isolane_core::units::Bytes;
 use isolane_host::Root;
 use std::fs;
+
+/// The application of tests that need one.
+pub(crate) const APP: AppId = AppId(1);
+
+/// A limit of so many MiB on the nearest tier alone.
+pub(crate) fn near(mib: u64) -> TierLimits {
+    [Some(Bytes::from_mib(mib)), None, None, None]
+}
+
+/// An engine over such a machine.
+pub(crate) fn engine<M: Mover>(tree: &Tree, mover: M) -> Engine<M> {
+    Engine::new(
+        Context::new(tree.host()).expect("the machine has two tiers"),
+        mover,
+    )
+}
 
 /// Such a machine; its files go with it.
 pub(crate) struct Tree {

@@ -7,11 +7,10 @@
 
 use super::model::{self, MACHINE};
 use super::{App, Change, Machine, Measured, Promise, Story, Told};
-use isolane_core::policy::mercury::{
-    AppId, Mercury, MercuryOptions, PERIOD, TIERS_MAX, TierLimits,
-};
+use isolane_core::policy::mercury::{Mercury, MercuryOptions, PERIOD, TIERS_MAX};
 use isolane_core::units::{Bytes, Duration, Instant};
 use isolane_host::Root;
+use isolane_mem::MemoryHost;
 use isolane_mem::application::pod::Place;
 use isolane_mem::application::{self, Application};
 use isolane_mem::backend::engine::{Context, Engine};
@@ -21,7 +20,6 @@ use isolane_mem::controller::{About, Controller, Parts};
 use isolane_mem::indicator::machine::{Chase, MachineSensors};
 use isolane_mem::journal::FileStore;
 use isolane_mem::protocol::{Answer, Request, Submission};
-use isolane_mem::{Backend, BackendKind, Cgroup, MemError, MemoryHost, Progress};
 use isolane_mem_sim::balance::{Balance, Demand, Problem};
 use isolane_mem_sim::bench;
 use isolane_scenario::mem::application::MemApplication;
@@ -170,7 +168,7 @@ impl Kernel {
         let context = Context::new(host.clone()).unwrap();
         let parts = Parts {
             policy: Box::new(Mercury::new(options).unwrap()),
-            backend: Box::new(Direct(Engine::new(context, PerNumaHigh::default()))),
+            backend: Box::new(Engine::new(context, PerNumaHigh::default())),
             sensors: Box::new(MachineSensors::new(
                 host.clone(),
                 Some(Box::new(Latencies(Arc::clone(&self.latencies)))),
@@ -434,33 +432,5 @@ struct Latencies(Arc<Mutex<[Option<Duration>; TIERS_MAX]>>);
 impl Chase for Latencies {
     fn latencies(&mut self) -> [Option<Duration>; TIERS_MAX] {
         *self.0.lock().unwrap()
-    }
-}
-
-/// The backend's engine without its thread: one round per period.
-struct Direct(Engine<PerNumaHigh>);
-
-impl Backend for Direct {
-    fn kind(&self) -> BackendKind {
-        self.0.kind()
-    }
-
-    fn adopt(&mut self, app: AppId, cgroup: &Cgroup, far_tiers: &[u8]) -> Result<(), MemError> {
-        self.0.adopt(app, cgroup.clone(), far_tiers.to_vec())
-    }
-
-    fn apply(&mut self, app: AppId, limits: &TierLimits) -> Result<(), MemError> {
-        self.0.apply(app, *limits);
-        Ok(())
-    }
-
-    fn poll(&mut self, _now: Instant) -> Vec<Progress> {
-        let mut told = Vec::new();
-        self.0.tick(&mut told);
-        told
-    }
-
-    fn release(&mut self, app: AppId) -> Result<(), MemError> {
-        self.0.release(app)
     }
 }

@@ -191,17 +191,13 @@ fn perform<M: Mover>(engine: &mut Engine<M>, message: Message, tell: &mut Vec<Pr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::engine::Context;
     use crate::backend::per_numa_high::PerNumaHigh;
-    use crate::testing::Tree;
-    use isolane_core::units::Bytes;
+    use crate::testing::{APP, Tree, engine, near};
 
-    const APP: AppId = AppId(1);
     const HIGH: &str = "/sys/fs/cgroup/app/memory.per_numa_high";
 
     fn start(tree: &Tree) -> Background {
-        let context = Context::new(tree.host()).unwrap();
-        Background::start(Engine::new(context, PerNumaHigh::default())).unwrap()
+        Background::start(engine(tree, PerNumaHigh::default())).unwrap()
     }
 
     /// Polls until something of that kind is said: the thread has its own pace.
@@ -234,9 +230,7 @@ mod tests {
         ));
         tree.write(HIGH, "max\nmax\n");
         backend.adopt(APP, &group, &[]).unwrap();
-        backend
-            .apply(APP, &[Some(Bytes::from_mib(200)), None, None, None])
-            .unwrap();
+        backend.apply(APP, &near(200)).unwrap();
         hear(&mut backend, |said| {
             matches!(said, Progress::Reached { .. })
         });

@@ -8,13 +8,13 @@
 //! Units: bytes. Limits: `memory.numa_stat` lags by up to 64 pages per processor, so a limit counts as kept within
 //! [`Context::slack`]. Source: Mercury 5.5.1; the batch of 64 is the kernel's MEMCG_CHARGE_BATCH.
 
-use super::{BackendKind, Progress};
+use super::{Backend, BackendKind, Progress};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::tiers::{Tiers, parse_list};
 use isolane_core::policy::mercury::{AppId, TIERS_MAX, TierLimits};
-use isolane_core::units::Bytes;
+use isolane_core::units::{Bytes, Instant};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -331,6 +331,37 @@ impl<M: Mover> Engine<M> {
             let _ = self.release(app);
         }
         self.mover.stop(&self.context);
+    }
+}
+
+/// An engine in its caller's time: each [`Backend::poll`] is a tick, and what is asked is done before the call returns. That is for
+/// callers whose time is made up; [`super::background`] is for everybody else. Dropped without [`Engine::stop`] it leaves its
+/// limits in force, as a kill does.
+impl<M: Mover> Backend for Engine<M> {
+    fn kind(&self) -> BackendKind {
+        self.mover.kind()
+    }
+
+    fn adopt(&mut self, app: AppId, cgroup: &Cgroup, far_tiers: &[u8]) -> Result<(), MemError> {
+        Self::adopt(self, app, cgroup.clone(), far_tiers.to_vec())
+    }
+
+    fn apply(&mut self, app: AppId, limits: &TierLimits) -> Result<(), MemError> {
+        match self.has(app) {
+            true => Self::apply(self, app, *limits),
+            false => return Err(MemError::Unknown(app.0)),
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, _now: Instant) -> Vec<Progress> {
+        let mut tell = Vec::new();
+        self.tick(&mut tell);
+        tell
+    }
+
+    fn release(&mut self, app: AppId) -> Result<(), MemError> {
+        Self::release(self, app)
     }
 }
 

@@ -190,10 +190,7 @@ fn move_some(world: &mut World, app: AppId) -> Result<Bytes, MemError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn near(mib: u64) -> TierLimits {
-        [Some(Bytes::from_mib(mib)), None, None, None]
-    }
+    use crate::testing::near;
 
     fn backend(held_mib: u64) -> FakeBackend {
         let mut backend = FakeBackend::new();

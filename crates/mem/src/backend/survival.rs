@@ -4,27 +4,26 @@
 //! groups had before is put back. Method: made-up trees; a kill is a mover that is dropped without its end.
 
 use super::cpuset::Cpuset;
-use super::engine::{Context, Engine, Mover};
+use super::engine::{Engine, Mover};
 use super::per_numa_high::PerNumaHigh;
 use super::undo::undo;
 use super::*;
 use crate::application::tests::redis;
 use crate::journal::{Entry, Journal};
-use crate::testing::Tree;
+use crate::testing::{APP, Tree, engine, near};
 
-const APP: AppId = AppId(1);
 const MEMS: &str = "/sys/fs/cgroup/app/cpuset.mems";
 const HIGH: &str = "/sys/fs/cgroup/app/memory.per_numa_high";
 
-fn engine<M: Mover>(tree: &Tree, mover: M) -> Engine<M> {
-    let mut engine = Engine::new(Context::new(tree.host()).unwrap(), mover);
+fn adopted<M: Mover>(tree: &Tree, mover: M) -> Engine<M> {
+    let mut engine = engine(tree, mover);
     let group = Cgroup::new("/app").unwrap();
     engine.adopt(APP, group, vec![]).unwrap();
     engine
 }
 
 fn limit<M: Mover>(engine: &mut Engine<M>) {
-    engine.apply(APP, [Some(Bytes::from_mib(60)), None, None, None]);
+    engine.apply(APP, near(60));
     engine.tick(&mut Vec::new());
 }
 
@@ -55,11 +54,11 @@ fn far_nodes_of_a_dead_service_are_not_what_the_group_had_before() {
     let tree = Tree::two_tiers();
     tree.cgroup("/app", &[(0, 100), (1, 0)]);
     tree.write(MEMS, "0-1\n");
-    limit(&mut engine(&tree, Cpuset::default()));
+    limit(&mut adopted(&tree, Cpuset::default()));
     assert_eq!(tree.read(MEMS), "1", "killed while the group is far");
     assert!(undo(&tree.host(), &mut journal(BackendKind::Cpuset)).is_empty());
     assert_eq!(tree.read(MEMS), "0-1");
-    let mut next = engine(&tree, Cpuset::default());
+    let mut next = adopted(&tree, Cpuset::default());
     limit(&mut next);
     assert_eq!(tree.read(MEMS), "1");
     next.release(APP).unwrap();
@@ -71,7 +70,7 @@ fn adopting_again_keeps_what_the_group_had_before() {
     let tree = Tree::two_tiers();
     let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
     tree.write(MEMS, "0-1\n");
-    let mut engine = engine(&tree, Cpuset::default());
+    let mut engine = adopted(&tree, Cpuset::default());
     limit(&mut engine);
     engine.adopt(APP, group, vec![]).unwrap();
     engine.release(APP).unwrap();
@@ -83,11 +82,11 @@ fn limits_in_the_patched_kernel_are_lifted_by_whoever_comes_next() {
     let tree = Tree::two_tiers();
     tree.cgroup("/app", &[(0, 100), (1, 0)]);
     tree.write(HIGH, "max\nmax\n");
-    limit(&mut engine(&tree, PerNumaHigh::default()));
+    limit(&mut adopted(&tree, PerNumaHigh::default()));
     assert_ne!(tree.read(HIGH), "max\nmax");
-    engine(&tree, PerNumaHigh::default()).release(APP).unwrap();
+    adopted(&tree, PerNumaHigh::default()).release(APP).unwrap();
     assert_eq!(tree.read(HIGH), "max\nmax", "adopted and released");
-    limit(&mut engine(&tree, PerNumaHigh::default()));
+    limit(&mut adopted(&tree, PerNumaHigh::default()));
     assert!(undo(&tree.host(), &mut journal(BackendKind::PerNumaHigh)).is_empty());
     assert_eq!(tree.read(HIGH), "max\nmax", "undone for another backend");
 }

@@ -1,25 +1,15 @@
 //! The backends over made-up trees: the test plays the kernel, step by step.
 
 use super::cpuset::Cpuset;
-use super::engine::{Context, Engine, Mover, Next, PATIENCE};
+use super::engine::{Engine, Mover, Next, PATIENCE};
 use super::move_pages::{MovePages, Pages};
 use super::per_numa_high::PerNumaHigh;
 use super::reclaim::Reclaim;
 use super::*;
-use crate::testing::Tree;
+use crate::testing::{APP, Tree, engine, near};
 use proptest::prelude::*;
 use std::io;
 use std::sync::{Arc, Mutex};
-
-const APP: AppId = AppId(1);
-
-fn near(mib: u64) -> TierLimits {
-    [Some(Bytes::from_mib(mib)), None, None, None]
-}
-
-fn engine<M: Mover>(tree: &Tree, mover: M) -> Engine<M> {
-    Engine::new(Context::new(tree.host()).unwrap(), mover)
-}
 
 /// An application at `/app` that holds so many MiB near and far.
 fn app(tree: &Tree, near: u64, far: u64) -> Cgroup {

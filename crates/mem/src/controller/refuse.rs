@@ -125,7 +125,7 @@ impl Controller {
                 && bytes > capacity
             {
                 return bad(format!(
-                    "{} of tier {} is more than there is: it has {}",
+                    "{} of tier {} is more than there is: it has {}: write at most that, or leave the limit out",
                     amounts::size_text(bytes),
                     cap.tier,
                     amounts::size_text(capacity)

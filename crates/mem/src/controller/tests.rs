@@ -209,7 +209,7 @@ fn who_may_not_run_leaves_no_trace() {
     };
     assert_eq!(
         failed(bench.submit(much, Place::Caller)),
-        "5 GiB of tier 0 is more than there is: it has 1000 MiB"
+        "5 GiB of tier 0 is more than there is: it has 1000 MiB: write at most that, or leave the limit out"
     );
     let third = Application {
         far_tiers: vec![2],

@@ -153,22 +153,34 @@ fn grow_old(observation: &mut Observation, by: Duration) {
     }
 }
 
-fn run(mut sensors: impl Sensors, inbox: &Receiver<Message>, shared: &Arc<Mutex<Shared>>) {
-    let start = std::time::Instant::now();
+/// Lets applications come and go until the next look is due; false when it is all over. However many come and go, the look is not put off:
+/// readings would grow old, and old ones lead to nothing.
+fn until_due(
+    sensors: &mut impl Sensors,
+    inbox: &Receiver<Message>,
+    due: std::time::Instant,
+) -> bool {
     loop {
-        match inbox.recv_timeout(EVERY) {
+        let left = due.saturating_duration_since(std::time::Instant::now());
+        match inbox.recv_timeout(left) {
             Ok(Message::Adopt(app, cgroup)) => {
                 // A group that has vanished meanwhile is told by the backend.
                 let _ = sensors.adopt(app, &cgroup);
-                continue;
             }
-            Ok(Message::Release(app)) => {
-                sensors.release(app);
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Release(app)) => sensors.release(app),
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Timeout) => return true,
         }
+        if std::time::Instant::now() >= due {
+            return true;
+        }
+    }
+}
+
+fn run(mut sensors: impl Sensors, inbox: &Receiver<Message>, shared: &Arc<Mutex<Shared>>) {
+    let start = std::time::Instant::now();
+    let mut due = start + EVERY;
+    while until_due(&mut sensors, inbox, due) {
         let at = std::time::Instant::now();
         let observation = sensors.observe(Instant::from_ps(
             u64::try_from(start.elapsed().as_nanos())
@@ -179,13 +191,29 @@ fn run(mut sensors: impl Sensors, inbox: &Receiver<Message>, shared: &Arc<Mutex<
         let mut shared = shared.lock().expect("no holder of the lock panics");
         shared.last = Some((at, observation));
         shared.sources = sources;
+        due = std::time::Instant::now() + EVERY;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::indicator::fake::FakeSensors;
     use isolane_core::policy::mercury::{STALE, Source};
+
+    #[test]
+    fn applications_that_come_and_go_do_not_put_off_a_look() {
+        let (send, inbox) = channel();
+        for app in 1..=3 {
+            send.send(Message::Release(AppId(app))).unwrap();
+        }
+        let due = std::time::Instant::now();
+        assert!(until_due(&mut FakeSensors::default(), &inbox, due));
+        assert_eq!(inbox.try_iter().count(), 2, "the rest waits for the look");
+        drop(send);
+        let later = due + std::time::Duration::from_secs(60);
+        assert!(!until_due(&mut FakeSensors::default(), &inbox, later));
+    }
 
     #[test]
     fn readings_of_a_thread_that_hangs_become_stale() {

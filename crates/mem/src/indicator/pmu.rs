@@ -115,6 +115,15 @@ impl Pmu {
         if missing(host).is_some() || !host.root.is_machine() {
             return;
         }
+        let open_now = self
+            .apps
+            .values()
+            .map(|counters| counters.cycles.len() + counters.misses.len())
+            .sum();
+        if let Some(why) = too_many_files(host, open_now, 2 * processors.len()) {
+            self.refused = Some(why);
+            return;
+        }
         let open = || -> std::io::Result<Counters> {
             let path = host
                 .cgroup_file(cgroup.path(), "")
@@ -153,6 +162,25 @@ impl Pmu {
     }
 }
 
+/// Open files that the rest of the service needs: its sockets, the journal, files of groups while they are read.
+const FILES_OF_OTHERS: usize = 256;
+
+/// Why `more` counters beside `open` are more files than this process may have; none where they are not.
+fn too_many_files(host: &MemoryHost, open: usize, more: usize) -> Option<String> {
+    let text = host.root.text("/proc/self/limits")?;
+    let limit = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    // Without a limit there is a word.
+    let limit: usize = limit.split_whitespace().next()?.parse().ok()?;
+    (open + more + FILES_OF_OTHERS > limit).then(|| {
+        format!(
+            "one more application needs {more} counters beside {open}, and this process may open {limit} files: raise \
+             LimitNOFILE of the service (ulimit -n)"
+        )
+    })
+}
+
 /// The sum of counters; none when one does not answer.
 fn sum(files: &[File]) -> Option<u64> {
     let mut total = 0_u64;
@@ -168,6 +196,28 @@ fn sum(files: &[File]) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::testing::Tree;
+
+    #[test]
+    fn counters_leave_files_to_the_rest_of_the_service() {
+        let tree = Tree::two_tiers();
+        let said = |open, more| too_many_files(&tree.host(), open, more);
+        assert_eq!(said(0, 1 << 20), None, "the kernel does not say");
+        let limits = |most: &str| {
+            let text = format!(
+                "Limit  Soft Limit  Hard Limit  Units\nMax open files            {most}                 524288               files\n"
+            );
+            tree.write("/proc/self/limits", &text);
+        };
+        limits("1024");
+        assert_eq!(said(640, 128), None);
+        let why = said(641, 128).expect("one too many");
+        assert!(
+            why.contains("1024 files") && why.contains("LimitNOFILE"),
+            "{why}"
+        );
+        limits("unlimited");
+        assert_eq!(said(1 << 20, 128), None);
+    }
 
     #[test]
     fn latency_is_cycles_per_miss_at_the_clock_rate_and_smoothed() {

@@ -194,7 +194,8 @@ impl LinePlot {
             let at = x.map(mark.at);
             drawing.segment("rule", (at, TOP), (at, bottom));
             let half = text_width(&mark.name) / 2.0;
-            let centre = at.max(left + half).min(self.width - half);
+            // Right of the axis names of series stand as high.
+            let centre = at.min(right - half).max(left + half);
             drawing.text(
                 "rule-label",
                 (centre, TOP - 4.0),

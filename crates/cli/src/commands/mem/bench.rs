@@ -6,13 +6,12 @@ use crate::status::Status;
 use crate::text::{Table, number};
 use anyhow::Result;
 use isolane_core::units::Bytes;
-use isolane_mem::MemoryHost;
-use isolane_mem::application::amounts::{bandwidth_text, size_text};
+use isolane_mem::application::amounts::{self, bandwidth_text, size_text};
 use isolane_mem::bench::{
     self, BandwidthResult, BandwidthSettings, LatencyResult, LatencySettings, Nodes,
 };
 use isolane_mem::tiers::Tiers;
-use isolane_scenario::quantity;
+use isolane_mem::{MemError, MemoryHost};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -53,10 +52,14 @@ struct Results {
 }
 
 fn region(text: &str) -> Result<Bytes, String> {
-    let size = quantity::size(text)?;
-    match size.get() {
-        REGION_MIN.. => Ok(size),
-        _ => Err("must be 1MiB at least: less lies in caches".to_owned()),
+    // Zero is as little without a unit.
+    let size = match text.trim() {
+        "0" => 0,
+        text => amounts::size(text)?,
+    };
+    match size {
+        REGION_MIN.. => Ok(Bytes::new(size)),
+        _ => Err("must be 1MiB at least, like \"4GiB\": less lies in caches".to_owned()),
     }
 }
 
@@ -108,32 +111,44 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         nodes,
         ..usual
     };
-    let results = match arguments.what.as_str() {
-        "latency" => Results {
-            latency: Some(bench::latency(&victim)?),
-            bandwidth: None,
-        },
-        "bandwidth" => Results {
-            latency: None,
-            bandwidth: Some(bench::bandwidth(&streams)?),
-        },
-        _ => {
-            let near = LatencySettings {
-                far_percent: 0,
-                ..victim
-            };
-            let (latency, bandwidth) = bench::together(&near, &streams)?;
-            Results {
-                latency: Some(latency),
-                bandwidth: Some(bandwidth),
-            }
-        }
+    let results = match measure(&arguments.what, victim, &streams) {
+        // The sizes were asked for.
+        Err(error @ MemError::NoRoom { .. }) => return Err(inputs::bad(error.to_string())),
+        measured => measured?,
     };
     match arguments.json {
         true => output::print_json(&results)?,
         false => output::print(&text(&results))?,
     }
     Ok(Status::Done)
+}
+
+fn measure(
+    what: &str,
+    victim: LatencySettings,
+    streams: &BandwidthSettings,
+) -> Result<Results, MemError> {
+    Ok(match what {
+        "latency" => Results {
+            latency: Some(bench::latency(&victim)?),
+            bandwidth: None,
+        },
+        "bandwidth" => Results {
+            latency: None,
+            bandwidth: Some(bench::bandwidth(streams)?),
+        },
+        _ => {
+            let near = LatencySettings {
+                far_percent: 0,
+                ..victim
+            };
+            let (latency, bandwidth) = bench::together(&near, streams)?;
+            Results {
+                latency: Some(latency),
+                bandwidth: Some(bandwidth),
+            }
+        }
+    })
 }
 
 fn text(results: &Results) -> String {

@@ -4,9 +4,8 @@ use crate::inputs::bad;
 use anyhow::Result;
 use isolane_core::policy::mercury::TIERS_MAX;
 use isolane_mem::application::amounts::{self, Amount};
-use isolane_mem::application::{self, Application, Cap, Promise, WEIGHT};
+use isolane_mem::application::{self, Application, Cap, PRIORITY_MAX, Promise, WEIGHT};
 use isolane_mem::profile::application::AppProfile;
-use isolane_scenario::quantity;
 use std::path::PathBuf;
 
 /// What an application is.
@@ -19,19 +18,19 @@ pub(super) struct Options {
     #[arg(long = "type", value_name = "TYPE", value_parser = ["ls", "bi", "best-effort"])]
     kind: Option<String>,
     /// Mean latency of its memory accesses, at most, like 160ns
-    #[arg(long, value_name = "TIME", value_parser = latency, conflicts_with = "slo_bandwidth")]
+    #[arg(long, value_name = "TIME", value_parser = amounts::latency, conflicts_with = "slo_bandwidth")]
     slo_latency: Option<u64>,
     /// Its memory bandwidth, at least, like 40GB/s
     #[arg(long, value_name = "RATE", value_parser = amounts::bandwidth)]
     slo_bandwidth: Option<u64>,
     /// Larger is more important; unique on a machine
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = priority)]
     priority: Option<u32>,
     /// Its part of what is shared without strictness; 1000 is ordinary
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
     /// The memory that it uses at most, over all tiers, like 20GiB
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
     memory: Option<u64>,
     /// The most of the nearest tier, a size or a percentage of its memory
     #[arg(long, value_name = "AMOUNT", value_parser = amounts::amount)]
@@ -47,12 +46,12 @@ pub(super) struct Options {
     profile: Option<PathBuf>,
 }
 
-fn latency(text: &str) -> Result<u64, String> {
-    quantity::duration(text).map(|latency| latency.as_ps())
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    quantity::size(text).map(|size| size.get())
+/// A priority; the option takes texts with a minus, so that they are told the range.
+fn priority(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok();
+    number
+        .filter(|priority| *priority <= PRIORITY_MAX)
+        .ok_or_else(|| format!("must be 0 to {PRIORITY_MAX}; larger is more important"))
 }
 
 fn far_tier(text: &str) -> Result<u8, String> {
@@ -115,7 +114,7 @@ impl Options {
         };
         application
             .check()
-            .map_err(|error| bad(option_of(&error)))?;
+            .map_err(|error| bad(option_of(&error, self.slo_latency.is_some())))?;
         Ok(application)
     }
 
@@ -142,11 +141,12 @@ impl Options {
 }
 
 /// The option that a rule of applications is about.
-fn option_of(error: &application::ApplicationError) -> String {
+fn option_of(error: &application::ApplicationError, is_latency: bool) -> String {
     let option = match error.key {
         "caps" => "--local-max or --tier-max",
         "far_tiers" => "--far-tiers",
-        "slo" => "--slo-latency or --slo-bandwidth",
+        "slo" if is_latency => "--slo-latency",
+        "slo" => "--slo-bandwidth",
         "profile.cpu" | "profile.local" => "--profile",
         key => return format!("--{key} {}: {}", error.value, error.expected),
     };

@@ -85,6 +85,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let host = MemoryHost::machine();
     Tiers::required(&host)?;
+    // Before the minutes, not after them.
+    let out = arguments
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new(PROFILES).join(format!("{}.json", described.name)));
+    if let Some(directory) = out
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+    {
+        output::make_directory(directory)?;
+    }
     // Before anything is touched that a service may be using.
     let _lock = alone_here()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -125,16 +136,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         found => found?,
     };
     let profile = found.stored(&words.join(" "), objective, Origin::of(&host));
-    let out = arguments
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new(PROFILES).join(format!("{}.json", described.name)));
-    if let Some(directory) = out
-        .parent()
-        .filter(|directory| !directory.as_os_str().is_empty())
-    {
-        output::make_directory(directory)?;
-    }
     output::write_file(&out, &output::json(&profile)?)?;
     match arguments.json {
         true => output::print_json(&profile)?,

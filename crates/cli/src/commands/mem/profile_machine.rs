@@ -38,33 +38,32 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let host = MemoryHost::machine();
-    let tiers = Tiers::required(&host)?;
     let settings = Settings {
         repeats: arguments.repeats,
         ..Settings::default()
     };
     let points = 2 + bisections(settings.rate_step) + 2 + 100 / settings.far_step.max(1);
     let seconds = f64::from(points * settings.repeats) * arguments.length.as_secs_f64();
-    if arguments.dry_run {
-        output::print(&format!(
-            "at most {points} points, {} times each: about {seconds:.0} s; into {}\n",
-            settings.repeats,
-            arguments.directory.join(MACHINE).display()
-        ))?;
-        return Ok(Status::Done);
-    }
     if seconds > PATIENCE_S {
         let what = format!(
             "would measure for {seconds:.0} s, more than an hour: choose a shorter --length or fewer --repeats"
         );
         return Err(BadInput(what).into());
     }
+    if arguments.dry_run {
+        output::print(&plan(arguments, points, seconds))?;
+    }
+    let tiers = Tiers::required(&host)?;
+    if arguments.dry_run {
+        return Ok(Status::Done);
+    }
+    // Before the hour, not after it.
+    output::make_directory(&arguments.directory)?;
     output::note(&format!(
         "isolane mem: measures for about {seconds:.0} s with all cores busy"
     ));
     let mut live = LiveMachine::new(host.clone(), Nodes::of(&tiers), arguments.length);
     let profile = machine::search(&mut live, &settings, Origin::of(&host))?;
-    output::make_directory(&arguments.directory)?;
     let path = arguments.directory.join(MACHINE);
     output::write_file(&path, &output::json(&profile)?)?;
     match arguments.json {
@@ -76,6 +75,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         path.display()
     ));
     Ok(Status::Done)
+}
+
+/// What would be measured, on a machine with two tiers.
+fn plan(arguments: &Arguments, points: u32, seconds: f64) -> String {
+    format!(
+        "measures latency and bandwidth of the near and the far tier alone, then near memory under growing load, then far \
+         memory in growing parts:\nat most {points} points, {} times each: about {seconds:.0} s, with all cores busy; into {}\n",
+        arguments.repeats,
+        arguments.directory.join(MACHINE).display()
+    )
 }
 
 /// Longest measurement that is begun.

@@ -7,14 +7,12 @@ use super::quota::{self, Quota};
 use crate::backend::engine::{Context, Engine};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
-use crate::testing::Tree;
-use isolane_core::policy::mercury::{AppId, TierLimits};
+use crate::testing::{APP, Tree, near};
 use isolane_core::units::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-const APP: AppId = AppId(1);
 const PAGE: u64 = 4096;
 const CONTEXT: &str = "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0";
 
@@ -71,10 +69,6 @@ fn goals(tree: &Tree, schemes: usize) {
 
 fn scheme(tree: &Tree, index: usize, file: &str) -> String {
     tree.read(&format!("{CONTEXT}/schemes/{index}/{file}"))
-}
-
-fn near(mib: u64) -> TierLimits {
-    [Some(Bytes::from_mib(mib)), None, None, None]
 }
 
 /// A mover with a clock of the test's, in milliseconds.

@@ -8,47 +8,14 @@ use super::super::{About, Controller, Parts};
 use crate::application::{self, pod};
 use crate::backend::engine::{Context, Engine};
 use crate::backend::per_numa_high::PerNumaHigh;
-use crate::backend::{Backend, BackendKind, Progress};
-use crate::cgroup::Cgroup;
-use crate::error::MemError;
 use crate::indicator::machine::MachineSensors;
 use crate::journal::FileStore;
 use crate::protocol::{Answer, Request, Submission};
 use crate::testing::Tree;
-use isolane_core::policy::mercury::{
-    AppId, Mercury, MercuryOptions, PERIOD, Sharing, Thresholds, TierLimits,
-};
+use isolane_core::policy::mercury::{Mercury, MercuryOptions, PERIOD, Sharing, Thresholds};
 use isolane_core::units::{Bytes, Instant};
 
 const MIB: u64 = 1 << 20;
-
-/// The backend's work in the caller's time.
-struct Inline(Engine<PerNumaHigh>);
-
-impl Backend for Inline {
-    fn kind(&self) -> BackendKind {
-        BackendKind::PerNumaHigh
-    }
-
-    fn adopt(&mut self, app: AppId, cgroup: &Cgroup, far_tiers: &[u8]) -> Result<(), MemError> {
-        self.0.adopt(app, cgroup.clone(), far_tiers.to_vec())
-    }
-
-    fn apply(&mut self, app: AppId, limits: &TierLimits) -> Result<(), MemError> {
-        self.0.apply(app, *limits);
-        Ok(())
-    }
-
-    fn poll(&mut self, _now: Instant) -> Vec<Progress> {
-        let mut tell = Vec::new();
-        self.0.tick(&mut tell);
-        tell
-    }
-
-    fn release(&mut self, app: AppId) -> Result<(), MemError> {
-        self.0.release(app)
-    }
-}
 
 struct Machine {
     tree: Tree,
@@ -81,7 +48,7 @@ impl Machine {
         let context = Context::new(tree.host()).unwrap();
         let parts = Parts {
             policy: Box::new(Mercury::new(options).unwrap()),
-            backend: Box::new(Inline(Engine::new(context, PerNumaHigh::default()))),
+            backend: Box::new(Engine::new(context, PerNumaHigh::default())),
             sensors: Box::new(MachineSensors::new(tree.host(), None)),
             groups: Box::new(HostGroups::new(tree.host())),
             store: Box::new(FileStore::open(journal.path(), "now").unwrap()),
