@@ -16,6 +16,7 @@ use isolane_core::policy::titan::weights::{QueueWeights, WeightOptions};
 use isolane_core::units::{BitRate, Duration, Instant};
 use isolane_host::command::run_words;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
@@ -227,16 +228,7 @@ impl Engine {
         let _ = rustix::process::setpriority_process(Some(thread), PRIORITY);
         let number = thread.as_raw_nonzero().to_string();
         let _ = run_words("chrt", &["--rr", "--pid", REAL_TIME_PRIORITY, &number]);
-        let Some(processor) = self.options.processor else {
-            return Ok(());
-        };
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(processor);
-        rustix::thread::sched_setaffinity(None, &set).map_err(|error| {
-            SoftNicError::Machine(format!(
-                "binding the card's thread to processor {processor}: {error}"
-            ))
-        })
+        self.options.processor.map_or(Ok(()), bind)
     }
 
     fn step(&mut self, now: Instant) -> Result<(), SoftNicError> {
@@ -332,6 +324,26 @@ impl Engine {
     }
 }
 
+/// Binds this thread to a processor.
+fn bind(processor: usize) -> Result<(), SoftNicError> {
+    let none = || {
+        SoftNicError::Input(format!(
+            "--processor {processor}: this process may use no processor of that number; `taskset -cp $$` lists those it may"
+        ))
+    };
+    if processor >= CpuSet::MAX_CPU {
+        return Err(none());
+    }
+    let mut set = CpuSet::new();
+    set.set(processor);
+    sched_setaffinity(None, &set).map_err(|error| match error {
+        rustix::io::Errno::INVAL => none(),
+        _ => SoftNicError::Machine(format!(
+            "binding the card's thread to processor {processor}: {error}"
+        )),
+    })
+}
+
 fn see(record: &mut WireRecord, passed: Passed) {
     let Some(flow) = passed.flow else {
         return;
@@ -343,4 +355,17 @@ fn see(record: &mut WireRecord, passed: Passed) {
         data: passed.data,
     };
     record.see(flow, passed.key, seen);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_that_is_not_there_is_named() {
+        for processor in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
+            let said = bind(processor).expect_err("there is none").to_string();
+            assert!(said.contains(&format!("--processor {processor}")), "{said}");
+        }
+    }
 }
