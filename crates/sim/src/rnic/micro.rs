@@ -326,19 +326,4 @@ impl World {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_neighbours_of_very_different_size_change_a_read() {
-        let of = |elements: &[u32]| {
-            changes(&Message {
-                elements: elements.to_vec(),
-            })
-        };
-        assert_eq!(of(&[128, 65_536, 1_024]), 2);
-        assert_eq!(of(&[128, 65_536]), 1);
-        assert_eq!(of(&[128, 4_096, 1_024]), 0);
-        assert_eq!(of(&[65_536, 65_536]) + of(&[128, 64, 1_024]) + of(&[7]), 0);
-    }
-}
+mod tests;

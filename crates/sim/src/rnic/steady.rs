@@ -115,7 +115,7 @@ impl World {
     }
 
     /// Takes the events until `end`, and none behind it; how many there were.
-    fn run_until(&mut self, end: Duration) -> u64 {
+    pub(super) fn run_until(&mut self, end: Duration) -> u64 {
         let end = Instant::ZERO + end;
         let mut events = 0;
         while let Some((now, event)) = self.queue.pop_until(end) {
