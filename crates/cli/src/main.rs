@@ -52,8 +52,7 @@ fn main() -> ExitCode {
         Ok(status) => status.into(),
         Err(error) if status::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let line = format!("{error:#}").replace('\n', " ");
-            output::note(&format!("isolane: {line}"));
+            output::note(&format!("isolane: {}", output::error_line(&error)));
             ExitCode::from(status::exit_code(&error))
         }
     }

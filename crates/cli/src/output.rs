@@ -55,8 +55,59 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
     })
 }
 
+/// Fails where no directory `path` could be made and written to: asked before a long run, and leaves nothing behind.
+pub(crate) fn check_directory(path: &Path) -> Result<()> {
+    let there = path.ancestors().find(|part| part.exists());
+    let nearest = there.filter(|part| !part.as_os_str().is_empty());
+    let nearest = nearest.unwrap_or(Path::new("."));
+    probe(nearest).with_context(|| {
+        format!(
+            "cannot write into the directory {}; choose another",
+            path.display()
+        )
+    })
+}
+
+/// Fails where no file `path` could be written: asked before a long run, and leaves nothing behind.
+pub(crate) fn check_file(path: &Path) -> Result<()> {
+    let named = match (path.is_dir(), path.file_name()) {
+        (true, _) | (_, None) => Err(io::ErrorKind::IsADirectory.into()),
+        (false, Some(_)) if is_stream(path) => Ok(()),
+        (false, Some(_)) => {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            probe(parent.unwrap_or(Path::new(".")))
+        }
+    };
+    named.with_context(|| no_place(path))
+}
+
+/// Makes a file in `directory`, and removes it.
+fn probe(directory: &Path) -> io::Result<()> {
+    let path = directory.join(format!(".isolane-{}.part", std::process::id()));
+    fs::File::create(&path)?;
+    fs::remove_file(&path)
+}
+
+/// True of a pipe or a device, like /dev/null: written to as it is, for a rename would put a file in its place.
+fn is_stream(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+fn no_place(path: &Path) -> String {
+    format!(
+        "cannot write {}; free space or choose another place",
+        path.display()
+    )
+}
+
 /// Writes `text` to `path` so that the file is never half there: under another name first, then renamed.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
+    if is_stream(path) {
+        return fs::write(path, text).with_context(|| no_place(path));
+    }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
@@ -65,10 +116,70 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
         // Best effort: on a full disk the partial file is what fills it.
         let _ = fs::remove_file(&part);
     }
-    written.with_context(|| {
-        format!(
-            "cannot write {}; free space or choose another place",
-            path.display()
-        )
-    })
+    written.with_context(|| no_place(path))
+}
+
+/// `error` with its causes on one line; a cause that the text before it has said already is left out.
+pub(crate) fn error_line(error: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string().replace('\n', " ");
+        if parts.last().is_none_or(|said| !said.contains(&text)) {
+            parts.push(text);
+        }
+    }
+    parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_cannot_be_written_are_known_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("file"), "kept").unwrap();
+        assert!(check_directory(&at("new/deep")).is_ok() && check_file(&at("new")).is_ok());
+        assert!(check_file(&at("file")).is_ok() && check_directory(directory.path()).is_ok());
+        assert!(
+            check_file(Path::new("bare")).is_ok() && check_directory(Path::new("bare")).is_ok()
+        );
+        for refused in [
+            check_directory(&at("file")),
+            check_directory(&at("file/below")),
+            check_file(&at("file/below")),
+            check_file(&at("new/file")),
+            check_file(directory.path()),
+            check_file(Path::new("")),
+        ] {
+            assert!(refused.unwrap_err().to_string().contains("choose another"));
+        }
+        let left = fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(
+            (left, fs::read_to_string(at("file")).unwrap()),
+            (1, "kept".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_device_stays_a_device() {
+        let null = Path::new("/dev/null");
+        check_file(null).unwrap();
+        write_file(null, "text").unwrap();
+        assert!(is_stream(null));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || io::Error::other("the disk is full");
+        let twice =
+            anyhow::Error::new(cause()).context("cannot write a: the disk is full; free space");
+        assert_eq!(
+            error_line(&twice),
+            "cannot write a: the disk is full; free space"
+        );
+        let once = anyhow::Error::new(cause()).context("cannot write a");
+        assert_eq!(error_line(&once), "cannot write a: the disk is full");
+    }
 }

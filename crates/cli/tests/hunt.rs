@@ -105,7 +105,7 @@ fn mistakes_are_named_and_leave_no_journal() {
         "did you mean icm_cache_miss",
     );
     refuses(&["--searcher", "magic"], "anneal");
-    refuses(&["--resume"], "cannot read");
+    refuses(&["--resume"], "(os error 2); a hunt without --resume");
     let file = directory.path().join("empty.toml");
     fs::write(&file, "post_list = 64\ndepth = 16\n").unwrap();
     refuses(
@@ -180,6 +180,68 @@ fn a_hunt_killed_in_the_middle_goes_on_to_the_same_result() {
     }
     let resumed = hunt(directory.path(), "killed", &["--budget", "120", "--resume"]);
     assert_eq!(resumed, whole);
+}
+
+#[test]
+fn advice_says_what_a_hunt_has_not_found_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("hunt");
+    let app = restriction(directory.path());
+    let words = ["advise", &app, "--anomalies", out.to_str().unwrap()];
+    // No more than the random points that every hunt begins with.
+    hunt(directory.path(), "hunt", &["--budget", "1s"]);
+    let result = out.join("hunt.json");
+    let text = fs::read_to_string(&result).unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["spent"]["experiments"], 10);
+    value["anomalies"] = serde_json::json!([]);
+    value["ended"] = "unfinished".into();
+    fs::write(&result, value.to_string()).unwrap();
+    let (stdout, _) = check(&words, 0);
+    assert!(
+        stdout.contains("unfinished hunt") && stdout.contains("after 10 experiments"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("no conditions are known yet"), "{stdout}");
+    fs::remove_file(&result).unwrap();
+    let (_, stderr) = check(&words, 2);
+    assert!(
+        stderr.contains("found nothing yet") && stderr.contains("--resume"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn places_that_cannot_be_written_are_named_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "kept").unwrap();
+    let below = file.join("below");
+    let (file, below) = (file.to_str().unwrap(), below.to_str().unwrap());
+    let scenario = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../scenarios/victims/small-write.toml"
+    );
+    let target = "sim:cx6-200g-roce";
+    let own = directory.path().to_str().unwrap();
+    for words in [
+        &["hunt", "--target", target, "--out", below][..],
+        &["hunt", "bench", "--target", target, "--out", below],
+        &["sim", scenario, "--report", file],
+        &["recommend", scenario, "--out", file],
+        &["explain", "data-write", "small-write", "--out", below],
+        &["claims", "--only", "collie/*", "--markdown", own],
+        &["audit", "--quick", "--junit", below, "--out", own],
+    ] {
+        let (stdout, stderr) = check(words, 3);
+        assert!(stdout.is_empty(), "{words:?}: {stdout}");
+        let reason = stderr.matches("os error").count() + stderr.matches("is a directory").count();
+        assert!(
+            stderr.contains("choose another") && reason == 1,
+            "{words:?}: {stderr}"
+        );
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), "kept");
 }
 
 #[test]

@@ -291,6 +291,11 @@ impl Advice {
             count => format!("{count} known anomalies"),
         };
         let mut text = match self.reached.len() {
+            0 if self.known == 0 => format!(
+                "{}: no conditions are known yet, so nothing can be said of the application; that is no promise that it is \
+                 safe\n",
+                self.source
+            ),
             0 => format!("{}: the application reaches none of {known}\n", self.source),
             count => format!(
                 "{}: the application reaches {count} of {known}\n",
@@ -341,7 +346,7 @@ impl Advice {
         }
         if !self.unreduced.is_empty() {
             text.push_str(&format!(
-                "\nNothing can be said of {}: found, but the budget ended before the conditions were known.\n",
+                "\nNothing can be said of {}: found, but the hunt ended before the conditions were known.\n",
                 self.unreduced.join(", ")
             ));
         }

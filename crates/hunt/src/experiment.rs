@@ -272,12 +272,17 @@ pub fn inventory(lab: &Lab<'_>) -> Result<Vec<String>, HuntError> {
     Ok(names)
 }
 
+/// Seconds that the smallest experiment would take on real hardware.
+pub const MODELLED_LEAST_S: f64 = 20.0;
+
 /// Seconds that `point` would take on real hardware: 20 to 60, growing with queue pairs and regions to create.
 ///
 /// The paper gives the range and what it depends on; that each half grows in proportion is our reading.
 pub fn modelled_s(point: &Point) -> f64 {
     let part = |count: u64, most: f64| (count as f64 / most).min(1.0);
-    20.0 + 20.0 * part(point.queue_pairs, 20_000.0) + 20.0 * part(point.regions, 200_000.0)
+    MODELLED_LEAST_S
+        + 20.0 * part(point.queue_pairs, 20_000.0)
+        + 20.0 * part(point.regions, 200_000.0)
 }
 
 #[cfg(test)]

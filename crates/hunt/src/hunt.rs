@@ -53,6 +53,8 @@ pub enum Ended {
     Interrupted,
     /// No point outside of the known anomalies was left.
     Exhausted,
+    /// It goes on, or was killed: this is what it had when it last found something.
+    Unfinished,
 }
 
 /// One anomaly.
@@ -148,6 +150,19 @@ pub fn hunt(
     space: &Space,
     settings: &Settings,
 ) -> Result<HuntResult, HuntError> {
+    hunt_watched(bench, space, settings, &mut |_| {})
+}
+
+/// As [`hunt`]; `on_found` is told what is known whenever that changes.
+///
+/// # Errors
+/// As [`hunt`].
+pub fn hunt_watched(
+    bench: &mut Bench<'_>,
+    space: &Space,
+    settings: &Settings,
+    on_found: &mut dyn FnMut(&HuntResult),
+) -> Result<HuntResult, HuntError> {
     let Some(mut searcher) = search::by_name(&settings.searcher, settings.seed) else {
         let name = settings.searcher.clone();
         return Err(HuntError::NoSearcher { name });
@@ -161,7 +176,7 @@ pub fn hunt(
             target: bench.target.name().to_owned(),
             searcher: settings.searcher.clone(),
             seed: settings.seed,
-            ended: Ended::Budget,
+            ended: Ended::Unfinished,
             spent: Spent::default(),
             counters: Vec::new(),
             usual_counters: BTreeMap::new(),
@@ -179,6 +194,7 @@ pub fn hunt(
         regions: Vec::new(),
         witnesses: Vec::new(),
         reductions: 0,
+        on_found,
     };
     run.result.ended = match run.all(bench, searcher.as_mut()) {
         Ok(()) => Ended::Exhausted,
@@ -204,6 +220,7 @@ struct Run<'a> {
     witnesses: Vec<Point>,
     /// Anomalous points looked at, each with a random stream of its own.
     reductions: u64,
+    on_found: &'a mut dyn FnMut(&HuntResult),
 }
 
 impl Run<'_> {
@@ -254,7 +271,7 @@ impl Run<'_> {
             if let Some(kept) = kept {
                 self.result.anomalies.insert(index, kept);
             }
-            self.remember();
+            self.remember(bench);
             ended?;
         }
         Ok(())
@@ -340,7 +357,7 @@ impl Run<'_> {
         }
         if !self.reduces {
             self.result.anomalies.push(anomaly);
-            self.remember();
+            self.remember(bench);
             return Ok(());
         }
         let point = anomaly.point.clone();
@@ -354,7 +371,7 @@ impl Run<'_> {
             Err(cut) => (Some(cut.0), Err(cut.1)),
         };
         self.result.anomalies.extend(new);
-        self.remember();
+        self.remember(bench);
         ended
     }
 
@@ -405,7 +422,7 @@ impl Run<'_> {
         anomaly.reduced_at = bench.spent();
         match merged {
             Ok(Merged::Known(index)) => self.met_again(index, &anomaly, None),
-            Ok(Merged::Joined(index, region)) => self.met_again(index, &anomaly, Some(region)),
+            Ok(Merged::Joined(index, set)) => self.met_again(index, &anomaly, Some(*set)),
             Ok(Merged::New) => {
                 anomaly.set = Some(set);
                 anomaly.harm = self.harm(bench, &anomaly);
@@ -426,8 +443,8 @@ impl Run<'_> {
         Stream::indexed(self.seed, "hunt/reduce", self.reductions - 1)
     }
 
-    /// `again` is the `index`-th of the anomalies whose conditions were tested, perhaps with a larger `region`.
-    fn met_again(&mut self, index: usize, again: &Anomaly, region: Option<Region>) {
+    /// `again` is the `index`-th of the anomalies whose conditions were tested, perhaps as a larger `set`.
+    fn met_again(&mut self, index: usize, again: &Anomaly, set: Option<FeatureSet>) {
         let mut tested = self.result.anomalies.iter_mut();
         let known = tested
             .by_ref()
@@ -438,13 +455,13 @@ impl Run<'_> {
         if again.found_at.experiments < known.found_at.experiments {
             known.found_at = again.found_at;
         }
-        if let (Some(set), Some(region)) = (&mut known.set, region) {
-            set.region = region;
+        if set.is_some() {
+            known.set = set;
         }
     }
 
-    /// Numbers the anomalies, and tells the search where they are.
-    fn remember(&mut self) {
+    /// Numbers the anomalies, tells the search where they are, and whoever watches what is known.
+    fn remember(&mut self, bench: &Bench<'_>) {
         for (number, anomaly) in (1..).zip(&mut self.result.anomalies) {
             anomaly.number = number;
         }
@@ -456,6 +473,8 @@ impl Run<'_> {
         };
         self.regions = sets().map(|set| set.region.clone()).collect();
         self.witnesses = sets().map(|set| set.witness.clone()).collect();
+        self.result.spent = bench.spent();
+        (self.on_found)(&self.result);
     }
 
     /// What the simplest known form of `anomaly` does to the victim, where there is one.

@@ -5,7 +5,7 @@
 //! machines and no results of ours. Limits: conditions are a product of ranges, as in a minimal feature set.
 
 use crate::HuntError;
-use crate::hunt::HuntResult;
+use crate::hunt::{Ended, HuntResult};
 use crate::mfs::Checks;
 use crate::monitor::Symptom;
 use crate::region::Region;
@@ -79,8 +79,18 @@ impl KnownSet {
             })
         });
         let unreduced = found.anomalies.iter().filter(|one| one.set.is_none());
+        let after = found.spent.experiments;
+        let source = match found.ended {
+            Ended::Budget | Ended::Exhausted => {
+                format!("a hunt of {after} experiments on {}", found.target)
+            }
+            Ended::Interrupted | Ended::Unfinished => format!(
+                "an unfinished hunt on {} (what it had found after {after} experiments; --resume goes on)",
+                found.target
+            ),
+        };
         Self {
-            source: format!("a hunt on {}", found.target),
+            source,
             known: known.collect(),
             unreduced: unreduced.map(|one| one.number.to_string()).collect(),
         }

@@ -60,6 +60,16 @@ impl Region {
         (!features.is_empty()).then_some(Self { features })
     }
 
+    /// The same without conditions that every workload of `space` meets.
+    #[must_use]
+    pub fn bare(mut self, space: &Space) -> Self {
+        self.features.retain(|&feature, allowed| {
+            let whole = space.allowed(feature).grid();
+            !space.is_everywhere(feature) || whole.iter().any(|&value| !allowed.has(value))
+        });
+        self
+    }
+
     /// `start`, a point inside, moved to a random place inside; the features outside of the conditions move freely.
     ///
     /// Features change one after the other, each only where the point stays valid, so combinations that need two
@@ -85,6 +95,8 @@ impl Region {
     /// The conditions as people read them, those of `space` left out that every value meets.
     pub fn text(&self, space: &Space) -> String {
         let words: Vec<String> = self
+            .clone()
+            .bare(space)
             .features
             .iter()
             .map(|(&feature, allowed)| condition(feature, allowed, space))
@@ -103,8 +115,19 @@ pub fn condition(feature: Feature, allowed: &Allowed, space: &Space) -> String {
     let (first, last) = (whole.first().copied(), whole.last().copied());
     match allowed {
         Allowed::Set(values) => {
-            let values: Vec<String> = values.iter().map(|&value| feature.shown(value)).collect();
-            format!("{name} = {}", values.join(" or "))
+            let shown = |values: &[u64], word: &str| {
+                let words: Vec<String> = values.iter().map(|&value| feature.shown(value)).collect();
+                words.join(word)
+            };
+            let others: Vec<u64> = whole
+                .into_iter()
+                .filter(|value| !values.contains(value))
+                .collect();
+            // Of five choices four are longer to say than the one that is left.
+            match !others.is_empty() && others.len() + 2 <= values.len() {
+                true => format!("{name} = all but {}", shown(&others, " and ")),
+                false => format!("{name} = {}", shown(values, " or ")),
+            }
         }
         Allowed::Range(least, most) if least == most => {
             format!("{name} = {}", feature.shown(*least))

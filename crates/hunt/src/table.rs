@@ -61,6 +61,7 @@ pub fn render(result: &HuntResult, space: &Space) -> String {
     let ended = match result.ended {
         Ended::Budget => "the budget is used",
         Ended::Interrupted => "interrupted",
+        Ended::Unfinished => "not finished",
         Ended::Exhausted => "no workload outside the known anomalies is left",
     };
     let count = result.anomalies.len();

@@ -11,7 +11,7 @@ use isolane_hunt::advise::{Advice, advise};
 use isolane_hunt::hunt::HuntResult;
 use isolane_hunt::known::KnownSet;
 use isolane_hunt::space::Space;
-use isolane_hunt::state::HUNT_VERSION;
+use isolane_hunt::state::{HUNT_VERSION, JOURNAL_NAME};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
         return Ok(sets);
     };
     if path.is_dir() {
-        let found = hunted(&path.join(RESULT_NAME))?;
+        let found = hunted(path)?;
         let own = found.target.rsplit(':').next().unwrap_or_default();
         let (name, device) = space(arguments.profile.as_deref().unwrap_or(own))?;
         return Ok(vec![(name, device, KnownSet::of(&found))]);
@@ -108,7 +108,17 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
     Ok(vec![(name, device, set)])
 }
 
-fn hunted(path: &Path) -> Result<HuntResult> {
+/// The result of the hunt in `directory`.
+fn hunted(directory: &Path) -> Result<HuntResult> {
+    let path = &directory.join(RESULT_NAME);
+    let journal = directory.join(JOURNAL_NAME);
+    if let (false, true) = (path.exists(), journal.exists()) {
+        bail!(bad(format!(
+            "--anomalies {}: the hunt there has found nothing yet (it goes on, or was stopped before it did); go on with \
+             the command of that hunt and --resume",
+            directory.display()
+        )));
+    }
     let text = inputs::read(path)?;
     let version: serde_json::Value = serde_json::from_str(&text)
         .with_context(|| format!("{} is not the result of a hunt", path.display()))

@@ -112,6 +112,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             left.policy, left.reason
         ));
     }
+    if let Some(path) = &arguments.junit {
+        output::check_file(path)?;
+    }
     output::make_directory(&arguments.out)?;
     let intent = match (arguments.resume, arguments.force) {
         (true, _) => Intent::Resume,

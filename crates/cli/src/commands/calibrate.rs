@@ -40,6 +40,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let mut library = inputs::library();
     let profile = inputs::profile(&mut library, &arguments.profile)?;
+    if let Some(file) = &arguments.write {
+        output_text(file)?;
+        output::check_file(file)?;
+    }
     if arguments.fit {
         run_fit(arguments, &profile)
     } else if arguments.request_costs {

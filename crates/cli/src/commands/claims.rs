@@ -48,6 +48,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         output::print(&list(&selected))?;
         return Ok(Status::Done);
     }
+    if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
+        output::check_file(Path::new(file))?;
+    }
     let reports = measure(&selected);
     if let Some(file) = &arguments.markdown {
         let text = report::markdown(&reports);

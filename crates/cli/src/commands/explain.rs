@@ -59,6 +59,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    output::check_directory(&arguments.out)?;
     let explanation = explain(arguments)?;
     let path = report::write_explanation(&arguments.out, &explanation)?;
     match arguments.json {

@@ -47,6 +47,9 @@ const SEEDS: u32 = 3;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let question = question(arguments)?;
+    if let Some(directory) = &arguments.out {
+        output::check_directory(directory)?;
+    }
     let bar = progress::bar();
     let show = |done: u64, total: u64| {
         bar.set_length(total);

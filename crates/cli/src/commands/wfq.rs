@@ -83,6 +83,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 }
 
 fn run_delay(arguments: &Delay) -> Result<Status> {
+    if let Some(directory) = &arguments.report {
+        output::check_directory(directory)?;
+    }
     let delays = compute(arguments)?;
     match arguments.json {
         true => output::print_json(&delays)?,

@@ -179,7 +179,22 @@ fn halves_of_one_fault_are_joined_and_two_faults_are_not() {
     let mut bench = bench(&target, u64::MAX, 1);
     let joined = merge(&mut bench, &space, &[&low], &high, &mut stream).unwrap();
     let expected = fault(Symptom::PauseFrames, &[range(16, 4_096)]).region;
-    assert_eq!(joined, Merged::Joined(0, expected));
+    let Merged::Joined(0, joined) = joined else {
+        panic!("{joined:?}");
+    };
+    assert_eq!(joined.region, expected);
+    let (checks, tried) = (joined.checks.unwrap(), low.checks.as_ref().unwrap().tried);
+    assert!(
+        checks.tried > 2 * tried && checks.shown == checks.tried,
+        "{checks:?}"
+    );
+    assert!(
+        joined
+            .outside
+            .values()
+            .flatten()
+            .all(|point| !expected.has(point))
+    );
     let inner = half(1_024, 2_048);
     assert_eq!(
         merge(&mut bench, &space, &[&low, &high], &inner, &mut stream).unwrap(),
@@ -190,6 +205,43 @@ fn halves_of_one_fault_are_joined_and_two_faults_are_not() {
         merge(&mut bench, &space, &[&low], &second, &mut stream).unwrap(),
         Merged::New
     );
+}
+
+#[test]
+fn what_holds_a_sound_workload_or_everything_is_no_joint_region() {
+    // Everything between the two shows the symptom.
+    let pairs = |least, most| (Feature::QueuePairs, Allowed::Range(least, most));
+    let target = Synthetic {
+        faults: vec![fault(Symptom::PauseFrames, &[pairs(2, 20_000)])],
+        ..Synthetic::default()
+    };
+    let (space, mut stream) = (space(), Stream::named(1, "test"));
+    let (whole, _) = reduced(&target, 1, 0);
+    let set = |least: u64, most: u64| {
+        let mut set = whole.clone();
+        set.region = fault(Symptom::PauseFrames, &[pairs(least, most)]).region;
+        let witness = space.with(&set.witness, Feature::QueuePairs, least);
+        set.witness = witness.unwrap();
+        set
+    };
+    let mut merged = |old: &FeatureSet, new: &FeatureSet| {
+        let mut bench = bench(&target, u64::MAX, 1);
+        merge(&mut bench, &space, &[old], new, &mut stream).unwrap()
+    };
+    let (old, new) = (set(64, 128), set(4_096, 20_000));
+    assert!(matches!(merged(&old, &new), Merged::Joined(0, _)));
+    let mut sound = new.clone();
+    let inside = space.with(&new.witness, Feature::QueuePairs, 512).unwrap();
+    sound.outside.insert(Feature::Direction, vec![inside]);
+    assert_eq!(merged(&old, &sound), Merged::New);
+    // What turned out to show the symptom all the same is not sound.
+    let checks = sound.checks.as_mut().unwrap();
+    checks.broken_without_effect.push(Feature::Direction);
+    assert!(matches!(merged(&old, &sound), Merged::Joined(0, _)));
+    let (mut old, mut new) = (set(1, 128), set(4_096, 20_000));
+    old.outside.clear();
+    new.outside.clear();
+    assert_eq!(merged(&old, &new), Merged::New, "1 to 20,000 pairs are all");
 }
 
 proptest! {

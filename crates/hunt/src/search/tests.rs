@@ -2,7 +2,7 @@
 //! where a kill left it.
 
 use crate::bench::{Bench, BenchOptions};
-use crate::hunt::{Ended, HuntResult, Settings, hunt};
+use crate::hunt::{Ended, HuntResult, Settings, hunt, hunt_watched};
 use crate::region::Region;
 use crate::rule::Rule;
 use crate::search::NAMES;
@@ -81,6 +81,29 @@ fn a_sound_target_has_no_anomaly() {
     let result = hunt(&mut bench, &space(), &settings("anneal", 1, &target)).unwrap();
     assert!(result.anomalies.is_empty() && result.not_repeated == 0);
     assert_eq!(result.ended, Ended::Budget);
+}
+
+#[test]
+fn who_watches_knows_what_is_found_before_the_end() {
+    let target = target();
+    for searcher in ["anneal", "screen"] {
+        let mut told = Vec::new();
+        let mut bench = bench(&target, 1_000, 3);
+        let settings = settings(searcher, 3, &target);
+        let result = hunt_watched(&mut bench, &space(), &settings, &mut |found| {
+            told.push(found.clone());
+        });
+        let result = result.unwrap();
+        let last = told.last().expect("it found something");
+        assert!(!last.anomalies.is_empty(), "{searcher}");
+        assert_eq!(last.anomalies, result.anomalies, "{searcher}");
+        assert!(told.iter().all(|found| found.ended == Ended::Unfinished));
+        let spent: Vec<u64> = told.iter().map(|found| found.spent.experiments).collect();
+        assert!(
+            spent.is_sorted() && spent[0] < result.spent.experiments,
+            "{spent:?}"
+        );
+    }
 }
 
 #[test]

@@ -153,6 +153,16 @@ impl Space {
         &self.allowed[&feature]
     }
 
+    /// Whether every workload of this space has `feature`.
+    pub(crate) fn is_everywhere(&self, feature: Feature) -> bool {
+        let data = self.allowed(Feature::Control).grid() == [0];
+        match feature {
+            Feature::Direction | Feature::QueuePairs | Feature::Regions | Feature::Control => true,
+            Feature::ReceiveDepth | Feature::ReceiveBatch | Feature::Receives => false,
+            _ => data,
+        }
+    }
+
     /// The same space with fewer values of `feature`.
     pub(crate) fn narrow(&mut self, feature: Feature, allowed: Allowed) {
         self.allowed.insert(feature, allowed);

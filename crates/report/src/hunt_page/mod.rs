@@ -57,6 +57,7 @@ fn lede(result: &HuntResult) -> String {
     let ended = match result.ended {
         Ended::Budget => "the budget is used",
         Ended::Interrupted => "the search was interrupted",
+        Ended::Unfinished => "the search is not finished",
         Ended::Exhausted => "nothing outside the known conditions is left",
     };
     format!(
@@ -111,7 +112,7 @@ fn row(anomaly: &Anomaly, space: &Space) -> String {
         ),
     };
     format!(
-        "<tr id=\"anomaly-{n}\"><th scope=\"row\">{n}</th><td>{}</td><td>{}</td><td class=\"n\">{}</td>\
+        "<tr id=\"anomaly-{n}\"><th scope=\"row\">{n}</th><td>{}</td><td class=\"long\">{}</td><td class=\"n\">{}</td>\
          <td class=\"n\">{}</td><td>{}</td></tr>\n",
         escape(&seen(anomaly)),
         escape(&when),

@@ -13,8 +13,8 @@ const TOP: f64 = 22.0;
 const BOTTOM: f64 = 34.0;
 /// Length of a point's stroke, pixels: with round caps it looks like a dot.
 const DOT: f64 = 0.8;
-/// Numbers of discoveries nearer than this are put higher, pixels.
-const NUMBER_DISTANCE: f64 = 13.0;
+/// Numbers of discoveries nearer than this are one text, pixels.
+const NUMBER_DISTANCE: f64 = 20.0;
 /// Height of a row of conditions.
 const ROW: f64 = 34.0;
 
@@ -63,7 +63,6 @@ pub(super) fn trace(result: &HuntResult, index: usize) -> String {
         let height = y.map(part(*usual));
         drawing.segment("rule", (LEFT, height), (WIDTH - 8.0, height));
     }
-    let mut written = (f64::NEG_INFINITY, 0);
     for anomaly in &result.anomalies {
         let at = x.map(found(anomaly));
         let value = anomaly.counters.get(name).copied().unwrap_or(0.0);
@@ -75,21 +74,34 @@ pub(super) fn trace(result: &HuntResult, index: usize) -> String {
             significant(value, 3)
         );
         drawing.circle("dot f1", (at, y.map(part(value))), 4.5, &title);
-        let row = if at - written.0 < NUMBER_DISTANCE {
-            1 - written.1
-        } else {
-            0
-        };
-        let height = TOP - 3.0 - f64::from(row) * 10.0;
-        drawing.text(
-            "label",
-            (at, height),
-            Anchor::Middle,
-            &anomaly.number.to_string(),
-        );
-        written = (at, row);
+    }
+    let marks = result.anomalies.iter();
+    for (at, text) in numbers(marks.map(|one| (x.map(found(one)), one.number))) {
+        drawing.text("label", (at, TOP - 3.0), Anchor::Middle, &text);
     }
     drawing.finish()
+}
+
+/// The numbers of discoveries with their places; those that would overlap are one text.
+fn numbers(marks: impl Iterator<Item = (f64, u32)>) -> Vec<(f64, String)> {
+    let mut marks: Vec<(f64, u32)> = marks.collect();
+    marks.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let near = |left: &(f64, u32), right: &(f64, u32)| right.0 - left.0 < NUMBER_DISTANCE;
+    let texts = marks.chunk_by(near).map(|group| {
+        let mut numbers: Vec<u32> = group.iter().map(|mark| mark.1).collect();
+        numbers.sort_unstable();
+        let runs: Vec<String> = numbers
+            .chunk_by(|left, right| left + 1 == *right)
+            .map(|run| match run {
+                [one] => one.to_string(),
+                [first, .., last] => format!("{first}-{last}"),
+                [] => String::new(),
+            })
+            .collect();
+        let middle = group.iter().map(|mark| mark.0).sum::<f64>() / group.len() as f64;
+        (middle, runs.join(","))
+    });
+    texts.collect()
 }
 
 fn found(anomaly: &Anomaly) -> f64 {
@@ -135,4 +147,28 @@ pub(super) fn region(number: u32, region: &Region, space: &Space) -> String {
         }
     }
     drawing.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn numbers_that_would_overlap_are_one_text() {
+        let of = |marks: &[(f64, u32)]| {
+            let texts = numbers(marks.iter().copied()).into_iter();
+            texts
+                .map(|(at, text)| format!("{at}: {text}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(&[(40.0, 1), (40.0, 2), (40.0, 3), (100.0, 4)]),
+            ["40: 1-3", "100: 4"]
+        );
+        assert_eq!(
+            of(&[(90.0, 5), (80.0, 2), (300.0, 1)]),
+            ["85: 2,5", "300: 1"]
+        );
+        assert!(of(&[]).is_empty());
+    }
 }

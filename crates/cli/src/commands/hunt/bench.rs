@@ -41,6 +41,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Finished hunts, one line each, after one of settings.
 const JOURNAL: &str = "bench.jsonl";
@@ -110,6 +111,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             }
         }
     }
+    output::check_directory(&arguments.out)?;
     let course = course(arguments)?;
     output::make_directory(&arguments.out)?;
     let mut races = resumed(arguments, &course)?;
@@ -122,7 +124,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
                 .any(|r| r.contestant == *one && r.seed == *seed)
         })
         .collect();
-    races.extend(run_all(arguments, &course, &undone, &cancel)?);
+    let begun = Instant::now();
+    let new = run_all(arguments, &course, &undone, &cancel)?;
+    output::note(&duration(
+        &new,
+        races.len(),
+        begun.elapsed(),
+        jobs(arguments),
+    ));
+    races.extend(new);
     if cancel.load(Ordering::Relaxed) {
         output::note("isolane: interrupted; the same command goes on");
         return Ok(Status::Interrupted);
@@ -145,6 +155,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         false => output::print(&comparison.text())?,
     }
     if arguments.check_claims {
+        let (claims, remark) = asked(&claims, arguments);
+        remark.into_iter().for_each(|remark| output::note(&remark));
+        let claims: Vec<&Claim> = claims.iter().collect();
         output::print(&checked(&claims, &comparison))?;
     }
     for path in [json, page] {
@@ -232,8 +245,7 @@ fn run_all(
     let path = arguments.out.join(JOURNAL);
     let file = OpenOptions::new().append(true).open(&path);
     let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = arguments.jobs.map_or(cores, |jobs| jobs as usize);
+    let jobs = jobs(arguments);
     let bar = progress::bar();
     bar.set_length(undone.len() as u64);
     let next = AtomicUsize::new(0);
@@ -273,6 +285,24 @@ fn run_all(
     Ok(done.1)
 }
 
+fn jobs(arguments: &Arguments) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.jobs.map_or_else(cores, |jobs| jobs as usize)
+}
+
+/// How long `new` took with so many `jobs`, in words; `before` were done already.
+fn duration(new: &[Race], before: usize, took: Duration, jobs: usize) -> String {
+    let experiments: u64 = new.iter().map(|race| race.spent.experiments).sum();
+    let seconds = took.as_secs_f64();
+    format!(
+        "isolane: {} hunts of {experiments} experiments took {:.1} minutes, {jobs} at once ({:.1} experiments/s); {before} \
+         were done before",
+        new.len(),
+        seconds / 60.0,
+        experiments as f64 / seconds.max(1e-3)
+    )
+}
+
 /// One hunt; none where the user stopped it.
 fn race(
     course: &Course,
@@ -301,6 +331,33 @@ fn race(
     let result = hunt(&mut bench, &course.space, &settings)?;
     let race = Race::of(contestant, &result, &course.published);
     Ok((result.ended != Ended::Interrupted).then_some(race))
+}
+
+/// The budget that the claims are about, seconds.
+const CLAIMED_S: f64 = 36_000.0;
+
+/// The claims over the seeds that there are, and what is less than they ask for.
+fn asked(claims: &[&Claim], arguments: &Arguments) -> (Vec<Claim>, Option<String>) {
+    let mut kept: Vec<Claim> = claims.iter().map(|&claim| claim.clone()).collect();
+    let most = claims.iter().flat_map(|claim| &claim.seeds).max();
+    let most = most.copied().unwrap_or(0);
+    for claim in &mut kept {
+        claim.seeds.retain(|seed| *seed <= arguments.seeds);
+    }
+    let whole = arguments.budget == Budget::ModelledSeconds(CLAIMED_S);
+    let remark = (arguments.seeds < most || !whole || arguments.restrict.is_some()).then(|| {
+        format!(
+            "isolane: the claims are about {most} seeds of {} in the whole space; what follows is of {} seeds of {}{}",
+            words(Budget::ModelledSeconds(CLAIMED_S)),
+            arguments.seeds.min(most),
+            words(arguments.budget),
+            match &arguments.restrict {
+                Some(file) => format!(" in {}", file.display()),
+                None => String::new(),
+            }
+        )
+    });
+    (kept, remark)
 }
 
 /// The claims, held against the comparison.
@@ -444,5 +501,38 @@ mod tests {
         fields.sort_unstable();
         assert_eq!(named, fields);
         assert_eq!((all["found"], all["hours_to_half"]), (13.0, 2.8));
+    }
+
+    #[test]
+    fn fewer_seeds_check_the_claims_over_those_and_say_so() {
+        let claims = isolane_claims::embedded_claims().unwrap();
+        let claims: Vec<&Claim> = claims
+            .iter()
+            .filter(|claim| claim.testbed == ClaimTestbed::Hunt)
+            .collect();
+        let of = |seeds: u64, budget: &str| {
+            let arguments = Arguments {
+                target: String::new(),
+                searchers: Vec::new(),
+                seeds,
+                budget: super::super::budget(budget).unwrap(),
+                restrict: None,
+                out: PathBuf::new(),
+                jobs: None,
+                json: false,
+                check_claims: true,
+            };
+            let (kept, remark) = asked(&claims, &arguments);
+            let longest = kept.iter().map(|claim| claim.seeds.len()).max();
+            (longest, remark.unwrap_or_default())
+        };
+        assert_eq!(of(20, "10h"), (Some(20), String::new()));
+        assert_eq!(of(30, "600m"), (Some(20), String::new()));
+        let (longest, remark) = of(3, "2000");
+        assert_eq!(longest, Some(3));
+        assert!(
+            remark.ends_with("is of 3 seeds of 2000 experiments"),
+            "{remark}"
+        );
     }
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod farm;
 mod ground;
+mod speed;
 
 use super::audit;
 use crate::inputs::{self, bad};
@@ -20,9 +21,9 @@ use ground::{Named, Place};
 use isolane_audit::plan::ALPHA;
 use isolane_hunt::HuntError;
 use isolane_hunt::bench::{Bench, BenchOptions, Budget};
-use isolane_hunt::counters;
-use isolane_hunt::experiment::Target;
-use isolane_hunt::hunt::{Ended, HuntResult, Settings, hunt};
+use isolane_hunt::counters::{self, RANKING_POINTS};
+use isolane_hunt::experiment::{MODELLED_LEAST_S, Target};
+use isolane_hunt::hunt::{Ended, HuntResult, Settings, hunt_watched};
 use isolane_hunt::search::NAMES;
 use isolane_hunt::session::Session;
 use isolane_hunt::space::{Point, Space};
@@ -112,6 +113,8 @@ pub(crate) struct Arguments {
 enum Other {
     /// Compare searchers over seeds on a device whose anomalies were published
     Bench(bench::Arguments),
+    /// Time single simulated experiments on this machine
+    Speed(speed::Arguments),
 }
 
 /// A budget: a count, or a time with a unit.
@@ -142,6 +145,21 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
+/// What a hunt of `budget` does besides, where it ends before the search begins.
+fn too_small(budget: Budget) -> Option<String> {
+    let least = RANKING_POINTS as f64 * MODELLED_LEAST_S;
+    let small = match budget {
+        Budget::Experiments(most) => most < RANKING_POINTS as u64,
+        Budget::ModelledSeconds(most) => most < least,
+    };
+    small.then(|| {
+        format!(
+            "--budget is less than the {RANKING_POINTS} random workloads that every hunt begins with ({least:.0} s or \
+             more on real hardware); they are run all the same, and nothing is searched"
+        )
+    })
+}
+
 /// A part, for `--alpha`.
 fn fraction(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok();
@@ -151,14 +169,19 @@ fn fraction(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    if let Some(Other::Bench(arguments)) = &arguments.other {
-        return bench::run(arguments);
+    match &arguments.other {
+        Some(Other::Bench(arguments)) => return bench::run(arguments),
+        Some(Other::Speed(arguments)) => return speed::run(arguments),
+        None => {}
     }
     let real = |target: &String| target.starts_with("verbs:");
     if arguments.executor != Executor::Local && arguments.target.as_ref().is_some_and(real) {
         bail!(bad(
             "--executor is for simulated devices (--target sim:PROFILE): those of --target verbs:... are there once"
         ));
+    }
+    if let Some(remark) = too_small(arguments.budget) {
+        output::note(&format!("isolane: {remark}"));
     }
     let cancel = cancel_on_signal()?;
     let place = Place::of(arguments, &cancel)?;
@@ -206,7 +229,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             None => target,
         };
         let mut bench = Bench::new(target, rule, Some(journal), known, options);
-        let searched = hunt(
+        let before = written_before(&arguments.out);
+        let searched = hunt_watched(
             &mut bench,
             &space,
             &Settings {
@@ -215,10 +239,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 counters,
                 reduces: true,
             },
+            &mut |found| keep(&arguments.out, found, before),
         );
         bar.finish_and_clear();
         let result = searched?;
-        let (now, before) = (result.spent.experiments, written_before(&arguments.out));
+        let now = result.spent.experiments;
         if now < before {
             return Err(bad(format!(
                 "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
@@ -240,7 +265,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             output::note("isolane: interrupted; the same command with --resume goes on");
             Status::Interrupted
         }
-        Ended::Budget | Ended::Exhausted => Status::Done,
+        Ended::Budget | Ended::Exhausted | Ended::Unfinished => Status::Done,
     })
 }
 
@@ -355,6 +380,19 @@ fn forget(out: &Path, kept: usize) -> Result<()> {
     Ok(())
 }
 
+/// Writes what is known so far, for a kill; not where an earlier run left a result of more than `before` experiments.
+fn keep(out: &Path, found: &HuntResult, before: u64) {
+    if found.spent.experiments <= before {
+        return;
+    }
+    let written = output::compact_json(found)
+        .and_then(|text| output::write_file(&out.join(RESULT_NAME), &text));
+    if let Err(error) = written {
+        // The journal has it all the same, and the result at the end fails aloud.
+        output::note(&format!("isolane: {}", output::error_line(&error)));
+    }
+}
+
 /// Experiments of the result that an earlier run left in `directory`; 0 if there is none that can be read.
 fn written_before(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join(RESULT_NAME)).unwrap_or_default();
@@ -365,6 +403,13 @@ fn written_before(directory: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets_that_end_before_the_search_are_remarked_on() {
+        for (text, small) in [("9", true), ("10", false), ("1s", true), ("200s", false)] {
+            assert_eq!(too_small(budget(text).unwrap()).is_some(), small, "{text}");
+        }
+    }
 
     #[test]
     fn budgets_are_counts_or_times() {

@@ -81,6 +81,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let plan = plan(arguments);
     plan.check()?;
+    if let Some(directory) = &arguments.report {
+        output::check_directory(directory)?;
+    }
     isolane_rpc_lab::network::require_root()?;
     let commands = commands(arguments)?;
     let languages = languages(arguments, &commands)?;

@@ -10,6 +10,7 @@ mod nic;
 mod rdma;
 
 use crate::inputs::{self, bad};
+use crate::output;
 use crate::status::Status;
 use crate::target::TargetArguments;
 use anyhow::{Result, bail};
@@ -89,6 +90,9 @@ struct NetworkArguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let (text, file) = inputs::scenario_text(&arguments.scenario)?;
+    if let Some(directory) = &arguments.report {
+        output::check_directory(directory)?;
+    }
     if is_memory(&text, &file)? && arguments.config.is_none() {
         return memory::run(arguments, &text, &file);
     }
