@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use support::{Host, Tun, command, ifindex, in_lab, ip, out_of_order, send_frame, veth};
 
@@ -26,16 +26,73 @@ fn attach(device: &str, completion: Completion, segmentation: bool, pins: &Path)
         flows: 0,
     };
     let mut dqa = Dqa::load(&options, &DqaSettings::default()).expect("loads");
+    // Where other work keeps a device waiting for seconds, no completion is lost for that.
+    dqa.set_patience(Duration::from_secs(60), Duration::from_secs(60));
     dqa.attach().expect("attaches");
     dqa
 }
 
-fn drained(dqa: &Dqa) -> bool {
+/// Flows that still have something outstanding; none when the queues hold no weight either.
+fn loaded(dqa: &Dqa) -> Option<Vec<FlowSnapshot>> {
     let queues = dqa.queues();
-    queues
+    let weighs = queues
         .iter()
-        .all(|queue| queue.weight == 0 && queue.flows == 0)
-        && dqa.flows().iter().all(|flow| flow.outstanding == 0)
+        .any(|queue| queue.weight != 0 || queue.flows != 0);
+    let flows: Vec<FlowSnapshot> = dqa
+        .flows()
+        .iter()
+        .filter(|flow| flow.outstanding > 0)
+        .collect();
+    (weighs || !flows.is_empty()).then_some(flows)
+}
+
+/// Waits until every flow has given its weight back: a connection's closing packets may still lie in the queue when the
+/// bytes have arrived. `device` takes what the device holds, where nothing else does.
+///
+/// Where all processors are busy, the kernel leaves out about one of a hundred calls of a tracing program (6.18: fewer
+/// calls than the device counts packets, and no recursion). A flow whose last packet it was keeps its weight until it is
+/// healed by age. So what is left after the wait must be few flows, and a little other traffic must heal just these.
+fn assert_drained(dqa: &mut Dqa, address: &str, device: impl Fn()) {
+    let waited = |dqa: &Dqa, rounds: u32, step: &dyn Fn()| {
+        (0..rounds).any(|_| {
+            step();
+            device();
+            std::thread::sleep(Duration::from_millis(10));
+            loaded(dqa).is_none()
+        })
+    };
+    if waited(dqa, 500, &|| ()) {
+        return;
+    }
+    let left = loaded(dqa).unwrap_or_default();
+    println!("not completed: the last packets of {left:?}");
+    assert!(
+        left.len() < dqa.flows().iter().count(),
+        "no flow has drained: {left:?}"
+    );
+    let healed = dqa.counters().expect("readable").healed;
+    dqa.set_patience(Duration::from_millis(200), Duration::from_secs(60));
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("bind");
+    let trickle = || {
+        // Nobody listens there, and the host says so to the next attempt.
+        let _ = socket.send_to(&[0; 100], (address, 9));
+    };
+    assert!(
+        waited(dqa, 3000, &trickle),
+        "still loaded: {:?} {:?} {:?}",
+        dqa.queues(),
+        loaded(dqa),
+        dqa.counters()
+    );
+    let healed = dqa.counters().expect("readable").healed - healed;
+    assert!(healed >= left.len() as u64, "{healed} healed of {left:?}");
+}
+
+/// Takes what lies in the rings of a device of 8 queues.
+fn discard(tun: &Tun) {
+    for queue in 0..8 {
+        while tun.read(queue).is_some() {}
+    }
 }
 
 /// A list of `mq` whose queues send 20 Mbit/s each, so that packets wait in them.
@@ -53,11 +110,15 @@ fn slow_queues(device: &str) {
     }
 }
 
-/// Sends `bytes` on each of `count` TCP connections to `address` in parallel; `watch` runs meanwhile.
+/// How often traffic is watched at least, however seldom a busy machine lets the watcher run.
+const LOOKS: u32 = 400;
+
+/// Sends at least `bytes` on each of `count` TCP connections to `address` in parallel; `watch` runs meanwhile.
 fn tcp(host: &Host, address: &str, count: usize, bytes: usize, mut watch: impl FnMut()) {
     let address: SocketAddr = address.parse().expect("an address");
     let listener = host.run(|| TcpListener::bind(address).expect("listen"));
     let address = listener.local_addr().expect("its port");
+    let looks = &AtomicU32::new(0);
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             let streams: Vec<TcpStream> = (0..count)
@@ -80,11 +141,15 @@ fn tcp(host: &Host, address: &str, count: usize, bytes: usize, mut watch: impl F
             .map(|mut stream| {
                 scope.spawn(move || {
                     stream.write_all(&vec![7; bytes]).expect("write");
+                    while looks.load(Relaxed) < LOOKS {
+                        stream.write_all(&[7; 1 << 14]).expect("write");
+                    }
                 })
             })
             .collect();
         while !receiver.is_finished() {
             watch();
+            looks.fetch_add(1, Relaxed);
             std::thread::sleep(Duration::from_millis(1));
         }
         for sender in senders {
@@ -156,7 +221,7 @@ fn tcp_over_slow_veth_queues_stays_in_order_and_apart() {
         let peer = veth();
         command("ethtool", "-K v0 tso off gso off");
         slow_queues("v0");
-        let dqa = attach("v0", Completion::HandedOver, false, pins);
+        let mut dqa = attach("v0", Completion::HandedOver, false, pins);
         let before = peer.run(out_of_order);
         let mut watch = Watch::default();
         tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || watch.look(&dqa));
@@ -171,7 +236,7 @@ fn tcp_over_slow_veth_queues_stays_in_order_and_apart() {
             counters.kept > counters.assigned,
             "packets waited: {counters:?}"
         );
-        assert!(drained(&dqa), "{:?}", dqa.queues());
+        assert_drained(&mut dqa, "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -182,7 +247,7 @@ fn segments_that_software_cuts_are_counted_as_segments() {
         let peer = veth();
         command("ethtool", "-K v0 tso off gso on");
         slow_queues("v0");
-        let dqa = attach("v0", Completion::HandedOver, false, pins);
+        let mut dqa = attach("v0", Completion::HandedOver, false, pins);
         let before = peer.run(out_of_order);
         let mut most = 0;
         tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || {
@@ -196,7 +261,7 @@ fn segments_that_software_cuts_are_counted_as_segments() {
             counters.completed > counters.assigned + counters.kept,
             "{counters:?}"
         );
-        assert!(drained(&dqa), "{:?} {:?}", dqa.queues(), dqa.flows());
+        assert_drained(&mut dqa, "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -206,7 +271,7 @@ fn more_flows_than_queues_spread_evenly() {
     in_lab("tcp, more flows than queues", |pins| {
         let peer = veth();
         slow_queues("v0");
-        let dqa = attach("v0", Completion::HandedOver, true, pins);
+        let mut dqa = attach("v0", Completion::HandedOver, true, pins);
         let before = peer.run(out_of_order);
         let mut most = 0;
         tcp(&peer, "10.1.0.2:0", 16, 500_000, || {
@@ -221,7 +286,7 @@ fn more_flows_than_queues_spread_evenly() {
         assert!((2..=4).contains(&most), "{most} flows in one of 8 queues");
         assert_eq!(peer.run(out_of_order), before, "out of order");
         check_counters(&dqa.counters().expect("readable"));
-        assert!(drained(&dqa), "{:?}", dqa.queues());
+        assert_drained(&mut dqa, "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -279,7 +344,7 @@ fn other_kinds_of_traffic_are_counted_too() {
     in_lab("udp, ipv6, vlan, forwarded", |pins| {
         let peer = veth();
         slow_queues("v0");
-        let dqa = attach("v0", Completion::HandedOver, true, pins);
+        let mut dqa = attach("v0", Completion::HandedOver, true, pins);
         let before = peer.run(out_of_order);
         let flows = || dqa.flows().iter().count();
 
@@ -329,8 +394,7 @@ fn other_kinds_of_traffic_are_counted_too() {
 
         assert_eq!(peer.run(out_of_order), before, "out of order");
         check_counters(&after);
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(drained(&dqa), "{:?}", dqa.queues());
+        assert_drained(&mut dqa, "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -352,7 +416,7 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
             ip("addr add 10.2.0.2/24 dev t1");
             far
         });
-        let dqa = attach("t0", Completion::Freed, segmentation, pins);
+        let mut dqa = attach("t0", Completion::Freed, segmentation, pins);
         tun.steer(dqa.steering_program());
         let before = peer.run(out_of_order);
         let mut watch = Watch::default();
@@ -376,9 +440,6 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
             stop.store(true, Relaxed);
             wire.join().expect("the wire");
         });
-        for queue in 0..8 {
-            while tun.read(queue).is_some() {}
-        }
         let counters = dqa.counters().expect("readable");
         println!("{counters:?} samples {}", watch.samples);
         assert!(watch.samples > 100, "{} samples", watch.samples);
@@ -387,7 +448,7 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
         assert_eq!(counters.unknown, 0, "{counters:?}");
         assert_eq!(peer.run(out_of_order), before, "out of order");
         check_counters(&counters);
-        assert!(drained(&dqa), "{:?}", dqa.queues());
+        assert_drained(&mut dqa, "10.2.0.2", || discard(&tun));
         dqa.detach().expect("detaches");
     });
 }
@@ -397,7 +458,7 @@ fn processors_that_race_lose_no_weight() {
     in_lab("races", |pins| {
         let tun = Tun::new("t0", 8);
         ip("addr add 10.2.0.1/24 dev t0");
-        let dqa = attach("t0", Completion::Freed, true, pins);
+        let mut dqa = attach("t0", Completion::Freed, true, pins);
         tun.steer(dqa.steering_program());
         // Connected sockets have a flow each; the last one is shared, so that processors meet at one flow.
         let socket = |port: u16| {
@@ -441,12 +502,7 @@ fn processors_that_race_lose_no_weight() {
             4 * 2 * 4000,
             "{counters:?}"
         );
-        assert!(
-            drained(&dqa),
-            "{:?} {:?} {counters:?}",
-            dqa.queues(),
-            dqa.flows()
-        );
+        assert_drained(&mut dqa, "10.2.0.2", || discard(&tun));
         dqa.detach().expect("detaches");
     });
 }
