@@ -88,7 +88,7 @@ pub struct NicRun {
     pub shared_segment_kib: Option<u64>,
     /// Line rate.
     #[serde(default)]
-    pub rate_gbps: Option<u64>,
+    pub rate_gbps: Option<f64>,
     /// Transmit queues.
     #[serde(default)]
     pub queues: Option<u16>,
@@ -123,10 +123,10 @@ impl NicRun {
         study.warmup = WARMUP;
         study.duration = self.duration_ms.map_or(DURATION, Duration::from_ms);
         if let Some(rate) = self.rate_gbps {
-            if !(1..=100).contains(&rate) {
-                return Err(format!("nic: rate_gbps = {rate}: must be 1 to 100"));
+            if !(0.1..=100.0).contains(&rate) {
+                return Err(format!("nic: rate_gbps = {rate}: must be 0.1 to 100"));
             }
-            study.card.rate = BitRate::from_gbps(rate);
+            study.card.rate = BitRate::from_gbps_f64(rate);
         }
         if let Some(queues) = self.queues {
             if !(1..=QUEUES_MAX).contains(&queues) {

@@ -84,7 +84,7 @@ fn mistakes_are_named_with_their_remedy() {
         nic: second_switch = 6: must be below hosts = 6
         nic: megabytes and second_switch belong to clusters: give hosts
         nic: queues = 200: must be 1 to 128
-        nic: rate_gbps = 0: must be 1 to 100
+        nic: rate_gbps = 0: must be 0.1 to 100
         nic: shared_segment_kib = 65: must be 0 or 2 to 64
     "#]]
     .assert_eq(&lines);
