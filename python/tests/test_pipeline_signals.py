@@ -28,16 +28,18 @@ PATIENCE_S = 90.0
 
 
 def started(*words: str) -> subprocess.Popen[str]:
-    """A run of its own process group, as from a terminal: also where these tests run under `nohup`, which a run heeds."""
+    """A run of its own process group, as from a terminal: also where these tests run under `nohup` or in a script's
+    background, which a run heeds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])}
     pipe = subprocess.PIPE
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGINT)}
     try:
         return subprocess.Popen(
             [sys.executable, *words], stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
         )
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
