@@ -26,7 +26,8 @@ fn attach(device: &str, completion: Completion, segmentation: bool, pins: &Path)
         flows: 0,
     };
     let mut dqa = Dqa::load(&options, &DqaSettings::default()).expect("loads");
-    // Where other work keeps a device waiting for seconds, no completion is lost for that.
+    // Where other work keeps a device waiting for seconds, no completion is lost for that. So nothing is healed on the way
+    // either: what misses a completion is still there when `assert_drained` looks.
     dqa.set_patience(Duration::from_secs(60), Duration::from_secs(60));
     dqa.attach().expect("attaches");
     dqa
@@ -66,10 +67,10 @@ fn assert_drained(dqa: &mut Dqa, address: &str, device: impl Fn()) {
     }
     let left = loaded(dqa).unwrap_or_default();
     println!("not completed: the last packets of {left:?}");
-    assert!(
-        left.len() < dqa.flows().iter().count(),
-        "no flow has drained: {left:?}"
-    );
+    // Where completions of a kind were missed, or segments miscounted, it would be many flows or many packets.
+    let few = 1 + dqa.flows().iter().count() / 4;
+    let last = left.iter().all(|flow| flow.outstanding <= 2);
+    assert!(last && left.len() <= few, "{left:?}, at most {few} flows");
     let healed = dqa.counters().expect("readable").healed;
     dqa.set_patience(Duration::from_millis(200), Duration::from_secs(60));
     let socket = UdpSocket::bind("0.0.0.0:0").expect("bind");
