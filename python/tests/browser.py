@@ -44,6 +44,12 @@ def find() -> str | None:
     return next((found for found in map(shutil.which, NAMES) if found), None)
 
 
+def loaded(event: dict[str, Any], loader: str) -> bool:
+    """Whether the event says that the document of this loader is loaded."""
+    told = event.get("params", {})
+    return event.get("method") == "Page.lifecycleEvent" and told["name"] == "load" and told["loaderId"] == loader
+
+
 class Browser:
     """One browser with one page; leave the `with` block to end it."""
 
@@ -64,6 +70,7 @@ class Browser:
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable", {})
+        self.call("Page.setLifecycleEventsEnabled", {"enabled": True})
 
     def __enter__(self) -> Browser:
         return self
@@ -105,9 +112,11 @@ class Browser:
         return decoded
 
     def open(self, address: str) -> None:
-        """Opens an address and waits until the page is loaded."""
-        self.call("Page.navigate", {"url": address})
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        """Opens an address and waits until this page, and not the one before it, is loaded."""
+        answer = self.call("Page.navigate", {"url": address})
+        if "errorText" in answer:
+            raise RuntimeError(f"{address}: {answer['errorText']}")
+        while not any(loaded(event, answer["loaderId"]) for event in self.events):
             self.events.append(self.next("Page.navigate"))
 
     def value(self, expression: str) -> Any:

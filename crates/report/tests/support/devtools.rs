@@ -112,6 +112,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Network", "Log"] {
             browser.call(&format!("{domain}.enable"), json!({}))?;
         }
+        browser.call("Page.setLifecycleEventsEnabled", json!({"enabled": true}))?;
         Ok(browser)
     }
 
@@ -146,21 +147,22 @@ impl Browser {
             .map_err(|error| anyhow!("the browser says nothing: {error}"))
     }
 
-    /// Opens an address and waits until the page is loaded.
+    /// Opens an address and waits until this page, and not the one before it, is loaded.
     pub(crate) fn open(&mut self, address: &str) -> Result<()> {
         // From an empty page, so that an address that differs in its fragment alone is loaded anew.
         for address in ["about:blank", address] {
-            self.events
-                .retain(|event| event["method"] != "Page.loadEventFired");
             let answer = self.call("Page.navigate", json!({"url": address}))?;
             if let Some(error) = answer["errorText"].as_str() {
                 bail!("{address}: {error}");
             }
-            while !self
-                .events
-                .iter()
-                .any(|event| event["method"] == "Page.loadEventFired")
-            {
+            // An event of the page before may still be on its way.
+            let loader = &answer["loaderId"];
+            let loaded = |event: &Value| {
+                event["method"] == "Page.lifecycleEvent"
+                    && event["params"]["name"] == "load"
+                    && event["params"]["loaderId"] == *loader
+            };
+            while !self.events.iter().any(loaded) {
                 let event = self.next()?;
                 self.events.push(event);
             }
