@@ -25,6 +25,7 @@ mod device;
 mod inline;
 mod library;
 mod memory;
+pub mod pacing;
 mod queue_pair;
 mod shared_receive;
 mod work;

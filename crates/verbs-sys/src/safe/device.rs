@@ -1,6 +1,7 @@
 //! Devices and what their ports say.
 
 use super::VerbsError;
+use crate::pacing::{Pacing, query_pacing};
 use crate::*;
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -180,6 +181,16 @@ impl Context {
         let code = unsafe { (self.library.query_gid)(self.raw, port, place, &mut gid) };
         self.answer("ibv_query_gid", code)?;
         Ok((gid, IBV_GID_TYPE_IB))
+    }
+
+    /// What the device can do about the rates of single queue pairs; `None`: nothing.
+    ///
+    /// # Errors
+    /// The question failed otherwise than by being unknown.
+    pub fn pacing(&self) -> Result<Option<Pacing>, VerbsError> {
+        // SAFETY: an open context.
+        let pacing = unsafe { query_pacing(self.raw) };
+        pacing.map_err(|code| VerbsError::code("ibv_query_device_ex", &self.device, code))
     }
 
     pub(crate) fn answer(&self, verb: &'static str, code: i32) -> Result<(), VerbsError> {

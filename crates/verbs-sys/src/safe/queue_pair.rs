@@ -1,6 +1,7 @@
 //! Queue pairs and the way to their ready state.
 
 use super::{CompletionQueue, ProtectionDomain, Service, VerbsError};
+use crate::pacing::limit_rate;
 use crate::*;
 use std::sync::Arc;
 
@@ -208,6 +209,17 @@ impl QueuePair {
             mask |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
         }
         self.modify(&mut send, mask)
+    }
+
+    /// Lets the device send no faster than `kbps` for this queue pair; zero lifts the limit. Ask
+    /// [`super::Context::pacing`] first, and only in state RTR or RTS.
+    ///
+    /// # Errors
+    /// The device cannot, or not at this rate.
+    pub fn limit_rate(&self, kbps: u32) -> Result<(), VerbsError> {
+        // SAFETY: a live queue pair.
+        let code = unsafe { limit_rate(self.raw, kbps) };
+        self.domain.context.answer("ibv_modify_qp_rate_limit", code)
     }
 
     /// Any state to ERR: everything outstanding is flushed.

@@ -1,6 +1,7 @@
 //! A data end: what is made before traffic can flow.
 
 use super::error::EndError;
+use super::pace;
 use super::pattern::{self, Stamp};
 use super::places::{Place, Places};
 use crate::worker::{
@@ -84,6 +85,8 @@ pub(crate) struct DataEnd {
     pub(super) queue_pairs: Vec<QueuePair>,
     pub(super) handles: Vec<Arc<AddressHandle>>,
     pub(super) remote: Vec<MemoryAddress>,
+    /// The device itself keeps the rate of a paced process.
+    pub(super) paced_by_device: bool,
     packet_sequences: Vec<u32>,
     device: Device,
     domain: Arc<ProtectionDomain>,
@@ -193,6 +196,7 @@ impl DataEnd {
             queue_pairs,
             handles: Vec::new(),
             remote: Vec::new(),
+            paced_by_device: false,
             packet_sequences,
             device,
             domain,
@@ -348,6 +352,8 @@ impl DataEnd {
             }
         }
         self.remote.clone_from(&peer.memory);
+        self.paced_by_device =
+            pace::by_device(&self.device.context, &self.work, &self.queue_pairs)?;
         Ok(())
     }
 }

@@ -6,8 +6,9 @@
 use super::arrive::marker;
 use super::data::{DataEnd, is_target, requests, send_capacity};
 use super::error::EndError;
-use super::flow::{Flow, Pace};
+use super::flow::Flow;
 use super::meter::{Counted, Meter};
+use super::pace::Pace;
 use super::shared::Shared;
 use crate::worker::{Arrival, Job, Operation};
 use isolane_core::rng::Stream;
@@ -71,13 +72,15 @@ impl<'a> Drive<'a> {
         });
         let mut regions = end.own.clone();
         regions.extend(end.read_back.clone());
+        let mut meter = Meter::new(job.warmup, job.duration_ns, job.sample_interval_ns, pairs);
+        meter.paced_by_device(end.paced_by_device);
         Self {
-            meter: Meter::new(job.warmup, job.duration_ns, job.sample_interval_ns, pairs),
+            meter,
             flows: flows.collect(),
             ready: (0..pairs).collect(),
             waiting: vec![true; pairs],
             pace: match work.arrival {
-                Arrival::Paced { rate_bps } => Some(Pace::new(rate_bps)),
+                Arrival::Paced { rate_bps } if !end.paced_by_device => Some(Pace::new(rate_bps)),
                 _ => None,
             },
             list: SendList::new(regions),

@@ -172,38 +172,6 @@ impl Flow {
     }
 }
 
-/// Keeps a process at a rate: a message may go when the time that the earlier ones need at this rate is over.
-#[derive(Debug)]
-pub(crate) struct Pace {
-    rate_bps: u64,
-    next_ns: u64,
-}
-
-impl Pace {
-    /// Unused time is kept for at most this long, nanoseconds: a thread that overslept may catch up.
-    const KEEP_NS: u64 = 1_000_000;
-
-    pub(crate) fn new(rate_bps: u64) -> Self {
-        Self {
-            rate_bps: rate_bps.max(1),
-            next_ns: 0,
-        }
-    }
-
-    /// When the next message may go.
-    pub(crate) fn next_ns(&self) -> u64 {
-        self.next_ns
-    }
-
-    /// Messages of `bytes` went at `now_ns`.
-    pub(crate) fn took(&mut self, now_ns: u64, bytes: u64) {
-        let needs = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.rate_bps);
-        let needs = u64::try_from(needs).unwrap_or(u64::MAX);
-        let from = self.next_ns.max(now_ns.saturating_sub(Self::KEEP_NS));
-        self.next_ns = from.saturating_add(needs);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,18 +243,5 @@ mod tests {
         let next = flow.next_due_ns().expect("a pause");
         assert_eq!(flow.offer(next - 1), None);
         assert!(flow.offer(next).is_some());
-    }
-
-    #[test]
-    fn a_pace_gives_its_rate_over_time() {
-        let mut pace = Pace::new(8_000_000_000);
-        let mut sent = 0;
-        for now in 0..100_000 {
-            while pace.next_ns() <= now {
-                pace.took(now, 100);
-                sent += 100;
-            }
-        }
-        assert!((99_900..=100_100).contains(&sent), "{sent}");
     }
 }

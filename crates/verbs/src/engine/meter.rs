@@ -59,6 +59,11 @@ impl Meter {
         }
     }
 
+    /// The device itself keeps the end's rate.
+    pub(crate) fn paced_by_device(&mut self, is: bool) {
+        self.totals.paced_by_device = is;
+    }
+
     /// When measuring ends; the end of time while the warm-up lasts.
     pub(crate) fn end_ns(&self) -> u64 {
         self.from_ns.saturating_add(self.duration_ns)

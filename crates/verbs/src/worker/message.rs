@@ -195,6 +195,9 @@ pub struct EndReport {
     pub wrong_bytes: u64,
     /// Bytes of own completed messages per queue pair, within the window.
     pub queue_pair_bytes: Vec<u64>,
+    /// The device kept the rate of a paced end, not the process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paced_by_device: bool,
     /// Latency of own messages within the window (of control verbs, in control loops).
     pub latency: Option<LatencyNs>,
 }
