@@ -20,7 +20,7 @@ pub mod message;
 pub mod region;
 
 /// Version of the layout and of the messages together.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Where the daemon listens when nobody says otherwise.
 pub const SOCKET_PATH: &str = "/run/isolane/isolaned.sock";

@@ -8,6 +8,8 @@
 //! the region's memory file first, then the event counter by which the shim wakes the daemon.
 //! Order: `Hello` first, answered by `Welcome` or `Refused`; then any number of `Open`, each answered by `Opened`.
 //! The socket stays open for the life of the process; its end is the end of the session.
+//! Whoever enforces guarantees says `Enforce` first, answered by `Heeded` or `Refused`; then any number of `Limit` and
+//! `Belongs`, which are not answered.
 
 use crate::VERSION;
 
@@ -81,7 +83,34 @@ pub enum ToDaemon {
         /// The device's name, like `mlx5_0`.
         device: String,
     },
+    /// Whoever enforces guarantees on this host greets, instead of [`Self::Hello`]. Only the superuser and the daemon's
+    /// own user may.
+    Enforce {
+        /// Whether its limits outlive the connection, until the next such greeting.
+        keep: bool,
+    },
+    /// From whoever enforces: what all processes of a tenant may send together by a device, and READ by it.
+    Limit {
+        /// The tenant's number in the enforcer's list, below [`LIMITS_MAX`].
+        tenant: u32,
+        /// Payload; [`NO_LIMIT`] where nothing limits it.
+        bytes_per_s: u64,
+    },
+    /// From whoever enforces: whose a process is.
+    Belongs {
+        /// Its process id.
+        process: u32,
+        /// Its tenant's number; [`NOBODY`] where it is no tenant's.
+        tenant: u32,
+    },
 }
+
+/// Tenants that can have a limit.
+pub const LIMITS_MAX: u32 = 4_096;
+/// [`ToDaemon::Limit`] without a limit.
+pub const NO_LIMIT: u64 = u64::MAX;
+/// [`ToDaemon::Belongs`] of a process that is no tenant's, or gone.
+pub const NOBODY: u32 = u32::MAX;
 
 /// What the daemon says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +138,8 @@ pub enum ToShim {
     },
     /// Something in the region changed that the shim should look at soon (a class, a release).
     Look,
+    /// Answer to [`ToDaemon::Enforce`]: limits are taken.
+    Heeded,
 }
 
 /// The device is not served: leave it alone.
@@ -157,10 +188,14 @@ pub enum MessageError {
 
 const HELLO: u16 = 1;
 const OPEN: u16 = 2;
+const ENFORCE: u16 = 3;
+const LIMIT: u16 = 4;
+const BELONGS: u16 = 5;
 const WELCOME: u16 = 101;
 const REFUSED: u16 = 102;
 const OPENED: u16 = 103;
 const LOOK: u16 = 104;
+const HEEDED: u16 = 105;
 
 impl ToDaemon {
     /// The packet. Texts that are too long are cut at a character.
@@ -178,6 +213,14 @@ impl ToDaemon {
                 .text(program)
                 .end(),
             Self::Open { device } => Writer::new(OPEN).text(device).end(),
+            Self::Enforce { keep } => Writer::new(ENFORCE).u32(u32::from(*keep)).end(),
+            Self::Limit {
+                tenant,
+                bytes_per_s,
+            } => Writer::new(LIMIT).u32(*tenant).u64(*bytes_per_s).end(),
+            Self::Belongs { process, tenant } => {
+                Writer::new(BELONGS).u32(*process).u32(*tenant).end()
+            }
         }
     }
 
@@ -196,6 +239,20 @@ impl ToDaemon {
             },
             OPEN => Self::Open {
                 device: reader.text("device")?,
+            },
+            ENFORCE => Self::Enforce {
+                keep: reader.below("keep", 2)? == 1,
+            },
+            LIMIT => Self::Limit {
+                tenant: reader.below("tenant", LIMITS_MAX)?,
+                bytes_per_s: reader.u64()?,
+            },
+            BELONGS => Self::Belongs {
+                process: reader.u32()?,
+                tenant: match reader.u32()? {
+                    NOBODY => NOBODY,
+                    number => in_range("tenant", number, LIMITS_MAX)?,
+                },
             },
             kind => return Err(MessageError::Kind { kind }),
         };
@@ -225,6 +282,7 @@ impl ToShim {
                 .u32(u32::from(*remote_read))
                 .end(),
             Self::Look => Writer::new(LOOK).end(),
+            Self::Heeded => Writer::new(HEEDED).end(),
         }
     }
 
@@ -248,6 +306,7 @@ impl ToShim {
                 remote_read: reader.u16("remote_read")?,
             },
             LOOK => Self::Look,
+            HEEDED => Self::Heeded,
             kind => return Err(MessageError::Kind { kind }),
         };
         reader.end(message)
@@ -342,6 +401,10 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn below(&mut self, field: &'static str, end: u32) -> Result<u32, MessageError> {
+        in_range(field, self.u32()?, end)
+    }
+
     fn class(&mut self) -> Result<Class, MessageError> {
         let value = self.u32()?;
         Class::from_number(value).ok_or(MessageError::Field {
@@ -384,113 +447,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn class() -> impl Strategy<Value = Class> {
-        (0u32..4).prop_map(|number| Class::from_number(number).expect("four classes"))
-    }
-
-    fn to_daemon() -> impl Strategy<Value = ToDaemon> {
-        let text = "[a-zäöß0-9_.:/-]{0,60}";
-        prop_oneof![
-            (class(), 1..=WEIGHT_MAX, text, text).prop_map(|(class, weight, tenant, program)| {
-                ToDaemon::Hello {
-                    class,
-                    weight,
-                    tenant,
-                    program,
-                }
-            }),
-            text.prop_map(|device| ToDaemon::Open { device }),
-        ]
-    }
-
-    fn to_shim() -> impl Strategy<Value = ToShim> {
-        prop_oneof![
-            (any::<u64>(), any::<u64>(), class()).prop_map(|(session, region_bytes, class)| {
-                ToShim::Welcome {
-                    session,
-                    region_bytes,
-                    class,
-                }
-            }),
-            "[ -~]{0,150}".prop_map(|reason| ToShim::Refused { reason }),
-            (any::<u16>(), any::<u16>()).prop_map(|(outgoing, remote_read)| ToShim::Opened {
-                outgoing,
-                remote_read
-            }),
-            Just(ToShim::Look),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_is_decoded(message in to_daemon(), answer in to_shim()) {
-            prop_assert_eq!(ToDaemon::decode(&message.encode()), Ok(message));
-            prop_assert_eq!(ToShim::decode(&answer.encode()), Ok(answer));
-        }
-
-        #[test]
-        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let _ = ToDaemon::decode(&bytes);
-            let _ = ToShim::decode(&bytes);
-        }
-
-        #[test]
-        fn a_damaged_message_never_panics(
-            message in to_daemon(),
-            at in any::<prop::sample::Index>(),
-            byte in any::<u8>(),
-            cut in any::<prop::sample::Index>(),
-        ) {
-            let mut bytes = message.encode();
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            let _ = ToDaemon::decode(&bytes);
-            let cut = cut.index(bytes.len());
-            prop_assert!(ToDaemon::decode(&bytes[..cut]).is_err(), "a cut message is an error");
-        }
-    }
-
-    #[test]
-    fn another_version_is_told_from_rubbish() {
-        let mut bytes = ToDaemon::Open {
-            device: "rxe0".to_owned(),
-        }
-        .encode();
-        bytes[4] = 99;
-        assert_eq!(
-            ToDaemon::decode(&bytes),
-            Err(MessageError::Version { theirs: 99 })
-        );
-        assert_eq!(
-            ToDaemon::decode(&[1, 2]),
-            Err(MessageError::Length { bytes: 2 })
-        );
-    }
-
-    #[test]
-    fn long_texts_are_cut_at_a_character() {
-        let reason = "ä".repeat(200);
-        let packet = ToShim::Refused { reason }.encode();
-        let Ok(ToShim::Refused { reason }) = ToShim::decode(&packet) else {
-            panic!("it was well formed");
-        };
-        assert_eq!(reason.len(), TEXT_MAX);
-    }
-
-    #[test]
-    fn control_characters_do_not_reach_a_terminal() {
-        let packet = ToDaemon::Open {
-            device: "rxe0\x1b[2J".to_owned(),
-        }
-        .encode();
-        assert_eq!(
-            ToDaemon::decode(&packet),
-            Err(MessageError::Text { field: "device" })
-        );
+/// `value`, where it is below `end`.
+fn in_range(field: &'static str, value: u32, end: u32) -> Result<u32, MessageError> {
+    match value < end {
+        true => Ok(value),
+        false => Err(MessageError::Field {
+            field,
+            value: u64::from(value),
+        }),
     }
 }
+
+#[cfg(test)]
+mod tests;

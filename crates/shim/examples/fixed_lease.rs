@@ -91,6 +91,7 @@ fn serve(client: &OwnedFd, session: u64, lease: &Lease) {
                 devices += 1;
                 send(client, &opened.encode(), SendFlags::NOSIGNAL).unwrap();
             }
+            Ok(other) => eprintln!("{other:?} is not for a fixed lease"),
             Err(error) => eprintln!("{error}"),
         }
     }

@@ -80,6 +80,7 @@ fn welcome(socket: &OwnedFd, lease: &Lease) -> (OwnedFd, Region) {
                 };
                 send(&client, &opened.encode(), SendFlags::NOSIGNAL).unwrap();
             }
+            other => panic!("{other:?} from a shim"),
         }
     }
     (client, region)

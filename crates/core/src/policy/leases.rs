@@ -9,6 +9,7 @@
 //! by weighted max-min over the groups, then inside each group over its members: nobody gets more than it demands
 //! before everybody has either that or its weight's part of what is left. What nobody demands is added by weight, so
 //! that a sender finds room before anybody has noticed its return.
+//! Members may have a *limit* together, whatever their groups: see [`Leases::limit`].
 //! One amount stands for both resources of a device: an operation is worth the rate divided by the message rate, and
 //! a member's demand is the larger of the two, as with a token of which one resource is used up (justitia 4.3.4).
 //!
@@ -21,8 +22,15 @@
 //! Units: bytes and operations per second, rounded down; at most one byte per second and member is lost.
 //! Source: ours; weighted max-min is the textbook's progressive filling.
 
+mod fill;
+mod limits;
+
 use super::pacing::Turns;
 use crate::units::{Duration, Instant};
+use fill::part;
+pub use fill::{EVERYTHING, Want, fill};
+use limits::Limit;
+pub use limits::LimitId;
 
 /// A group, dense from zero; ids of closed ones are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +114,7 @@ pub struct Leases {
     members_free: Vec<u32>,
     active: usize,
     active_weight: u64,
+    limits: Vec<Limit>,
     among_groups: Vec<Want>,
     among_members: Vec<Want>,
 }
@@ -133,23 +142,10 @@ struct Member {
     /// Decaying peak of what it used, bytes per second or what its operations are worth.
     peak: u64,
     share: u64,
+    /// Whose rate it may not exceed together with others, and its part of that as of the last division.
+    limit: Option<LimitId>,
+    cap: u64,
 }
-
-/// Somebody among whom a rate is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
-    /// Whose; breaks ties.
-    pub id: u32,
-    /// At least one.
-    pub weight: u32,
-    /// What it can use; [`EVERYTHING`] is more than there is.
-    pub demand: u64,
-    /// What it gets: the answer.
-    pub share: u64,
-}
-
-/// A demand without end.
-pub const EVERYTHING: u64 = u64::MAX;
 
 impl Leases {
     /// No members yet.
@@ -164,6 +160,7 @@ impl Leases {
             members_free: Vec::new(),
             active: 0,
             active_weight: 0,
+            limits: Vec::new(),
             among_groups: Vec::new(),
             among_members: Vec::new(),
         }
@@ -230,6 +227,8 @@ impl Leases {
             hungry_until: Instant::ZERO,
             peak: 0,
             share: 0,
+            limit: None,
+            cap: EVERYTHING,
         };
         match self.members_free.pop() {
             Some(id) => {
@@ -321,16 +320,21 @@ impl Leases {
     /// Divides the rates among all that are active.
     pub fn divide(&mut self) {
         let rate = self.rates.bytes_per_s;
+        self.divide_limits();
         let mut among_groups = std::mem::take(&mut self.among_groups);
         let mut among_members = std::mem::take(&mut self.among_members);
         among_groups.clear();
         among_groups.extend(self.groups_active.iter().map(|&id| {
             let group = &self.groups[id as usize];
-            let demands = group.active.iter().map(|&member| self.demand(member));
+            let sum = |of: fn(&Self, u32) -> u64| {
+                let each = group.active.iter().map(|&member| of(self, member));
+                each.fold(0, u64::saturating_add)
+            };
             Want {
                 id,
                 weight: group.weight,
-                demand: demands.fold(0, u64::saturating_add),
+                demand: sum(Self::demand_within_limit),
+                most: sum(|leases, member| leases.members[member as usize].cap),
                 share: 0,
             }
         }));
@@ -345,7 +349,8 @@ impl Leases {
             among_members.extend(active.iter().map(|&member| Want {
                 id: member,
                 weight: self.members[member as usize].weight,
-                demand: self.demand(member),
+                demand: self.demand_within_limit(member),
+                most: self.members[member as usize].cap,
                 share: 0,
             }));
             fill(want.share, &mut among_members);
@@ -383,11 +388,8 @@ impl Leases {
             .filter(|&&id| id != member.0)
             .map(|&id| u64::from(self.members[id as usize].weight))
             .sum();
-        self.rates_of(part(
-            of_group,
-            u64::from(weight),
-            inside + u64::from(weight),
-        ))
+        let share = part(of_group, u64::from(weight), inside + u64::from(weight));
+        self.rates_of(share.min(self.cap_if_active(member)))
     }
 
     /// Whether `member` is active.
@@ -446,6 +448,11 @@ impl Leases {
         bytes.max(part(bytes_per_s, operations, operations_per_s.max(1)))
     }
 
+    /// No more than its part of its limit, as of this division.
+    fn demand_within_limit(&self, member: u32) -> u64 {
+        self.demand(member).min(self.members[member as usize].cap)
+    }
+
     fn rates_of(&self, share: u64) -> Rates {
         let whole = self.rates.bytes_per_s.max(1);
         Rates {
@@ -466,6 +473,7 @@ impl Leases {
         state.place = group.active.len();
         group.active.push(member);
         self.active += 1;
+        self.count_in_limit(member, true);
     }
 
     fn deactivate(&mut self, member: u32) {
@@ -473,6 +481,7 @@ impl Leases {
         self.members[member as usize].active = false;
         self.members[member as usize].share = 0;
         self.active -= 1;
+        self.count_in_limit(member, false);
         let owner = &mut self.groups[group as usize];
         owner.active.swap_remove(place);
         if let Some(&moved) = owner.active.get(place) {
@@ -487,41 +496,6 @@ impl Leases {
             }
         }
     }
-}
-
-/// Weighted max-min: divides `rate` among `wants`, which it reorders. What nobody demands is added by weight.
-pub fn fill(rate: u64, wants: &mut [Want]) {
-    let by_need = |a: &Want, b: &Want| {
-        let left = u128::from(a.demand) * u128::from(b.weight);
-        let right = u128::from(b.demand) * u128::from(a.weight);
-        left.cmp(&right).then(a.id.cmp(&b.id))
-    };
-    wants.sort_unstable_by(by_need);
-    let total: u64 = wants.iter().map(|want| u64::from(want.weight)).sum();
-    let (mut left, mut weight) = (rate, total);
-    for index in 0..wants.len() {
-        let want = &mut wants[index];
-        let own = u64::from(want.weight);
-        if want.demand > part(left, own, weight) {
-            // Whoever follows needs more still: all of them get their weight's part.
-            for want in &mut wants[index..] {
-                want.share = part(left, u64::from(want.weight), weight);
-            }
-            return;
-        }
-        want.share = want.demand;
-        left -= want.demand;
-        weight -= own;
-    }
-    for want in wants {
-        want.share += part(left, u64::from(want.weight), total);
-    }
-}
-
-/// `value * numerator / denominator`, rounded down.
-fn part(value: u64, numerator: u64, denominator: u64) -> u64 {
-    let exact = u128::from(value) * u128::from(numerator) / u128::from(denominator.max(1));
-    u64::try_from(exact).unwrap_or(u64::MAX)
 }
 
 fn check_weight(weight: u32) {

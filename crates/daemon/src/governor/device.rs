@@ -4,10 +4,13 @@ use super::seat::Place;
 use crate::attachment::Order;
 use crate::config::{Config, DeviceConfig, PolicyName};
 use isolane_core::policy::justitia::{Justitia, JustitiaOptions, Weights};
-use isolane_core::policy::leases::{GroupId, LeaseOptions, Leases, MemberId, Rates};
+use isolane_core::policy::leases::{
+    EVERYTHING, GroupId, LeaseOptions, Leases, LimitId, MemberId, Rates,
+};
 use isolane_core::policy::{Action, Direction, OptionError, Policy, RemoteState, Signal};
 use isolane_core::units::{BitRate, Bytes, Duration, Instant};
 use isolane_proto::region::{Lease, METER_ACTIVE, METER_RELEASED};
+use std::collections::BTreeMap;
 
 /// Both directions, in the order in which a session's meters are numbered.
 pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Outgoing, Direction::RemoteRead];
@@ -20,6 +23,8 @@ pub(super) struct Stream {
     pub(super) owners: Vec<Place>,
     /// The group of each tenant or session, by its number.
     groups: Vec<Option<(GroupId, u32)>>,
+    /// The limit of each of the enforcer's tenants that had a process here, by its number.
+    pub(super) limits: BTreeMap<u32, LimitId>,
 }
 
 impl Stream {
@@ -28,6 +33,7 @@ impl Stream {
             leases: Leases::new(options, rates),
             owners: Vec::new(),
             groups: Vec::new(),
+            limits: BTreeMap::new(),
         }
     }
 
@@ -255,15 +261,23 @@ impl Device {
 
     /// The lease of a member, until `valid_until_ns`. An idle member's has no end: it holds until somebody looks.
     pub(super) fn lease(&self, direction: usize, member: MemberId, valid_until_ns: u64) -> Lease {
-        let Some(policy) = &self.policy else {
-            return Lease {
-                flags: METER_ACTIVE | METER_RELEASED,
-                valid_until_ns: u64::MAX,
-                ..Lease::default()
-            };
-        };
         let leases = &self.streams[direction].leases;
         let is_active = leases.is_active(member);
+        let Some(policy) = &self.policy else {
+            let flags = if is_active { METER_ACTIVE } else { 0 };
+            return match leases.cap(member) {
+                EVERYTHING => Lease {
+                    flags: METER_ACTIVE | METER_RELEASED,
+                    valid_until_ns: u64::MAX,
+                    ..Lease::default()
+                },
+                limit => Lease {
+                    flags,
+                    valid_until_ns: if is_active { valid_until_ns } else { u64::MAX },
+                    ..self.limited_lease(limit)
+                },
+            };
+        };
         let share = match is_active {
             true => leases.share(member),
             false => leases.share_if_active(member),
@@ -288,6 +302,26 @@ impl Device {
             chunk_bytes: u32::try_from(chunk).unwrap_or(u32::MAX),
             valid_until_ns: if is_active { valid_until_ns } else { u64::MAX },
             flags: if is_active { METER_ACTIVE } else { 0 },
+        }
+    }
+
+    /// The lease of whoever has a limit on a device without a policy.
+    fn limited_lease(&self, limit: u64) -> Lease {
+        let chunk = self.options.token_without_latency.get();
+        let saved = self
+            .config
+            .burst_without_latency
+            .unwrap_or(BURST_WITHOUT_LATENCY);
+        Lease {
+            rate_bytes_per_s: limit.max(1),
+            // Operations are not limited; a rate of zero says so.
+            rate_operations_per_s: 0,
+            burst_bytes: BitRate::from_bps(limit.saturating_mul(8))
+                .bytes_in(saved)
+                .get()
+                .max(chunk),
+            chunk_bytes: u32::try_from(chunk).unwrap_or(u32::MAX),
+            ..Lease::default()
         }
     }
 

@@ -15,6 +15,7 @@
 
 mod device;
 mod figures;
+mod limits;
 mod seat;
 mod shares;
 mod slots;
@@ -106,6 +107,8 @@ pub struct Governor {
     orders: VecDeque<(usize, Order)>,
     looks: VecDeque<SessionKey>,
     figures: DaemonFigures,
+    /// Of whoever enforces guarantees.
+    limits: limits::Limits,
 }
 
 impl Governor {
@@ -135,6 +138,7 @@ impl Governor {
             orders: VecDeque::new(),
             looks: VecDeque::new(),
             figures: DaemonFigures::default(),
+            limits: limits::Limits::default(),
         })
     }
 

@@ -57,6 +57,7 @@ impl Governor {
         let state = MeterState::new(at, direction, member, seen, now_ns);
         let (_, seat) = &mut self.seats[index as usize];
         seat.as_mut().expect("as above").meters.push(state);
+        self.hold_newest(index);
         self.grant(at, place, now_ns);
     }
 

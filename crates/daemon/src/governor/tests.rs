@@ -6,6 +6,7 @@ use isolane_core::policy::granularity::Granularity;
 use isolane_proto::region::{Counters, SLOT_USED};
 
 mod hostile;
+mod limits;
 
 const MS: u64 = 1_000_000;
 /// 5 MB/s, a slow device, so that figures are readable.

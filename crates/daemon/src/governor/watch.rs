@@ -3,7 +3,7 @@
 use super::Governor;
 use super::device::DIRECTIONS;
 use super::seat::Place;
-use isolane_core::policy::leases::Change;
+use isolane_core::policy::leases::{Change, EVERYTHING};
 use isolane_proto::region::Lease;
 
 impl Governor {
@@ -35,11 +35,13 @@ impl Governor {
         ];
         let look = state.look(counters, now_ns, rates);
         self.figures.implausible_total += u64::from(look.implausible);
-        if device.policy.is_none() {
-            return true;
-        }
         let (at, member) = (state.device, state.member);
         let leases = &mut device.streams[state.direction].leases;
+        if device.policy.is_none() && leases.cap(member) == EVERYTHING {
+            // A limit may have made it active.
+            leases.rest(member);
+            return true;
+        }
         match leases.observe(now, member, look.usage) {
             Change::None => {}
             Change::Active => device.dirty = true,

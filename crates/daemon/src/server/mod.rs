@@ -6,6 +6,7 @@
 //! out once. When nothing is due the loop sleeps without a timer.
 //! Limits: one thread; each session may say a few things before others have their turn.
 
+mod enforcers;
 mod guests;
 mod socket;
 
@@ -77,6 +78,7 @@ pub struct Server {
     /// The link of each session, by the session's place.
     link_of: Vec<u32>,
     guests: Guests,
+    enforcer: Option<enforcers::Enforcer>,
     deaf: Vec<(u64, Token)>,
     attachments: Vec<Box<dyn Attachment>>,
 }
@@ -168,6 +170,7 @@ impl Server {
             links_free: Vec::new(),
             link_of: Vec::new(),
             guests: Guests::default(),
+            enforcer: None,
             deaf: Vec::new(),
             attachments: Vec::new(),
         })
@@ -254,7 +257,7 @@ impl Server {
                 index,
                 epoch,
             };
-            if self.link(token).is_some_and(|link| link.key.is_none()) {
+            if self.link(token).is_some_and(|link| link.key.is_none()) && !self.enforces(token) {
                 self.show_out(token, now_ns, Some("no greeting came in time".to_owned()));
             }
         }
@@ -381,7 +384,9 @@ impl Server {
     fn answer(&mut self, token: Token, message: ToDaemon, now_ns: u64) -> Result<(), String> {
         let link = self.link_mut(token).expect("it spoke");
         match (link.key, message) {
-            (None, hello @ ToDaemon::Hello { .. }) => self.greet(token, hello, now_ns),
+            (None, hello @ ToDaemon::Hello { .. }) if !self.enforces(token) => {
+                self.greet(token, hello, now_ns)
+            }
             (Some(key), ToDaemon::Open { device }) => {
                 let [outgoing, remote_read] = self.governor.open(now_ns, key, &device);
                 let answer = ToShim::Opened {
@@ -391,7 +396,13 @@ impl Server {
                 let link = self.link_mut(token).expect("as above");
                 link.say(&answer).map_err(|error| error.to_string())
             }
-            (Some(_), ToDaemon::Hello { .. }) => Err("a second greeting".to_owned()),
+            (None, ToDaemon::Enforce { keep }) if !self.enforces(token) => self.heed(token, keep),
+            (_, message @ (ToDaemon::Limit { .. } | ToDaemon::Belongs { .. })) => {
+                self.take_limit(token, &message)
+            }
+            (_, ToDaemon::Enforce { .. }) | (_, ToDaemon::Hello { .. }) => {
+                Err("a second greeting".to_owned())
+            }
             (None, ToDaemon::Open { .. }) => Err("a device before the greeting".to_owned()),
         }
     }
@@ -471,6 +482,7 @@ impl Server {
         if self.link(token).is_none() {
             return;
         }
+        let enforced = self.enforces(token);
         let (epoch, link) = &mut self.links[token.index as usize];
         *epoch = epoch.wrapping_add(1);
         let link = link.take().expect("it was there");
@@ -480,6 +492,7 @@ impl Server {
         }
         match link.key {
             Some(key) => self.governor.depart(now_ns, key),
+            None if enforced => self.unheed(),
             None => self.guests.remove(link.user),
         }
         // The process may hold copies of the counter, so its watch would outlive our descriptor.

@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) key: Option<SessionKey>,
     messages: Allowance,
     knocks: Allowance,
+    /// It may talk as much as it likes.
+    trusted: bool,
 }
 
 /// So many per second.
@@ -97,6 +99,7 @@ impl Link {
             key: None,
             messages: Allowance::new(MESSAGES_PER_SECOND, 1_000_000_000),
             knocks: Allowance::new(KNOCKS_PER_WINDOW, KNOCK_WINDOW_NS),
+            trusted: false,
         })
     }
 
@@ -110,7 +113,7 @@ impl Link {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
             Err(_) => return Heard::Gone,
         };
-        if !self.messages.take(now_ns) {
+        if !self.messages.take(now_ns) && !self.trusted {
             let reason = format!("more than {MESSAGES_PER_SECOND} messages in a second");
             return Heard::Nonsense(reason);
         }
@@ -118,6 +121,11 @@ impl Link {
             Ok(message) => Heard::Message(message),
             Err(error) => Heard::Nonsense(error.to_string()),
         }
+    }
+
+    /// It is the enforcer: a table of a thousand tenants comes at once.
+    pub(crate) fn trust(&mut self) {
+        self.trusted = true;
     }
 
     /// Says something; a process that does not read misses it.

@@ -214,6 +214,7 @@ fn wants() -> impl Strategy<Value = Vec<Want>> {
         id: 0,
         weight,
         demand,
+        most: EVERYTHING,
         share: 0,
     });
     prop::collection::vec(want, 1..30).prop_map(|mut wants| {

@@ -1,0 +1,121 @@
+//! Limits of whoever enforces guarantees, in simulated time.
+
+use super::*;
+use isolane_proto::message::{NO_LIMIT, NOBODY};
+
+/// A process of that number.
+fn process(pid: u32, tenant: &str) -> Who {
+    Who {
+        pid,
+        ..who(tenant, Class::Bandwidth)
+    }
+}
+
+#[test]
+fn a_limited_process_keeps_its_limit_and_the_others_have_the_rest() {
+    let mut host = Host::new(config());
+    host.start_bulk(process(1, "a"));
+    host.start_bulk(process(2, "b"));
+    host.governor.limit_tenant(0, 1_000_000);
+    host.governor.limit_process(1, 0);
+    host.run(50);
+    let sent = host.sent_in(1_000);
+    near(sent[0], 1_000_000);
+    near(sent[1], 4_000_000);
+    host.governor.limit_tenant(0, 2_000_000);
+    host.run(50);
+    near(host.sent_in(1_000)[0], 2_000_000);
+    host.governor.limit_tenant(0, NO_LIMIT);
+    host.run(50);
+    near(host.sent_in(1_000)[0], 2_500_000);
+}
+
+#[test]
+fn the_enforcers_tenants_need_not_be_the_daemons() {
+    let mut host = Host::new(config());
+    for (pid, tenant) in [(1, "a"), (2, "b"), (3, "b")] {
+        host.start_bulk(process(pid, tenant));
+    }
+    // One of `a` and one of `b` are one tenant to the enforcer.
+    host.governor.limit_tenant(7, 1_000_000);
+    host.governor.limit_process(1, 7);
+    host.governor.limit_process(2, 7);
+    host.run(50);
+    let sent = host.sent_in(1_000);
+    near(sent[0] + sent[1], 1_000_000);
+    near(sent[2], 4_000_000);
+}
+
+#[test]
+fn a_limit_that_is_known_before_the_process_binds_its_first_lease() {
+    let mut host = Host::new(config());
+    host.governor.limit_process(9, 3);
+    host.governor.limit_tenant(3, 500_000);
+    let at = host.start(process(9, "late"));
+    assert_eq!(host.processes[at].lease().rate_bytes_per_s, 500_000);
+    // Idle ones hear of a change as well.
+    host.governor.limit_tenant(3, 400_000);
+    host.step();
+    assert_eq!(host.processes[at].lease().rate_bytes_per_s, 400_000);
+    host.governor.limit_process(9, NOBODY);
+    host.step();
+    assert_eq!(host.processes[at].lease().rate_bytes_per_s, 5_000_000);
+}
+
+#[test]
+fn a_limit_outlives_a_reload_and_ends_when_it_is_lifted() {
+    let mut host = Host::new(config());
+    let at = host.start_bulk(process(4, "a"));
+    host.governor.limit_tenant(0, 1_000_000);
+    host.governor.limit_process(4, 0);
+    host.run(10);
+    let (config, rates) = (config(), vec![BitRate::from_gbps(1)]);
+    host.governor
+        .reconfigure(host.now_ns, config, rates)
+        .expect("the same options");
+    host.run(10);
+    assert_eq!(host.processes[at].lease().rate_bytes_per_s, 1_000_000);
+    host.governor.lift_limits();
+    host.run(10);
+    assert_eq!(host.processes[at].lease().rate_bytes_per_s, 5_000_000);
+    // The next enforcer's tenant of that number has no limit.
+    host.governor.limit_process(4, 0);
+    host.run(10);
+    assert_eq!(host.processes[at].lease().rate_bytes_per_s, 5_000_000);
+}
+
+#[test]
+fn a_device_without_a_policy_paces_those_with_a_limit_only() {
+    let mut without = config();
+    without.devices[0].policy = PolicyName::None;
+    let mut host = Host::new(without);
+    host.start_bulk(process(1, "a"));
+    host.start_bulk(process(2, "b"));
+    host.run(10);
+    assert_eq!(
+        host.governor.next_deadline_ns(),
+        None,
+        "nobody is looked at"
+    );
+    host.governor.limit_tenant(0, 1_000_000);
+    host.governor.limit_process(1, 0);
+    host.run(50);
+    near(host.sent_in(1_000)[0], 1_000_000);
+    let lease = host.processes[0].lease();
+    assert_eq!(lease.flags, METER_ACTIVE);
+    assert_eq!(lease.rate_operations_per_s, 0, "operations are free");
+    assert_ne!(host.processes[1].lease().flags & METER_RELEASED, 0);
+    // Two processes of the tenant share its limit.
+    host.start_bulk(process(3, "c"));
+    host.governor.limit_process(3, 0);
+    host.run(50);
+    let sent = host.sent_in(1_000);
+    near(sent[0], 500_000);
+    near(sent[2], 500_000);
+    host.governor.lift_limits();
+    host.run(50);
+    for process in &host.processes {
+        assert_ne!(process.lease().flags & METER_RELEASED, 0);
+    }
+    assert_eq!(host.governor.next_deadline_ns(), None, "nor now");
+}
