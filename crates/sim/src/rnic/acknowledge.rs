@@ -198,26 +198,13 @@ impl World {
 
     /// A notification is at the sender it names, however it came.
     pub(crate) fn injected(&mut self, now: u64, pair: u32, response: bool) {
-        let queue_pair = &mut self.pairs[pair as usize];
+        let queue_pair = &self.pairs[pair as usize];
         let host = usize::from(if response {
             queue_pair.peer
         } else {
             queue_pair.host
         });
-        let due = queue_pair.limiters[usize::from(response)]
-            .point
-            .notified(now, &self.device);
         self.nics[host].count.notifications_handled += 1;
-        if let Some(at) = due {
-            self.schedule(at, Event::Recover { pair, response });
-        }
-    }
-
-    /// DCQCN's timers of one sender.
-    pub(crate) fn recover(&mut self, now: u64, pair: u32, response: bool) {
-        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
-        if let Some(at) = limiter.point.tick(now, &self.device) {
-            self.schedule(at, Event::Recover { pair, response });
-        }
+        self.slow_down(now, pair, response);
     }
 }

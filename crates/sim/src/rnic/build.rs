@@ -5,7 +5,7 @@ use super::apart::{Apart, WINDOW};
 use super::arbiter::Sharing;
 use super::cache::{Cache, MissSlots};
 use super::chunks::Chunks;
-use super::congestion::Limiter;
+use super::congestion::{Limiter, Timers};
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
@@ -59,6 +59,7 @@ impl World {
             buffer_of_class: setup.buffer_of_class(),
             device,
             pairs: Vec::new(),
+            timers: Timers::default(),
             processes: Vec::new(),
             plans: Vec::new(),
             loops: Vec::new(),

@@ -9,12 +9,17 @@
 //! A queue pair has two of these: one at the requester for WRITEs, SENDs and atomics, one at the responder for
 //! the READ responses it sends, each slowed by the notifications of its own packets.
 //!
+//! Method: timers are no events. Whoever looks at a sender first lets it catch up with the clock, tick by tick
+//! ([`ReactionPoint::catch_up`]): of thousands of paced queue pairs most are looked at once in many ticks, and an event for
+//! each tick would fetch the pair into a cache for nothing. A tick at the very time of a look comes before it.
+//!
 //! Units: rates are bits per second, times picoseconds, alpha is a fraction of 2^16; divisions round down.
 //! Source: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5;
 //! parameters in the profile's `[congestion]`. Limits: every notification cuts, as published; a NIC may bound
 //! cuts per interval. The hyper increase is one step per tick, it does not grow with the number of ticks.
 
 use super::device::Device;
+use super::world::World;
 use isolane_core::units::{BitRate, Bytes};
 
 /// Alpha of one.
@@ -45,8 +50,73 @@ pub(crate) struct ReactionPoint {
     increase_due: u64,
     /// When alpha falls, ps.
     alpha_due: u64,
-    /// A timer event is on its way.
-    ticking: bool,
+    /// When the timer looks next, ps; zero while none runs. After a notification it may look before anything is due.
+    timer: u64,
+}
+
+/// How often the timers of all senders have looked, as far as these have caught up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timers {
+    pub(crate) looks: u64,
+    /// Timers that run.
+    running: u64,
+    /// When all senders had caught up, ps.
+    swept: u64,
+}
+
+impl Timers {
+    /// Lets `point` catch up with `now`.
+    #[inline]
+    fn catch_up(&mut self, point: &mut ReactionPoint, now: u64, device: &Device) {
+        if !point.is_timed() {
+            return;
+        }
+        self.looks += point.catch_up(now, device);
+        self.running -= u64::from(!point.is_timed());
+    }
+
+    /// Most looks until `now` that senders have yet to catch up with: of each timer those due at the ends of both its
+    /// intervals, and one that finds nothing due.
+    fn missing_most(&self, now: u64, device: &Device) -> u64 {
+        let time = now - self.swept;
+        self.running * (time / device.increase.max(1) + time / device.alpha.max(1) + 3)
+    }
+}
+
+impl World {
+    /// A sender catches up with the clock; whether it is paced.
+    #[inline]
+    pub(crate) fn is_paced(&mut self, now: u64, pair: u32, response: bool) -> bool {
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
+        if limiter.point.active() {
+            self.timers.catch_up(&mut limiter.point, now, &self.device);
+        }
+        limiter.point.active()
+    }
+
+    /// A sender learns at `now` that it has to slow down.
+    pub(crate) fn slow_down(&mut self, now: u64, pair: u32, response: bool) {
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
+        self.timers.catch_up(&mut limiter.point, now, &self.device);
+        self.timers.running += u64::from(limiter.point.notified(now, &self.device));
+    }
+
+    /// Whether timers have looked at least `least` times until `now`. All senders catch up where that is open.
+    pub(crate) fn timers_looked(&mut self, now: u64, least: u64) -> bool {
+        if self.timers.looks >= least {
+            return true;
+        }
+        if self.timers.looks + self.timers.missing_most(now, &self.device) < least {
+            return false;
+        }
+        for pair in &mut self.pairs {
+            for limiter in &mut pair.limiters {
+                self.timers.catch_up(&mut limiter.point, now, &self.device);
+            }
+        }
+        self.timers.swept = now;
+        self.timers.looks >= least
+    }
 }
 
 impl ReactionPoint {
@@ -56,8 +126,8 @@ impl ReactionPoint {
         self.rate != 0
     }
 
-    /// Reacts to a notification at `now`; when the first timer is due if none is on its way.
-    pub(crate) fn notified(&mut self, now: u64, device: &Device) -> Option<u64> {
+    /// Reacts to a notification at `now`, up to which it has caught up; whether that starts its timer.
+    pub(crate) fn notified(&mut self, now: u64, device: &Device) -> bool {
         if !self.active() {
             self.rate = device.link_rate.as_bps();
             self.alpha = ONE;
@@ -71,16 +141,33 @@ impl ReactionPoint {
         (self.timer_steps, self.byte_steps, self.counted) = (0, 0, 0);
         self.increase_due = now + device.increase;
         self.alpha_due = now + device.alpha;
-        if self.ticking {
-            // The timer on its way finds the later due times when it arrives.
-            return None;
+        // A timer that runs finds the later due times when it looks.
+        let starts = self.timer == 0;
+        if starts {
+            self.timer = self.increase_due.min(self.alpha_due);
         }
-        self.ticking = true;
-        Some(self.increase_due.min(self.alpha_due))
+        starts
     }
 
-    /// A timer event at `now`; when the next one is due, if the sender is still paced.
-    pub(crate) fn tick(&mut self, now: u64, device: &Device) -> Option<u64> {
+    /// Lets the timer look as often as it should have until `now`; how often that was.
+    #[inline]
+    pub(crate) fn catch_up(&mut self, now: u64, device: &Device) -> u64 {
+        let mut looks = 0;
+        while self.timer != 0 && self.timer <= now {
+            self.tick(self.timer, device);
+            looks += 1;
+        }
+        looks
+    }
+
+    /// True while the timer runs.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.timer != 0
+    }
+
+    /// The timer looks at `now`, and goes on if the sender is still paced.
+    fn tick(&mut self, now: u64, device: &Device) {
         if self.active() && self.alpha_due <= now {
             self.alpha -= self.alpha >> device.alpha_shift;
             self.alpha_due = now + device.alpha;
@@ -90,9 +177,10 @@ impl ReactionPoint {
             self.increase_due = now + device.increase;
             self.increase(device);
         }
-        self.ticking = self.active();
-        self.ticking
-            .then_some(self.increase_due.min(self.alpha_due))
+        self.timer = match self.active() {
+            true => self.increase_due.min(self.alpha_due),
+            false => 0,
+        };
     }
 
     /// The paced sender has sent `bytes`; how long they keep it from sending, ps.
@@ -124,9 +212,9 @@ impl ReactionPoint {
         self.target = (self.target + step).min(device.link_rate.as_bps());
         self.rate = self.rate.midpoint(self.target);
         if self.rate + device.additive.as_bps() >= device.link_rate.as_bps() {
-            // The limiter is released. A timer that is on its way finds it so.
+            // The limiter is released. A timer that runs finds it so.
             *self = Self {
-                ticking: self.ticking,
+                timer: self.timer,
                 ..Self::default()
             };
         }
@@ -148,22 +236,14 @@ mod tests {
         point.rate as f64 / 1e9
     }
 
-    /// Takes timer events from `due` on, until `end`.
-    fn tick_until(point: &mut ReactionPoint, device: &Device, due: Option<u64>, end: u64) {
-        let mut due = due;
-        while let Some(at) = due.filter(|&at| at <= end) {
-            due = point.tick(at, device);
-        }
-    }
-
     #[test]
     fn the_first_notification_halves_the_line_rate_and_five_ticks_recover_it() {
         let device = device();
         let mut point = ReactionPoint::default();
-        let due = point.notified(0, &device);
+        assert!(point.notified(0, &device));
         assert_eq!(gbps(&point), 12.5);
         // Five timer ticks of 55 us leave 12.5 / 2^5 Gb/s to go.
-        tick_until(&mut point, &device, due, 275 * US);
+        point.catch_up(275 * US, &device);
         assert_eq!(gbps(&point), 25.0 - 12.5 / 32.0);
     }
 
@@ -171,12 +251,12 @@ mod tests {
     fn four_notifications_at_once_make_an_eighth_the_target() {
         let device = device();
         let mut point = ReactionPoint::default();
-        let due = point.notified(0, &device);
+        assert!(point.notified(0, &device));
         for _ in 0..3 {
-            assert_eq!(point.notified(0, &device), None, "one timer is on its way");
+            assert!(!point.notified(0, &device), "its timer runs");
         }
         assert_eq!(gbps(&point), 25.0 / 16.0);
-        tick_until(&mut point, &device, due, 275 * US);
+        point.catch_up(275 * US, &device);
         assert!(gbps(&point) < 25.0 / 8.0 && gbps(&point) > 3.0);
     }
 
@@ -188,9 +268,9 @@ mod tests {
             point.notified(0, &device);
         }
         let target = point.target;
-        tick_until(&mut point, &device, Some(0), 5 * 55 * US);
+        point.catch_up(5 * 55 * US, &device);
         assert_eq!(point.target, target);
-        tick_until(&mut point, &device, Some(5 * 55 * US), 7 * 55 * US);
+        point.catch_up(7 * 55 * US, &device);
         assert_eq!(point.target, target + 2 * device.additive.as_bps());
         for _ in 0..5 {
             point.sent(device.byte_counter, &device);
@@ -230,7 +310,7 @@ mod tests {
         for _ in 0..8 {
             point.notified(0, &device);
         }
-        tick_until(&mut point, &device, Some(0), 10_000 * US);
+        point.catch_up(10_000 * US, &device);
         let (before, alpha) = (point.rate, point.alpha);
         assert!(alpha < ONE * 6 / 10, "{alpha}");
         point.notified(10_000 * US, &device);
@@ -244,17 +324,16 @@ mod tests {
     fn a_released_limiter_starts_over_with_one_timer() {
         let device = device();
         let mut point = ReactionPoint::default();
-        let due = point.notified(0, &device);
-        tick_until(&mut point, &device, due, 100_000 * US);
-        assert!(!point.active() && !point.ticking);
-        let again = point.notified(200_000 * US, &device);
-        assert!(again.is_some());
+        assert!(point.notified(0, &device));
+        point.catch_up(100_000 * US, &device);
+        assert!(!point.active() && !point.is_timed());
+        assert!(point.notified(200_000 * US, &device));
         assert_eq!(gbps(&point), 12.5);
-        // Released by bytes while its timer is on its way: the next notification starts no second one.
+        // Released by bytes while its timer runs: the next notification starts no second one.
         while point.active() {
             point.sent(device.byte_counter, &device);
         }
-        assert!(point.ticking);
-        assert_eq!(point.notified(200_001 * US, &device), None);
+        assert!(point.is_timed());
+        assert!(!point.notified(200_001 * US, &device));
     }
 }

@@ -94,11 +94,16 @@ impl World {
                 pair.acknowledged >= u64::from(self.plans[plan as usize].depth)
             };
             begun += self.pairs[begun..].iter().take_while(is_done).count();
-            if begun == self.pairs.len() || events >= EVENTS_MAX {
+            if begun == self.pairs.len() || self.is_long(at, events) {
                 due = due.min(at + settle);
             }
         }
         at
+    }
+
+    /// Whether `events` until `at` and the looks of DCQCN's timers, which count as such, are enough of a warm-up.
+    fn is_long(&mut self, at: Duration, events: u64) -> bool {
+        events >= EVENTS_MAX || self.timers_looked(at.as_ps(), EVENTS_MAX - events)
     }
 
     /// Measures from the end of the warm-up of `scenario` for its duration, with empty meters.

@@ -547,10 +547,10 @@ impl World {
 
     /// Keeps a sender that DCQCN paces from sending for a while behind a packet of `payload`; whether it does.
     fn pace(&mut self, now: u64, pair: u32, response: bool, payload: u64) -> bool {
-        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
-        if !limiter.point.active() {
+        if !self.is_paced(now, pair, response) {
             return false;
         }
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
         let gap = limiter
             .point
             .sent(payload + self.device.frame, &self.device);

@@ -5,6 +5,7 @@ use super::addresses::Addresses;
 use super::apart::Apart;
 use super::border::Border;
 use super::cache::{Cache, MissSlots};
+use super::congestion::Timers;
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::Enforcer;
@@ -71,8 +72,6 @@ pub(crate) enum Event {
     SwitchDrain { host: u8 },
     /// A congestion notification arrives at the requester (or, for `response`, at the responder).
     Notified { pair: u32, response: bool },
-    /// A timer of DCQCN.
-    Recover { pair: u32, response: bool },
     /// A paced sender may send again.
     Unpaced { pair: u32, response: bool },
     /// A forged congestion notification reaches a sender on the host that forged it.
@@ -305,6 +304,8 @@ pub(crate) struct World {
     /// The receive buffer of each class.
     pub(crate) buffer_of_class: Vec<u8>,
     pub(crate) pairs: Vec<QueuePair>,
+    /// Of DCQCN.
+    pub(crate) timers: Timers,
     pub(crate) processes: Vec<Process>,
     pub(crate) plans: Vec<Plan>,
     pub(crate) loops: Vec<ControlLoop>,
@@ -399,7 +400,6 @@ impl World {
             Event::Serve { host } => self.serve(now, usize::from(host)),
             Event::SwitchDrain { host } => self.switch_drain(now, usize::from(host)),
             Event::Notified { pair, response } => self.notified(now, pair, response),
-            Event::Recover { pair, response } => self.recover(now, pair, response),
             Event::Unpaced { pair, response } => self.activate(now, pair, response),
             Event::Injected { pair, response } => self.injected(now, pair, response),
             Event::HarmonicPoll { host } => self.harmonic_poll(now, usize::from(host)),
