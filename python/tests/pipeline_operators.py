@@ -39,6 +39,20 @@ class Pass:
         return [item.with_payload(mark=float(self.knobs["mark"]))]
 
 
+class Waits(Pass):
+    """Passes items on once a file is there."""
+
+    def __init__(self, file: str = "") -> None:
+        super().__init__()
+        self.file = pathlib.Path(file)
+
+    def process(self, item: Item) -> list[Item]:
+        """The item, after the file."""
+        while not self.file.exists():
+            time.sleep(0.01)
+        return super().process(item)
+
+
 class Even(Pass):
     """Drops items with odd ids."""
 

@@ -52,7 +52,7 @@ def test_whatever_happens_every_item_has_one_fate(seed: int) -> None:
 
     async def body() -> None:
         happened = []
-        options = Options(hang_s=2.0, deadline_s=8.0, window=1000, python_path=(HERE,))
+        options = Options(hang_s=10.0, deadline_s=15.0, window=1000, python_path=(HERE,))
         chain = pipeline(stage("first", "Counter"), stage("middle", "Even", "cloud"), stage("last", "Twice", "cloud"))
         async with Spaces(["edge", "cloud"], [Wire(50.0, 2.0)]) as spaces, Runner(chain, spaces, options) as runner:
             feeding = asyncio.ensure_future(runner.feed(items(300), 60.0))
@@ -74,7 +74,8 @@ def test_whatever_happens_every_item_has_one_fate(seed: int) -> None:
                     assert [output.payload["half"] for output in one.outputs] == [0.0, 1.0], told
             # Whole again: once nothing disturbs it, everything passes.
             await spaces.set_wire(0, Wire(100.0, 1.0))
-            await asyncio.sleep(2.0)
+            while any(one["state"].startswith("unreachable") for one in await runner.metrics()):
+                await asyncio.sleep(0.1)
             before = len(runner.records)
             await runner.feed(items(20), 60.0)
             ends = sorted(runner.records[before:], key=lambda one: one.number)

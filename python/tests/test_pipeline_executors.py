@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import socket
 import sys
 from typing import Any
 
@@ -109,9 +110,11 @@ def test_a_pipeline_runs_on_ray_serve() -> None:
     resources = {f"tier:{place.name}": 1.0 for place in deployment.places}
     ray.init(num_cpus=2, resources=resources, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": ":".join([HERE, *sys.path])}})
     try:
-        serve.start(http_options={"host": "127.0.0.1", "port": 18431})
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
         serve.run(rayserve.application(deployment), name="test", route_prefix="/test")
-        address = "http://127.0.0.1:18431/test"
+        address = f"http://127.0.0.1:{port}/test"
         change = json.dumps({"operator": "last", "knobs": {"mark": 9}}).encode()
         urllib.request.urlopen(urllib.request.Request(f"{address}/config", change, method="PUT"), timeout=30).read()
         outcomes = []

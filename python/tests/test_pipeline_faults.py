@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import pathlib
@@ -53,13 +54,18 @@ def test_an_operator_that_always_raises_rests_and_says_so() -> None:
             await r.feed(items(BREAK_AFTER + 10), 1000.0)
             assert set(outcomes(r)) == {"failed"}
             reasons = [one.reason for _, one in sorted(fates(r).items())]
-            assert all("cannot bear" in reason for reason in reasons[:BREAK_AFTER])
-            assert all("rests after" in reason and "cannot bear" in reason for reason in reasons[BREAK_AFTER:])
+            assert all("cannot bear" in reason for reason in reasons)
+            assert not any("rests after" in reason for reason in reasons[:BREAK_AFTER])
+            tried = sum("rests after" not in reason for reason in reasons)
+            assert tried < len(reasons)
+            # On a busy machine a rest may be over before the last items come: one of them is tried, and the next rest begins.
             (metrics,) = await r.metrics()
-            assert metrics["circuit"] == "open" and metrics["rests"] == 1
-            await asyncio.sleep(1.1)
+            assert metrics["rests"] == 1 + tried - BREAK_AFTER
             await r.send(items(100)[99])
-            assert outcomes(r)[-1] == "delivered"
+            while outcomes(r)[-1] != "delivered":
+                assert "rests after" in fates(r)[r.sent - 1].reason
+                await asyncio.sleep(0.1)
+                await r.send(items(100)[99])
 
     run(body())
 
@@ -106,10 +112,11 @@ def test_an_item_that_kills_its_operator_every_time_fails_alone(position: int) -
 
 def test_a_hang_fails_the_item_and_the_others_go_on() -> None:
     async def body() -> None:
-        async with Runner(pipeline(stage("a", "Pass"), stage("hangs", "Hangs", on="7"), stage("c", "Pass")), None, OPTIONS) as r:
+        options = dataclasses.replace(OPTIONS, hang_s=3.0)
+        async with Runner(pipeline(stage("a", "Pass"), stage("hangs", "Hangs", on="7"), stage("c", "Pass")), None, options) as r:
             await r.feed(items(20), 200.0)
             assert outcomes(r) == ["failed" if number == 7 else "delivered" for number in range(20)]
-            assert fates(r)[7].operator == "hangs" and "did not come back in 1 s" in fates(r)[7].reason
+            assert fates(r)[7].operator == "hangs" and "did not come back in 3 s" in fates(r)[7].reason
             assert "ended: because its operator hung" in [event.what for event in r.events]
 
     run(body())
@@ -131,7 +138,7 @@ def test_a_process_that_stands_still_is_replaced() -> None:
 
 def test_an_operator_that_cannot_stay_up_is_given_up_and_items_say_why() -> None:
     async def body() -> None:
-        options = Options(hang_s=1.0, deadline_s=6.0, window=1000, python_path=(HERE,))
+        options = Options(hang_s=10.0, deadline_s=8.0, window=1000, python_path=(HERE,))
         everything = ",".join(str(number) for number in range(100))
         async with Runner(pipeline(stage("a", "Pass"), stage("dies", "Dies", on=everything)), None, options) as r:
             await r.feed(items(12), 200.0)
@@ -175,7 +182,7 @@ def test_a_foreign_service_that_answers_nonsense_costs_its_items_and_no_more(ans
 def test_nobody_there_opens_the_circuit_and_items_fail_at_their_deadline_with_the_reason(tmp_path: pathlib.Path) -> None:
     async def body() -> None:
         link = Link("next", f"unix:{tmp_path}/nobody")
-        sends = [link.send(f"k{n}", b"item", time.time() + 1.5) for n in range(WAITING_MAX + 1)]
+        sends = [link.send(f"k{n}", b"item", time.time() + 4.0) for n in range(WAITING_MAX + 1)]
         reasons = [json.loads(bytes((await one).body))["reason"] for one in sends]
         assert link.metrics()["circuit"] == "open" and link.metrics()["circuit_opened"] == 1
         assert "already wait" in reasons[-1]
@@ -211,10 +218,12 @@ def test_a_cut_network_delays_items_and_loses_none() -> None:
             feeding = asyncio.ensure_future(r.feed(items(60), 30.0))
             await asyncio.sleep(0.5)
             await spaces.cut(0)
+            # Certainly on its way while the network is cut, however seldom a busy machine lets the source run.
+            cut_off = r.send(items(1)[0])
             await asyncio.sleep(1.0)
             await spaces.cut(0, False)
-            await feeding
-            assert outcomes(r) == ["delivered"] * 60
+            await asyncio.gather(feeding, cut_off)
+            assert outcomes(r) == ["delivered"] * 61
             assert max(one.latency_ms or 0.0 for one in r.records) > 300.0
 
     run(body())
@@ -223,7 +232,7 @@ def test_a_cut_network_delays_items_and_loses_none() -> None:
 @needs_spaces
 def test_a_network_that_stays_cut_is_reported_for_every_item() -> None:
     async def body() -> None:
-        options = Options(hang_s=1.0, deadline_s=3.0, window=1000, python_path=(HERE,))
+        options = Options(hang_s=10.0, deadline_s=8.0, window=1000, python_path=(HERE,))
         chain = pipeline(stage("a", "Pass"), stage("b", "Pass", "cloud"))
         async with Spaces(["edge", "cloud"], [Wire(50.0, 5.0)]) as spaces, Runner(chain, spaces, options) as r:
             await r.feed(items(5), 100.0)
@@ -242,7 +251,7 @@ def test_a_slower_link_is_felt_and_measured() -> None:
         async with Spaces(["edge", "cloud"], [Wire(80.0, 2.0)]) as spaces, Runner(chain, spaces, OPTIONS) as r:
             await r.feed(items(20, 100_000), 20.0)
             quick = await r.measure("a", 500_000)
-            await spaces.set_wire(0, Wire(4.0, 2.0))
+            await spaces.set_wire(0, Wire(1.0, 2.0))
             slow = await r.measure("a", 100_000)
             # How near each is to the truth depends on what else the machine does; which is the slower link does not.
             assert quick > 3.0 * slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pathlib
 import sys
 
@@ -13,7 +14,7 @@ from isolane.pipeline.records import summarize
 from isolane.pipeline.runner import Options, Runner, RunnerError
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from pipeline_support import HERE, OPTIONS, fates, items, outcomes, pipeline, run, stage  # noqa: E402
+from pipeline_support import HERE, OPTIONS, fates, items, outcomes, pipeline, run, stage, until  # noqa: E402
 
 
 def test_items_pass_in_order_and_each_hop_is_traced() -> None:
@@ -56,14 +57,21 @@ def test_a_knob_holds_from_the_next_item_on_and_a_refused_one_changes_nothing() 
 def test_knobs_change_under_load_and_no_item_is_lost_or_sees_an_older_value() -> None:
     async def body() -> None:
         async with Runner(pipeline(stage("a", "Pass", knobs={"work_s": 0.001}), stage("b", "Pass")), None, OPTIONS) as r:
-            feeding = asyncio.ensure_future(r.feed(items(200), 400.0))
-            for mark in range(1, 10):
-                await asyncio.sleep(0.03)
-                await r.configure("b", {"mark": mark})
-            await feeding
+            feeding = asyncio.ensure_future(r.feed(itertools.cycle(items(200)), 200.0))
+
+            def last_mark() -> object:
+                return r.records[-1].outputs[0].payload["mark"] if r.records else None
+
+            for mark in range(10):
+                if mark:
+                    await r.configure("b", {"mark": mark})
+                await until(lambda mark=mark: last_mark() == mark, f"items with mark {mark}")  # type: ignore[misc]
+            feeding.cancel()
+            await asyncio.wait([feeding])
+            await r.settle()
             assert set(outcomes(r)) == {"delivered"}
             marks = [one.outputs[0].payload["mark"] for _, one in sorted(fates(r).items())]
-            assert marks == sorted(marks) and len(set(marks)) > 3
+            assert marks == sorted(marks) and set(marks) == set(range(10))
 
     run(body())
 
@@ -109,11 +117,14 @@ def test_another_order_is_built_beside_the_old_one() -> None:
     run(body())
 
 
-def test_a_full_window_refuses_items_with_the_reason() -> None:
+def test_a_full_window_refuses_items_with_the_reason(tmp_path: pathlib.Path) -> None:
     async def body() -> None:
-        options = Options(window=4, python_path=(HERE,))
-        async with Runner(pipeline(stage("slow", "Pass", knobs={"work_s": 0.05})), None, options) as r:
-            await r.feed(items(20), 10000.0)
+        options = Options(hang_s=60.0, deadline_s=60.0, window=4, python_path=(HERE,))
+        async with Runner(pipeline(stage("slow", "Waits", file=str(tmp_path / "go"))), None, options) as r:
+            feeding = asyncio.ensure_future(r.feed(items(20), 10000.0))
+            await until(lambda: len(r.records) == 16, "items are refused")
+            (tmp_path / "go").touch()
+            await feeding
             found = fates(r)
             assert outcomes(r) == ["delivered"] * 4 + ["refused"] * 16
             assert "slower than its source" in found[19].reason

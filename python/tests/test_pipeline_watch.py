@@ -93,7 +93,7 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
                 watcher = Watcher(runner, QUERY, FAST, again, Known(), probes)
                 feeding = asyncio.ensure_future(runner.feed(source.forever(), QUERY.rate_items_per_s))
                 changed = slowed = False
-                for _ in range(60):
+                for _ in range(200):
                     await asyncio.sleep(0.5)
                     changed = await watcher.period(source.items, reference)
                     if not slowed and watcher.monitor is not None and len(watcher.periods) > 5:

@@ -22,6 +22,7 @@ fn start_role(role: &str, socket: &Path) -> Child {
         .args(["--exact", "role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(SOCKET, socket)
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .expect("a process")
@@ -89,14 +90,17 @@ fn die_at(step: u32, socket: &Path) {
     die();
 }
 
-/// Leaves its socket to a child when it is killed.
+/// Leaves its socket to a child when it is killed. The child lives until the test closes its input, or the test ends.
 #[expect(clippy::zombie_processes, reason = "the child is to outlive us")]
 fn die_with_an_heir(socket: &Path) {
     let client = Client::start(socket, "parent", Class::Auto);
     for file in [&client.caller.socket, &client.knocker] {
         rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).expect("a descriptor");
     }
-    Command::new("sleep").arg("3").spawn().expect("a child");
+    Command::new("cat")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a child");
     die();
 }
 
@@ -178,9 +182,11 @@ fn processes_killed_at_every_step_leave_nothing_behind() {
 fn a_killed_process_is_gone_though_its_child_holds_the_socket() {
     let daemon = Daemon::start(config());
     let mut parent = start_role("heir:", &daemon.socket);
+    let heir = parent.stdin.take();
     parent.wait().expect("a child");
     daemon.wait_for_sessions(0);
     assert_eq!(daemon.snapshot().daemon.sessions_total, 1);
+    drop(heir);
 }
 
 #[test]
@@ -227,16 +233,23 @@ fn who_talks_all_the_time_is_shown_out_and_the_others_are_served() {
         device: "rxe0".to_owned(),
     }
     .encode();
-    for _ in 0..1_000 {
-        talker.caller.say(&open);
-    }
-    let reason = loop {
-        match talker.caller.hear().expect("it is told").0 {
-            ToShim::Opened { .. } => {}
-            ToShim::Refused { reason } => break reason,
-            other => panic!("{other:?}"),
+    let over = AtomicBool::new(false);
+    let reason = std::thread::scope(|scope| {
+        let _end = SetOnDrop(&over);
+        // Until it is told, as a thousand messages may take this process some seconds.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                talker.caller.say(&open);
+            }
+        });
+        loop {
+            match talker.caller.hear().expect("it is told").0 {
+                ToShim::Opened { .. } => {}
+                ToShim::Refused { reason } => break reason,
+                other => panic!("{other:?}"),
+            }
         }
-    };
+    });
     assert!(reason.contains("messages in a second"), "{reason}");
     Client::start(&daemon.socket, "other", Class::Auto);
     daemon.wait_for_sessions(0);

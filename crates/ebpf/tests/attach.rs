@@ -239,13 +239,14 @@ fn without_completions_the_programs_stand_aside_and_come_back() {
 fn flows_whose_completions_were_lost_are_healed() {
     in_lab("lost completions", |pins| {
         let (tun, mut dqa, sockets) = tun(pins, &DqaSettings::default(), 64, 6);
-        dqa.set_patience(Duration::from_millis(50), Duration::from_secs(5));
+        dqa.set_patience(Duration::from_secs(60), Duration::from_secs(60));
         for socket in &sockets {
             socket.send(&[0; 100]).expect("send");
         }
         // Most queues are never read: as if their completions had been lost.
         let weight = |dqa: &Dqa| dqa.queues().iter().map(|queue| queue.weight).sum::<u64>();
         assert_eq!(weight(&dqa), 6 * u64::from(WEIGHT_ONE));
+        dqa.set_patience(Duration::from_millis(50), Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(100));
         // One living flow is enough to find the others, a few sets at each tick.
         for _ in 0..40 {

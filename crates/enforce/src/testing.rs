@@ -154,13 +154,13 @@ fn bytes_of(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Waits for something that comes by itself; ten seconds mean that it does not.
+/// Waits for something that comes by itself; a minute means that it does not.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "{what}: not in ten seconds"
+            begun.elapsed() < Duration::from_secs(60),
+            "{what}: not in a minute"
         );
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -113,7 +113,19 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
     match Dqa::load(&options, &settings) {
         // Pins of an attachment whose journal was lost: nobody can say that they are in use.
         Err(EbpfError::Exists { path }) => {
-            Dqa::open(&path)?.detach()?;
+            match Dqa::open(&path) {
+                Ok(left) => left.detach()?,
+                // Maps of another version say nothing to us. The pins are all that holds them and the tracing programs.
+                Err(EbpfError::OtherVersion { .. }) => {
+                    std::fs::remove_dir_all(&path).map_err(|source| EbpfError::File {
+                        action: "remove",
+                        path,
+                        source,
+                    })?;
+                    remove_filters(&mut Route::open()?, device.index)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
             Ok(Dqa::load(&options, &settings)?)
         }
         loaded => Ok(loaded?),

@@ -146,6 +146,15 @@ fn programs_of(sender: &str, pins: &Path, containers: &[(u64, u32, QueueSet)]) -
     })
 }
 
+/// Waits for what comes by itself. The limit only ends a test that would wait for ever.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "{what}: not in a minute");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn weights_of_containers_decide_however_many_flows_they_have() {
     let Some(root) = cgroups() else {
@@ -194,11 +203,16 @@ fn weights_of_containers_decide_however_many_flows_they_have() {
         flows,
     });
     let servers = programs::start_servers(pair.receiver(), &shares).expect("iperf3");
-    while programs::listening(servers[0].id(), pair.receiver()) < shares.len() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until("servers that listen", || {
+        programs::listening(servers[0].id(), pair.receiver()) >= shares.len()
+    });
     let senders = [0, 1].map(|index| Sender::start(&groups[index], pair.sender(), index));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let all: u32 = FLOWS.iter().sum();
+    wait_until("every flow sends", || {
+        let flows = dqa.flows();
+        let busy = flows.iter().filter(|flow| flow.sent_bytes > 200_000);
+        busy.count() >= all as usize
+    });
     nic.record().expect("the card runs");
     std::thread::sleep(std::time::Duration::from_secs(4));
     let (record, _) = nic.recorded().expect("the card runs").expect("it recorded");

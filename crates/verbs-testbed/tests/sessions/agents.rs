@@ -197,7 +197,7 @@ pub(crate) fn an_agent_ends_with_its_lifetime(place: &Place) {
         }
         .encode(),
     ];
-    let (events, result) = session(place, &lines, Duration::from_millis(300));
+    let (events, result) = session(place, &lines, Duration::from_secs(3));
     assert!(result.unwrap_err().contains("--lifetime"));
     assert!(
         events

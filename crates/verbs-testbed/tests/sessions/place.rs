@@ -92,7 +92,7 @@ impl Place {
 
     /// Waits until every process that ever was has gone.
     pub(crate) fn all_gone(&self) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         loop {
             let (agents, workers) = (self.processes("agent"), self.processes("worker"));
             assert!(agents.0 > 0, "no agent was ever started");
@@ -109,7 +109,7 @@ impl Place {
 
     /// Waits until `count` workers run.
     pub(crate) fn workers_run(&self, count: usize) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         while self.processes("worker").1 < count {
             assert!(Instant::now() < until, "workers do not start");
             thread::sleep(Duration::from_millis(10));
