@@ -262,11 +262,12 @@ fn a_lease_lasts_while_it_is_used() {
     let at = host.start_bulk(who("a", Class::Bandwidth));
     for _ in 0..1_000 {
         host.run(1);
-        assert!(host.processes[at].lease().valid_until_ns >= host.now_ns + 40 * MS);
+        // A daemon that is kept waiting for a third of a second does no harm.
+        assert!(host.processes[at].lease().valid_until_ns >= host.now_ns + 400 * MS);
     }
     let written = host.governor.figures().leases_total;
     assert!(
-        written < 40,
+        written < 10,
         "{written} leases written, though nothing changed"
     );
 }

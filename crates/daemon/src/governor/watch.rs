@@ -128,5 +128,7 @@ impl Governor {
     }
 }
 
-/// How long a lease holds: many periods, so that a daemon that the machine keeps waiting does no harm.
-const VALID_NS: u64 = 100_000_000;
+/// How long a lease holds: longer than a busy machine keeps the daemon waiting. A process whose lease runs out gives all that
+/// waits to its device at once, which then sends it for seconds, whatever leases say. A daemon that has died is noticed
+/// by its socket, at once; only one that hangs is waited for.
+const VALID_NS: u64 = 1_000_000_000;
