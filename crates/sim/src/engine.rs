@@ -9,13 +9,13 @@
 //! a step of a device takes) form a ring of first-in first-out lists in one slab, with a bitmap of those in use:
 //! scheduling there appends, taking looks for the next set bit. Most slots hold one event, which is taken as it is;
 //! several are moved to an array and sorted when their slot's time comes, stably, so equal times keep their order.
-//! Later events wait in a second ring, of lists of blocks of 512 slots, 1 ms long; still later ones in a heap, ordered by
-//! time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
+//! Later events wait in a second ring, of lists of blocks of 512 slots, 4 ms long, with a bitmap as well; still later ones
+//! in a heap, ordered by time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
 //! it, which is before any other event can be filed there: so they keep their place among equals too. Nothing is
 //! allocated once slab, array and heap have grown to the largest number of pending events.
 //!
 //! Speed: a list is the number of its last node, which knows the first, so the rings stay small in a cache. Timers of a
-//! transport, hundreds of microseconds ahead and thousands at a time, never see the heap.
+//! transport and paced senders, some milliseconds ahead and thousands at a time, never see the heap.
 //!
 //! Units: picoseconds. Limits: 2^32 - 1 pending events; scheduling into the past is our own mistake and panics.
 
@@ -35,7 +35,7 @@ const BLOCK_BITS: u32 = SLOT_BITS + 9;
 /// Blocks that the ring of slots covers, the one of now in part.
 const NEAR_BLOCKS: u64 = (SLOTS as u64) >> (BLOCK_BITS - SLOT_BITS);
 /// Blocks of the second ring.
-const BLOCKS: usize = 1 << 12;
+const BLOCKS: usize = 1 << 14;
 /// Up to this many events, insertion sorts faster than anything else.
 const FEW: usize = 16;
 /// The end of a list, or an empty one.
@@ -73,6 +73,8 @@ pub struct EventQueue<E> {
     slots: Box<[u32; SLOTS]>,
     /// The last node of each block's list in `later`.
     blocks: Box<[u32; BLOCKS]>,
+    /// One bit per block in use.
+    blocks_used: Box<[u64; BLOCKS / 64]>,
     /// Apart from `near`, whose few nodes are used over and over and so stay in a cache.
     later: Lists<E>,
     /// Events in `blocks`.
@@ -139,6 +141,7 @@ impl<E: Copy> EventQueue<E> {
             words: Box::new([0; WORDS]),
             slots: Box::new([NIL; SLOTS]),
             blocks: Box::new([NIL; BLOCKS]),
+            blocks_used: Box::new([0; BLOCKS / 64]),
             later: Lists::default(),
             in_blocks: 0,
             far: BinaryHeap::new(),
@@ -266,7 +269,9 @@ impl<E: Copy> EventQueue<E> {
     fn schedule_far(&mut self, time: u64, event: E) {
         if time <= self.reached() {
             let block = (time >> BLOCK_BITS) as usize % BLOCKS;
-            self.later.append(&mut self.blocks[block], time, event);
+            if self.later.append(&mut self.blocks[block], time, event) {
+                self.blocks_used[block / 64] |= 1 << (block % 64);
+            }
             self.in_blocks += 1;
             return;
         }
@@ -350,14 +355,10 @@ impl<E: Copy> EventQueue<E> {
             true => (end << BLOCK_BITS) - 1,
             false => u64::MAX,
         };
-        for block in first..end.min(first + BLOCKS as u64) {
-            if self.in_blocks == 0 {
-                break;
-            }
-            let tail = std::mem::replace(&mut self.blocks[block as usize % BLOCKS], NIL);
-            if tail != NIL {
-                self.move_block(tail);
-            }
+        while let Some(block) = self.next_block(first, end) {
+            self.blocks_used[block / 64] &= !(1 << (block % 64));
+            let tail = std::mem::replace(&mut self.blocks[block], NIL);
+            self.move_block(tail);
         }
         while let Some(&Far { time, event, .. }) = self.far.peek() {
             if time > self.reached() {
@@ -381,6 +382,25 @@ impl<E: Copy> EventQueue<E> {
         self.covered.saturating_add((BLOCKS as u64) << BLOCK_BITS)
     }
 
+    /// The place of the first block in use from block `from` (counted from time zero, as is `end`) to before `end`.
+    fn next_block(&self, from: u64, end: u64) -> Option<usize> {
+        if self.in_blocks == 0 {
+            return None;
+        }
+        let end = end.min(from + BLOCKS as u64);
+        let mut block = from;
+        while block < end {
+            let place = block as usize % BLOCKS;
+            let here = self.blocks_used[place / 64] >> (place % 64);
+            if here != 0 {
+                block += u64::from(here.trailing_zeros());
+                return (block < end).then_some(block as usize % BLOCKS);
+            }
+            block += 64 - place as u64 % 64;
+        }
+        None
+    }
+
     /// Moves a list of the second ring to the first.
     fn move_block(&mut self, tail: u32) {
         let first = self.later.nodes[tail as usize].next;
@@ -402,10 +422,8 @@ impl<E: Copy> EventQueue<E> {
         if self.in_blocks == 0 {
             return self.far.peek().map(|far| far.time);
         }
-        let first = self.first_block() as usize;
-        let mut blocks = (first..first + BLOCKS).map(|block| self.blocks[block % BLOCKS]);
-        let tail = blocks.find(|tail| *tail != NIL);
-        let tail = tail.expect("some block holds what `in_blocks` counts");
+        let block = self.next_block(self.first_block(), u64::MAX);
+        let tail = self.blocks[block.expect("some block holds what `in_blocks` counts")];
         Some(self.later.earliest(tail))
     }
 

@@ -26,17 +26,21 @@ use isolane_core::units::{BitRate, Bytes};
 const ONE: u64 = 1 << 16;
 
 /// What paces one sender of a queue pair.
+///
+/// A sender that is not paced looks at the first two fields only.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Limiter {
-    pub(crate) point: ReactionPoint,
     /// Not before this time may the next packet leave, ps.
     pub(crate) not_before: u64,
+    pub(crate) point: ReactionPoint,
     /// When the receiver of its packets last sent a notification, ps.
     pub(crate) notified_at: u64,
 }
 
 /// The rate of one sender.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct ReactionPoint {
     /// The current rate, bit/s; zero while never notified.
     rate: u64,

@@ -32,9 +32,15 @@ pub(crate) struct WorkRequest {
 }
 
 /// State of one queue pair; see the module comment for its positions.
+///
+/// Of thousands of pairs none stays in a cache, so what one event looks at lies together: each of the first four groups is a
+/// line of 64 B.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct QueuePair {
+    // What sending looks at.
     pub(crate) process: u32,
+    pub(crate) mtu: u32,
     pub(crate) tenant: u16,
     pub(crate) host: u8,
     pub(crate) peer: u8,
@@ -44,64 +50,6 @@ pub(crate) struct QueuePair {
     pub(crate) queue: u8,
     /// Virtual function it belongs to; 0 without SR-IOV.
     pub(crate) function: u8,
-    pub(crate) mtu: u32,
-    /// The queue pair that answers in a ping-pong.
-    pub(crate) twin: u32,
-    /// The link of an application's program that it carries.
-    pub(crate) link: u32,
-
-    // The application.
-    /// Messages the application has handed over.
-    pub(crate) app_posted: u64,
-    /// Messages whose completion the application has seen.
-    pub(crate) retired: u64,
-    /// When a paced pair may post again, ps.
-    pub(crate) pace_free: u64,
-    /// Messages that arrived while the queue was full (open loop).
-    pub(crate) app_waiting: u64,
-    /// When a paced pair tries to post again, ps; in the past when no such timer runs.
-    pub(crate) post_timer: u64,
-    /// When each outstanding message was handed over, ps; indexed by message.
-    pub(crate) post_times: Vec<u64>,
-
-    // The policy.
-    /// Messages wholly let through to the NIC.
-    pub(crate) released: u64,
-    /// Bytes of the next message already let through as chunks.
-    pub(crate) release_offset: u64,
-    /// Chunks of split messages it may have in the NIC; 0 is no bound.
-    pub(crate) window: u32,
-    /// Chunks it has there.
-    pub(crate) chunks_out: u32,
-    /// Waits in its flow's backlog.
-    pub(crate) in_backlog: bool,
-    /// What its messages count for where work is held back.
-    pub(crate) cost: super::gates::Cost,
-    /// Its place in its flow's working set.
-    pub(crate) membership: super::gates::Membership,
-    /// Since when it has that place, ps.
-    pub(crate) member_since: u64,
-    /// Receives posted for it and not yet claimed by a message, as far as the sender has been told.
-    pub(crate) receives_known: u64,
-    /// When the last message left that had no receive, ps.
-    pub(crate) trickled_at: u64,
-    /// A look at its flow is due when it may send the next one.
-    pub(crate) trickle_watched: bool,
-
-    // The send queue.
-    pub(crate) ring: Vec<WorkRequest>,
-    /// Work requests written.
-    pub(crate) posted: u64,
-    /// Work requests whose doorbell the NIC has seen.
-    pub(crate) visible: u64,
-    /// Work requests fetched by the NIC.
-    pub(crate) fetched: u64,
-    /// Work requests wholly sent.
-    pub(crate) sent: u64,
-    /// Bytes of the next one already sent.
-    pub(crate) offset: u64,
-    /// Work requests acknowledged (RC) or sent (UC, UD), whose slots are free again.
-    pub(crate) acknowledged: u64,
     pub(crate) fetching: bool,
     /// Waits in, or is served from, the schedule queue.
     pub(crate) scheduled: bool,
@@ -111,48 +59,80 @@ pub(crate) struct QueuePair {
     pub(crate) resolved: bool,
     /// Waits for the RNR timer.
     pub(crate) backing_off: bool,
-    /// READs and atomics in flight.
-    pub(crate) reads_out: u32,
     /// Bumped when the sender goes back; older packets are void.
     pub(crate) epoch: u8,
+    /// Waits in its flow's backlog.
+    pub(crate) in_backlog: bool,
+    /// Belongs to the policy's reference flow.
+    pub(crate) reference: bool,
+    pub(crate) ring: Vec<WorkRequest>,
+    /// Work requests wholly sent.
+    pub(crate) sent: u64,
+    /// Work requests fetched by the NIC.
+    pub(crate) fetched: u64,
+
+    // The rest of the send queue, and the page being translated.
+    /// Work requests whose doorbell the NIC has seen.
+    pub(crate) visible: u64,
+    /// Work requests written.
+    pub(crate) posted: u64,
+    /// Work requests acknowledged (RC) or sent (UC, UD), whose slots are free again.
+    pub(crate) acknowledged: u64,
+    /// Bytes of the next one already sent.
+    pub(crate) offset: u64,
     /// Since when it waits in the schedule queue, ps.
     pub(crate) queued_at: u64,
+    /// Page being translated at the sender (keys are page numbers).
+    pub(crate) local_page: u64,
+    /// First region of the process at each end.
+    pub(crate) region_base: u64,
+    /// READs and atomics in flight.
+    pub(crate) reads_out: u32,
+    /// Number of the queue pair within its process.
+    pub(crate) ordinal: u32,
 
-    // The responder.
+    // The application.
+    /// Messages the application has handed over.
+    pub(crate) app_posted: u64,
+    /// Messages whose completion the application has seen.
+    pub(crate) retired: u64,
+    /// When each outstanding message was handed over, ps; indexed by message.
+    pub(crate) post_times: Vec<u64>,
+    /// Messages wholly let through to the NIC.
+    pub(crate) released: u64,
+    /// Bytes of the next message already let through as chunks.
+    pub(crate) release_offset: u64,
+    /// The queue pair that answers in a ping-pong.
+    pub(crate) twin: u32,
+    /// The link of an application's program that it carries.
+    pub(crate) link: u32,
+
+    // The responder, and what a policy decided.
     /// Work requests wholly received.
     pub(crate) received: u64,
-    pub(crate) expected_epoch: u8,
     /// Receives posted and unused.
     pub(crate) receives: u64,
     /// Receives used in total.
     pub(crate) receives_used: u64,
-    /// Receives used since the last batch was posted back.
-    pub(crate) receives_owed: u32,
-    /// Chunks of a split message are in, its last one is not.
-    pub(crate) mid_message: bool,
-    /// A message is being discarded for want of a receive.
-    pub(crate) dropping: bool,
     /// When the metadata of the message at hand is there, ps.
     pub(crate) receive_ready: u64,
     /// Payload of the message at hand already written to memory, bytes.
     pub(crate) landed: u64,
-    /// READ responses wholly sent by the responder.
-    pub(crate) responded: u64,
-    pub(crate) response_offset: u64,
-    pub(crate) response_scheduled: bool,
-    pub(crate) response_queued_at: u64,
-    /// Work request positions of READs, in order, to answer.
-    pub(crate) reads_to_answer: VecDeque<u64>,
-
-    // Memory.
-    /// First region of the process at each end.
-    pub(crate) region_base: u64,
-    /// Number of the queue pair within its process.
-    pub(crate) ordinal: u32,
-    /// Page being translated at the sender (keys are page numbers).
-    pub(crate) local_page: u64,
     /// Page being translated at the receiver.
     pub(crate) remote_page: u64,
+    /// Receives used since the last batch was posted back.
+    pub(crate) receives_owed: u32,
+    /// Chunks of split messages it may have in the NIC; 0 is no bound.
+    pub(crate) window: u32,
+    pub(crate) expected_epoch: u8,
+    /// Chunks of a split message are in, its last one is not.
+    pub(crate) mid_message: bool,
+    /// A message is being discarded for want of a receive.
+    pub(crate) dropping: bool,
+    /// Its place in its flow's working set.
+    pub(crate) membership: super::gates::Membership,
+    /// A look at its flow is due when it may send the next one.
+    pub(crate) trickle_watched: bool,
 
     // Congestion control.
     /// The requester's, then the responder's for READ responses.
@@ -161,17 +141,58 @@ pub(crate) struct QueuePair {
     // What only some devices keep.
     pub(crate) micro: super::micro::MicroPair,
 
+    // A paced or an open-loop application.
+    /// When a paced pair may post again, ps.
+    pub(crate) pace_free: u64,
+    /// Messages that arrived while the queue was full (open loop).
+    pub(crate) app_waiting: u64,
+    /// When a paced pair tries to post again, ps; in the past when no such timer runs.
+    pub(crate) post_timer: u64,
+
+    // A policy.
+    /// Chunks of split messages it has in the NIC.
+    pub(crate) chunks_out: u32,
+    /// What its messages count for where work is held back.
+    pub(crate) cost: super::gates::Cost,
+    /// Since when it has its place in the working set, ps.
+    pub(crate) member_since: u64,
+    /// Receives posted for it and not yet claimed by a message, as far as the sender has been told.
+    pub(crate) receives_known: u64,
+    /// When the last message left that had no receive, ps.
+    pub(crate) trickled_at: u64,
+
+    // A responder that answers READs.
+    /// READ responses wholly sent by the responder.
+    pub(crate) responded: u64,
+    pub(crate) response_offset: u64,
+    pub(crate) response_queued_at: u64,
+    /// Work request positions of READs, in order, to answer.
+    pub(crate) reads_to_answer: VecDeque<u64>,
+    pub(crate) response_scheduled: bool,
+
     // Measurement.
     pub(crate) bytes_delivered: u64,
-    /// Belongs to the policy's reference flow.
-    pub(crate) reference: bool,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(std::mem::offset_of!(QueuePair, visible) == 64);
+    assert!(std::mem::offset_of!(QueuePair, app_posted) == 128);
+    assert!(std::mem::offset_of!(QueuePair, received) == 192);
+    assert!(std::mem::offset_of!(QueuePair, limiters) == 256);
+};
 
 impl QueuePair {
     /// Whether someone waits for each of its messages to arrive.
     #[inline]
     pub(crate) fn tells(&self) -> bool {
         self.twin != NONE || self.link != NONE
+    }
+
+    /// Reads what sending the next packet begins with, for [`super::world::World::fetch_ahead`].
+    #[inline]
+    pub(crate) fn glance(&self) -> u64 {
+        self.sent ^ self.offset ^ self.limiters[0].not_before
     }
 
     /// The slot of work request `position`.

@@ -53,6 +53,7 @@ impl World {
                     continue;
                 };
                 let packets_left = self.turn_of(now, context);
+                self.fetch_ahead(host, lane);
                 self.nics[host].lanes.lanes[lane].engines[turn] = Engine {
                     context,
                     packets_left,
@@ -63,6 +64,18 @@ impl World {
             return (turn, state.engines[turn].context);
         }
         unreachable!("a lane in a ring has a context")
+    }
+
+    /// Reads what the next two contexts of a lane will need, so that memory brings it while others are served: the pair of the
+    /// second, and of the first, whose pair is there since, the request. Thousands of pairs do not fit a cache.
+    #[inline]
+    fn fetch_ahead(&mut self, host: usize, lane: usize) {
+        let ready = &self.nics[host].lanes.lanes[lane].ready;
+        if let (Some(first), Some(second)) = (ready.front(), ready.get(1)) {
+            let first = &self.pairs[*first as usize / 2];
+            let request = first.work_request(first.sent);
+            self.fetched_ahead ^= request.bytes ^ self.pairs[*second as usize / 2].glance();
+        }
     }
 
     /// Packets of a context's turn: the quantum and what was prefetched while it waited.

@@ -304,6 +304,8 @@ pub(crate) struct World {
     /// The receive buffer of each class.
     pub(crate) buffer_of_class: Vec<u8>,
     pub(crate) pairs: Vec<QueuePair>,
+    /// What was read ahead of its use; means nothing.
+    pub(crate) fetched_ahead: u64,
     /// Of DCQCN.
     pub(crate) timers: Timers,
     pub(crate) processes: Vec<Process>,
