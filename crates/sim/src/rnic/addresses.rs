@@ -293,11 +293,7 @@ impl Addresses {
                 }
             };
             let spans = PairSpans {
-                sends: self.pin(
-                    asks,
-                    ObjectKind::SendQueue,
-                    pair.ring.len() as u64 * request,
-                ),
+                sends: self.pin(asks, ObjectKind::SendQueue, u64::from(pair.slots) * request),
                 receives,
                 contexts: [self.context(asks), self.context(answers)],
             };

@@ -406,7 +406,8 @@ fn queue_pair(
     if paced {
         slots = slots.max(PACED_RING);
     }
-    let slots = slots.next_power_of_two() as usize;
+    let slots = slots.next_power_of_two();
+    let at_once = slots.min(depth.next_power_of_two()) as usize;
     let open = matches!(data.arrival, Arrival::Open { .. });
     let times = if open {
         (3 * depth + OPEN_RING).next_power_of_two() as usize
@@ -446,7 +447,8 @@ fn queue_pair(
         },
         trickled_at: 0,
         trickle_watched: false,
-        ring: vec![WorkRequest::default(); slots],
+        slots: u32::try_from(slots).expect("scenarios bound the depth"),
+        ring: vec![WorkRequest::default(); at_once].into_boxed_slice(),
         posted: 0,
         visible: 0,
         fetched: 0,

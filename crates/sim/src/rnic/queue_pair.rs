@@ -65,7 +65,10 @@ pub(crate) struct QueuePair {
     pub(crate) in_backlog: bool,
     /// Belongs to the policy's reference flow.
     pub(crate) reference: bool,
-    pub(crate) ring: Vec<WorkRequest>,
+    /// Slots of the send queue, a power of two.
+    pub(crate) slots: u32,
+    /// Its work requests, by position. It grows up to `slots`, so that pairs that never use most of them leave no memory behind.
+    pub(crate) ring: Box<[WorkRequest]>,
     /// Work requests wholly sent.
     pub(crate) sent: u64,
     /// Work requests fetched by the NIC.
@@ -204,20 +207,83 @@ impl QueuePair {
     /// Free send queue slots.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
-        self.ring.len() as u64 - (self.posted - self.acknowledged)
+        u64::from(self.slots) - (self.posted - self.acknowledged)
     }
 
     /// Writes one work request.
     #[inline]
     pub(crate) fn push(&mut self, request: WorkRequest) {
+        // Unreliable requests free their slots before they are received.
+        let kept = self.posted - self.acknowledged.min(self.received);
+        if kept >= self.ring.len() as u64 && self.ring.len() < self.slots as usize {
+            self.grow();
+        }
         let mask = self.ring.len() - 1;
         self.ring[self.posted as usize & mask] = request;
         self.posted += 1;
+    }
+
+    /// Twice the ring, with all that it holds.
+    #[cold]
+    fn grow(&mut self) {
+        let length = self.ring.len();
+        let mut ring = vec![WorkRequest::default(); 2 * length];
+        for position in self.posted - length as u64..self.posted {
+            ring[position as usize & (2 * length - 1)] = *self.work_request(position);
+        }
+        self.ring = ring.into_boxed_slice();
     }
 
     /// When message `number` was handed over, ps.
     #[inline]
     pub(crate) fn post_time(&self, number: u64) -> u64 {
         self.post_times[number as usize & (self.post_times.len() - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rnic::world::World;
+    use isolane_scenario::library::Library;
+    use proptest::prelude::*;
+
+    /// A pair with `depth` requests of an unreliable transport, as it is at the start.
+    fn unreliable(depth: u64) -> QueuePair {
+        let library = Library::embedded();
+        let text = format!(
+            "profile = \"cx5-100g-roce\"\n[[tenant]]\nname = \"one\"\nclass = \"bandwidth\"\n[[tenant.traffic]]\n\
+             verb = \"write\"\ntransport = \"uc\"\nsize = 64\ndepth = {depth}\n"
+        );
+        let scenario = isolane_scenario::parse(&text, "ring.toml", &library).expect("well-formed");
+        let profile = library.profile("cx5-100g-roce").expect("shipped");
+        let mut world = World::build(&scenario, profile).expect("it can be built");
+        world.pairs.remove(0)
+    }
+
+    proptest! {
+        /// Whatever was not yet received or whose slot is not free is read as it was written, however the ring grows.
+        #[test]
+        fn the_ring_keeps_what_is_under_way(
+            depth in 1u64..40,
+            steps in prop::collection::vec((0u64..60, 0u64..60, 0u64..60), 1..60),
+        ) {
+            let mut pair = unreliable(depth);
+            let slots = 4 * depth.next_power_of_two();
+            prop_assert_eq!((pair.room(), pair.ring.len() as u64), (slots, depth.next_power_of_two()));
+            for (posts, leave, arrive) in steps {
+                let kept = pair.posted - pair.received;
+                for _ in 0..posts.min(slots - kept) {
+                    let message = 1_000 + pair.posted;
+                    pair.push(WorkRequest { message, ..WorkRequest::default() });
+                }
+                pair.acknowledged = (pair.acknowledged + leave).min(pair.posted);
+                pair.received = (pair.received + arrive).min(pair.acknowledged);
+                for position in pair.received..pair.posted {
+                    prop_assert_eq!(pair.work_request(position).message, 1_000 + position);
+                }
+                prop_assert!(pair.ring.len() as u64 <= slots);
+            }
+        }
     }
 }
