@@ -41,7 +41,7 @@ pub enum AuditError {
     #[error("an audit needs at least one victim, one policy and one seed")]
     Empty,
     /// A glob matches nothing.
-    #[error("no {role} matches {pattern:?}{}; `isolane workloads list` names them all", nearest_note(.nearest))]
+    #[error("no {role} matches {pattern:?}{}; {}", nearest_note(.nearest), all_names(.tenants))]
     NoMatch {
         /// `victim` or `attacker`.
         role: &'static str,
@@ -49,6 +49,8 @@ pub enum AuditError {
         pattern: String,
         /// The nearest name.
         nearest: Option<String>,
+        /// The names that there are, where these are a scenario's tenants and not the catalogue's workloads.
+        tenants: Option<Vec<String>>,
     },
     /// A scenario whose tenants cannot be audited.
     #[error("scenario {scenario}: {problem}")]
@@ -147,6 +149,13 @@ pub enum AuditError {
     /// A run failed.
     #[error(transparent)]
     Testbed(#[from] isolane_testbed::TestbedError),
+}
+
+fn all_names(tenants: &Option<Vec<String>>) -> String {
+    match tenants {
+        Some(names) => format!("the scenario has {}", names.join(", ")),
+        None => "`isolane workloads list` names them all, and --scenario FILE brings tenants of your own".to_owned(),
+    }
 }
 
 fn nearest_note(nearest: &Option<String>) -> String {

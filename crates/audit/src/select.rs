@@ -170,6 +170,7 @@ pub fn choose(role: &'static str, names: &[&str], globs: &str) -> Result<Vec<usi
                 role,
                 pattern: glob.to_owned(),
                 nearest: nearest(names, glob),
+                tenants: None,
             });
         }
     }
@@ -235,7 +236,8 @@ mod tests {
         let error = choose("victim", &NAMES, "large_bw,smal_read").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no victim matches \"smal_read\" (nearest: small_read); `isolane workloads list` names them all"
+            "no victim matches \"smal_read\" (nearest: small_read); `isolane workloads list` names them all, \
+             and --scenario FILE brings tenants of your own"
         );
     }
 }

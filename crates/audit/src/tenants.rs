@@ -56,8 +56,11 @@ pub fn select(
     }
     let victim_names: Vec<&str> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
     let attacker_names: Vec<&str> = all_attackers.iter().map(|a| a.info.name.as_str()).collect();
-    let victims = choose("victim", &victim_names, victims.unwrap_or("*"))?;
-    let attackers = choose("attacker", &attacker_names, attackers.unwrap_or("*"))?;
+    let among = |role, names: &[&str], globs: Option<&str>| {
+        choose(role, names, globs.unwrap_or("*")).map_err(|error| naming(error, names))
+    };
+    let victims = among("victim", &victim_names, victims)?;
+    let attackers = among("attacker", &attacker_names, attackers)?;
     Ok((
         victims
             .into_iter()
@@ -68,6 +71,14 @@ pub fn select(
             .map(|index| all_attackers[index].clone())
             .collect(),
     ))
+}
+
+/// The error with the tenants that there are, in place of the catalogue.
+fn naming(mut error: AuditError, names: &[&str]) -> AuditError {
+    if let AuditError::NoMatch { tenants, .. } = &mut error {
+        *tenants = Some(names.iter().map(|name| (*name).to_owned()).collect());
+    }
+    error
 }
 
 fn victim(tenant: &Tenant) -> VictimPlan {

@@ -24,12 +24,16 @@ pub enum ClaimError {
         other: String,
     },
     /// A selection that selects nothing.
-    #[error("no claim matches {pattern:?}{nearest}; `isolane claims --list` shows all ids")]
+    #[error(
+        "no claim matches {pattern:?}{nearest}; `isolane claims --list` shows all ids, of the systems {systems}"
+    )]
     NoMatch {
         /// The pattern as given.
         pattern: String,
         /// `, did you mean ...` or nothing.
         nearest: String,
+        /// All systems.
+        systems: String,
     },
 }
 

@@ -45,7 +45,7 @@ pub use error::ClaimError;
 
 use claim::Claim;
 use isolane_scenario::glob;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads `files` (path inside the repository, text), sorted by system and id.
 pub fn read<'a>(
@@ -91,11 +91,19 @@ pub fn select<'a>(claims: &'a [Claim], patterns: &[String]) -> Result<Vec<&'a Cl
     };
     for pattern in patterns {
         if !claims.iter().any(|claim| matches(pattern, claim)) {
-            return Err(ClaimError::NoMatch {
-                pattern: pattern.clone(),
-                nearest: error::nearest(pattern, claims.iter().map(|claim| claim.id.as_str()))
+            let systems: BTreeSet<&str> =
+                claims.iter().map(|claim| claim.system.as_str()).collect();
+            let nearest = match systems.contains(pattern.as_str()) {
+                true => format!(", did you mean \"{pattern}/*\""),
+                false => error::nearest(pattern, claims.iter().map(|claim| claim.id.as_str()))
                     .trim_end_matches('?')
                     .to_owned(),
+            };
+            let systems: Vec<&str> = systems.into_iter().collect();
+            return Err(ClaimError::NoMatch {
+                pattern: pattern.clone(),
+                nearest,
+                systems: systems.join(", "),
             });
         }
     }

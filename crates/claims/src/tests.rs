@@ -183,6 +183,12 @@ fn a_selection_matches_ids_and_systems() {
     assert_eq!(crate::select(&claims, &[]).unwrap().len(), claims.len());
     let error = crate::select(&claims, &["nothing-like-this".to_owned()]).unwrap_err();
     assert!(error.to_string().starts_with("no claim matches"), "{error}");
+    let error = crate::select(&claims, &["justitia".to_owned()]).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("did you mean \"justitia/*\"") && text.contains("aequitas, collie"),
+        "{text}"
+    );
 }
 
 /// Scenarios with every change a claim makes still read, on the profile they end up with.

@@ -10,7 +10,8 @@
 //! * [`progress`] - the progress bar;
 //! * [`remarks`] - what a run says in words;
 //! * [`status`] - exit codes;
-//! * [`target`] - the simulator or real devices.
+//! * [`target`] - the simulator or real devices;
+//! * [`usage`] - wrong usage in words.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -23,8 +24,10 @@ mod report;
 mod status;
 mod target;
 mod text;
+mod usage;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use commands::Command;
 use std::process::ExitCode;
 
@@ -48,7 +51,27 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command.run() {
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(mistake) = usage::missing_name(&Arguments::command(), &words) {
+        return wrong_usage(&mistake);
+    }
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+            let mistake = is_unknown
+                .then(|| usage::negative_value(&Arguments::command(), &words))
+                .flatten();
+            match mistake {
+                Some(mistake) => return wrong_usage(&mistake),
+                None => error.exit(),
+            }
+        }
+    };
+    match arguments.command.run() {
         Ok(status) => status.into(),
         Err(error) if status::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,4 +79,9 @@ fn main() -> ExitCode {
             ExitCode::from(status::exit_code(&error))
         }
     }
+}
+
+fn wrong_usage(mistake: &str) -> ExitCode {
+    output::note(&format!("isolane: {mistake}"));
+    ExitCode::from(status::BAD_INPUT)
 }

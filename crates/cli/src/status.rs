@@ -39,7 +39,8 @@ pub(crate) enum Status {
 pub(crate) struct BadInput(pub(crate) String);
 
 const FAILED: u8 = 1;
-const BAD_INPUT: u8 = 2;
+/// Wrong usage or bad input.
+pub(crate) const BAD_INPUT: u8 = 2;
 const MACHINE: u8 = 3;
 /// 128 plus SIGINT, as shells report it.
 pub(crate) const INTERRUPTED: u8 = 130;

@@ -1,41 +1,12 @@
 //! Audits of own tenants, and audits that meet another one in their directory.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-
-/// Runs and demands `code`; returns stdout and stderr.
-fn check(arguments: &[&str], code: i32) -> (String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    let output = command
-        .args(arguments)
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{arguments:?}\n{stdout}\n{stderr}"
-    );
-    (stdout, stderr)
-}
-
-/// Demands exit code 2 and one line on stderr that has every part.
-fn refuses(arguments: &[&str], parts: &[&str]) {
-    let (stdout, stderr) = check(arguments, 2);
-    assert_eq!(
-        (stdout.as_str(), stderr.lines().count()),
-        ("", 1),
-        "{stderr}"
-    );
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} is not in {stderr}");
-    }
-}
+use support::{check, refuses};
 
 /// Two tenants that own a file.
 fn own(directory: &Path) -> String {

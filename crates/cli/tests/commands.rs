@@ -1,40 +1,13 @@
 //! The binary as a user meets it: exit codes, messages, and documents on stdout.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-
-fn isolane(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    command.args(arguments).env("NO_COLOR", "1");
-    command
-}
-
-/// Runs and demands `code`; returns stdout and stderr.
-fn check(arguments: &[&str], code: i32) -> (String, String) {
-    let output = isolane(arguments);
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    let ended = output.status.code();
-    assert_eq!(ended, Some(code), "{arguments:?}\n{stdout}\n{stderr}");
-    (stdout, stderr)
-}
-
-/// Demands exit code 2 and one line on stderr that has every part.
-fn refuses(arguments: &[&str], parts: &[&str]) {
-    let (stdout, stderr) = check(arguments, 2);
-    assert_eq!(stdout, "");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} is not in {stderr}");
-    }
-}
+use std::process::{Command, Stdio};
+use support::{check, command, refuses};
 
 fn json(text: &str) -> Value {
     assert!(text.ends_with('\n'));
@@ -51,6 +24,39 @@ fn scenario(directory: &Path, extra: &str) -> String {
     );
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn signs_and_holes_in_lists_are_named_with_option_value_and_remedy() {
+    refuses(
+        &["wfq", "delay", "--weights", "-1:2"],
+        &["--weights -1:2: must not be negative", "W:W:..."],
+    );
+    refuses(
+        &["sim", "x.toml", "--duration", "-3ms"],
+        &["--duration -3ms", "isolane sim --help"],
+    );
+    for (list, words) in [
+        ("--policies", &["sim", "x.toml", "--policies", ","][..]),
+        ("--policies", &["audit", "--policies=none,"]),
+        ("--flows", &["nic", "study", "--flows", "3,,6"]),
+    ] {
+        refuses(words, &[list, "a name is missing"]);
+    }
+}
+
+#[test]
+fn tenants_of_ones_own_are_explained_with_a_scenario() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path(), "");
+    refuses(
+        &["explain", "cache", "backup"],
+        &["\"cache\"", "--scenario FILE"],
+    );
+    refuses(
+        &["explain", "--scenario", &file, "--victim", "cahce"],
+        &["nearest: cache", "the scenario has cache, backup"],
+    );
 }
 
 #[test]

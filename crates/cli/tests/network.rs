@@ -1,38 +1,12 @@
 //! Networks as a user meets them: `isolane sim`, `isolane sweep`, traces, pages, messages.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-
-/// Runs and demands `code`; returns stdout and stderr.
-fn check(arguments: &[&str], code: i32) -> (String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    let output = command
-        .args(arguments)
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    let ended = output.status.code();
-    assert_eq!(ended, Some(code), "{arguments:?}\n{stdout}\n{stderr}");
-    (stdout, stderr)
-}
-
-/// Demands exit code 2 and one line on stderr that has every part.
-fn refuses(arguments: &[&str], parts: &[&str]) {
-    let (stdout, stderr) = check(arguments, 2);
-    assert_eq!(
-        (stdout.as_str(), stderr.lines().count()),
-        ("", 1),
-        "{stderr}"
-    );
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} is not in {stderr}");
-    }
-}
+use support::{check, refuses};
 
 /// Four hosts that call each other for a fifth of a millisecond.
 fn scenario(directory: &Path) -> String {
@@ -264,6 +238,10 @@ fn sweeps_say_what_is_wrong_before_they_run() {
         &["KEY=VALUE"],
     );
     refuses(&["sweep", &file, "--vary", "seed=1,2"], &["--seeds"]);
+    for more in [&[][..], &["--set", "traffic.all.load=0.4"]] {
+        let words = [&["sweep", file.as_str()], more].concat();
+        refuses(&words, &["nothing varies", "--vary KEY=VALUE", "--seeds"]);
+    }
     check(&["sweep", &file, "--shard", "3/2"], 2);
 }
 

@@ -1,32 +1,16 @@
 //! `isolane sim` on tiered memory from the command line: reports, refused applications, and what it refuses itself.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
+use support::check;
 
 const CONTENTION: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../scenarios/mercury/contention.toml"
 );
-
-/// Runs and demands `code`; returns stdout and stderr.
-fn check(arguments: &[&str], code: i32) -> (String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    let output = command
-        .args(arguments)
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{arguments:?}\n{stdout}\n{stderr}"
-    );
-    (stdout, stderr)
-}
 
 fn sim(file: &str, more: &[&str], code: i32) -> (String, String) {
     check(&[&["sim", file], more].concat(), code)

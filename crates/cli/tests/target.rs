@@ -1,10 +1,13 @@
 //! `--target` and `isolane agent` as a user without RDMA meets them. Devices are tested in the lab.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+use support::ended;
 
 const SCENARIO: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -12,28 +15,17 @@ const SCENARIO: &str = concat!(
 );
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    command.args(arguments).env("NO_COLOR", "1");
+    let mut command = support::command(arguments);
     command.env_remove("ISOLANE_SSH");
     command
 }
 
-/// Demands exit code `code` and returns stdout and stderr.
-fn ends(output: Output, code: i32) -> (String, String) {
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
-    (stdout, stderr)
-}
-
 /// Demands `code` and one line on stderr with every one of `parts`.
 fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
-    let (stdout, stderr) = ends(command(arguments).output().unwrap(), code);
+    let (stdout, stderr) = ended(command(arguments).output().unwrap(), code);
     assert_eq!(stdout, "");
     let last = stderr.lines().last().unwrap_or_default();
-    for part in parts {
-        assert!(last.contains(part), "{part:?} is not in {stderr}");
-    }
+    support::has_all(last, parts);
 }
 
 #[test]
@@ -100,7 +92,7 @@ fn ssh_is_the_program_that_the_environment_names() {
         .env("ISOLANE_SSH", &script)
         .output()
         .unwrap();
-    let (_, stderr) = ends(output, 3);
+    let (_, stderr) = ended(output, 3);
     let call = "called with -T -o BatchMode=yes -- nodea isolane agent --stdio";
     assert!(stderr.contains(call), "{stderr}");
 }
@@ -120,9 +112,9 @@ fn an_agent_greets_and_ends_with_its_input() {
         .unwrap()
         .write_all(hello.as_bytes())
         .unwrap();
-    let (stdout, stderr) = ends(child.wait_with_output().unwrap(), 0);
+    let (stdout, stderr) = ended(child.wait_with_output().unwrap(), 0);
     assert!(stdout.contains("\"kind\":\"welcome\""), "{stdout}{stderr}");
-    let (_, stderr) = ends(command(&["agent"]).output().unwrap(), 2);
+    let (_, stderr) = ended(command(&["agent"]).output().unwrap(), 2);
     assert!(stderr.contains("--stdio"), "{stderr}");
 }
 
@@ -132,7 +124,7 @@ fn an_authority_is_made_once_and_certificates_are_private() {
     let place = directory.path().join("certificates");
     let place = place.to_str().unwrap();
     let init = ["agent", "init", place, "controller", "nodea", "--json"];
-    let (stdout, _) = ends(command(&init).output().unwrap(), 0);
+    let (stdout, _) = ended(command(&init).output().unwrap(), 0);
     let made: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(made["directories"].as_array().unwrap().len(), 2);
     let key = Path::new(place).join("nodea/key.pem");

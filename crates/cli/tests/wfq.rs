@@ -1,6 +1,8 @@
 //! `isolane wfq` from the command line: what it prints, and what it refuses.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::process::Command;
 
@@ -9,15 +11,7 @@ fn delay(arguments: &[&str], code: i32) -> (String, String) {
 }
 
 fn check(arguments: &[&str], code: i32) -> (String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_isolane"))
-        .arg("wfq")
-        .args(arguments)
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?} {stderr}");
-    (stdout, stderr)
+    support::check(&[&["wfq"], arguments].concat(), code)
 }
 
 #[test]
@@ -55,7 +49,9 @@ fn what_cannot_be_computed_is_refused_with_the_arithmetic() {
         (&["--phi", "4", "--mu", "-1"], "load -1"),
         (&["--phi", "4", "--rho", "0.9"], "burst 0.9"),
         (&["--phi", "4", "--share", "1.5"], "--share 1.5"),
-        (&["--weights", "8:x:1"], "\"x\" is not a number"),
+        (&["--weights", "8:x:1"], "\"x\" is not a finite number"),
+        (&["--weights", "inf:1"], "\"inf\" is not a finite number"),
+        (&["--weights", "8:NaN"], "\"NaN\" is not a finite number"),
         (
             &["--weights", "8:4:1", "--rest", "1"],
             "1 parts for 2 classes",

@@ -14,8 +14,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    nothing is wrong (with --strict: and there is no warning)
   1    something is wrong
-  2    no device has that name
-  3    this machine has no RDMA device; the report says what is missing";
+  2    no device has that name, while there are others
+  3    this machine has no RDMA device, whatever --device names; the report says what is missing";
 
 /// Arguments of `isolane doctor`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match arguments.json {
         true => output::print_json(&examination)?,
         false => output::print(&text::render(&examination))?,
+    }
+    if let (false, Some(name)) = (examination.rdma, &arguments.device) {
+        output::note(&format!(
+            "isolane: no device {name:?}: this machine has no RDMA device at all; the report says what it takes to have one"
+        ));
     }
     let limit = match arguments.strict {
         true => Verdict::Warn,

@@ -199,9 +199,10 @@ fn plain(text: &str) -> Result<f64, String> {
 /// Numbers with colons between them.
 fn numbers(option: &str, text: &str) -> Result<Vec<f64>> {
     let one = |part: &str| {
-        part.trim().parse::<f64>().map_err(|_| {
+        let number: Option<f64> = part.trim().parse().ok();
+        number.filter(|number| number.is_finite()).ok_or_else(|| {
             bad(format!(
-                "{option} {text}: {part:?} is not a number; write numbers with colons between them, like 8:4:1"
+                "{option} {text}: {part:?} is not a finite number; write numbers with colons between them, like 8:4:1"
             ))
         })
     };

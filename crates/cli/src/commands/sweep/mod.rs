@@ -99,6 +99,12 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
              compare RDMA hosts under many policies, isolane nic study network cards"
         )));
     }
+    if arguments.vary.is_empty() && arguments.seeds == 1 {
+        bail!(bad(format!(
+            "nothing varies: give --vary KEY=VALUE,... (like policy.name=none,aequitas), or --seeds N above 1; isolane sim \
+             {name} is one run"
+        )));
+    }
     let plan = Plan::of(arguments, &text, &name)?;
     let shard = arguments.shard.unwrap_or(Shard::WHOLE);
     let mut document = plan.document(shard);
