@@ -48,7 +48,7 @@ impl Bench {
 
     /// Asks until the applications are as wanted: the service has its own clock.
     fn until(&self, names: &[&str]) {
-        for _ in 0..200 {
+        for _ in 0..2_400 {
             let status = self.json(&["mem", "status", "--json"]);
             let all = status["applications"]
                 .as_array()

@@ -44,7 +44,8 @@ fn three_classes_in_microseconds_end_in_sentences() {
 #[test]
 fn what_cannot_be_computed_is_refused_with_the_arithmetic() {
     for (arguments, part) in [
-        (&["--phi", "0"][..], "weight 0 of class 0"),
+        (&[][..], "or --weights W:W:..."),
+        (&["--phi", "0"], "weight 0 of class 0"),
         (&["--phi", "4", "--mu", "1.2"], "load 1.2"),
         (&["--phi", "4", "--mu", "-1"], "load -1"),
         (&["--phi", "4", "--rho", "0.9"], "burst 0.9"),

@@ -42,8 +42,7 @@ struct Delay {
         value_name = "WEIGHT",
         allow_negative_numbers = true,
         value_parser = plain,
-        conflicts_with = "weights",
-        required_unless_present = "weights"
+        conflicts_with = "weights"
     )]
     phi: Option<f64>,
     /// Any number of classes: their weights, the most important first, like 8:4:1
@@ -102,7 +101,10 @@ fn compute(arguments: &Delay) -> Result<WfqDelays> {
     let arrivals = Arrivals::new(arguments.mu, arguments.rho)?;
     let weights = match (&arguments.weights, arguments.phi) {
         (Some(weights), _) => numbers("--weights", weights)?,
-        (None, phi) => vec![phi.expect("clap asks for one of the two"), 1.0],
+        (None, Some(phi)) => vec![phi, 1.0],
+        (None, None) => bail!(bad(
+            "give --phi WEIGHT of the high of two classes, or --weights W:W:... of any number"
+        )),
     };
     if weights.len() < 2 {
         bail!(bad(

@@ -71,6 +71,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => sweep(arguments)?,
     };
     let Some(document) = document else {
+        output::note(match arguments.out.is_some() {
+            true => "isolane: interrupted; the same command goes on",
+            false => "isolane: interrupted; nothing is kept without --out FILE.json",
+        });
         return Ok(Status::Interrupted);
     };
     if let Some(path) = &arguments.out {
