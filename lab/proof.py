@@ -19,8 +19,10 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -191,7 +193,7 @@ class Tenant:
     def connect(self) -> None:
         """Waits for the server and starts the client."""
         server = self.processes[0]
-        wait_until(lambda: listens(self.port) or server.poll() is not None, 30, f"server of {self.program}")
+        wait_until(lambda: listens(self.port) or server.poll() is not None, 60, f"server of {self.program}")
         self._start(self.client, [ADDRESS[self.server]])
 
     def connected(self) -> bool:
@@ -288,14 +290,16 @@ PAYLOAD = 4096 / 4154
 HANDED_OUT = 0.96
 
 
-def operator_file(rate_mbit: int | None = None, weights: Mapping[str, int] | None = None) -> str:
+def operator_file(
+    rate_mbit: int | None = None, weights: Mapping[str, int] | None = None, target_us: float = 10_000, period_ms: int = 1
+) -> str:
     """isolaned's file for the lab: r0 and r1, which watch the link between them, at nearly the rate that tc has set."""
-    lines = []
+    lines = [f'period = "{period_ms}ms"']
     for device in ("r0", "r1"):
         lines += ["[[device]]", f'name = "{device}"']
         if rate_mbit:
             # A percentile over the newest hundred: the default window is made for microseconds, and lasts minutes here.
-            lines += ['target = "10ms"', 'reference_period = "5ms"', "reference_count = 100"]
+            lines += [f'target = "{round(target_us)}us"', 'reference_period = "5ms"', "reference_count = 100"]
             lines.append(f'rate = "{round(rate_mbit * PAYLOAD * HANDED_OUT * 1000)}kb/s"')
     lines += ["[[peer]]", 'device = "r0"', 'remote_device = "r1"']
     for name, weight in (weights or {}).items():
@@ -399,6 +403,76 @@ class Rate:
         return (sent_bytes(self.interface) - self.begin_bytes) / (time.monotonic() - self.begin_s) / 1e6
 
 
+class LinkQueue:
+    """What waits before the slow link, looked at 50 times a second while the `with` block lasts.
+
+    Method: the backlog of the interface's root discipline by rtnetlink, since starting `tc` costs an emulated processor
+    more than it would measure.
+    """
+
+    INTERVAL_S = 0.02
+    _ALL_QDISCS, _DUMP, _DONE, _ERROR = 38, 0x301, 3, 2
+    _ROOT, _STATISTICS, _QUEUE = 0xFFFFFFFF, 7, 3
+
+    def __init__(self, interface: str = "v0") -> None:
+        self.index = socket.if_nametoindex(interface)
+        self.samples: list[int] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+    def __enter__(self) -> LinkQueue:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self.samples.append(self.backlog())
+        self._socket.close()
+
+    def p99_us(self, rate_mbit: float) -> float:
+        """99th percentile of the time that the link needs for what waits."""
+        ordered = sorted(self.samples)
+        return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] * 8 / rate_mbit
+
+    def _watch(self) -> None:
+        while not self._end.wait(self.INTERVAL_S):
+            self.samples.append(self.backlog())
+
+    def backlog(self) -> int:
+        """Bytes that wait now."""
+        self._socket.send(struct.pack("=IHHIIBxxxiIII", 36, self._ALL_QDISCS, self._DUMP, 1, 0, 0, self.index, 0, 0, 0))
+        found: int | None = None
+        while True:
+            data = self._socket.recv(1 << 16)
+            at = 0
+            while at < len(data):
+                length, kind = struct.unpack_from("=IH", data, at)
+                if kind == self._ERROR:
+                    raise OSError("the kernel does not tell of its queues")
+                if kind == self._DONE:
+                    if found is None:
+                        raise OSError(f"interface {self.index} has no root discipline")
+                    return found
+                index, _, parent = struct.unpack_from("=iII", data, at + 20)
+                if (index, parent) == (self.index, self._ROOT):
+                    statistics = attributes(data[at + 36 : at + length])[self._STATISTICS]
+                    found = struct.unpack_from("=II", attributes(statistics)[self._QUEUE])[1]
+                at += (length + 3) & ~3
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """The netlink attributes of a message by their types."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        found[kind] = data[at + 4 : at + length]
+        at += max(4, (length + 3) & ~3)
+    return found
+
+
 class Meter:
     """Counts the bytes that arrive at r1 for each tenant, packet by packet, in the kernel.
 
@@ -482,6 +556,18 @@ def background(tenants: Sequence[Tenant], settle_s: float = 1.0) -> Iterator[Non
     finally:
         for tenant in tenants:
             tenant.stop()
+
+
+@contextmanager
+def loops(count: int) -> Iterator[None]:
+    """Keeps processors busy with programs that send nothing."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def together(tenants: Sequence[Tenant], timeout_s: float) -> list[Result]:
