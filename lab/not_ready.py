@@ -31,13 +31,15 @@ def not_ready(end: float, gid_index: int, count: int) -> tuple[int, int]:
         context = Context(name=name)
         pd = PD(context)
         queue = CQ(context, 64)
+        # Before the queue pairs: a cap on objects ends their making, and an attacker without memory sends nothing.
+        memory = MR(pd, SIZE, e.IBV_ACCESS_LOCAL_WRITE)
         initial = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=queue, rcq=queue, cap=QPCap(16, 16, 1, 1, 0))
         pairs = []
         try:
             pairs += (QP(pd, initial, QPAttr(port_num=1)) for _ in range(count))
         except PyverbsError as error:
             print(error, file=sys.stderr)
-        ends.append((context, pd, queue, MR(pd, SIZE, e.IBV_ACCESS_LOCAL_WRITE), pairs))
+        ends.append((context, pd, queue, memory, pairs))
     for mine, other in (ends, ends[::-1]):
         for pair, partner in zip(mine[4], other[4]):
             attributes = QPAttr(port_num=1)
