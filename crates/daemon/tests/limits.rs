@@ -1,8 +1,25 @@
-//! Limits said by whoever enforces guarantees, over the real socket: who may say them, what they do, how they end.
+//! Limits said by whoever enforces guarantees, over the real socket: who may say them, what they do, how they end, and
+//! that a process with the real shim keeps to them.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
+#[path = "support/application.rs"]
+#[allow(dead_code, reason = "progress is the daemon's word here")]
+mod application;
+#[path = "../../shim/tests/null/mod.rs"]
+#[allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::cast_possible_wrap,
+    clippy::undocumented_unsafe_blocks
+)]
+mod null;
 mod support;
 
+use isolane_core::units::Bytes;
+use isolane_enforce::pacing::{Pacing, Table};
 use isolane_proto::message::{Class, NOBODY, ToDaemon, ToShim};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 use support::{Caller, Client, Daemon, config, wait_for};
 
 const LIMIT: u64 = 1_000_000;
@@ -116,6 +133,70 @@ fn a_large_table_is_taken_at_once() {
     limit_ourselves(&first);
     wait_for_rate(&client, "limit", |rate| rate == LIMIT);
 }
+
+/// What the next test starts; nothing in a test run.
+#[test]
+fn role() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        application::run(ROLE, std::path::Path::new(&folder));
+    }
+}
+
+/// Goal: a rate goes from the enforcer by the daemon and the shared page to the process's own posts. Method: an
+/// application over a provider without hardware, which would move a hundred times as much; only an upper bound in time,
+/// so a slow machine changes nothing.
+#[test]
+fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
+    const RATE: u64 = 4_000_000;
+    /// Two bursts, and what the application has under way.
+    const AT_ONCE: u64 = 2 * 65_536 + 8 * 65_536;
+    let mut config = config();
+    config.devices[0].chunk_without_latency = Some(Bytes::from_kib(64));
+    let daemon = Daemon::start(config);
+    let folder = daemon.socket.ancestors().nth(2).expect("two folders");
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "role", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let passed = || {
+        let snapshot = daemon.snapshot();
+        let meter = snapshot.sessions.first().and_then(|one| one.meters.first());
+        meter.map_or((0, 0), |meter| {
+            (meter.passed_bytes, meter.lease_bytes_per_s)
+        })
+    };
+    wait_for("traffic", || passed().0 > 0);
+    let mut pacing = Pacing::new(daemon.socket.clone(), false);
+    let mut table = Table::default();
+    table.limit(0, RATE);
+    table.assign(child.id(), 0);
+    wait_for("the limit", || {
+        pacing.step(Instant::now(), &table);
+        passed().1 == RATE
+    });
+    // What was in hand before goes first.
+    let held = passed().0;
+    wait_for("traffic at the limit", || passed().0 > held + AT_ONCE);
+    let (began, before) = (Instant::now(), passed().0);
+    wait_for("more of it", || passed().0 > before + 3_000_000);
+    let moved = passed().0 - before;
+    let allowed = began.elapsed().as_micros() as u64 * RATE / 1_000_000 + AT_ONCE;
+    assert!(
+        moved <= allowed,
+        "{moved} bytes, where {allowed} are allowed"
+    );
+    // Without the enforcer it is free again, and ends well.
+    drop(pacing);
+    wait_for("the end of the limit", || passed().1 > RATE);
+    drop(child.stdin.take());
+    assert!(child.wait().expect("a child").success());
+}
+
+const ROLE: &str = "limited:1:bandwidth";
+const FOLDER: &str = "ISOLANED_TEST_LIMITS_FOLDER";
 
 /// A tenant's user may connect, since everybody's processes do, but its word is no limit.
 #[test]

@@ -5,7 +5,8 @@
 //! [`PAUSE`]: it reads the counters, asks the [`Law`] and sends notifications; once a second it reads
 //! the kernel's inventory. [`Enforcer::status`] says who holds and uses what, who exceeds what, and what was done.
 //!
-//! In shadow mode everything is counted and said, and nothing is delayed, sent or capped.
+//! Rates are told to the daemon as well, where one runs ([`Pacing`]): a tenant that runs under the shim is held to its rate
+//! there. In shadow mode everything is counted and said, and nothing is delayed, sent or capped.
 //!
 //! Units end the names of numbers. Limits: one enforcer per guardian; devices are those of this network namespace.
 
@@ -16,6 +17,7 @@ use crate::control::supervisor::{Calls, Mode, Supervisor};
 use crate::error::EnforceError;
 use crate::guardian::{Link, OnDeath};
 use crate::law::{Law, Seen, Traffic};
+use crate::pacing::{Pacing, Table};
 use crate::status::{self, Status, Unsupervised};
 use crate::tenants::Tenants;
 use isolane_core::policy::harmonic::Batch;
@@ -53,6 +55,8 @@ pub struct Options {
     pub device: Option<String>,
     /// Interfaces that notifications for a device go out on; devices without one get none.
     pub notify: BTreeMap<String, String>,
+    /// The socket of the daemon that is told the rates.
+    pub daemon: PathBuf,
     /// Whether a machine without RDMA devices is refused.
     pub needs_device: bool,
 }
@@ -68,6 +72,8 @@ pub(crate) struct Holding {
     senders: BTreeMap<String, BTreeSet<usize>>,
     /// Flows that may be slowed, by place and device.
     targets: BTreeMap<usize, Vec<(String, Target)>>,
+    /// What the daemon is to know.
+    limits: Table,
     /// Processes that hold objects and have no filter.
     pub(crate) unsupervised: Vec<Unsupervised>,
 }
@@ -90,6 +96,8 @@ pub struct Enforcer {
     snapshots: BTreeMap<String, Snapshot>,
     senders: BTreeMap<String, Sender>,
     caps: Vec<SetCap>,
+    /// Nobody in shadow mode.
+    pacing: Option<Pacing>,
     begun: Instant,
     looked: Option<Instant>,
     earlier: Option<(Instant, Vec<Calls>)>,
@@ -143,6 +151,7 @@ impl Enforcer {
             snapshots: BTreeMap::new(),
             senders,
             caps,
+            pacing: acts.then(|| Pacing::new(options.daemon, file.on_death == OnDeath::Closed)),
             begun: Instant::now(),
             looked: None,
             earlier: None,
@@ -184,6 +193,9 @@ impl Enforcer {
             self.looked = Some(now);
             self.look()?;
         }
+        if let Some(pacing) = &mut self.pacing {
+            pacing.step(now, &self.holding.limits);
+        }
         let since = (now - self.begun).as_nanos();
         let elapsed_ns = u64::try_from(since).unwrap_or(u64::MAX);
         let seen = self.count(elapsed_ns);
@@ -216,6 +228,14 @@ impl Enforcer {
             unsupervised: status::unsupervised(&self.root, &processes, &place_of, &tenants),
             ..Holding::default()
         };
+        for place in 0..tenants.unlisted() {
+            if let Some(rate) = self.law.allowed(place) {
+                holding.limits.limit(place, rate.as_bps() / 8);
+            }
+        }
+        for (&process, &place) in &place_of {
+            holding.limits.assign(process, place);
+        }
         drop(tenants);
         let named = by_tenant(&processes, |process| {
             place_of.get(&process.id).map(usize::to_string)
@@ -333,6 +353,7 @@ impl Enforcer {
             before: &before,
             caps: &self.caps,
             notifications: self.senders.values().map(|sender| sender.counts().0).sum(),
+            pacing: self.pacing.as_ref(),
         }
         .status()
     }

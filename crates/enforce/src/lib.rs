@@ -9,6 +9,7 @@
 //! * [`guardian`] - whoever keeps the listeners when the enforcer dies;
 //! * [`tenants`] - which tenant a process is of; [`caps`] - hard caps of the rdma cgroup controller;
 //! * [`law`] - who uses too much, by counters; [`enforcer`] - all of it together; [`status`] - what it says;
+//! * [`pacing`] - rates of tenants that cooperate, told to the daemon;
 //! * [`launch`] - starting a program under supervision; [`arrival`], [`container`] - what launchers and container runtimes say and need;
 //! * [`handoff`] - bytes and descriptors over a Unix socket.
 //!
@@ -27,6 +28,7 @@ pub mod guardian;
 pub mod handoff;
 pub mod launch;
 pub mod law;
+pub mod pacing;
 pub mod seccomp;
 pub mod status;
 pub mod tenants;

@@ -8,6 +8,7 @@ use crate::control::supervisor::{Calls, Mode};
 use crate::enforcer::Holding;
 use crate::guardian::OnDeath;
 use crate::law::Law;
+use crate::pacing::Pacing;
 use crate::seccomp::call::Verb;
 use crate::tenants::Tenants;
 use isolane_host::Root;
@@ -43,6 +44,10 @@ pub struct Status {
     pub caps: Vec<SetCap>,
     /// Congestion notifications sent so far.
     pub notifications_sent: u64,
+    /// Whether the daemon takes the rates, and holds tenants that run under the shim to them.
+    pub paced_by_daemon: bool,
+    /// Why a daemon that is there does not take them.
+    pub not_paced_because: Option<String>,
 }
 
 /// One tenant.
@@ -116,6 +121,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) before: &'a [Calls],
     pub(crate) caps: &'a [SetCap],
     pub(crate) notifications: u64,
+    pub(crate) pacing: Option<&'a Pacing>,
 }
 
 impl Reading<'_> {
@@ -139,7 +145,15 @@ impl Reading<'_> {
             unsupervised: self.holding.unsupervised.clone(),
             caps: self.caps.to_vec(),
             notifications_sent: self.notifications,
+            paced_by_daemon: self.is_paced(),
+            not_paced_because: self
+                .pacing
+                .and_then(|pacing| pacing.refusal().map(str::to_owned)),
         }
+    }
+
+    fn is_paced(&self) -> bool {
+        self.pacing.is_some_and(Pacing::is_heeded)
     }
 
     fn tenant(&self, place: usize) -> TenantStatus {
@@ -179,6 +193,9 @@ impl Reading<'_> {
                 allowed: allowed.as_bps() as f64,
                 action: match (self.mode, self.notifications) {
                     (Mode::Shadow, _) => "would be notified of congestion",
+                    (_, 0) if self.is_paced() => {
+                        "paced by isolaned in processes under the shim; no interface for notifications (--notify)"
+                    }
                     (_, 0) => "none: no interface for notifications (--notify)",
                     _ => "notified of congestion",
                 },
@@ -360,6 +377,9 @@ impl Status {
                 process.queue_pairs,
                 process.memory_regions
             );
+        }
+        if let Some(reason) = &self.not_paced_because {
+            let _ = writeln!(text, "  rates are not paced by the daemon: {reason}");
         }
         if !self.guarded {
             text.push_str(

@@ -114,8 +114,9 @@ pub const ROOMS: &[Room] = &[
             "isolane-scenario",
             "isolane-proto",
             "isolane-verbs-sys",
-            // Only in tests: applications that run the shim are killed.
+            // Only in tests: applications that run the shim are killed, and held to an enforcer's limits.
             "isolane-shim",
+            "isolane-enforce",
             "isolane-host",
             "isolane-nic",
             "isolane-mem",

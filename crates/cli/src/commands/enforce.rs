@@ -65,6 +65,9 @@ pub(crate) struct Arguments {
     /// Where the sockets lie
     #[arg(long, value_name = "PATH", default_value = DIRECTORY)]
     directory: PathBuf,
+    /// The socket of the daemon that holds tenants under the shim to their rates
+    #[arg(long, value_name = "PATH", default_value = isolane_proto::SOCKET_PATH)]
+    daemon: PathBuf,
     /// Print JSON: one document at the end, or without an end one line a second
     #[arg(long)]
     json: bool,
@@ -184,6 +187,7 @@ fn options(arguments: &Arguments, file: Enforcement) -> Result<Options> {
         },
         device: arguments.device.clone(),
         notify,
+        daemon: arguments.daemon.clone(),
         needs_device: true,
     })
 }
