@@ -187,6 +187,13 @@ impl Bucket {
         }
     }
 
+    /// Takes what went without asking; what is missing is a debt. After [`Self::grow`].
+    pub fn charge(&mut self, amounts: [i64; 2]) {
+        for (credit, amount) in self.credit.iter_mut().zip(amounts) {
+            credit.amount = credit.amount.saturating_sub(amount);
+        }
+    }
+
     /// Takes up to a `1/part` of the bursts beyond a message, for a queue pair to use without asking again.
     pub fn take_spare(&mut self, terms: &[Terms; 2], part: i64) -> [i64; 2] {
         std::array::from_fn(|at| {

@@ -518,16 +518,28 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 
 /// Binding by the old call goes past the software queue: what waits goes first.
 unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    if let Some(known) = process().and_then(|process| process.queue_pair(qp))
-        && !known.flush()
-    {
+    let known = process().and_then(|process| process.queue_pair(qp));
+    if known.is_some_and(|known| !known.flush()) {
         return libc::ENOMEM;
     }
     // SAFETY: see the module.
     unsafe {
-        match context_of((*qp).context).and_then(|context| context.ops.bind_mw) {
-            Some(bind_mw) => bind_mw(qp, mw, bind),
-            None => libc::EOPNOTSUPP,
+        let Some(provider) = context_of((*qp).context).and_then(|context| context.ops.bind_mw)
+        else {
+            return libc::EOPNOTSUPP;
+        };
+        let Some(known) = known else {
+            return provider(qp, mw, bind);
+        };
+        let mut made = std::ptr::read(bind);
+        if known.asked().is_some_and(|(_, signal_all)| signal_all) {
+            // The provider does not know that the application wants all completions.
+            made.send_flags |= IBV_SEND_SIGNALED;
         }
+        let answer = provider(qp, mw, &raw mut made);
+        if answer == 0 {
+            known.went_past();
+        }
+        answer
     }
 }

@@ -162,6 +162,20 @@ impl Meter {
         Ok(())
     }
 
+    /// Pays for bytes and operations that had to go without asking; what is missing is a debt.
+    pub fn charge(&self, process: &Process, amounts: [i64; 2]) {
+        if amounts == [0; 2] {
+            return;
+        }
+        let now_ns = process.now_ns();
+        let mut books = self.books.lock();
+        if let Some((terms, _)) = books.terms(process, now_ns) {
+            books.bucket.grow(&terms, now_ns);
+            books.bucket.charge(amounts);
+        }
+        books.passed(amounts);
+    }
+
     /// Counts what was posted, without asking for anything.
     pub fn report(&self, account: &mut Account) {
         self.books.lock().count(account);

@@ -39,6 +39,9 @@ pub const BATCH: usize = 16;
 /// Fewer spare places than this in the provider's queue are not worth splitting for.
 pub const SPARE_MIN: u32 = 8;
 
+/// Credit for whatever has to go now.
+const AHEAD: i64 = i64::MAX / 4;
+
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -298,7 +301,8 @@ impl QueuePair {
         }
     }
 
-    /// Posts all that waits, without credit, before something that must not overtake it. Whether nothing waits now.
+    /// Posts all that waits, ahead of its credit, before something that must not overtake it; the credit is owed.
+    /// Whether nothing waits now.
     pub fn flush(&'static self) -> bool {
         let mut inner = self.inner.lock();
         while !inner.queue.is_empty() {
@@ -306,18 +310,26 @@ impl QueuePair {
                 .accounts
                 .map(|account| (account.credit, account.chunk));
             for account in &mut inner.accounts {
-                account.credit = [i64::MAX / 4; 2];
+                account.credit = [AHEAD; 2];
                 account.chunk = account.chunk.max(1 << 20);
             }
             let outcome = inner.progress(u64::MAX);
-            for (account, held) in inner.accounts.iter_mut().zip(held) {
+            let mut spent = [[0; 2]; 2];
+            for ((account, held), spent) in inner.accounts.iter_mut().zip(held).zip(&mut spent) {
+                *spent = account.credit.map(|left| AHEAD - left);
                 (account.credit, account.chunk) = held;
             }
+            inner.owe(spent);
             if !matches!(outcome, Ok(Outcome::More)) {
                 break;
             }
         }
         inner.queue.is_empty()
+    }
+
+    /// A request that the provider posts by itself has gone: it costs an operation.
+    pub fn went_past(&self) {
+        self.inner.lock().owe([[0, 1], [0, 0]]);
     }
 
     /// Takes what the application is to see of a completion that bears this place's name: `qp_num` as the provider
@@ -434,6 +446,15 @@ impl QueuePair {
 }
 
 impl Inner {
+    /// Pays for bytes and operations of both directions that went ahead of their credit.
+    fn owe(&self, spent: [[i64; 2]; 2]) {
+        if let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) {
+            for (meter, amounts) in plan.device.meters.iter().zip(spent) {
+                meter.charge(process, amounts);
+            }
+        }
+    }
+
     pub(crate) fn strike(&mut self, owner: &'static QueuePair, plan: &Plan) {
         self.listed = std::ptr::null();
         for meter in &plan.device.meters {

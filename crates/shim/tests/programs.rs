@@ -198,6 +198,7 @@ impl<'a> Run<'a> {
             signal_all: program.signal_all,
             extended: false,
             cqe: 2 * (program.depth * program.pairs as u32) as i32,
+            kind: IBV_QPT_RC,
         };
         let lease = lease(program.rate, u64::from(program.chunk) * 3, program.chunk);
         let rig = Rig::new(shape, &lease);
@@ -410,7 +411,9 @@ impl<'a> Run<'a> {
                     self.rig.step(self.rig.pairs[*pair].0, *count);
                 }
                 Action::Poll(batch) => self.poll(*batch),
-                Action::Pump => self.rig.pump(),
+                Action::Pump => {
+                    self.rig.pump();
+                }
                 Action::Time(ns) => pass_time(*ns),
                 Action::Lease(rate, burst, chunk) => {
                     for meter in &self.rig.region.meters[..2] {

@@ -10,7 +10,7 @@ mod work;
 
 use isolane_shim::originals::Originals;
 use isolane_verbs_sys::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Mutex;
 pub use work::*;
@@ -43,6 +43,18 @@ pub struct NullQp {
     failed: bool,
     pub refuse: c_int,
     pub chunks: u64,
+    log: Vec<Done>,
+}
+
+/// A work request that was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub opcode: ibv_wr_opcode,
+    pub bytes: u64,
+    /// Immediate data, or the key that is invalidated.
+    pub immediate: u32,
+    /// XRC's receive queue at the other end.
+    pub shared_receive: u32,
 }
 
 struct Completion {
@@ -68,6 +80,8 @@ struct NullChannel {
 
 static FORBIDDEN: Mutex<Vec<(Option<u32>, u64, u64)>> = Mutex::new(Vec::new());
 static CHANNELS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Keys of memory windows, and whether they are bound.
+static WINDOWS: Mutex<BTreeMap<u32, bool>> = Mutex::new(BTreeMap::new());
 static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
 
 /// Remote access to this range fails from now on, until [`allow_all`].
@@ -82,9 +96,18 @@ pub fn forbid_for(rkey: u32, address: u64, bytes: u64) {
 
 pub fn allow_all() {
     FORBIDDEN.lock().unwrap().clear();
+    WINDOWS.lock().unwrap().clear();
+}
+
+/// From now on remote access by this key fails, but while a window of that key is bound.
+pub fn window(key: u32, bound: bool) {
+    WINDOWS.lock().unwrap().insert(key, bound);
 }
 
 fn is_forbidden(rkey: u32, address: u64, bytes: u64) -> bool {
+    if WINDOWS.lock().unwrap().get(&rkey) == Some(&false) {
+        return true;
+    }
     let forbidden = FORBIDDEN.lock().unwrap();
     let over = |(key, from, length): &(Option<u32>, u64, u64)| {
         key.is_none_or(|key| key == rkey) && address < from + length && *from < address + bytes
@@ -129,6 +152,7 @@ pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_contex
     context.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
     context.context.ops.post_send = Some(post_send);
     context.context.ops.post_recv = Some(post_recv);
+    context.context.ops.bind_mw = Some(bind_mw);
     context.context.ops.poll_cq = Some(poll_cq);
     context.context.ops.req_notify_cq = Some(req_notify_cq);
     let raw = Box::into_raw(context);
@@ -292,6 +316,7 @@ fn new_qp(context: *mut ibv_context, attr: &ibv_qp_init_attr) -> *mut NullQp {
         failed: false,
         refuse: 0,
         chunks: 0,
+        log: Vec::new(),
     };
     let base = &mut qp.qp.qp_base;
     base.context = context;

@@ -50,6 +50,28 @@ pub unsafe extern "C" fn post_send(
     0
 }
 
+/// The old call: the provider posts a request of its own.
+pub unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    unsafe {
+        let mut work = ibv_send_wr {
+            wr_id: (*bind).wr_id,
+            send_flags: (*bind).send_flags,
+            opcode: IBV_WR_BIND_MW,
+            ..Default::default()
+        };
+        work.bind_mw.bind_mw = ibv_send_wr_bind_mw {
+            mw,
+            rkey: (*mw).rkey,
+            bind_info: (*bind).bind_info,
+        };
+        post_send(qp, &raw mut work, &mut std::ptr::null_mut())
+    }
+}
+
 pub unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     mut work: *mut ibv_recv_wr,
@@ -124,7 +146,7 @@ pub fn step(qp: *mut ibv_qp) -> bool {
         };
         let consumes = matches!(
             work.opcode,
-            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV | IBV_WR_RDMA_WRITE_WITH_IMM
         );
         let peer = unsafe { &mut *null.peer };
         if consumes && peer.recv.is_empty() {
@@ -160,6 +182,18 @@ pub fn step(qp: *mut ibv_qp) -> bool {
                 scatter(&entry.list, &before.to_ne_bytes());
             }
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => opcode = IBV_WC_SEND,
+            IBV_WR_SEND_WITH_INV => {
+                opcode = IBV_WC_SEND;
+                window(work.imm_data, false);
+            }
+            IBV_WR_LOCAL_INV => {
+                opcode = IBV_WC_LOCAL_INV;
+                window(work.imm_data, false);
+            }
+            IBV_WR_BIND_MW => {
+                opcode = IBV_WC_BIND_MW;
+                window(unsafe { work.bind_mw.bind_mw.rkey }, true);
+            }
             other => panic!("opcode {other} is not for this provider"),
         }
         if consumes && status == IBV_WC_SUCCESS {
@@ -178,7 +212,11 @@ pub fn step(qp: *mut ibv_qp) -> bool {
                 },
                 byte_len: total as u32,
                 imm_data: if immediate { work.imm_data } else { 0 },
-                wc_flags: if immediate { IBV_WC_WITH_IMM } else { 0 },
+                wc_flags: match work.opcode {
+                    IBV_WR_SEND => 0,
+                    IBV_WR_SEND_WITH_INV => IBV_WC_WITH_INV,
+                    _ => IBV_WC_WITH_IMM,
+                },
                 qp_num: peer.qp.qp_base.qp_num,
                 ..ibv_wc::default()
             };
@@ -194,6 +232,14 @@ pub fn step(qp: *mut ibv_qp) -> bool {
         }
     }
     null.send.pop_front();
+    if status == IBV_WC_SUCCESS {
+        null.log.push(Done {
+            opcode: work.opcode,
+            bytes: total,
+            immediate: work.imm_data,
+            shared_receive: work.qp_type.remote_srqn,
+        });
+    }
     null.executed += 1;
     null.failed |= status != IBV_WC_SUCCESS;
     let signalled = null.signal_all || work.send_flags & IBV_SEND_SIGNALED != 0;
@@ -293,6 +339,11 @@ pub(super) unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode
 /// Work requests that the provider has executed or holds: how often a message was split shows here.
 pub fn provider_requests(qp: *mut ibv_qp) -> u64 {
     unsafe { (*qp.cast::<NullQp>()).chunks }
+}
+
+/// What a queue pair has executed without error, in order.
+pub fn executed(qp: *mut ibv_qp) -> Vec<Done> {
+    unsafe { (*qp.cast::<NullQp>()).log.clone() }
 }
 
 /// Makes every post fail with this errno; 0: no more.

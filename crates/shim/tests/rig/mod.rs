@@ -70,6 +70,7 @@ pub struct Shape {
     pub signal_all: bool,
     pub extended: bool,
     pub cqe: c_int,
+    pub kind: ibv_qp_type,
 }
 
 impl Default for Shape {
@@ -81,6 +82,7 @@ impl Default for Shape {
             signal_all: false,
             extended: false,
             cqe: 256,
+            kind: IBV_QPT_RC,
         }
     }
 }
@@ -136,8 +138,8 @@ impl Rig {
                 _pd: Box::default(),
             };
             for _ in 0..shape.pairs {
-                let one = rig.queue_pair(&raw mut *pd, IBV_QPT_RC);
-                let two = rig.queue_pair(&raw mut *pd, IBV_QPT_RC);
+                let one = rig.queue_pair(&raw mut *pd, shape.kind);
+                let two = rig.queue_pair(&raw mut *pd, shape.kind);
                 null::join(one, two);
                 set_state(one, IBV_QPS_RTS);
                 set_state(two, IBV_QPS_RTS);
@@ -199,14 +201,16 @@ impl Rig {
         }
     }
 
-    /// What the pump's thread would do now.
-    pub fn pump(&self) {
-        if self.shape.shimmed {
-            let left = process().drive();
-            if left.blocked {
-                process().drain_blocked();
-            }
+    /// What the pump's thread would do now; when it would look again for credit.
+    pub fn pump(&self) -> Option<u64> {
+        if !self.shape.shimmed {
+            return None;
         }
+        let left = process().drive();
+        if left.blocked {
+            process().drain_blocked();
+        }
+        left.ready_at_ns
     }
 
     /// The provider executes up to `count` work requests of a queue pair.
@@ -218,13 +222,19 @@ impl Rig {
     pub fn settle(&self) -> usize {
         let mut total = 0;
         let mut idle = 0;
-        while idle < 20 {
-            self.pump();
+        for round in 0.. {
+            if idle == 20 {
+                break;
+            }
+            assert!(round < 1 << 24, "what waits for credit never goes");
+            let ready = self.pump();
             let sides = self.pairs.iter().flat_map(|(one, two)| [*one, *two]);
             let done: usize = sides.map(|qp| self.step(qp, 1 << 20)).sum();
             total += done;
-            idle = if done > 0 { 0 } else { idle + 1 };
-            pass_time(50_000_000);
+            // A slow lease waits for days of this clock; credit grows by at most a second at a time.
+            let wait = ready.map_or(0, |at| at.saturating_sub(clock()));
+            idle = if done > 0 || wait > 0 { 0 } else { idle + 1 };
+            pass_time(wait.clamp(50_000_000, 1_000_000_000));
         }
         total
     }
