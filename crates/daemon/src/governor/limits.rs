@@ -81,7 +81,7 @@ impl Governor {
     }
 
     /// Whose a process is for the enforcer, by its tenant's number; [`NOBODY`] where it is no tenant's. Processes beyond
-    /// [`PROCESSES_MAX`] are not noted; whether this one was.
+    /// 65,536 are not noted; whether this one was.
     pub fn limit_process(&mut self, process: u32, tenant: u32) -> bool {
         let table = &mut self.limits.tenant_of;
         let before = match tenant {
