@@ -105,6 +105,19 @@ pub const ROOMS: &[Room] = &[
         may_use: &["isolane-core", "isolane-scenario", "isolane-host"],
     },
     Room {
+        folder: "enforce",
+        package: "isolane-enforce",
+        pure: false,
+        may_unsafe: true,
+        may_use: &[
+            "isolane-core",
+            "isolane-scenario",
+            "isolane-proto",
+            "isolane-verbs-sys",
+            "isolane-host",
+        ],
+    },
+    Room {
         folder: "daemon",
         package: "isolaned",
         pure: false,
@@ -120,19 +133,6 @@ pub const ROOMS: &[Room] = &[
             "isolane-host",
             "isolane-nic",
             "isolane-mem",
-        ],
-    },
-    Room {
-        folder: "enforce",
-        package: "isolane-enforce",
-        pure: false,
-        may_unsafe: true,
-        may_use: &[
-            "isolane-core",
-            "isolane-scenario",
-            "isolane-proto",
-            "isolane-verbs-sys",
-            "isolane-host",
         ],
     },
     Room {
