@@ -16,6 +16,7 @@
 
 mod commands;
 mod inputs;
+mod laboratory;
 mod network;
 mod output;
 mod progress;

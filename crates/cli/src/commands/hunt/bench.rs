@@ -4,20 +4,17 @@
 //! of `bench.jsonl`, so that the same command goes on where it was stopped; other settings start anew in another directory.
 
 use crate::inputs::{self, bad};
+use crate::laboratory::Equipped;
 use crate::output;
 use crate::progress;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Context, Result, bail};
-use isolane_claims::audit::{AuditRequest, Findings};
 use isolane_claims::claim::{Claim, ClaimTestbed};
-use isolane_claims::expression::RequestBytes;
 use isolane_claims::hunt::{HuntNumbers, HuntRun};
-use isolane_claims::laboratory::Laboratory;
 use isolane_claims::plan;
 use isolane_claims::report as claim_report;
-use isolane_claims::world::World;
 use isolane_hunt::bench::{Bench, BenchOptions, Budget};
 use isolane_hunt::compare::{
     COMPARISON_VERSION, Comparison, Contestant, Race, median_time, numbers,
@@ -30,9 +27,6 @@ use isolane_hunt::rule::Rule;
 use isolane_hunt::session::device_start;
 use isolane_hunt::space::Space;
 use isolane_hunt::state::Start;
-use isolane_scenario::fabric::result::FabricResult;
-use isolane_scenario::measure::RunResult;
-use isolane_scenario::model::Scenario;
 use isolane_scenario::profile::Profile;
 use isolane_testbed::SimTestbed;
 use std::collections::BTreeMap;
@@ -363,68 +357,17 @@ fn asked(claims: &[&Claim], arguments: &Arguments) -> (Vec<Claim>, Option<String
 /// The claims, held against the comparison.
 fn checked(claims: &[&Claim], comparison: &Comparison) -> String {
     let library = inputs::library();
-    let judge = Judge {
-        laboratory: Laboratory {
-            library: &library,
-            testbed: &SimTestbed,
-        },
-        comparison,
-    };
-    let files = isolane_claims::embedded_scenarios();
-    claim_report::table(&plan::check(claims, &files, &judge, &|_, _| {}))
-}
-
-/// A laboratory whose hunts are done.
-struct Judge<'a> {
-    laboratory: Laboratory<'a>,
-    comparison: &'a Comparison,
-}
-
-impl World for Judge<'_> {
-    fn hunt(&self, run: &HuntRun, seed: u64) -> Result<HuntNumbers, String> {
-        let races = || self.comparison.races.iter();
+    let hunts = |run: &HuntRun, seed: u64| {
         let name = run.contestant();
-        let race = races().find(|race| race.seed == seed && race.contestant.name() == name);
+        let mut races = comparison.races.iter();
+        let race = races.find(|race| race.seed == seed && race.contestant.name() == name);
         let race =
             race.ok_or_else(|| format!("{name} has no hunt with seed {seed}: raise --seeds"))?;
-        Ok(figures(race, self.comparison.anomalies.len()))
-    }
-
-    fn scenario(&self, text: &str, file: &str) -> Result<Scenario, String> {
-        self.laboratory.scenario(text, file)
-    }
-
-    fn run(&self, scenario: &Scenario) -> Result<RunResult, String> {
-        self.laboratory.run(scenario)
-    }
-
-    fn network(&self, text: &str, file: &str) -> Result<FabricResult, String> {
-        self.laboratory.network(text, file)
-    }
-
-    fn audit(
-        &self,
-        request: &AuditRequest,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Findings, String> {
-        self.laboratory.audit(request, progress)
-    }
-
-    fn model(&self, system: &str, name: &str, list: &[(String, f64)]) -> Result<f64, String> {
-        self.laboratory.model(system, name, list)
-    }
-
-    fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String> {
-        self.laboratory.parameter(profile, section, name)
-    }
-
-    fn network_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
-        self.laboratory.network_bytes(request)
-    }
-
-    fn pcie_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
-        self.laboratory.pcie_bytes(request)
-    }
+        Ok(figures(race, comparison.anomalies.len()))
+    };
+    let laboratory = Equipped::with_hunts(&library, &hunts);
+    let files = isolane_claims::embedded_scenarios();
+    claim_report::table(&plan::check(claims, &files, &laboratory, &|_, _| {}))
 }
 
 /// What claims may ask of one hunt.
