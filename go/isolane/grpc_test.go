@@ -68,7 +68,7 @@ func dial(t *testing.T, a *Admission, address string) *Conn {
 func say(t *testing.T, conn grpc.ClientConnInterface, class int, text string) (Outcome, error) {
 	t.Helper()
 	var outcome Outcome
-	ctx, cancel := context.WithTimeout(WithOutcome(WithClass(context.Background(), class), &outcome), 10*time.Second)
+	ctx, cancel := context.WithTimeout(WithOutcome(WithClass(context.Background(), class), &outcome), time.Minute)
 	defer cancel()
 	reply := new(wrapperspb.StringValue)
 	err := conn.Invoke(ctx, echoMethod, wrapperspb.String(text), reply)
@@ -139,7 +139,7 @@ func TestAStreamIsDecidedOnAndTeachesNothing(t *testing.T) {
 	conn := dial(t, a, address)
 	var outcome Outcome
 	ctx := WithOutcome(WithClass(context.Background(), 0), &outcome)
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	stream, err := conn.NewStream(ctx, desc, echoMethod)
@@ -212,7 +212,7 @@ func TestAServerSaysItsTimeInTheMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var header metadata.MD
 	reply := new(wrapperspb.StringValue)

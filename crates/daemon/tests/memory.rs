@@ -98,7 +98,7 @@ impl Drop for Cat {
 /// Asks until somebody answers: a daemon that was just started may not listen yet.
 fn ask(directory: &Path, request: &Request) -> Answer {
     let socket = Settings::fake(directory).socket;
-    for _ in 0..600 {
+    for _ in 0..2_400 {
         if let Ok(answer) = Client::connect(&socket).and_then(|mut client| client.ask(request)) {
             return answer;
         }
@@ -174,7 +174,7 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
         assert!(cats.iter_mut().all(Cat::is_running), "round {round}");
         // As if this process had ended.
         let _ = std::fs::write(directory.join("cgroup/isolane-mem/me/cgroup.procs"), "");
-        for _ in 0..200 {
+        for _ in 0..2_400 {
             if !directory.join("cgroup/isolane-mem/me").exists() {
                 break;
             }
@@ -247,14 +247,14 @@ fn its_figures_are_served_without_devices() {
             .then_some(text)
     };
     let mut text = None;
-    for _ in 0..600 {
+    for _ in 0..2_400 {
         text = scrape();
         if text.is_some() {
             break;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let text = text.expect("figures within half a minute");
+    let text = text.expect("figures within two minutes");
     assert!(
         text.ends_with("# EOF\n") && text.contains("application/openmetrics-text"),
         "{text}"

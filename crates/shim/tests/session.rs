@@ -13,7 +13,6 @@ mod null;
 
 use isolane_proto::message::{Class, MESSAGE_MAX, ToDaemon, ToShim};
 use isolane_proto::region::{Lease, METER_ACTIVE, REGION_BYTES, Region};
-use isolane_shim::exports;
 use isolane_shim::process::{Process, install};
 use isolane_shim::settings::{Settings, Talk};
 use isolane_verbs_sys::*;
@@ -23,7 +22,6 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept, bind, listen, recv, send, sendmsg, socket_with,
 };
-use std::ffi::c_int;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -95,25 +93,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 fn write(qp: *mut ibv_qp, from: &[u8], to: &[u8]) {
-    let mut list = [ibv_sge {
-        addr: from.as_ptr().expose_provenance() as u64,
-        length: from.len() as u32,
-        lkey: 1,
-    }];
-    let mut work = ibv_send_wr {
-        wr_id: 3,
-        opcode: IBV_WR_RDMA_WRITE,
-        sg_list: list.as_mut_ptr(),
-        num_sge: 1,
-        send_flags: IBV_SEND_SIGNALED,
-        ..Default::default()
-    };
-    work.wr.rdma = ibv_send_wr_rdma {
-        remote_addr: to.as_ptr().expose_provenance() as u64,
-        rkey: 1,
-    };
-    let mut bad = std::ptr::null_mut();
-    assert_eq!(unsafe { ibv_post_send(qp, &raw mut work, &raw mut bad) }, 0);
+    null::through::write(qp, 3, from, to.as_ptr());
 }
 
 #[test]
@@ -137,42 +117,12 @@ fn a_session_from_hello_to_the_daemons_return() {
         flags: METER_ACTIVE,
         ..Lease::default()
     };
-    let none = std::ptr::null_mut();
     let (client, region, qp, cq) = std::thread::scope(|scope| {
         let daemon = scope.spawn(|| welcome(&listener, &lease));
-        let (qp, cq) = unsafe {
-            let context = exports::ibv_open_device(null::device("null0"));
-            let cq = exports::ibv_create_cq(context, 64, none, std::ptr::null_mut(), 0);
-            let pd = Box::leak(Box::new(ibv_pd { context, handle: 0 }));
-            let mut attr = ibv_qp_init_attr {
-                send_cq: cq,
-                recv_cq: cq,
-                cap: ibv_qp_cap {
-                    max_send_wr: 8,
-                    max_send_sge: 2,
-                    ..Default::default()
-                },
-                qp_type: IBV_QPT_RC,
-                ..Default::default()
-            };
-            let qp = exports::ibv_create_qp(pd, &raw mut attr);
-            let other = exports::ibv_create_qp(pd, &raw mut attr);
-            null::join(qp, other);
-            let mut attr = ibv_qp_attr {
-                qp_state: IBV_QPS_RTS,
-                ..Default::default()
-            };
-            exports::ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int);
-            (qp.addr(), cq.addr())
-        };
+        let (qp, cq) = null::through::connected("null0", 8);
         let (client, region) = daemon.join().unwrap();
         (client, region, qp, cq)
     });
-    let (qp, cq) = (
-        std::ptr::with_exposed_provenance_mut::<ibv_qp>(qp),
-        std::ptr::with_exposed_provenance_mut::<ibv_cq>(cq),
-    );
-
     // The pump's thread posts what waits, while the application does nothing.
     let (from, to) = (vec![7u8; 20_000], vec![0u8; 20_000]);
     write(qp, &from, &to);

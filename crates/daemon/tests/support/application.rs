@@ -63,7 +63,7 @@ pub(crate) fn run(role: &str, folder: &Path) {
         OVER.store(true, Ordering::Relaxed);
     });
     let progress = File::create(file_of(folder, role)).expect("a file");
-    let mut application = unsafe { Application::new() };
+    let mut application = Application::new();
     while !OVER.load(Ordering::Relaxed) || application.free.len() < DEPTH {
         if !OVER.load(Ordering::Relaxed) {
             application.post();
@@ -78,36 +78,8 @@ pub(crate) fn run(role: &str, folder: &Path) {
 }
 
 impl Application {
-    unsafe fn new() -> Self {
-        let none = std::ptr::null_mut();
-        let (qp, cq) = unsafe {
-            let context = exports::ibv_open_device(null::device("rxe0"));
-            let cq = exports::ibv_create_cq(context, 64, none, std::ptr::null_mut(), 0);
-            let pd = Box::leak(Box::new(ibv_pd { context, handle: 0 }));
-            let mut attr = ibv_qp_init_attr {
-                send_cq: cq,
-                recv_cq: cq,
-                cap: ibv_qp_cap {
-                    max_send_wr: DEPTH as u32,
-                    max_send_sge: 2,
-                    ..Default::default()
-                },
-                qp_type: IBV_QPT_RC,
-                ..Default::default()
-            };
-            let qp = exports::ibv_create_qp(pd, &raw mut attr);
-            let other = exports::ibv_create_qp(pd, &raw mut attr);
-            null::join(qp, other);
-            let mut attr = ibv_qp_attr {
-                qp_state: IBV_QPS_RTS,
-                ..Default::default()
-            };
-            assert_eq!(
-                exports::ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int),
-                0
-            );
-            (qp, cq)
-        };
+    fn new() -> Self {
+        let (qp, cq) = null::through::connected("rxe0", DEPTH as u32);
         Self {
             qp,
             cq,
@@ -128,26 +100,8 @@ impl Application {
             self.to[place].clear();
             self.to[place].resize(length, 0);
             self.from[place].fill(1 + (self.posted % 255) as u8);
-            let mut list = [ibv_sge {
-                addr: self.from[place].as_ptr().expose_provenance() as u64,
-                length: length as u32,
-                lkey: 1,
-            }];
-            let mut work = ibv_send_wr {
-                wr_id: place as u64,
-                opcode: IBV_WR_RDMA_WRITE,
-                sg_list: list.as_mut_ptr(),
-                num_sge: 1,
-                send_flags: IBV_SEND_SIGNALED,
-                ..Default::default()
-            };
-            work.wr.rdma = ibv_send_wr_rdma {
-                remote_addr: self.to[place].as_mut_ptr().expose_provenance() as u64,
-                rkey: 1,
-            };
-            let mut bad = std::ptr::null_mut();
-            let status = unsafe { ibv_post_send(self.qp, &raw mut work, &raw mut bad) };
-            assert_eq!(status, 0, "a place was free");
+            let to = self.to[place].as_mut_ptr();
+            null::through::write(self.qp, place as u64, &self.from[place], to);
         }
     }
 

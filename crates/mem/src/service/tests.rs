@@ -65,7 +65,7 @@ impl Bench {
 
     /// Asks until it is as wanted: the service has its own clock.
     fn until(&self, wanted: impl Fn(&Status) -> bool) -> Status {
-        for _ in 0..600 {
+        for _ in 0..2_400 {
             let status = self.status();
             if wanted(&status) {
                 return status;

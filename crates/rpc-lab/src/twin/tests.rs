@@ -100,23 +100,13 @@ proptest! {
 fn a_full_port_gives_each_class_what_theory_guarantees() {
     let plan = Plan::quick();
     let mut port = Port::new(&plan);
-    for asked in 0..CLASSES as u8 {
-        port.take(
+    for asked in (0..CLASSES as u8).flat_map(|class| [class; 2]) {
+        let waiting = Waiting {
+            client: 0,
             asked,
-            Waiting {
-                client: 0,
-                asked,
-                at_us: 0,
-            },
-        );
-        port.take(
-            asked,
-            Waiting {
-                client: 0,
-                asked,
-                at_us: 0,
-            },
-        );
+            at_us: 0,
+        };
+        port.take(asked, waiting);
     }
     let mut ends = Vec::new();
     port.serve(f64::INFINITY, |end| ends.push((end.ran, end.end_us)));
@@ -145,23 +135,53 @@ fn equal_jobs_give_equal_calls_and_admission_brings_the_mix_near_the_target() {
     }
 }
 
+/// What a lab with these clients judges by: the calls from its settling on, and by how much their halves may differ.
+struct Judge {
+    plan: Plan,
+    from_us: u64,
+    bound: [f64; CLASSES],
+}
+
+impl Judge {
+    fn of(clients: u64) -> Self {
+        let plan = Plan::quick();
+        let from_us = plan.settle_ms * 1000;
+        let bound = wander(&plan, &jobs(&plan, clients, 1, plan.asked_mix), from_us)
+            .map(|error| crate::verdict::MIX_ERRORS * error);
+        Self {
+            plan,
+            from_us,
+            bound,
+        }
+    }
+
+    /// Calls once the lab has settled.
+    fn settled(&self, jobs: &[ClientJob]) -> Vec<Call> {
+        let mut calls = play(&self.plan, jobs);
+        calls.retain(|call| call.3 >= self.from_us);
+        calls
+    }
+
+    fn says_it_moved(&self, calls: &[Call]) -> bool {
+        let [first, second] = halves(calls);
+        (0..CLASSES).any(|class| (first[class] - second[class]).abs() > self.bound[class])
+    }
+}
+
 /// Goal: how often a right lab is called wrong. Method: labs with seeds of their own against the bound from replays.
 #[test]
 fn of_right_labs_about_one_in_a_thousand_is_called_wrong() {
     const LABS: u64 = 1000;
-    let plan = Plan::quick();
-    let from_us = plan.settle_ms * 1000;
     for clients in [1, 4] {
-        let bound = wander(&plan, &jobs(&plan, clients, 1, plan.asked_mix), from_us)
-            .map(|error| crate::verdict::MIX_ERRORS * error);
-        let wrong = (2..LABS + 2).filter(|&seed| {
-            let mut calls = play(&plan, &jobs(&plan, clients, seed, plan.asked_mix));
-            calls.retain(|call| call.3 >= from_us);
-            let [first, second] = halves(&calls);
-            (0..CLASSES).any(|class| (first[class] - second[class]).abs() > bound[class])
-        });
-        let wrong = wrong.count();
-        println!("{clients} clients: bound {bound:.3?}, {wrong} of {LABS} called wrong");
+        let judge = Judge::of(clients);
+        let plan = &judge.plan;
+        let is_wrong =
+            |seed| judge.says_it_moved(&judge.settled(&jobs(plan, clients, seed, plan.asked_mix)));
+        let wrong = (2..LABS + 2).filter(|&seed| is_wrong(seed)).count();
+        println!(
+            "{clients} clients: bound {:.3?}, {wrong} of {LABS} called wrong",
+            judge.bound
+        );
         assert!(wrong <= 3, "{wrong} of {LABS} with {clients} clients");
     }
 }
@@ -169,19 +189,13 @@ fn of_right_labs_about_one_in_a_thousand_is_called_wrong() {
 /// Goal: a mix that has not come to rest is found. Method: in the second half the applications ask for another mix.
 #[test]
 fn a_mix_that_moves_for_a_reason_is_found() {
-    let plan = Plan::quick();
-    let from_us = plan.settle_ms * 1000;
-    let half_us = (from_us + plan.with_ms * 1000) / 2;
-    let asked = jobs(&plan, 4, 1, plan.asked_mix);
-    let bound = wander(&plan, &asked, from_us).map(|error| crate::verdict::MIX_ERRORS * error);
-    let mut calls = play(&plan, &asked);
-    calls.retain(|call| (from_us..half_us).contains(&call.3));
-    let mut other = play(&plan, &jobs(&plan, 4, 1, [0.1, 0.1, 0.8]));
+    let judge = Judge::of(4);
+    let plan = &judge.plan;
+    let half_us = (judge.from_us + plan.with_ms * 1000) / 2;
+    let mut calls = judge.settled(&jobs(plan, 4, 1, plan.asked_mix));
+    calls.retain(|call| call.3 < half_us);
+    let mut other = judge.settled(&jobs(plan, 4, 1, [0.1, 0.1, 0.8]));
     other.retain(|call| call.3 >= half_us);
     calls.extend(other);
-    let [first, second] = halves(&calls);
-    assert!(
-        (0..CLASSES).any(|class| (first[class] - second[class]).abs() > bound[class]),
-        "{first:?} {second:?} {bound:?}"
-    );
+    assert!(judge.says_it_moved(&calls), "{:?}", judge.bound);
 }

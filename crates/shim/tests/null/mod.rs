@@ -6,6 +6,7 @@
 //! test decides when anything happens. Remote memory is this process's own; [`forbid`] makes a range of it fail.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
+pub mod through;
 mod work;
 
 use isolane_shim::originals::Originals;
