@@ -79,7 +79,7 @@ struct Member {
 }
 
 /// How long a daemon may take until it serves; its agent gives up before.
-const PACING: Duration = Duration::from_secs(30);
+const PACING: Duration = Duration::from_secs(60);
 
 /// A daemon and what it knows each tenant as, in the scenario's order.
 #[derive(Clone, Debug)]

@@ -4,6 +4,9 @@
 //! directory that only its user may enter. Workers are started by `isolane run --require` with that socket, so a
 //! worker that would run unpaced does not run.
 //!
+//! A run must not begin before the daemon's reference flow is connected: until then nothing tells it of latencies, and it
+//! hands out everything. The guard reads that in what the daemon says, and leaves a file ([`CONNECTED`]) for the agent.
+//!
 //! A daemon does not notice that its agent was killed. So `isolane agent --guard DIR` stands between them: its input
 //! ends with the agent, and then it ends the daemon and removes the directory.
 
@@ -22,10 +25,16 @@ use std::time::{Duration, Instant};
 const CONFIGURATION: &str = "isolaned.toml";
 /// Where workers find it.
 const SOCKET: &str = "isolaned.sock";
-/// How long it may take until it listens.
-const STARTING: Duration = Duration::from_secs(20);
+/// The guard makes it when the reference flow is connected.
+const CONNECTED: &str = "connected";
+/// What the daemon says then.
+const CONNECTED_WORDS: &str = ": connected";
+/// How long it may take until it listens and is connected.
+const STARTING: Duration = Duration::from_secs(40);
 /// How long it may take to end when asked.
 const ENDING: Duration = Duration::from_secs(3);
+/// How often the guard looks whether the daemon lives.
+const WATCH: Duration = Duration::from_secs(1);
 /// How often it is looked whether it listens.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -37,7 +46,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one by `program`'s guard and waits until it listens.
+    /// Starts one by `program`'s guard and waits until it listens and its reference flow is connected.
     pub(crate) fn start(program: &Path, paced: &Paced) -> Result<Self, String> {
         let made = tempfile::Builder::new().prefix("isolane-").tempdir();
         let directory = made.map_err(|error| format!("cannot make a directory: {error}"))?;
@@ -50,7 +59,10 @@ impl Daemon {
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         let daemon = Self { guard, directory };
         let until = Instant::now() + STARTING;
-        while !daemon.listens() {
+        let linked = |daemon: &Self| {
+            paced.devices.len() < 2 || daemon.directory.path().join(CONNECTED).exists()
+        };
+        while !(daemon.listens() && linked(&daemon)) {
             if let Some(status) = daemon.guard.ended(Duration::ZERO) {
                 return Err(format!(
                     "isolaned ended with {}: {}",
@@ -59,9 +71,14 @@ impl Daemon {
                 ));
             }
             if Instant::now() > until {
+                let what = match daemon.listens() {
+                    true => "has not connected its devices",
+                    false => "does not listen",
+                };
                 return Err(format!(
-                    "isolaned does not listen after {} s",
-                    STARTING.as_secs()
+                    "isolaned {what} after {} s: {}",
+                    STARTING.as_secs(),
+                    daemon.guard.complaint()
                 ));
             }
             thread::sleep(LOOK);
@@ -156,8 +173,13 @@ pub fn guard(isolaned: &Path, directory: &Path) -> Result<(), String> {
             watched.kill();
         }
     });
+    let mut connected = false;
     let status = loop {
-        if let Some(status) = daemon.ended(Duration::from_secs(1)) {
+        if !connected && daemon.has_said(CONNECTED_WORDS) {
+            connected = fs::write(directory.join(CONNECTED), "").is_ok();
+        }
+        let patience = if connected { WATCH } else { LOOK };
+        if let Some(status) = daemon.ended(patience) {
             break status;
         }
     };

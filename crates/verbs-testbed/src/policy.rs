@@ -1,8 +1,9 @@
 //! Which policies real devices can run, and what would run the others.
 //!
-//! Under `justitia` every run has a daemon of its own. Its rates are those of the calibration, its target what the
-//! scenario's policy says (`target_us`), and the daemon's own choice otherwise: a profile's target is that of the
-//! profile's device.
+//! Under `justitia` every run has a daemon of its own. It hands out a little less than the calibration's rates, for a queue into
+//! which goes as much as comes out never drains. Its target is what the scenario's policy says (`target_us`), otherwise twice the
+//! idle 99th percentile of the calibration: a profile's target is that of the profile's device, and the daemon's own
+//! measurement would take longer than most runs and meet their traffic.
 
 use crate::calibrate::Calibration;
 use crate::conduct::UnderDaemon;
@@ -13,6 +14,12 @@ use isolane_scenario::model::{Class, Scenario};
 /// The parts of policies that this testbed runs.
 pub(crate) const PARTS: &[&str] = &["none", "justitia"];
 
+/// Of the measured goodput, what the daemon hands out.
+const HANDED_OUT: f64 = 0.96;
+/// The daemon takes no target above a second.
+const TARGET_MOST_US: u64 = 1_000_000;
+/// Times the idle 99th percentile that the target is: the daemon's own default (`target_factor`).
+const IDLE_FACTOR: f64 = 2.0;
 /// The part that a daemon runs.
 const PACED: &str = "justitia";
 
@@ -68,15 +75,20 @@ pub(crate) fn under(
         let value = scenario.policy.parameters.get(name)?;
         Some(value.ceil() as u64).filter(|us| *us > 0)
     };
+    let target_us = parameter("target_us").or_else(|| {
+        let twice = (IDLE_FACTOR * calibration.idle_p99_us).ceil() as u64;
+        Some(twice.min(TARGET_MOST_US)).filter(|us| *us > 0)
+    });
+    let rate_kbps = (calibration.goodput_gbps * HANDED_OUT * 1e6) as u64;
     let mut devices: Vec<PacedDevice> = Vec::new();
     for place in &target.places {
         if devices.iter().all(|device| device.name != place.device) {
             devices.push(PacedDevice {
                 name: place.device.clone(),
                 port: place.device_port,
-                rate_kbps: ((calibration.goodput_gbps * 1e6) as u64).max(1),
+                rate_kbps: rate_kbps.max(1),
                 messages_per_s: (calibration.messages_per_s as u64).max(1),
-                target_us: parameter("target_us"),
+                target_us,
                 reference_period_us: parameter("ref_period_us"),
             });
         }
@@ -107,5 +119,45 @@ fn class(class: Class) -> &'static str {
         Class::Throughput => "throughput",
         Class::Bandwidth => "bandwidth",
         Class::Auto => "auto",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolane_scenario::library::Library;
+
+    fn paced(policy: &str) -> Vec<PacedDevice> {
+        let text = format!(
+            "profile = \"cx5-100g-roce\"\n{policy}[[tenant]]\nname = \"small\"\nclass = \"latency\"\n\
+             [[tenant.traffic]]\nverb = \"write\"\nsize = 16\ndepth = 1\n"
+        );
+        let scenario = isolane_scenario::parse(&text, "test.toml", &Library::embedded()).unwrap();
+        let target: Target = "verbs:r0,r1".parse().unwrap();
+        let calibration = Calibration {
+            goodput_gbps: 10.0,
+            messages_per_s: 1_000_000.0,
+            idle_p50_us: 3.0,
+            idle_p99_us: 20.4,
+        };
+        under(&scenario, &target, &calibration)
+            .expect("a daemon")
+            .paced
+            .devices
+    }
+
+    #[test]
+    fn the_daemon_hands_out_less_than_was_measured_and_protects_twice_the_idle_latency() {
+        for device in paced("[policy]\nname = \"justitia\"\n") {
+            assert_eq!(device.rate_kbps, 9_600_000);
+            assert_eq!(device.target_us, Some(41));
+        }
+    }
+
+    #[test]
+    fn a_target_that_the_scenario_names_is_kept() {
+        for device in paced("[policy]\nname = \"justitia\"\ntarget_us = 7\n") {
+            assert_eq!(device.target_us, Some(7));
+        }
     }
 }

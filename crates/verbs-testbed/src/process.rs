@@ -118,6 +118,15 @@ impl Process {
         }
     }
 
+    /// Whether `text` is among the last lines it wrote to stderr so far.
+    pub(crate) fn has_said(&self, text: &str) -> bool {
+        self.tail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .text()
+            .contains(text)
+    }
+
     /// The last lines it wrote to stderr, on one line; complete once it has ended.
     pub(crate) fn complaint(&self) -> String {
         let reader = self
@@ -173,6 +182,17 @@ mod tests {
         let status = process.finish(Duration::from_secs(10));
         assert_eq!(how(status), "exit code 7");
         assert_eq!(process.complaint(), "oh no");
+    }
+
+    #[test]
+    fn what_it_says_is_heard_while_it_runs() {
+        let (process, _output) = shell("echo isolaned: peer r1: connected >&2; read line");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !process.has_said(": connected") {
+            assert!(Instant::now() < until, "it never said it");
+            thread::sleep(LOOK);
+        }
+        assert!(!process.has_said("gone"));
     }
 
     #[test]
