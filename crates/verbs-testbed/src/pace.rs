@@ -5,7 +5,7 @@
 //! worker that would run unpaced does not run.
 //!
 //! A run must not begin before the daemon's reference flow is connected: until then nothing tells it of latencies, and it
-//! hands out everything. The guard reads that in what the daemon says, and leaves a file ([`CONNECTED`]) for the agent.
+//! hands out everything. The guard reads that in what the daemon says, and leaves a file (`CONNECTED`) for the agent.
 //!
 //! A daemon does not notice that its agent was killed. So `isolane agent --guard DIR` stands between them: its input
 //! ends with the agent, and then it ends the daemon and removes the directory.
