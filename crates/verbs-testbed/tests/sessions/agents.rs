@@ -21,7 +21,8 @@ fn listening(place: &Place, directory: &Path) -> u16 {
     let listener = Listener::bind(ListenOptions {
         address: "127.0.0.1:0".to_owned(),
         identity: directory.join("127.0.0.1"),
-        sessions: 2,
+        // Those of controllers that were just refused may still be ending.
+        sessions: 8,
         program: place.program(),
         arguments: vec!["agent".to_owned(), "--stdio".to_owned()],
     })

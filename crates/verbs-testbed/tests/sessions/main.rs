@@ -105,17 +105,32 @@ fn tests(arguments: &[String]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
-    let mut failed = 0;
-    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(*part));
+    let exact = arguments.iter().any(|argument| argument == "--exact");
+    let means = |part: &str, name: &str| {
+        if exact {
+            name == part
+        } else {
+            name.contains(part)
+        }
+    };
+    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| means(part, name));
+    let (mut passed, mut failed) = (0, 0);
     for (name, test) in TESTS.iter().filter(|(name, _)| chosen(name)) {
         let place = Place::new();
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&place)));
-        println!(
-            "test {name} ... {}",
-            if ended.is_ok() { "ok" } else { "FAILED" }
-        );
-        failed += usize::from(ended.is_err());
+        let (word, count) = match ended {
+            Ok(()) => ("ok", &mut passed),
+            Err(_) => ("FAILED", &mut failed),
+        };
+        *count += 1;
+        println!("test {name} ... {word}");
     }
+    // As the standard harness says it, for whoever sums such lines.
+    println!(
+        "test result: {}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {} filtered out",
+        if failed == 0 { "ok" } else { "FAILED" },
+        TESTS.len() - passed - failed
+    );
     match failed {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(101),
