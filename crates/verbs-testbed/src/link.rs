@@ -11,7 +11,7 @@ use crate::process::{self, Process};
 use crate::secure::Fate;
 use crate::target::Machine;
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -216,6 +216,10 @@ fn deliver(
                 Err(error) => break error.to_string(),
             },
             Ok(None) => break ending(greeted, &last_noise),
+            // The thread that moves bytes went with a request unread: an end like others, with its reason.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                break ending(greeted, &last_noise);
+            }
             Err(error) => break error.to_string(),
         }
     };
