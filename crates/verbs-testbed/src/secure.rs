@@ -154,6 +154,19 @@ fn refusal(error: &rustls::Error) -> String {
     }
 }
 
+/// Moves what `connection` has decrypted to `inward`; whether more may come.
+fn take(connection: &mut Connection, buffer: &mut [u8], inward: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        match connection.reader().read(buffer) {
+            Ok(0) => return Ok(false),
+            Ok(count) => inward.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Moves bytes between `tcp` and `local` until either ends.
 pub(crate) fn pump(
     mut connection: Connection,
@@ -167,6 +180,10 @@ pub(crate) fn pump(
     let mut local_open = true;
     let mut tcp_open = true;
     loop {
+        // Before waiting: the peer's first bytes may have come with the end of the handshake, its last with that of the stream.
+        if inward.is_empty() {
+            tcp_open &= take(&mut connection, &mut buffer, &mut inward)?;
+        }
         if !local_open && !connection.wants_write() {
             return Ok(());
         }
@@ -212,21 +229,6 @@ pub(crate) fn pump(
                 // Tell the peer why, if it still listens.
                 let _ = connection.write_tls(&mut tcp);
                 return Err(io::Error::new(ErrorKind::InvalidData, refusal(&error)));
-            }
-            loop {
-                match connection.reader().read(&mut buffer) {
-                    Ok(0) => {
-                        tcp_open = false;
-                        break;
-                    }
-                    Ok(count) => inward.extend_from_slice(&buffer[..count]),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                        tcp_open = false;
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                }
             }
         }
         if !inward.is_empty() {
