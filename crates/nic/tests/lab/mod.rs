@@ -185,11 +185,11 @@ impl Drop for Lab {
     }
 }
 
-/// Ends the client after another second and returns the bytes of each whole interval, summed over flows.
+/// Ends the client after another four seconds and returns the bytes of each whole interval, summed over flows.
 pub(crate) fn intervals(client: Child) -> Vec<u64> {
     /// Shorter than half of one: what the end cut short.
     const WHOLE_S: f64 = 0.25;
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(4));
     // `ip netns exec` has become iperf3, which reports what it has when it is interrupted.
     let id = rustix::process::Pid::from_child(&client);
     rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it still runs");
