@@ -2,11 +2,12 @@
 //!
 //! Problem: the provider's functions write straight into its send queue, past everything we do. Method: our functions
 //! collect classic work requests, with copies of all lists and data, and complete posts them as one list. Whether it
-//! all fits is asked first, since a failed complete must post nothing.
+//! all fits (places, memory lists, inline data) is asked first, since a failed complete must post nothing.
 //! Limits: the 8-byte atomic WRITE has no classic form that all providers share; a queue pair that asks for it is left
 //! alone.
 //! A provider's refusal in the middle of the list leaves what came before posted.
 
+use crate::posting::Needs;
 use crate::queue_pair::QueuePair;
 use isolane_verbs_sys::*;
 use std::cell::UnsafeCell;
@@ -17,14 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 struct Request {
     work: ibv_send_wr,
     list: Vec<ibv_sge>,
+    /// Inline data.
     data: Vec<u8>,
+    /// Of a segmentation request.
+    header: Vec<u8>,
 }
 
 #[derive(Default)]
 struct Collected {
     requests: Vec<Request>,
     count: usize,
-    error: c_int,
 }
 
 /// What stands between start and complete; one thread at a time, as the interface demands.
@@ -50,9 +53,7 @@ impl Collector {
         while self.taken.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        let collected = self.content();
-        collected.count = 0;
-        collected.error = 0;
+        self.content().count = 0;
     }
 
     fn end(&self) {
@@ -69,8 +70,14 @@ impl Collector {
     }
 }
 
+impl Request {
+    fn is_inline(&self) -> bool {
+        self.work.send_flags & IBV_SEND_INLINE != 0
+    }
+}
+
 impl Collected {
-    fn begin(&mut self, qp: &ibv_qp_ex, opcode: ibv_wr_opcode) -> &mut ibv_send_wr {
+    fn begin(&mut self, qp: &ibv_qp_ex, opcode: ibv_wr_opcode) -> &mut Request {
         if self.count == self.requests.len() {
             self.requests.push(Request::default());
         }
@@ -78,24 +85,39 @@ impl Collected {
         self.count += 1;
         request.list.clear();
         request.data.clear();
+        request.header.clear();
         request.work = ibv_send_wr {
             wr_id: qp.wr_id,
             send_flags: qp.wr_flags & !IBV_SEND_INLINE,
             opcode,
             ..ibv_send_wr::default()
         };
-        &mut request.work
+        request
     }
 
     fn last(&mut self) -> Option<&mut Request> {
         self.requests[..self.count].last_mut()
     }
 
+    /// What the batch needs of the queue pair.
+    fn needs(&self) -> Needs {
+        let requests = &self.requests[..self.count];
+        let most = |size: fn(&Request) -> usize| requests.iter().map(size).max().unwrap_or(0);
+        Needs {
+            messages: self.count,
+            list: most(|request| match request.is_inline() {
+                true => 1,
+                false => request.list.len(),
+            }),
+            inline_bytes: most(|request| request.data.len()),
+        }
+    }
+
     /// Sets the pointers and answers the head of the list.
     fn link(&mut self) -> *mut ibv_send_wr {
         let mut next = std::ptr::null_mut();
         for request in self.requests[..self.count].iter_mut().rev() {
-            if request.work.send_flags & IBV_SEND_INLINE != 0 {
+            if request.is_inline() {
                 request.list.clear();
                 request.list.push(ibv_sge {
                     addr: request.data.as_ptr().expose_provenance() as u64,
@@ -105,6 +127,9 @@ impl Collected {
             }
             request.work.sg_list = request.list.as_mut_ptr();
             request.work.num_sge = request.list.len() as c_int;
+            if request.work.opcode == IBV_WR_TSO {
+                request.work.bind_mw.tso.hdr = request.header.as_mut_ptr().cast();
+            }
             request.work.next = next;
             next = &raw mut request.work;
         }
@@ -158,7 +183,7 @@ fn known(qp: *mut ibv_qp_ex) -> Option<&'static QueuePair> {
 ///
 /// # Safety
 /// `qp` is one of ours, between start and complete.
-unsafe fn add(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, fill: impl FnOnce(&mut ibv_send_wr)) {
+unsafe fn add(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, fill: impl FnOnce(&mut Request)) {
     if let Some(known) = known(qp) {
         // SAFETY: the caller's promise.
         fill(known.collector.content().begin(unsafe { &*qp }, opcode));
@@ -173,40 +198,45 @@ fn rdma(remote_addr: u64, rkey: u32) -> ibv_send_wr_wr {
 
 /// The functions that add a request: all they need is written down in their bodies.
 macro_rules! adders {
-    ($( $name:ident ( $($argument:ident : $ty:ty),* ) = $opcode:ident, |$work:ident| $body:block )*) => { $(
+    ($( $name:ident ( $($argument:ident : $ty:ty),* ) = $opcode:ident, |$request:ident| $body:block )*) => { $(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $ty)*) {
             // SAFETY: the application calls between start and complete, on the queue pair whose pointer this is.
-            unsafe { add(qp, $opcode, |$work| $body) }
+            unsafe { add(qp, $opcode, |$request| $body) }
         }
     )* };
 }
 
 adders! {
-    wr_atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64) = IBV_WR_ATOMIC_CMP_AND_SWP, |work| {
-        work.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add: compare, swap, rkey };
+    wr_atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64) = IBV_WR_ATOMIC_CMP_AND_SWP, |request| {
+        request.work.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add: compare, swap, rkey };
     }
-    wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) = IBV_WR_ATOMIC_FETCH_AND_ADD, |work| {
-        work.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add: add, swap: 0, rkey };
+    wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) = IBV_WR_ATOMIC_FETCH_AND_ADD, |request| {
+        request.work.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add: add, swap: 0, rkey };
     }
-    wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) = IBV_WR_BIND_MW, |work| {
-        work.bind_mw.bind_mw = ibv_send_wr_bind_mw { mw, rkey, bind_info: *info };
+    wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) = IBV_WR_BIND_MW, |request| {
+        request.work.bind_mw.bind_mw = ibv_send_wr_bind_mw { mw, rkey, bind_info: *info };
     }
-    wr_local_inv(rkey: u32) = IBV_WR_LOCAL_INV, |work| { work.imm_data = rkey; }
-    wr_rdma_read(rkey: u32, remote_addr: u64) = IBV_WR_RDMA_READ, |work| {
-        work.wr = rdma(remote_addr, rkey);
+    wr_local_inv(rkey: u32) = IBV_WR_LOCAL_INV, |request| { request.work.imm_data = rkey; }
+    wr_rdma_read(rkey: u32, remote_addr: u64) = IBV_WR_RDMA_READ, |request| {
+        request.work.wr = rdma(remote_addr, rkey);
     }
-    wr_rdma_write(rkey: u32, remote_addr: u64) = IBV_WR_RDMA_WRITE, |work| {
-        work.wr = rdma(remote_addr, rkey);
+    wr_rdma_write(rkey: u32, remote_addr: u64) = IBV_WR_RDMA_WRITE, |request| {
+        request.work.wr = rdma(remote_addr, rkey);
     }
-    wr_rdma_write_imm(rkey: u32, remote_addr: u64, imm_data: u32) = IBV_WR_RDMA_WRITE_WITH_IMM, |work| {
-        work.wr = rdma(remote_addr, rkey);
-        work.imm_data = imm_data;
+    wr_rdma_write_imm(rkey: u32, remote_addr: u64, imm_data: u32) = IBV_WR_RDMA_WRITE_WITH_IMM, |request| {
+        request.work.wr = rdma(remote_addr, rkey);
+        request.work.imm_data = imm_data;
     }
-    wr_send() = IBV_WR_SEND, |_work| {}
-    wr_send_imm(imm_data: u32) = IBV_WR_SEND_WITH_IMM, |work| { work.imm_data = imm_data; }
-    wr_send_inv(rkey: u32) = IBV_WR_SEND_WITH_INV, |work| { work.imm_data = rkey; }
-    wr_send_tso(hdr: *mut c_void, hdr_sz: u16, mss: u16) = IBV_WR_TSO, |work| {
-        work.bind_mw.tso = ibv_send_wr_tso { hdr, hdr_sz, mss };
+    wr_send() = IBV_WR_SEND, |_request| {}
+    wr_send_imm(imm_data: u32) = IBV_WR_SEND_WITH_IMM, |request| { request.work.imm_data = imm_data; }
+    wr_send_inv(rkey: u32) = IBV_WR_SEND_WITH_INV, |request| { request.work.imm_data = rkey; }
+    wr_send_tso(hdr: *mut c_void, hdr_sz: u16, mss: u16) = IBV_WR_TSO, |request| {
+        request.work.bind_mw.tso = ibv_send_wr_tso { hdr, hdr_sz, mss };
+        if hdr_sz > 0 {
+            // The application's header is readable during the call.
+            let bytes = std::slice::from_raw_parts(hdr.cast::<u8>(), usize::from(hdr_sz));
+            request.header.extend_from_slice(bytes);
+        }
     }
 }
 
@@ -281,15 +311,9 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         return libc::EINVAL;
     };
     let collected = known.collector.content();
-    let mut bad = std::ptr::null_mut();
-    let answer = if collected.error != 0 {
-        collected.error
-    } else if !known.has_room(collected.count) {
-        libc::ENOMEM
-    } else {
-        // SAFETY: a list of our own copies.
-        unsafe { known.post(collected.link(), &raw mut bad) }
-    };
+    let needs = collected.needs();
+    // SAFETY: a list of our own copies.
+    let answer = unsafe { known.post_batch(collected.link(), needs) };
     known.collector.end();
     answer
 }

@@ -7,7 +7,52 @@ use crate::ring::Name;
 use isolane_verbs_sys::*;
 use std::ffi::c_int;
 
+/// What a batch of the extended interface needs of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// How many messages it has.
+    pub messages: usize,
+    /// Entries of the longest memory list.
+    pub list: usize,
+    /// The longest inline data, bytes.
+    pub inline_bytes: usize,
+}
+
+impl QueuePair {
+    /// Posts a batch of the extended interface, all or nothing as far as we can tell before; an errno.
+    ///
+    /// # Safety
+    /// `first` is a valid list of work requests, or null.
+    pub unsafe fn post_batch(&'static self, first: *mut ibv_send_wr, needs: Needs) -> c_int {
+        let mut inner = self.inner.lock();
+        let mut answer = inner.check(needs);
+        if answer == 0 && !first.is_null() {
+            let mut bad = std::ptr::null_mut();
+            // SAFETY: passed on.
+            answer = unsafe { inner.post(self, first, &raw mut bad) };
+        }
+        self.settle(inner);
+        answer
+    }
+}
+
 impl Inner {
+    /// Whether the queue pair has what a batch needs; an errno.
+    fn check(&mut self, needs: Needs) -> c_int {
+        let Some(plan) = self.plan.as_ref() else {
+            return libc::EINVAL;
+        };
+        let (list, inline) = (plan.cap.max_send_sge, plan.cap.max_inline_data);
+        if needs.list > list as usize || needs.inline_bytes > inline as usize {
+            return libc::EINVAL;
+        }
+        // What waits in the software queue has places in the ring that must not be forgotten.
+        match self.ring.make_room(needs.messages, self.queue.is_empty()) {
+            true => 0,
+            false => libc::ENOMEM,
+        }
+    }
+
     /// # Safety
     /// As for `ibv_post_send`; `owner` is the place whose lock is held.
     pub(crate) unsafe fn post(

@@ -268,7 +268,7 @@ impl QueuePair {
 
     /// Unlocks, then hands refused requests to the completion queue.
     #[inline]
-    fn settle(&self, mut inner: crate::lock::Held<'_, Inner>) {
+    pub(crate) fn settle(&self, mut inner: crate::lock::Held<'_, Inner>) {
         if inner.refusals.is_empty() {
             return;
         }
@@ -412,12 +412,6 @@ impl QueuePair {
                 meter.drive();
             }
         }
-    }
-
-    /// Whether so many more messages fit the application's depth.
-    pub fn has_room(&self, count: usize) -> bool {
-        let mut inner = self.inner.lock();
-        inner.ring.has_room(count)
     }
 
     /// Whether datagrams wait.

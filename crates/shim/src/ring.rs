@@ -7,7 +7,8 @@
 //!
 //! Three marks move along the numbers: `tail` (the application has taken the completion of everything before),
 //! `done` (the provider has completed everything before), `head` (the next message). `tail <= done <= head`, modulo
-//! 2^32. They differ when a completion lies in our own store until the application polls.
+//! 2^32. They differ when a completion lies in our own store until the application polls. Only forgotten messages
+//! ([`Ring::forget_oldest`]) may lie behind `tail` and not behind `done`: should they fail, the application hears of it.
 //! Limits: 65,536 queue pairs and 2^31 outstanding messages of one.
 
 /// A message of the application.
@@ -65,7 +66,8 @@ impl Ring {
     /// place are not mistaken for new ones.
     pub fn reset(&mut self, depth: u32) {
         self.depth = depth;
-        self.entries = vec![Entry::default(); depth.next_power_of_two() as usize];
+        // Twice the depth: as many messages again may be forgotten and still fail.
+        self.entries = vec![Entry::default(); 2 * depth.next_power_of_two() as usize];
         self.clear();
     }
 
@@ -97,12 +99,14 @@ impl Ring {
         self.outstanding() >= self.depth
     }
 
-    /// Whether so many more messages fit, if need be by forgetting those whose end nobody asked for.
-    pub fn has_room(&mut self, count: usize) -> bool {
+    /// Makes room for so many messages, where `may_forget` by forgetting those whose end nobody asked for. Otherwise
+    /// false, and nothing has changed.
+    pub fn make_room(&mut self, count: usize, may_forget: bool) -> bool {
         let free = self.depth.saturating_sub(self.outstanding()) as usize;
-        count <= free
-            || (count <= self.depth as usize
-                && self.signalled.is_none_or(|at| !self.is_ahead_of_tail(at)))
+        let Some(missing) = count.checked_sub(free).filter(|missing| *missing > 0) else {
+            return true;
+        };
+        count <= self.depth as usize && may_forget && (0..missing).all(|_| self.forget_oldest())
     }
 
     /// Adds a message; its sequence number. The queue is not full.
@@ -169,7 +173,7 @@ impl Ring {
         }
         if private && success {
             self.done = sequence;
-            if self.stored == 0 {
+            if self.stored == 0 && self.is_ahead_of_tail(sequence) {
                 self.tail = sequence;
             }
             return None;
@@ -200,14 +204,16 @@ impl Ring {
     }
 
     /// Where no message asks for a completion, only the provider knows when its queue is full: makes room by
-    /// forgetting the oldest. False where a completion will come.
+    /// forgetting the oldest, which takes no place any more. False where a completion will come.
     pub fn forget_oldest(&mut self) -> bool {
         if self.stored > 0 || self.signalled.is_some_and(|at| self.is_ahead_of_tail(at)) {
             return false;
         }
         self.tail = self.tail.wrapping_add(1);
-        if self.tail.wrapping_sub(self.done) < u32::MAX / 2 {
-            self.done = self.tail;
+        let kept = self.entries.len() as u32 / 2;
+        let behind = self.tail.wrapping_sub(self.done);
+        if behind > kept && behind < u32::MAX / 2 {
+            self.done = self.tail.wrapping_sub(kept);
         }
         true
     }
@@ -302,6 +308,35 @@ mod tests {
         ring.forget_oldest();
         ring.push(99, 1, true);
         assert!(ring.is_full() && !ring.forget_oldest());
+    }
+
+    /// Whoever asks for no completions is told of errors: also of messages whose places were given to others.
+    #[test]
+    fn a_forgotten_message_that_fails_is_told_once() {
+        for first in [0, u32::MAX - 2] {
+            let mut ring = ring(2, first);
+            let numbers: Vec<u32> = (0..5)
+                .map(|step| {
+                    assert!(ring.make_room(1, true));
+                    ring.push(step, 1, false)
+                })
+                .collect();
+            assert!(!ring.make_room(1, false), "nothing may be forgotten");
+            assert!(ring.complete(numbers[0], false, false).is_none(), "too old");
+            for (step, number) in numbers.iter().enumerate().skip(1) {
+                assert!(ring.complete(*number, true, true).is_none());
+                let seen = ring.complete(*number, false, false).expect("it is open");
+                assert_eq!(seen.entry.wr_id, step as u64);
+                assert!(ring.complete(*number, false, false).is_none(), "once");
+                let finished = ring.deliver(&seen).messages;
+                assert_eq!(
+                    finished,
+                    u64::from(step > 2),
+                    "forgotten ones were finished"
+                );
+            }
+            assert_eq!(ring.outstanding(), 0);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use isolane_proto::message::Class;
 use isolane_proto::region::{METER_ACTIVE, METER_RELEASED};
 use isolane_verbs_sys::*;
 use proptest::prelude::*;
-use rig::{Rig, Shape, address, lease, pass_time, serial, sge};
+use rig::{Calls, Rig, Shape, address, lease, pass_time, serial, sge};
 use std::sync::atomic::Ordering;
 
 #[derive(Clone, Debug)]
@@ -52,6 +52,7 @@ struct Program {
     pairs: usize,
     signal_all: bool,
     signal_every: u32,
+    calls: Calls,
     rate: u64,
     chunk: u32,
     scale: u32,
@@ -109,6 +110,10 @@ fn action(pairs: usize, scale: u32) -> impl Strategy<Value = Action> {
     ]
 }
 
+fn calls() -> impl Strategy<Value = Calls> {
+    prop_oneof![Just(Calls::Plain), Just(Calls::Extended)]
+}
+
 fn program(scale: u32, length: usize) -> impl Strategy<Value = Program> {
     (1usize..4).prop_flat_map(move |pairs| {
         let actions = proptest::collection::vec(action(pairs, scale), 1..length);
@@ -116,13 +121,12 @@ fn program(scale: u32, length: usize) -> impl Strategy<Value = Program> {
         let death = proptest::option::weighted(0.2, any::<prop::sample::Index>());
         let numbers = (
             1u32..24,
-            any::<bool>(),
-            1u32..6,
+            (any::<bool>(), 1u32..6, calls()),
             100_000u64..100_000_000,
             256u32..4_096,
         );
         (actions, error, death, numbers).prop_map(
-            move |(mut actions, error, death, (depth, signal_all, every, rate, chunk))| {
+            move |(mut actions, error, death, (depth, (signal_all, every, calls), rate, chunk))| {
                 if let Some(death) = death {
                     actions.insert(death.index(actions.len()), Action::Death);
                 }
@@ -132,6 +136,7 @@ fn program(scale: u32, length: usize) -> impl Strategy<Value = Program> {
                     pairs,
                     signal_all,
                     signal_every: every.min(depth),
+                    calls,
                     rate,
                     chunk: chunk * scale,
                     scale,
@@ -199,6 +204,7 @@ impl<'a> Run<'a> {
             extended: false,
             cqe: 2 * (program.depth * program.pairs as u32) as i32,
             kind: IBV_QPT_RC,
+            calls: program.calls,
         };
         let lease = lease(program.rate, u64::from(program.chunk) * 3, program.chunk);
         let rig = Rig::new(shape, &lease);
@@ -380,17 +386,21 @@ impl<'a> Run<'a> {
         for (work, list) in works.iter_mut().zip(&mut lists) {
             work.sg_list = list.as_mut_ptr();
         }
-        let mut first = 0;
+        let (mut first, mut end) = (0, works.len());
         while first < works.len() {
-            for at in first..works.len() {
-                let next = works
-                    .get_mut(at + 1)
-                    .map_or(std::ptr::null_mut(), |work| &raw mut *work);
-                works[at].next = next;
+            for at in first..end {
+                works[at].next = match at + 1 < end {
+                    true => &raw mut works[at + 1],
+                    false => std::ptr::null_mut(),
+                };
             }
             match self.rig.post(qp, &mut works[first]) {
-                Ok(()) => return,
+                Ok(()) => (first, end) = (end, works.len()),
                 Err((bad, libc::ENOMEM)) => {
+                    // A batch goes whole or not at all, and may be longer than the queue.
+                    if self.program.calls == Calls::Extended {
+                        end = first + 1;
+                    }
                     first = (bad - works.as_ptr().addr()) / size_of::<ibv_send_wr>();
                     pass_time(10_000_000);
                     self.rig.pump();

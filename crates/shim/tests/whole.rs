@@ -1,4 +1,5 @@
-//! Work that is paced but never split: memory windows, invalidation, XRC, SENDs. Order, credit and completions.
+//! Work that is paced but never split: memory windows, invalidation, XRC, SENDs. Order, credit and completions, both
+//! by `ibv_post_send` and by the extended calls.
 #![allow(
     unsafe_code,
     missing_docs,
@@ -11,7 +12,7 @@ mod rig;
 
 use isolane_verbs_sys::*;
 use null::Done;
-use rig::{Rig, Shape, address, lease, pass_time, serial, sge, work};
+use rig::{Calls, Rig, Shape, address, lease, pass_time, serial, sge, work};
 
 /// Bytes per second: a byte per microsecond.
 const SLOW: u64 = 1_000_000;
@@ -76,12 +77,13 @@ fn bind(key: u32) -> ibv_send_wr {
 #[test]
 fn windows_keep_their_order_among_chunks() {
     let _serial = serial();
-    let run = |shimmed: bool| {
+    let run = |shimmed: bool, calls: Calls| {
         null::allow_all();
         null::window(WINDOW, false);
         null::window(OTHER_WINDOW, true);
         let shape = Shape {
             shimmed,
+            calls,
             ..Shape::default()
         };
         let rig = Rig::new(shape, &lease(SLOW, 2_000, CHUNK));
@@ -127,8 +129,11 @@ fn windows_keep_their_order_among_chunks() {
         let order = joined(&done);
         ((seen, received, order, plain, through, landed), requests)
     };
-    let ((plain, few), (shimmed, many)) = (run(false), run(true));
-    assert_eq!(plain, shimmed);
+    let (bare, few) = run(false, Calls::Plain);
+    assert_eq!(run(false, Calls::Extended), (bare.clone(), few));
+    let (shimmed, many) = run(true, Calls::Plain);
+    assert_eq!(bare, shimmed);
+    assert_eq!(run(true, Calls::Extended), (bare, many));
     let (seen, received, order, ..) = shimmed;
     let expected: [Line; 5] = [
         (2, IBV_WC_SUCCESS, IBV_WC_BIND_MW),
@@ -198,10 +203,11 @@ fn binding_by_the_old_call_is_in_order_and_not_for_free() {
 }
 
 /// Bytes of `opcode` that went out in 100 ms of a lease of 1 MB/s, messages of 10,000 bytes, and what was executed.
-fn paced(kind: ibv_qp_type, opcode: ibv_wr_opcode) -> (u64, Vec<Done>) {
+fn paced(kind: ibv_qp_type, opcode: ibv_wr_opcode, calls: Calls) -> (u64, Vec<Done>) {
     let shape = Shape {
         depth: 64,
         kind,
+        calls,
         ..Shape::default()
     };
     let rig = Rig::new(shape, &lease(SLOW, 20_000, CHUNK));
@@ -237,15 +243,19 @@ fn check_paced((bytes, done): (u64, Vec<Done>)) {
 fn sends_keep_the_rate_and_go_whole() {
     let _serial = serial();
     for opcode in [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV] {
-        check_paced(paced(IBV_QPT_RC, opcode));
+        for calls in [Calls::Plain, Calls::Extended] {
+            check_paced(paced(IBV_QPT_RC, opcode, calls));
+        }
     }
 }
 
 #[test]
 fn xrc_keeps_the_rate_goes_whole_and_names_its_receive_queue() {
     let _serial = serial();
-    for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE] {
-        let (bytes, done) = paced(IBV_QPT_XRC_SEND, opcode);
+    let ways = [IBV_WR_SEND, IBV_WR_RDMA_WRITE]
+        .map(|opcode| [(opcode, Calls::Plain), (opcode, Calls::Extended)]);
+    for (opcode, calls) in ways.into_iter().flatten() {
+        let (bytes, done) = paced(IBV_QPT_XRC_SEND, opcode, calls);
         for (number, one) in done.iter().enumerate() {
             assert_eq!(one.shared_receive, 700 + number as u32);
         }

@@ -190,6 +190,16 @@ through_object! {
     ibv_wr_atomic_cmp_swp = qp: ibv_qp_ex.wr_atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64);
     /// Adds a fetch and add.
     ibv_wr_atomic_fetch_add = qp: ibv_qp_ex.wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64);
+    /// Adds a SEND that invalidates a key of the other end.
+    ibv_wr_send_inv = qp: ibv_qp_ex.wr_send_inv(rkey: u32);
+    /// Adds a SEND that the device cuts into segments of `mss` bytes with a header each.
+    ibv_wr_send_tso = qp: ibv_qp_ex.wr_send_tso(hdr: *mut std::ffi::c_void, hdr_sz: u16, mss: u16);
+    /// Adds the binding of a memory window.
+    ibv_wr_bind_mw = qp: ibv_qp_ex.wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info);
+    /// Adds the invalidation of a key of one's own.
+    ibv_wr_local_inv = qp: ibv_qp_ex.wr_local_inv(rkey: u32);
+    /// Gives the last request its receive queue at the other end (XRC).
+    ibv_wr_set_xrc_srqn = qp: ibv_qp_ex.wr_set_xrc_srqn(remote_srqn: u32);
     /// Gives the last request its datagram address.
     ibv_wr_set_ud_addr = qp: ibv_qp_ex.wr_set_ud_addr(ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32);
     /// Gives the last request its memory.
@@ -198,6 +208,8 @@ through_object! {
     ibv_wr_set_sge_list = qp: ibv_qp_ex.wr_set_sge_list(count: usize, list: *const ibv_sge);
     /// Gives the last request its inline data.
     ibv_wr_set_inline_data = qp: ibv_qp_ex.wr_set_inline_data(addr: *mut std::ffi::c_void, length: usize);
+    /// Gives the last request inline data that lies in several places.
+    ibv_wr_set_inline_data_list = qp: ibv_qp_ex.wr_set_inline_data_list(count: usize, list: *const ibv_data_buf);
     /// Begins a series of completions: 0, `ENOENT` when there are none.
     ibv_start_poll = cq: ibv_cq_ex.start_poll(attr: *mut ibv_poll_cq_attr) -> c_int;
     /// Steps to the next completion.

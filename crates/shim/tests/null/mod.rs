@@ -6,6 +6,7 @@
 //! test decides when anything happens. Remote memory is this process's own; [`forbid`] makes a range of it fail.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
+pub mod extended;
 pub mod through;
 mod work;
 
@@ -18,12 +19,6 @@ pub use work::*;
 
 /// One big lock: the provider's functions may be called from several threads.
 static WORLD: Mutex<()> = Mutex::new(());
-
-pub struct SendEntry {
-    work: ibv_send_wr,
-    list: Vec<ibv_sge>,
-    inline: Vec<u8>,
-}
 
 pub struct RecvEntry {
     wr_id: u64,
@@ -45,6 +40,7 @@ pub struct NullQp {
     pub refuse: c_int,
     pub chunks: u64,
     log: Vec<Done>,
+    batch: extended::Batch,
 }
 
 /// A work request that was executed.
@@ -56,6 +52,10 @@ pub struct Done {
     pub immediate: u32,
     /// XRC's receive queue at the other end.
     pub shared_receive: u32,
+    /// A datagram's queue pair and key at the other end.
+    pub datagram: Option<(u32, u32)>,
+    /// Of a segmentation request.
+    pub header_bytes: usize,
 }
 
 struct Completion {
@@ -272,31 +272,9 @@ unsafe extern "C" fn create_qp_ex(
 ) -> *mut ibv_qp {
     unsafe {
         let qp = new_qp(context, &*attr.cast::<ibv_qp_init_attr>());
-        (*qp).qp.wr_start = Some(never);
-        (*qp).qp.wr_abort = Some(never);
-        (*qp).qp.wr_complete = Some(never_complete);
-        (*qp).qp.wr_rdma_write = Some(never_rdma);
-        (*qp).qp.wr_rdma_read = Some(never_rdma);
-        (*qp).qp.wr_set_sge = Some(never_sge);
-        (*qp).qp.wr_set_inline_data = Some(never_inline);
+        extended::fill(&mut (*qp).qp);
         qp.cast()
     }
-}
-
-unsafe extern "C" fn never(_: *mut ibv_qp_ex) {
-    panic!("the provider's own functions are not for paced queue pairs");
-}
-unsafe extern "C" fn never_complete(_: *mut ibv_qp_ex) -> c_int {
-    panic!("as above");
-}
-unsafe extern "C" fn never_rdma(_: *mut ibv_qp_ex, _: u32, _: u64) {
-    panic!("as above");
-}
-unsafe extern "C" fn never_sge(_: *mut ibv_qp_ex, _: u32, _: u64, _: u32) {
-    panic!("as above");
-}
-unsafe extern "C" fn never_inline(_: *mut ibv_qp_ex, _: *mut c_void, _: usize) {
-    panic!("as above");
 }
 
 unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
@@ -318,6 +296,7 @@ fn new_qp(context: *mut ibv_context, attr: &ibv_qp_init_attr) -> *mut NullQp {
         refuse: 0,
         chunks: 0,
         log: Vec::new(),
+        batch: extended::Batch::default(),
     };
     let base = &mut qp.qp.qp_base;
     base.context = context;

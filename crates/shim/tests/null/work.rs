@@ -9,6 +9,84 @@ unsafe fn list(list: *mut ibv_sge, count: c_int) -> Vec<ibv_sge> {
     }
 }
 
+/// A work request with copies of what a provider copies at once.
+#[derive(Default)]
+pub struct SendEntry {
+    pub(super) work: ibv_send_wr,
+    pub(super) list: Vec<ibv_sge>,
+    pub(super) inline: Vec<u8>,
+    pub(super) header: Vec<u8>,
+}
+
+/// The header of a segmentation request.
+pub(super) unsafe fn header(work: &ibv_send_wr) -> Vec<u8> {
+    unsafe {
+        let tso = work.bind_mw.tso;
+        std::slice::from_raw_parts(tso.hdr.cast::<u8>(), usize::from(tso.hdr_sz)).to_vec()
+    }
+}
+
+impl SendEntry {
+    unsafe fn of(work: &ibv_send_wr) -> Self {
+        let mut entry = Self {
+            work: *work,
+            list: unsafe { list(work.sg_list, work.num_sge) },
+            ..Self::default()
+        };
+        if work.send_flags & IBV_SEND_INLINE != 0 {
+            entry.inline = gather(&std::mem::take(&mut entry.list));
+        }
+        if work.opcode == IBV_WR_TSO {
+            entry.header = unsafe { header(work) };
+        }
+        entry
+    }
+
+    fn refused_by(&self, null: &NullQp) -> c_int {
+        let unfit = self.work.num_sge as u32 > null.cap.max_send_sge
+            || self.inline.len() > null.cap.max_inline_data as usize;
+        if null.refuse != 0 {
+            null.refuse
+        } else if null.qp.qp_base.state < IBV_QPS_RTS || unfit {
+            libc::EINVAL
+        } else if null.posted - null.freed >= u64::from(null.cap.max_send_wr) {
+            libc::ENOMEM
+        } else {
+            0
+        }
+    }
+
+    /// Bytes on the wire.
+    fn total(&self) -> u64 {
+        let listed: u64 = self.list.iter().map(|entry| u64::from(entry.length)).sum();
+        listed + self.inline.len() as u64
+    }
+}
+
+impl NullQp {
+    fn accept(&mut self, entry: SendEntry) {
+        self.send.push_back(entry);
+        self.posted += 1;
+        self.chunks += 1;
+    }
+}
+
+/// All of a batch, or nothing of it and an errno.
+pub(super) fn take(null: &mut NullQp, entries: Vec<SendEntry>) -> c_int {
+    let _world = WORLD.lock().unwrap();
+    let refused = entries.iter().map(|entry| entry.refused_by(null));
+    if let Some(errno) = refused.into_iter().find(|errno| *errno != 0) {
+        return errno;
+    }
+    if null.posted - null.freed + entries.len() as u64 > u64::from(null.cap.max_send_wr) {
+        return libc::ENOMEM;
+    }
+    for entry in entries {
+        null.accept(entry);
+    }
+    0
+}
+
 pub unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     mut work: *mut ibv_send_wr,
@@ -18,32 +96,13 @@ pub unsafe extern "C" fn post_send(
     unsafe {
         let null = &mut *qp.cast::<NullQp>();
         while !work.is_null() {
-            let refuse = if null.refuse != 0 {
-                null.refuse
-            } else if (*qp).state < IBV_QPS_RTS || (*work).num_sge as u32 > null.cap.max_send_sge {
-                libc::EINVAL
-            } else if null.posted - null.freed >= u64::from(null.cap.max_send_wr) {
-                libc::ENOMEM
-            } else {
-                0
-            };
+            let entry = SendEntry::of(&*work);
+            let refuse = entry.refused_by(null);
             if refuse != 0 {
                 *bad = work;
                 return refuse;
             }
-            let sges = list((*work).sg_list, (*work).num_sge);
-            let mut inline = Vec::new();
-            if (*work).send_flags & IBV_SEND_INLINE != 0 {
-                inline = gather(&sges);
-                assert!(inline.len() <= null.cap.max_inline_data as usize);
-            }
-            null.send.push_back(SendEntry {
-                work: *work,
-                list: sges,
-                inline,
-            });
-            null.posted += 1;
-            null.chunks += 1;
+            null.accept(entry);
             work = (*work).next;
         }
     }
@@ -134,7 +193,8 @@ pub fn step(qp: *mut ibv_qp) -> bool {
         return false;
     };
     let work = entry.work;
-    let total: u64 = entry.list.iter().map(|entry| u64::from(entry.length)).sum();
+    let total = entry.total();
+    let header = entry.header.clone();
     let mut status = IBV_WC_SUCCESS;
     let mut opcode = IBV_WC_RDMA_WRITE;
     if null.failed {
@@ -146,7 +206,11 @@ pub fn step(qp: *mut ibv_qp) -> bool {
         };
         let consumes = matches!(
             work.opcode,
-            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV | IBV_WR_RDMA_WRITE_WITH_IMM
+            IBV_WR_SEND
+                | IBV_WR_SEND_WITH_IMM
+                | IBV_WR_SEND_WITH_INV
+                | IBV_WR_RDMA_WRITE_WITH_IMM
+                | IBV_WR_TSO
         );
         let peer = unsafe { &mut *null.peer };
         if consumes && peer.recv.is_empty() {
@@ -181,7 +245,19 @@ pub fn step(qp: *mut ibv_qp) -> bool {
                 unsafe { at.write_unaligned(before.wrapping_add(atomic.compare_add)) };
                 scatter(&entry.list, &before.to_ne_bytes());
             }
+            IBV_WR_ATOMIC_CMP_AND_SWP => {
+                opcode = IBV_WC_COMP_SWAP;
+                let atomic = unsafe { work.wr.atomic };
+                let at = pointer(atomic.remote_addr).cast::<u64>();
+                let before = unsafe { at.read_unaligned() };
+                if before == atomic.compare_add {
+                    unsafe { at.write_unaligned(atomic.swap) };
+                }
+                scatter(&entry.list, &before.to_ne_bytes());
+            }
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => opcode = IBV_WC_SEND,
+            // Not cut: the receiver gets the header and all segments.
+            IBV_WR_TSO => opcode = IBV_WC_TSO,
             IBV_WR_SEND_WITH_INV => {
                 opcode = IBV_WC_SEND;
                 window(work.imm_data, false);
@@ -200,9 +276,9 @@ pub fn step(qp: *mut ibv_qp) -> bool {
             let receive = peer.recv.pop_front().expect("looked at above");
             let is_send = work.opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
             if is_send {
-                scatter(&receive.list, &payload);
+                scatter(&receive.list, &[header.as_slice(), &payload].concat());
             }
-            let immediate = work.opcode != IBV_WR_SEND;
+            let plain = matches!(work.opcode, IBV_WR_SEND | IBV_WR_TSO);
             let wc = ibv_wc {
                 wr_id: receive.wr_id,
                 opcode: if is_send {
@@ -210,10 +286,10 @@ pub fn step(qp: *mut ibv_qp) -> bool {
                 } else {
                     IBV_WC_RECV_RDMA_WITH_IMM
                 },
-                byte_len: total as u32,
-                imm_data: if immediate { work.imm_data } else { 0 },
+                byte_len: total as u32 + header.len() as u32,
+                imm_data: if plain { 0 } else { work.imm_data },
                 wc_flags: match work.opcode {
-                    IBV_WR_SEND => 0,
+                    IBV_WR_SEND | IBV_WR_TSO => 0,
                     IBV_WR_SEND_WITH_INV => IBV_WC_WITH_INV,
                     _ => IBV_WC_WITH_IMM,
                 },
@@ -238,6 +314,11 @@ pub fn step(qp: *mut ibv_qp) -> bool {
             bytes: total,
             immediate: work.imm_data,
             shared_receive: work.qp_type.remote_srqn,
+            datagram: (null.qp.qp_base.qp_type == IBV_QPT_UD).then(|| {
+                let to = unsafe { work.wr.ud };
+                (to.remote_qpn, to.remote_qkey)
+            }),
+            header_bytes: header.len(),
         });
     }
     null.executed += 1;

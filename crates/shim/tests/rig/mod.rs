@@ -1,6 +1,8 @@
 //! Two ends over the null provider, with or without the shim between application and provider.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
+pub mod calls;
+
 use crate::null;
 use isolane_proto::message::Class;
 use isolane_proto::region::{Lease, METER_ACTIVE, Region};
@@ -62,6 +64,15 @@ pub fn lease(rate_bytes_per_s: u64, burst_bytes: u64, chunk_bytes: u32) -> Lease
     }
 }
 
+/// How [`Rig::post`] posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// `ibv_post_send`.
+    Plain,
+    /// `ibv_wr_start`, `ibv_wr_*`, `ibv_wr_complete`.
+    Extended,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub shimmed: bool,
@@ -71,6 +82,7 @@ pub struct Shape {
     pub extended: bool,
     pub cqe: c_int,
     pub kind: ibv_qp_type,
+    pub calls: Calls,
 }
 
 impl Default for Shape {
@@ -83,6 +95,7 @@ impl Default for Shape {
             extended: false,
             cqe: 256,
             kind: IBV_QPT_RC,
+            calls: Calls::Plain,
         }
     }
 }
@@ -151,7 +164,13 @@ impl Rig {
     }
 
     unsafe fn queue_pair(&self, pd: *mut ibv_pd, kind: ibv_qp_type) -> *mut ibv_qp {
-        let mut attr = ibv_qp_init_attr {
+        let extended = self.shape.calls == Calls::Extended;
+        let send_ops = if extended {
+            IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+        } else {
+            0
+        };
+        let mut attr = ibv_qp_init_attr_ex {
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
             cap: ibv_qp_cap {
@@ -163,14 +182,23 @@ impl Rig {
             },
             qp_type: kind,
             sq_sig_all: c_int::from(self.shape.signal_all),
+            comp_mask: IBV_QP_INIT_ATTR_PD | send_ops,
+            pd,
+            send_ops_flags: u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE - 1),
             ..Default::default()
         };
-        let qp = unsafe { exports::ibv_create_qp(pd, &raw mut attr) };
+        let qp = unsafe {
+            match extended {
+                true => {
+                    let create = verbs_get_ctx_op!(self.context, create_qp_ex);
+                    create.expect("the null provider has it")(self.context, &raw mut attr)
+                }
+                false => exports::ibv_create_qp(pd, (&raw mut attr).cast()),
+            }
+        };
         assert!(!qp.is_null());
-        assert_eq!(
-            attr.cap.max_send_wr, self.shape.depth,
-            "the application's own word"
-        );
+        let depth = self.shape.depth;
+        assert_eq!(attr.cap.max_send_wr, depth, "the application's own word");
         qp
     }
 
@@ -178,8 +206,14 @@ impl Rig {
         self.pairs[0].0
     }
 
-    /// As the inline function of the header.
+    /// As the inline functions of the header; on error with the address of the first request that was not posted.
     pub fn post(&self, qp: *mut ibv_qp, work: &mut ibv_send_wr) -> Result<(), (usize, c_int)> {
+        if self.shape.calls == Calls::Extended {
+            return match unsafe { calls::post(qp.cast(), work) } {
+                0 => Ok(()),
+                error => Err(((&raw const *work).addr(), error)),
+            };
+        }
         let mut bad = std::ptr::null_mut();
         match unsafe { ibv_post_send(qp, work, &raw mut bad) } {
             0 => Ok(()),
@@ -244,6 +278,9 @@ impl Drop for Rig {
     fn drop(&mut self) {
         unsafe {
             for (one, two) in &self.pairs {
+                if self.shape.shimmed {
+                    assert_eq!(null::extended::calls(*one), 0, "not past the shim");
+                }
                 assert_eq!(exports::ibv_destroy_qp(*one), 0);
                 assert_eq!(exports::ibv_destroy_qp(*two), 0);
             }
