@@ -239,6 +239,15 @@ impl Device {
         }
     }
 
+    /// Whether nobody's lease depends on how soon somebody looks: no latency flow is known, and whoever is active in a
+    /// direction is alone in it and has all there is.
+    pub(super) fn is_calm(&self) -> bool {
+        let has_latency = |policy: &Justitia| policy.has_latency();
+        self.latency_weight == 0
+            && !self.policy.as_deref().is_some_and(has_latency)
+            && self.streams.iter().all(|one| one.leases.active() <= 1)
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.streams.iter().any(|stream| stream.leases.active() > 0)
     }

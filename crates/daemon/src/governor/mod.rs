@@ -6,6 +6,7 @@
 //! and knocks; calls [`Governor::advance`] when [`Governor::next_deadline_ns`] has come and [`Governor::settle`]
 //! before it goes to sleep; and takes orders and looks from it. It reads counters from, and writes leases to, the
 //! sessions' shared memory. While any sender is active it looks at the active ones once a period; otherwise at nobody.
+//! Who is alone on its device, with no latency flow known, is looked at more rarely.
 //! A process that begins to send knocks on its event counter and has its lease by the next `settle`.
 //! Invariants: shares of a device and direction sum to at most the policy's rate, apart from newcomers' standing
 //! leases between their first message and the next `settle`; a session that is gone leaves no weight, member, group
@@ -371,11 +372,9 @@ impl Governor {
             self.devices[at].settle(now, &mut |order| orders.push_back((at, order)));
             self.divide(now_ns, at);
         }
-        let any = self.devices.iter().any(Device::is_active);
-        self.next_period_ns = match any {
-            true => Some(self.next_period_ns.unwrap_or(now_ns + self.period_ns())),
-            false => None,
-        };
+        let soonest = self.pause_ns().map(|pause_ns| now_ns + pause_ns);
+        self.next_period_ns =
+            soonest.map(|soonest| self.next_period_ns.unwrap_or(soonest).min(soonest));
     }
 
     /// The next thing to be done outside, with the device that it is about.
@@ -482,12 +481,33 @@ impl Governor {
         (self.config.period.as_ps() / 1_000).max(1)
     }
 
+    /// From one look at those that are active to the next; nothing while nobody is.
+    fn pause_ns(&self) -> Option<u64> {
+        let active = self.devices.iter().filter(|device| device.is_active());
+        let pauses = active.map(|device| match device.is_calm() {
+            true => self.period_ns() * CALM_PERIODS,
+            false => self.period_ns(),
+        });
+        pauses.min()
+    }
+
+    /// How long the only active process may rest before its lease is taken for somebody else.
+    fn rest_ns(&self) -> u64 {
+        self.config.idle_after.as_ps() / 1_000 * CALM_RESTS
+    }
+
     fn seat(&self, key: SessionKey) -> Option<&Seat> {
         let (epoch, seat) = self.seats.get(key.index as usize)?;
         (*epoch == key.epoch).then_some(seat.as_ref()?)
     }
 }
 
+/// A process that has its device for itself is looked at this much more rarely: its lease does not depend on what is seen. A
+/// newcomer's knock ends the pause.
+const CALM_PERIODS: u64 = 8;
+/// And may rest this many times longer. Falling idle, and the knock after it, cost more than looking on: a process counts what it
+/// posts when it draws credit, a sixteenth of a burst at a time, which on a fast device is rarer than `idle_after`.
+const CALM_RESTS: u64 = 5;
 /// When to look again at a process that knocked and showed nothing.
 const AGAIN_NS: u64 = 100_000;
 /// Picoseconds since the start fit 213 days; before that everything starts anew.

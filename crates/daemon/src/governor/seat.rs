@@ -44,6 +44,8 @@ pub(super) struct MeterState {
     seen_at_ns: u64,
     /// Since when it waits without that anything passes.
     still_since_ns: Option<u64>,
+    /// When something was last seen of it.
+    alive_ns: u64,
     pub(super) passed: [u64; 2],
     pub(super) written: Lease,
 }
@@ -70,6 +72,7 @@ impl MeterState {
             seen,
             seen_at_ns: now_ns,
             still_since_ns: None,
+            alive_ns: now_ns,
             passed: [0; 2],
             written: Lease::default(),
         }
@@ -109,14 +112,20 @@ impl MeterState {
         };
         self.still_since_ns = since;
         let stuck = since.is_some_and(|since| now_ns.saturating_sub(since) > STUCK_NS);
-        Look {
-            usage: Usage {
-                bytes,
-                operations,
-                waiting: waits && !stuck,
-            },
-            implausible,
+        let usage = Usage {
+            bytes,
+            operations,
+            waiting: waits && !stuck,
+        };
+        if usage != Usage::default() {
+            self.alive_ns = now_ns;
         }
+        Look { usage, implausible }
+    }
+
+    /// How long nothing was seen of it; zero where the last look saw something.
+    pub(super) fn rests_ns(&self) -> u64 {
+        self.seen_at_ns.saturating_sub(self.alive_ns)
     }
 }
 

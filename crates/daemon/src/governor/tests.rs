@@ -5,6 +5,7 @@ use crate::config::{DeviceConfig, PolicyName, TenantConfig};
 use isolane_core::policy::granularity::Granularity;
 use isolane_proto::region::{Counters, SLOT_USED};
 
+mod calm;
 mod hostile;
 mod limits;
 

@@ -22,6 +22,7 @@ impl Governor {
     /// Reads one meter and tells the leases of its stream; whether it is in use.
     fn observe(&mut self, now_ns: u64, place: Place) -> bool {
         let now = self.instant(now_ns);
+        let rest_ns = self.rest_ns();
         let (_, seat) = &mut self.seats[place.seat as usize];
         let seat = seat
             .as_mut()
@@ -36,11 +37,16 @@ impl Governor {
         let look = state.look(counters, now_ns, rates);
         self.figures.implausible_total += u64::from(look.implausible);
         let (at, member) = (state.device, state.member);
+        let rests = device.is_calm() && (1..rest_ns).contains(&state.rests_ns());
         let leases = &mut device.streams[state.direction].leases;
         if device.policy.is_none() && leases.cap(member) == EVERYTHING {
             // A limit may have made it active.
             leases.rest(member);
             return true;
+        }
+        if rests && leases.is_active(member) {
+            // Nobody would use what it gave back.
+            return false;
         }
         match leases.observe(now, member, look.usage) {
             Change::None => {}
@@ -55,8 +61,9 @@ impl Governor {
 
     /// One look at everybody who is active.
     pub(super) fn period(&mut self, now_ns: u64) {
-        let next = self.next_period_ns.unwrap_or(now_ns) + self.period_ns();
-        self.next_period_ns = Some(next.max(now_ns + self.period_ns() / 2));
+        let pause_ns = self.pause_ns().unwrap_or(self.period_ns());
+        let next = self.next_period_ns.unwrap_or(now_ns) + pause_ns;
+        self.next_period_ns = Some(next.max(now_ns + pause_ns / 2));
         self.figures.periods_total += 1;
         for at in 0..self.devices.len() {
             let mut members = std::mem::take(&mut self.devices[at].scratch);
