@@ -204,19 +204,24 @@ impl Caller {
         let mut buffer = [0u8; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        // A socket with a timeout is interrupted by signals, such as a child's end in another test.
-        let message = rustix::io::retry_on_intr(|| {
-            recvmsg(
-                &self.socket,
-                &mut [IoSliceMut::new(&mut buffer)],
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            )
-        });
-        let length = match message {
-            Ok(message) => message.bytes,
-            Err(rustix::io::Errno::CONNRESET) => 0,
-            Err(error) => panic!("the daemon does not answer: {error}"),
+        let mut was_reset = false;
+        let length = loop {
+            // A socket with a timeout is interrupted by signals, such as a child's end in another test.
+            let message = rustix::io::retry_on_intr(|| {
+                recvmsg(
+                    &self.socket,
+                    &mut [IoSliceMut::new(&mut buffer)],
+                    &mut control,
+                    RecvFlags::CMSG_CLOEXEC,
+                )
+            });
+            match message {
+                Ok(message) => break message.bytes,
+                // A daemon that closes with messages of ours unread: the kernel says so once, ahead of the daemon's last word.
+                Err(rustix::io::Errno::CONNRESET) if !was_reset => was_reset = true,
+                Err(rustix::io::Errno::CONNRESET) => break 0,
+                Err(error) => panic!("the daemon does not answer: {error}"),
+            }
         };
         if length == 0 {
             return None;
