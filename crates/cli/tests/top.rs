@@ -3,7 +3,7 @@
 
 use isolaned::settings::Listen;
 use isolaned::show::server::{Server, Shown, Source};
-use isolaned::snapshot::{Snapshot, TenantSnapshot};
+use isolaned::snapshot::{LimitSnapshot, MeterSnapshot, SessionSnapshot, Snapshot, TenantSnapshot};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -12,8 +12,32 @@ fn top(arguments: &[&str]) -> Output {
     command.arg("top").args(arguments).output().unwrap()
 }
 
-/// Each snapshot is a tenth of a second later than the last, with 1 MB more.
+/// Each snapshot is a tenth of a second later than the last, with 1 MB more. The enforcer holds one process to 2 MB/s, and
+/// another one of the same tenant, of the latency class, to nothing.
 struct Busy(u64);
+
+fn session(number: u64, class: &str) -> SessionSnapshot {
+    SessionSnapshot {
+        session: number,
+        tenant: "backup".to_owned(),
+        pid: 70 + number as u32,
+        program: "copy".to_owned(),
+        class: class.to_owned(),
+        limit: (number < 3).then_some(4),
+        ..SessionSnapshot::default()
+    }
+}
+
+fn meter(limit: Option<u64>, passed_bytes: u64) -> MeterSnapshot {
+    MeterSnapshot {
+        device: "r0".to_owned(),
+        active: true,
+        lease_bytes_per_s: limit.unwrap_or(5_000_000),
+        limit_bytes_per_s: limit,
+        passed_bytes,
+        ..MeterSnapshot::default()
+    }
+}
 
 impl Source for Busy {
     fn snapshot(&mut self) -> Option<Snapshot> {
@@ -26,6 +50,24 @@ impl Source for Busy {
                 passed_bytes: self.0 * 1_000_000,
                 ..TenantSnapshot::default()
             }],
+            limits: vec![LimitSnapshot {
+                number: 4,
+                bytes_per_s: 2_000_000,
+                sessions: 2,
+                unheld: 1,
+                tenants: vec!["backup".to_owned()],
+            }],
+            sessions: vec![
+                SessionSnapshot {
+                    meters: vec![meter(Some(2_000_000), self.0 * 200_000)],
+                    ..session(1, "bandwidth")
+                },
+                SessionSnapshot {
+                    meters: vec![meter(None, 0)],
+                    ..session(2, "latency")
+                },
+                session(3, "auto"),
+            ],
             ..Snapshot::default()
         })
     }
@@ -77,11 +119,53 @@ fn one_view_has_rates_and_no_escape_codes() {
 }
 
 #[test]
+fn limits_are_shown_with_whom_they_hold() {
+    let want = "\
+0 processes, 1 tenants, 0 devices; rates over 0.1000 s
+
+Devices
+  device  policy  max Gb/s  safe Gb/s  min Gb/s  senders  readers  latency  ref p99 us
+
+Tenants
+  tenant  weight  processes    Gb/s  messages/s
+  backup       1          0  0.0800           0
+
+Limits
+  limit    Gb/s  processes  not held  tenants
+      4  0.0160          2         1  backup
+
+Processes
+  tenant  pid  program  class      device  direction  state   limit  limit Gb/s  lease Gb/s    Gb/s  messages/s  waiting
+  backup   71  copy     bandwidth  r0      send       active      4      0.0160      0.0160  0.0160           0        0
+  backup   72  copy     latency    r0      send       active      4           -      0.0400       0           0        0
+  backup   73  copy     auto
+";
+    with_server(|path| {
+        let output = top(&["--once", "--interval", "200ms", "--socket", path]);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), want);
+    });
+}
+
+#[test]
 fn json_is_the_snapshot() {
     with_server(|path| {
         let output = top(&["--once", "--json", "--socket", path]);
         let read: Snapshot = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(read.tenants[0].name, "backup");
+        assert_eq!(
+            (read.limits[0].number, read.limits[0].bytes_per_s),
+            (4, 2_000_000)
+        );
+        let parts: Vec<_> = read
+            .sessions
+            .iter()
+            .map(|session| (session.limit, session.meters.first()))
+            .map(|(limit, meter)| (limit, meter.and_then(|meter| meter.limit_bytes_per_s)))
+            .collect();
+        assert_eq!(
+            parts,
+            [(Some(4), Some(2_000_000)), (Some(4), None), (None, None)]
+        );
     });
 }
 

@@ -16,6 +16,8 @@ pub struct Snapshot {
     pub devices: Vec<DeviceSnapshot>,
     /// By name.
     pub tenants: Vec<TenantSnapshot>,
+    /// What whoever enforces guarantees on this host lets its tenants send, by their number there.
+    pub limits: Vec<LimitSnapshot>,
     /// In order of arrival.
     pub sessions: Vec<SessionSnapshot>,
 }
@@ -79,6 +81,21 @@ pub struct TenantSnapshot {
     pub passed_operations: u64,
 }
 
+/// The limit of one of the enforcer's tenants, which need not be the daemon's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitSnapshot {
+    /// The tenant's number at the enforcer: its place in the file, from zero.
+    pub number: u32,
+    /// Payload that its processes may send together by each device, and READ by each.
+    pub bytes_per_s: u64,
+    /// Its processes that are served here.
+    pub sessions: u64,
+    /// Those of them that no lease holds: processes of the latency class.
+    pub unheld: u64,
+    /// The daemon's tenants that they are of, by name.
+    pub tenants: Vec<String>,
+}
+
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionSnapshot {
@@ -96,6 +113,8 @@ pub struct SessionSnapshot {
     pub class: String,
     /// Its weight among its tenant's processes.
     pub weight: u32,
+    /// The limit that the enforcer set it under: [`LimitSnapshot::number`].
+    pub limit: Option<u32>,
     /// Work requests that wait in the process.
     pub waiting: u64,
     /// One for each device it opened and direction.
@@ -117,6 +136,8 @@ pub struct MeterSnapshot {
     pub lease_bytes_per_s: u64,
     /// Its lease's message rate; zero while released.
     pub lease_operations_per_s: u64,
+    /// The part of its process's limit that it may use now; nothing where no limit holds it.
+    pub limit_bytes_per_s: Option<u64>,
     /// Payload that took credit.
     pub passed_bytes: u64,
     /// The same in messages.

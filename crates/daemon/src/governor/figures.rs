@@ -4,12 +4,14 @@ use super::Governor;
 use super::device::Device;
 use super::seat::Seat;
 use crate::snapshot::{
-    DaemonFigures, DeviceSnapshot, MeterSnapshot, QueuePairSnapshot, SessionSnapshot, Snapshot,
-    TenantSnapshot,
+    DaemonFigures, DeviceSnapshot, LimitSnapshot, MeterSnapshot, QueuePairSnapshot,
+    SessionSnapshot, Snapshot, TenantSnapshot,
 };
 use isolane_core::policy::Policy;
+use isolane_core::policy::leases::EVERYTHING;
 use isolane_proto::message::Class;
 use isolane_proto::region::{METER_ACTIVE, METER_RELEASED, SLOT_FREE, SLOTS};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 impl Governor {
@@ -41,8 +43,30 @@ impl Governor {
                 .iter()
                 .map(|(number, tenant)| self.tenant(number, tenant))
                 .collect(),
+            limits: self.standing_limits(),
             sessions,
         }
+    }
+
+    fn standing_limits(&self) -> Vec<LimitSnapshot> {
+        let mut under: BTreeMap<u32, Vec<&Seat>> = BTreeMap::new();
+        for seat in self.present() {
+            if let Some(number) = self.limit_over(seat.who.pid) {
+                under.entry(number).or_default().push(seat);
+            }
+        }
+        let limit = |(number, bytes_per_s)| {
+            let seats = under.get(&number).map_or(&[][..], Vec::as_slice);
+            let tenants: BTreeSet<_> = seats.iter().map(|seat| &seat.assigned.tenant).collect();
+            LimitSnapshot {
+                number,
+                bytes_per_s,
+                sessions: seats.len() as u64,
+                unheld: seats.iter().filter(|seat| !is_held(seat)).count() as u64,
+                tenants: tenants.into_iter().cloned().collect(),
+            }
+        };
+        self.limits.standing().map(limit).collect()
     }
 
     fn present(&self) -> impl Iterator<Item = &Seat> {
@@ -72,13 +96,16 @@ impl Governor {
             let counters = meter.counters();
             let is_active = state.written.flags & METER_ACTIVE != 0;
             let is_released = state.written.flags & METER_RELEASED != 0;
+            let device = &self.devices[state.device];
+            let cap = device.streams[state.direction].leases.cap(state.member);
             let of_lease = |value: u64| if is_released { 0 } else { value };
             MeterSnapshot {
-                device: self.devices[state.device].config.name.clone(),
+                device: device.config.name.clone(),
                 remote_read: state.direction == 1,
                 active: is_active && !is_released,
                 lease_bytes_per_s: of_lease(state.written.rate_bytes_per_s),
                 lease_operations_per_s: of_lease(state.written.rate_operations_per_s),
+                limit_bytes_per_s: (cap != EVERYTHING && is_held(seat)).then_some(cap),
                 passed_bytes: state.passed[0],
                 passed_operations: state.passed[1],
                 posted_bytes: counters.posted_bytes,
@@ -97,11 +124,17 @@ impl Governor {
             program: seat.who.program.clone(),
             class: seat.assigned.class.name().to_owned(),
             weight: seat.assigned.weight,
+            limit: self.limit_over(seat.who.pid),
             waiting: header.waiting.load(Ordering::Relaxed),
             meters: meters.collect(),
             queue_pairs: queue_pairs(seat),
         }
     }
+}
+
+/// Whether a limit can hold the process: one of the latency class looks at no lease.
+fn is_held(seat: &Seat) -> bool {
+    seat.assigned.class != Class::Latency
 }
 
 fn queue_pairs(seat: &Seat) -> Vec<QueuePairSnapshot> {

@@ -30,6 +30,11 @@ impl Limits {
         Some((tenant, self.rate(tenant)))
     }
 
+    /// The number and rate of every limit that stands.
+    pub(super) fn standing(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.rates.iter().map(|(&number, &rate)| (number, rate))
+    }
+
     fn rate(&self, tenant: u32) -> u64 {
         self.rates.get(&tenant).copied().unwrap_or(EVERYTHING)
     }
@@ -121,6 +126,12 @@ impl Governor {
             0 => None,
             process => self.limits.of(process),
         }
+    }
+
+    /// The limit that stands for a process, by number.
+    pub(super) fn limit_over(&self, process: u32) -> Option<u32> {
+        let (number, rate) = self.limit_of(process)?;
+        (rate != EVERYTHING).then_some(number)
     }
 
     /// Holds all meters of a session to the limit, or to none.

@@ -5,7 +5,9 @@
 //! Limits: queue pairs are not shown one by one here (a thousand processes have too many); `isolane top` has them.
 //! Source: the OpenMetrics specification, version 1.0.0.
 
-use crate::snapshot::{DeviceSnapshot, MeterSnapshot, SessionSnapshot, Snapshot, TenantSnapshot};
+use crate::snapshot::{
+    DeviceSnapshot, LimitSnapshot, MeterSnapshot, SessionSnapshot, Snapshot, TenantSnapshot,
+};
 use std::fmt::{Display, Write};
 
 /// What `Content-Type` says of the text.
@@ -27,6 +29,7 @@ pub fn render_with(snapshot: &Snapshot, more: &str) -> String {
     daemon(&mut text, snapshot);
     devices(&mut text, snapshot);
     tenants(&mut text, snapshot);
+    limits(&mut text, snapshot);
     sessions(&mut text, snapshot);
     text.0.push_str(more);
     text.0.push_str("# EOF\n");
@@ -192,6 +195,35 @@ fn tenants(text: &mut Text, snapshot: &Snapshot) {
     }
 }
 
+fn limits(text: &mut Text, snapshot: &Snapshot) {
+    let gauges: [UnitRow<LimitSnapshot, u64>; 3] = [
+        (
+            "isolane_limit_bytes_per_second",
+            "bytes_per_second",
+            "Payload that the enforcer's tenant may send by each device, and read by each",
+            |limit| limit.bytes_per_s,
+        ),
+        (
+            "isolane_limit_sessions",
+            "",
+            "Processes under the limit",
+            |limit| limit.sessions,
+        ),
+        (
+            "isolane_limit_unheld_sessions",
+            "",
+            "Those of the latency class, which no lease holds",
+            |limit| limit.unheld,
+        ),
+    ];
+    for (name, unit, help, value) in gauges {
+        text.family(name, "gauge", unit, help);
+        for limit in &snapshot.limits {
+            text.sample(name, &[("limit", &limit.number.to_string())], value(limit));
+        }
+    }
+}
+
 fn sessions(text: &mut Text, snapshot: &Snapshot) {
     let name = "isolane_session";
     text.family(name, "info", "", "Who a process is");
@@ -246,6 +278,14 @@ fn sessions(text: &mut Text, snapshot: &Snapshot) {
             text.sample(name, labels, value(meter))
         });
     }
+    let name = "isolane_meter_limit_bytes_per_second";
+    let help = "Part of the process's limit; no sample where no limit holds it";
+    text.family(name, "gauge", "bytes_per_second", help);
+    each_meter(snapshot, |labels, meter| {
+        if let Some(limit) = meter.limit_bytes_per_s {
+            text.sample(name, labels, limit);
+        }
+    });
     let counters: [UnitRow<MeterSnapshot, u64>; 4] = [
         (
             "isolane_meter_passed_bytes",

@@ -4,7 +4,9 @@
 //! (the process began anew) counts as no traffic.
 
 use crate::text::{Table, number, optional};
-use isolaned::snapshot::{DeviceSnapshot, QueuePairSnapshot, SessionSnapshot, Snapshot};
+use isolaned::snapshot::{
+    DeviceSnapshot, LimitSnapshot, QueuePairSnapshot, SessionSnapshot, Snapshot,
+};
 use std::collections::BTreeMap;
 
 /// The view of what happened between the snapshots.
@@ -22,6 +24,10 @@ pub(crate) fn text(before: &Snapshot, now: &Snapshot, brief: bool) -> String {
     text += &devices(&now.devices);
     text += "\nTenants\n";
     text += &tenants(before, now, rates);
+    if !now.limits.is_empty() {
+        text += "\nLimits\n";
+        text += &limits(&now.limits);
+    }
     if !now.sessions.is_empty() {
         text += "\nProcesses\n";
         text += &sessions(before, now, rates);
@@ -58,6 +64,14 @@ impl Rates {
 
 fn gbps(bps: u64) -> String {
     number(bps as f64 / 1e9)
+}
+
+fn per_s_gbps(bytes_per_s: u64) -> String {
+    number(bytes_per_s as f64 * 8.0 / 1e9)
+}
+
+fn dash() -> String {
+    "-".to_owned()
 }
 
 fn devices(devices: &[DeviceSnapshot]) -> String {
@@ -114,6 +128,21 @@ fn tenants(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
     table.render()
 }
 
+fn limits(limits: &[LimitSnapshot]) -> String {
+    let headings = ["limit", "Gb/s", "processes", "not held", "tenants"];
+    let mut table = Table::new("rrrrl", &headings);
+    for limit in limits {
+        table.row(vec![
+            limit.number.to_string(),
+            per_s_gbps(limit.bytes_per_s),
+            limit.sessions.to_string(),
+            limit.unheld.to_string(),
+            limit.tenants.join(", "),
+        ]);
+    }
+    table.render()
+}
+
 fn by_number(snapshot: &Snapshot) -> BTreeMap<u64, &SessionSnapshot> {
     snapshot
         .sessions
@@ -132,12 +161,14 @@ fn sessions(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
         "device",
         "direction",
         "state",
+        "limit",
+        "limit Gb/s",
         "lease Gb/s",
         "Gb/s",
         "messages/s",
         "waiting",
     ];
-    let mut table = Table::new("lrllllrrrrr", &headings);
+    let mut table = Table::new("lrlllllrrrrrr", &headings);
     for session in &now.sessions {
         let who = || {
             vec![
@@ -161,7 +192,9 @@ fn sessions(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
                 meter.device.clone(),
                 if meter.remote_read { "read" } else { "send" }.to_owned(),
                 if meter.active { "active" } else { "idle" }.to_owned(),
-                number(meter.lease_bytes_per_s as f64 * 8.0 / 1e9),
+                session.limit.map_or_else(dash, |limit| limit.to_string()),
+                meter.limit_bytes_per_s.map_or_else(dash, per_s_gbps),
+                per_s_gbps(meter.lease_bytes_per_s),
                 rates.gbps(bytes, meter.passed_bytes),
                 number(rates.per_s(operations, meter.passed_operations)),
                 session.waiting.to_string(),

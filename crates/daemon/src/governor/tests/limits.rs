@@ -1,6 +1,7 @@
 //! Limits of whoever enforces guarantees, in simulated time.
 
 use super::*;
+use crate::snapshot::LimitSnapshot;
 use isolane_proto::message::{NO_LIMIT, NOBODY};
 
 /// A process of that number.
@@ -118,4 +119,62 @@ fn a_device_without_a_policy_paces_those_with_a_limit_only() {
         assert_ne!(process.lease().flags & METER_RELEASED, 0);
     }
     assert_eq!(host.governor.next_deadline_ns(), None, "nor now");
+}
+
+/// What each process may use of its limit: number, and part per second of sending and of READs.
+type Shown = (Option<u32>, [Option<u64>; 2]);
+
+fn shown(host: &mut Host) -> (Vec<LimitSnapshot>, Vec<Shown>) {
+    let snapshot = host.governor.snapshot(host.now_ns);
+    let sessions = snapshot.sessions.iter().map(|session| {
+        let meter = |at: usize| session.meters[at].limit_bytes_per_s;
+        (session.limit, [meter(0), meter(1)])
+    });
+    (snapshot.limits, sessions.collect())
+}
+
+#[test]
+fn every_limit_that_stands_is_shown_with_those_that_it_holds() {
+    let mut host = Host::new(config());
+    host.start_bulk(process(1, "a"));
+    host.start_bulk(process(2, "b"));
+    host.start(Who {
+        class: Class::Latency,
+        ..process(3, "fast")
+    });
+    host.start_bulk(process(4, "b"));
+    let free: Shown = (None, [None; 2]);
+    assert_eq!(shown(&mut host), (vec![], vec![free; 4]));
+    for pid in 1..4 {
+        assert!(host.governor.limit_process(pid, 7));
+    }
+    host.run(10);
+    assert_eq!(
+        shown(&mut host).1,
+        vec![free; 4],
+        "whose they are is no limit"
+    );
+    host.governor.limit_tenant(7, 1_000_000);
+    host.governor.limit_tenant(2, 3_000);
+    host.run(50);
+    let (limits, sessions) = shown(&mut host);
+    let nobodys = LimitSnapshot {
+        number: 2,
+        bytes_per_s: 3_000,
+        ..LimitSnapshot::default()
+    };
+    let held = LimitSnapshot {
+        number: 7,
+        bytes_per_s: 1_000_000,
+        sessions: 3,
+        unheld: 1,
+        tenants: ["a", "b", "fast"].map(str::to_owned).to_vec(),
+    };
+    assert_eq!(limits, [nobodys, held]);
+    // Both send and neither READs: each may READ all of it, and has half of what may be sent.
+    let half: Shown = (Some(7), [Some(500_000), Some(1_000_000)]);
+    assert_eq!(sessions, [half, half, (Some(7), [None; 2]), free]);
+    host.governor.lift_limits();
+    host.run(10);
+    assert_eq!(shown(&mut host), (vec![], vec![free; 4]));
 }

@@ -10,6 +10,7 @@ pub(crate) fn snapshot(name: &str) -> Snapshot {
     let meter = |remote_read| MeterSnapshot {
         device: name.to_owned(),
         remote_read,
+        limit_bytes_per_s: (!remote_read).then_some(125_000),
         passed_bytes: 7,
         waiting_ns: 1_500_000,
         ..MeterSnapshot::default()
@@ -41,6 +42,13 @@ pub(crate) fn snapshot(name: &str) -> Snapshot {
             name: name.to_owned(),
             weight: 3,
             ..TenantSnapshot::default()
+        }],
+        limits: vec![LimitSnapshot {
+            number: 4,
+            bytes_per_s: 250_000,
+            sessions: 3,
+            unheld: 1,
+            tenants: vec![name.to_owned()],
         }],
         sessions: vec![session(1), session(2)],
         ..Snapshot::default()
@@ -150,6 +158,22 @@ fn the_text_follows_the_specification() {
     assert_eq!(samples["isolane_tenant_weight{tenant=\"r0\"}"], 3.0);
     let waiting = "isolane_meter_waiting_seconds{session=\"1\",device=\"r0\",direction=\"send\"}";
     assert_eq!(samples[waiting], 0.0015);
+    assert_eq!(
+        samples["isolane_limit_bytes_per_second{limit=\"4\"}"],
+        250e3
+    );
+    assert_eq!(samples["isolane_limit_sessions{limit=\"4\"}"], 3.0);
+    assert_eq!(samples["isolane_limit_unheld_sessions{limit=\"4\"}"], 1.0);
+    let part = |session, direction| {
+        let labels = format!("session=\"{session}\",device=\"r0\",direction=\"{direction}\"");
+        samples.get(&format!("isolane_meter_limit_bytes_per_second{{{labels}}}"))
+    };
+    assert_eq!(part(2, "send"), Some(&125e3));
+    assert_eq!(
+        part(2, "read"),
+        None,
+        "a meter without a limit has no sample"
+    );
     assert!(samples["isolane_device_policy_figure{device=\"r0\",figure=\"x\"}"].is_nan());
 }
 
