@@ -148,6 +148,11 @@ impl<'a> Bench<'a> {
         self.spent
     }
 
+    /// Part of the budget that is used, 0 to 1.
+    pub fn part(&self) -> f64 {
+        self.budget.part(self.spent)
+    }
+
     /// Experiments that the budget leaves, about.
     pub fn left(&self) -> f64 {
         self.budget.left(self.spent)

@@ -3,10 +3,10 @@
 //! Every decision follows from the seed and from results of experiments, in a fixed order: batches are proposed by
 //! the searcher, judged in their order, and each anomaly is reduced before the next is looked at. The same target,
 //! space, settings and seed therefore give the same result whatever the number of workers, and a larger budget only
-//! adds to it. A searcher that defers ([`Searcher::defers`]) reduces roughly what it finds; the conditions are tested
-//! when the budget leaves just enough for all of them. Limits: an anomaly whose reduction the budget cut short is reported
-//! without a minimal feature set, one whose test it cut short without checks; with a searcher that defers, a larger budget
-//! also moves the tests. Source: collie 3.5, algorithm 1; deferring is ours.
+//! adds to it until conditions are tested. While it searches, what is found is reduced roughly; the conditions are tested
+//! when the budget leaves just enough for all of them, but not before half of it is used: who searches longer finds more, and
+//! what was found can still be tested by a hunt that goes on. Limits: an anomaly whose reduction the budget cut short is
+//! reported without a minimal feature set, one that was not tested without checks; a larger budget moves the tests. Source: collie 3.5, algorithm 1; deferring is ours.
 
 use crate::HuntError;
 use crate::bench::{Bench, Spent, Stop};
@@ -28,6 +28,8 @@ use std::collections::BTreeMap;
 
 /// Experiments that a test of rough conditions takes, about.
 const TEST_EXPERIMENTS: f64 = 100.0;
+/// Part of the budget that is used before conditions are tested.
+const SEARCHED_FIRST: f64 = 0.5;
 
 /// How to search.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +43,8 @@ pub struct Settings {
     /// Whether what is found is reduced to its conditions and left out from then on. Without it a hunt is the plain search
     /// that the paper compares with.
     pub reduces: bool,
+    /// Whether the conditions are tested after the search, with repeats and error rates.
+    pub tests: bool,
 }
 
 /// Why a hunt ended.
@@ -190,7 +194,7 @@ pub fn hunt_watched(
             trace: Vec::new(),
         },
         counters: settings.counters.clone(),
-        defers: searcher.defers(),
+        tests: settings.tests,
         regions: Vec::new(),
         witnesses: Vec::new(),
         reductions: 0,
@@ -213,7 +217,7 @@ struct Run<'a> {
     reduces: bool,
     result: HuntResult,
     counters: Vec<Counter>,
-    defers: bool,
+    tests: bool,
     /// Of all reduced anomalies.
     regions: Vec<Region>,
     /// Likewise.
@@ -227,8 +231,8 @@ impl Run<'_> {
     fn all(&mut self, bench: &mut Bench<'_>, searcher: &mut dyn Searcher) -> Result<(), Stop> {
         self.rank(bench)?;
         loop {
-            let untested = self.untested().len();
-            if untested > 0 && bench.left() <= untested as f64 * TEST_EXPERIMENTS {
+            let test = self.untested().len() as f64 * TEST_EXPERIMENTS;
+            if self.tests && bench.part() >= SEARCHED_FIRST && bench.left() <= test {
                 self.test(bench)?;
             }
             let batch = searcher.propose(&self.ground());
@@ -253,7 +257,7 @@ impl Run<'_> {
     fn untested(&self) -> Vec<usize> {
         let all = self.result.anomalies.iter().enumerate();
         let rough = |one: &Anomaly| one.set.as_ref().is_some_and(|set| set.checks.is_none());
-        all.filter(|(_, one)| self.defers && rough(one))
+        all.filter(|(_, one)| rough(one))
             .map(|(index, _)| index)
             .collect()
     }
@@ -360,12 +364,7 @@ impl Run<'_> {
             self.remember(bench);
             return Ok(());
         }
-        let point = anomaly.point.clone();
-        let reduced = match self.defers {
-            true => self.sketched(bench, anomaly),
-            false => self.tested(bench, anomaly, &point),
-        };
-        let (new, ended) = match reduced {
+        let (new, ended) = match self.sketched(bench, anomaly) {
             Ok(new) => (new, Ok(())),
             // Found is found, also where nothing is left to reduce it with.
             Err(cut) => (Some(cut.0), Err(cut.1)),

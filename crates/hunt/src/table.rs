@@ -240,6 +240,7 @@ mod tests {
             searcher: "random".to_owned(),
             counters: counters(&target),
             reduces: true,
+            tests: true,
         };
         let mut bench = bench(&target, experiments, 1);
         render(&hunt(&mut bench, &space(), &settings).unwrap(), &space())

@@ -37,6 +37,7 @@ fn found() -> KnownSet {
         searcher: "random".to_owned(),
         counters: Vec::new(),
         reduces: true,
+        tests: true,
     };
     let found = hunt(&mut bench(&target, 1_500, 3), &space(), &settings).unwrap();
     assert_eq!(found.anomalies.len(), 2, "{found:?}");
@@ -123,7 +124,7 @@ fn tensors_with_meta_data_meet_the_published_anomaly() {
         .unwrap();
     let advice = advise(&app, &space(), &published);
     expect![[r#"
-        Collie, table 3.2: the application reaches 1 of 15 known anomalies
+        Collie, table 3.2: the application reaches 1 of 19 known anomalies
 
         anomaly 9 (pause frames), can be reached
           conditions  direction = bidirectional, elements >= 3, smallest <= 1KiB, largest >= 64KiB

@@ -37,6 +37,7 @@ fn race(contestant: &str, seed: u64, experiments: u64, known: &KnownSet) -> Race
         searcher: contestant.searcher.clone(),
         counters: counters(&target),
         reduces: contestant.reduces,
+        tests: true,
     };
     let space = Space::of(&profile("cx6-200g-roce"));
     let result = hunt(&mut bench, &space, &settings).unwrap();

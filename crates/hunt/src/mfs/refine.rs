@@ -9,6 +9,7 @@
 
 use super::{FRESH_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
+use crate::monitor::Symptom;
 use crate::space::{Allowed, Feature, Point, Space};
 use isolane_core::rng::Stream;
 
@@ -39,15 +40,16 @@ pub(super) fn refine(
             .map(|_| (set.region.sample(space, &set.witness, stream), FRESH_REPEAT))
             .collect();
         let results = bench.measure(&batch)?;
-        let shows = |(point, measured): (&Point, _)| {
-            bench.judge(point, measured).symptom == Some(set.symptom)
-        };
         let points = batch.iter().map(|(point, _)| point);
-        let shown: Vec<bool> = points.zip(&results).map(shows).collect();
-        let silent: Vec<usize> = (0..shown.len()).filter(|&index| !shown[index]).collect();
+        let seen: Vec<Option<Symptom>> = points
+            .zip(&results)
+            .map(|(point, measured)| bench.judge(point, measured).symptom)
+            .collect();
+        let silent: Vec<usize> = (0..seen.len()).filter(|&i| seen[i].is_none()).collect();
+        let shown = seen.iter().filter(|&&symptom| symptom == Some(set.symptom));
         let inside = Inside {
             tried: INSIDE,
-            shown: INSIDE - silent.len() as u32,
+            shown: shown.count() as u32,
         };
         if silent.len() as u32 <= SILENT_MAX || round == ROUNDS_MAX {
             return Ok(inside);
@@ -83,7 +85,7 @@ fn exclude(
     sound -= 1;
     let last = (steps[sound].1.clone(), FRESH_REPEAT);
     let measured = bench.measure(std::slice::from_ref(&last))?;
-    if bench.judge(&last.0, &measured[0]).symptom == Some(set.symptom) {
+    if bench.judge(&last.0, &measured[0]).symptom.is_some() {
         // Not every change could be carried over, and the one that matters was not.
         return Ok(false);
     }
@@ -91,9 +93,9 @@ fn exclude(
         let middle = shows.midpoint(sound);
         let point = &steps[middle].1;
         let measured = bench.measure(&[(point.clone(), FRESH_REPEAT)])?;
-        match bench.judge(point, &measured[0]).symptom == Some(set.symptom) {
-            true => shows = middle,
-            false => sound = middle,
+        match bench.judge(point, &measured[0]).symptom {
+            Some(_) => shows = middle,
+            None => sound = middle,
         }
     }
     let (feature, point) = &steps[sound];
@@ -152,7 +154,6 @@ pub(super) fn without(allowed: &Allowed, own: u64, other: u64) -> Option<Allowed
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::Symptom;
     use crate::region::Region;
     use crate::space::tests::plain;
     use crate::synthetic::{Synthetic, bench, fault, space};

@@ -4,8 +4,9 @@
 //! few anomalies. For the search it is enough to know roughly where a known anomaly lies, so that it looks elsewhere; that
 //! the conditions are right can be tested when the search is over. Method: every feature goes to its mildest value where
 //! that keeps the symptom. What would not go has its limit towards the mild side, found by bisection; its other choices
-//! are tried. Everything else counts as free until a random point inside does not show the symptom: on the way there from
-//! the witness one feature ends it, and its limit is found likewise. Three points in a row that show it end this.
+//! are tried. Everything else counts as free until a random point inside is sound: on the way there from the witness one
+//! feature ends it, and its limit is found likewise. Three points in a row that show it end this. A point inside with another
+//! symptom says nothing: there something else comes first.
 //!
 //! All of it is single runs, without error rates; `crate::mfs::reduce` starts from the witness and tests. Limits: points of
 //! other known anomalies of the symptom are left out, those of unknown ones make the region too broad until it is tested.
@@ -77,10 +78,13 @@ impl Rough<'_, '_> {
         self.known.iter().any(|region| region.has(point))
     }
 
-    fn shows(&mut self, point: &Point) -> Result<bool, Stop> {
+    fn seen(&mut self, point: &Point) -> Result<Option<Symptom>, Stop> {
         let measured = self.bench.measure(&[(point.clone(), FIRST_REPEAT)])?;
-        let judged = self.bench.judge(point, &measured[0]);
-        Ok(judged.symptom == Some(self.set.symptom))
+        Ok(self.bench.judge(point, &measured[0]).symptom)
+    }
+
+    fn shows(&mut self, point: &Point) -> Result<bool, Stop> {
+        Ok(self.seen(point)? == Some(self.set.symptom))
     }
 
     /// Features that would not go to their mildest value.
@@ -215,15 +219,17 @@ impl Rough<'_, '_> {
             let Some(point) = drawn.find(|point| !self.is_known(point)) else {
                 return Ok(());
             };
-            if self.shows(&point)? {
-                row += 1;
-                if row == IN_A_ROW {
-                    return Ok(());
+            match self.seen(&point)? {
+                Some(symptom) if symptom == self.set.symptom => row += 1,
+                Some(_) => continue,
+                None => {
+                    row = 0;
+                    self.exclude(&point)?;
                 }
-                continue;
             }
-            row = 0;
-            self.exclude(&point)?;
+            if row == IN_A_ROW {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -232,15 +238,15 @@ impl Rough<'_, '_> {
     fn exclude(&mut self, silent: &Point) -> Result<(), Stop> {
         let steps = path(self.space, &self.set.witness, silent);
         let (mut shows, mut sound) = (0, steps.len() - 1);
-        if sound == 0 || self.shows(&steps[sound].1)? {
+        if sound == 0 || self.seen(&steps[sound].1)?.is_some() {
             // Not every change could be carried over, and the one that matters was not.
             return Ok(());
         }
         while sound - shows > 1 {
             let middle = shows.midpoint(sound);
-            match self.shows(&steps[middle].1)? {
-                true => shows = middle,
-                false => sound = middle,
+            match self.seen(&steps[middle].1)? {
+                Some(_) => shows = middle,
+                None => sound = middle,
             }
         }
         let (Some(feature), point) = (steps[sound].0, &steps[sound].1) else {

@@ -1,7 +1,9 @@
 //! The simplest point that still shows the symptom.
 //!
-//! Candidates are tried in a fixed order, whole dimensions before single features, one run each; the symptom's
-//! staying adopts the candidate. The point that comes out is tested sequentially, and where it fails the start is
+//! Candidates are tried in a fixed order, queue pairs and whole dimensions before single features, one run each; the symptom's
+//! staying adopts the candidate. Where the symptom needs queue pairs, bisection finds how many, and the point keeps one step of
+//! the grid more than that: whatever is tested from there sets up hundreds of them and not thousands, which takes
+//! less of a budget and less time to simulate. The point that comes out is tested sequentially, and where it fails the start is
 //! kept, which was.
 
 use super::FIRST_REPEAT;
@@ -35,17 +37,20 @@ pub(super) fn simplify(
     known: &[&Region],
 ) -> Result<Point, Stop> {
     let mut point = start.clone();
-    for step in steps() {
-        let candidate = step.apply(space, &point);
-        let elsewhere = known.iter().any(|region| region.has(&candidate));
-        if candidate == point || elsewhere || space.check(&candidate).is_err() {
-            continue;
+    let mut shows = |candidate: &Point| -> Result<bool, Stop> {
+        if known.iter().any(|region| region.has(candidate)) || space.check(candidate).is_err() {
+            return Ok(false);
         }
         let measured = bench.measure(&[(candidate.clone(), FIRST_REPEAT)])?;
-        if bench.judge(&candidate, &measured[0]).symptom == Some(symptom) {
+        Ok(bench.judge(candidate, &measured[0]).symptom == Some(symptom))
+    };
+    for step in steps() {
+        let candidate = step.apply(space, &point);
+        if candidate != point && shows(&candidate)? {
             point = candidate;
         }
     }
+    let point = leaner(space, point, &mut shows)?;
     if point == *start {
         return Ok(point);
     }
@@ -54,6 +59,32 @@ pub(super) fn simplify(
         true => point,
         false => start.clone(),
     })
+}
+
+/// `point` with hardly more queue pairs than the symptom needs.
+fn leaner(
+    space: &Space,
+    point: Point,
+    shows: &mut dyn FnMut(&Point) -> Result<bool, Stop>,
+) -> Result<Point, Stop> {
+    let feature = Feature::QueuePairs;
+    let grid = space.allowed(feature).grid();
+    let fewer = grid
+        .into_iter()
+        .filter(|&value| value <= feature.of(&point));
+    let points: Vec<Point> = fewer
+        .filter_map(|value| space.with(&point, feature, value))
+        .collect();
+    // The first is too few, or the step for single features would have taken it.
+    let (mut few, mut enough) = (0, points.len().saturating_sub(1));
+    while enough > few + 1 {
+        let middle = few.midpoint(enough);
+        match shows(&points[middle])? {
+            true => enough = middle,
+            false => few = middle,
+        }
+    }
+    Ok(points.get(enough + 1).cloned().unwrap_or(point))
 }
 
 /// One way to make a point simpler.
@@ -74,6 +105,7 @@ enum Step {
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
+        Step::One(Feature::QueuePairs),
         Step::Whole(Dimension::Topology),
         Step::Whole(Dimension::Memory),
         Step::One(Feature::Requests),

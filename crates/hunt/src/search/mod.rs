@@ -61,11 +61,6 @@ pub trait Searcher {
 
     /// Takes the results of the last proposal, in its order.
     fn observe(&mut self, ground: &Ground<'_>, observed: &[Observed]);
-
-    /// Whether what is found is reduced roughly at first, and tested when the budget leaves just enough for that.
-    fn defers(&self) -> bool {
-        false
-    }
 }
 
 impl Ground<'_> {

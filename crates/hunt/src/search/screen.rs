@@ -1,9 +1,8 @@
 //! Screening: breadth first, then up from many places at once, and around what is known. Ours.
 //!
 //! Problem: an anomaly is a conjunction of a few conditions, each on the high or the low side of a feature. A chain that
-//! climbs one counter spends its time in the structure (transport, direction, memory) where it happens to be, and a hunt
-//! that tests all conditions as it goes spends most of its experiments on tests. Method: conditions are sketched and tested
-//! later ([`Searcher::defers`]); a proposal has points of three kinds.
+//! climbs one counter spends its time in the structure (transport, direction, memory) where it happens to be. Method: a
+//! proposal has points of three kinds.
 //!
 //! * *Design*: of some random corner points (numbers on their low or high side, patterns of distinct kinds) the one whose
 //!   combinations of the service with three other feature levels were shown least often. That is a covering array of
@@ -217,10 +216,6 @@ impl Searcher for Screen {
             }
         }
         self.archive.retain(|_, best| ground.is_fresh(&best.point));
-    }
-
-    fn defers(&self) -> bool {
-        true
     }
 }
 

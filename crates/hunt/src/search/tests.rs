@@ -24,6 +24,7 @@ fn settings(searcher: &str, seed: u64, target: &Synthetic) -> Settings {
         searcher: searcher.to_owned(),
         counters: counters(target),
         reduces: true,
+        tests: true,
     }
 }
 

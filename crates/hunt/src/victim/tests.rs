@@ -76,6 +76,7 @@ fn hunted(
         searcher: "screen".to_owned(),
         counters: counters::choose(&known, "sim", &known).unwrap(),
         reduces: true,
+        tests: true,
     };
     let space = Space::attackers(profile)
         .restricted(quota, "quota")

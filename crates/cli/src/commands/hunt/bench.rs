@@ -320,6 +320,7 @@ fn race(
         searcher: contestant.searcher.clone(),
         counters: counters::choose(&asked, &lab.name, &inventory(&lab)?)?,
         reduces: contestant.reduces,
+        tests: false,
     };
     let mut bench = Bench::new(&lab, rule, None, BTreeMap::new(), options);
     let result = hunt(&mut bench, &course.space, &settings)?;

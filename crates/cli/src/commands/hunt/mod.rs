@@ -238,6 +238,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 searcher: arguments.searcher.clone(),
                 counters,
                 reduces: true,
+                tests: true,
             },
             &mut |found| keep(&arguments.out, found, before),
         );
