@@ -173,18 +173,18 @@ impl Inner {
                     return Err((current, libc::ENOMEM));
                 }
             }
-            if work.num_sge < 0 || work.num_sge as u32 > cap.max_send_sge {
-                self.send_batch()?;
-                return Err((current, self.refused_by_provider(work)));
-            }
             // SAFETY: the list's entries are valid.
             let list = unsafe { list_of(work) };
             let shape = shape(work, list, splitting);
-            if work.send_flags & IBV_SEND_INLINE != 0
-                && shape.total > u64::from(cap.max_inline_data)
-            {
+            let inline = work.send_flags & IBV_SEND_INLINE != 0;
+            let long_list = work.num_sge < 0 || work.num_sge as u32 > cap.max_send_sge;
+            if long_list || (inline && shape.total > u64::from(cap.max_inline_data)) {
                 self.send_batch()?;
-                return Err((current, self.refused_by_provider(work)));
+                match self.judged_by_provider(work, shape) {
+                    0 => current = work.next,
+                    error => return Err((current, error)),
+                }
+                continue;
             }
             let signalled = signal_all || work.send_flags & IBV_SEND_SIGNALED != 0;
             let sequence = self.ring.push(work.wr_id, shape.total, signalled);
@@ -342,6 +342,9 @@ impl Inner {
     }
 
     /// Posts the first `count` work requests of the batch, which are linked: how many were taken, and the error.
+    ///
+    /// siw answers with negative numbers, and with none where its queue filled up in the middle of a list and emptied before it
+    /// rang the bell: then only the first request that it did not take shows it.
     #[inline]
     pub(crate) fn provider_takes(&mut self, count: usize) -> (usize, c_int) {
         let Some(plan) = self.plan.as_ref() else {
@@ -351,15 +354,18 @@ impl Inner {
         let first = self.batch.works.as_mut_ptr();
         // SAFETY: a live queue pair and a list that lies in the batch; the provider reads it during the call only.
         let error = unsafe { (plan.post_send)(plan.qp, first, &raw mut bad) };
-        if error == 0 {
-            return (count, 0);
-        }
         let refused = bad.addr().wrapping_sub(first.addr()) / size_of::<ibv_send_wr>();
-        (if refused < count { refused } else { 0 }, error)
+        match (error, refused < count) {
+            (0, false) => (count, 0),
+            (0, true) => (refused, libc::ENOMEM),
+            (error, within) => (if within { refused } else { 0 }, error.saturating_abs()),
+        }
     }
 
-    /// Lets the provider say what is wrong with a request that it cannot take.
-    pub(crate) fn refused_by_provider(&mut self, work: &ibv_send_wr) -> c_int {
+    /// Lets the provider say what is wrong with a request beyond what it promised to take; an errno. Should it take the
+    /// request all the same, as siw takes longer lists, that has gone as the application's own: it is owed for, and its
+    /// completion passes us by.
+    pub(crate) fn judged_by_provider(&mut self, work: &ibv_send_wr, shape: Shape) -> c_int {
         let Some(plan) = self.plan.as_ref() else {
             return libc::EINVAL;
         };
@@ -368,10 +374,18 @@ impl Inner {
         }
         let mut copy = *work;
         copy.next = std::ptr::null_mut();
+        if plan.signal_all {
+            copy.send_flags |= IBV_SEND_SIGNALED;
+        }
         let mut bad = std::ptr::null_mut();
         // SAFETY: the application's own request, which breaks a limit that the provider checks.
         let error = unsafe { (plan.post_send)(plan.qp, &raw mut copy, &raw mut bad) };
-        if error == 0 { libc::EINVAL } else { error }
+        if error == 0 {
+            let mut spent = [[0; 2]; 2];
+            spent[shape.direction] = [clamp(shape.total), 1];
+            self.owe(spent);
+        }
+        error.saturating_abs()
     }
 
     /// # Safety

@@ -441,7 +441,7 @@ impl QueuePair {
 
 impl Inner {
     /// Pays for bytes and operations of both directions that went ahead of their credit.
-    fn owe(&self, spent: [[i64; 2]; 2]) {
+    pub(crate) fn owe(&self, spent: [[i64; 2]; 2]) {
         if let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) {
             for (meter, amounts) in plan.device.meters.iter().zip(spent) {
                 meter.charge(process, amounts);

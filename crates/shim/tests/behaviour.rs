@@ -132,6 +132,49 @@ fn a_refused_request_in_a_list_is_named() {
     }
 }
 
+/// A provider may take more than it promised. What it takes is not refused as well, which would be posted twice; it completes
+/// as the application's own, and is paid for.
+#[test]
+fn a_list_longer_than_promised_goes_where_the_provider_takes_it() {
+    let _serial = serial();
+    for (shimmed, signal_all) in [(false, false), (true, false), (true, true)] {
+        let shape = Shape {
+            shimmed,
+            signal_all,
+            ..Shape::default()
+        };
+        let rig = Rig::new(shape, &lease(SLOW, 1_000, CHUNK));
+        null::like_siw(rig.qp());
+        let (from, to) = (bytes(3_000), vec![0u8; 15_000]);
+        let mut long = [sge(&from); 5];
+        let mut list = [sge(&from[..100])];
+        let mut third = signalled_write(3, &mut list, &to[100..]);
+        let mut second = work(
+            2,
+            IBV_WR_RDMA_WRITE,
+            &mut long,
+            address(&to),
+            IBV_SEND_SIGNALED,
+        );
+        let mut first = signalled_write(1, &mut list, &to);
+        second.next = &raw mut third;
+        first.next = &raw mut second;
+        rig.post(rig.qp(), &mut first).unwrap();
+        rig.step(rig.qp(), 8);
+        let went = null::provider_requests(rig.qp());
+        assert_eq!(
+            went,
+            if shimmed { 2 } else { 3 },
+            "the third waits for the debt"
+        );
+        rig.settle();
+        let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+        assert_eq!(seen, [1, 2, 3], "shim: {shimmed}");
+        assert_eq!(null::provider_requests(rig.qp()), 3, "each once");
+        assert_eq!(to[12_000..], from);
+    }
+}
+
 #[test]
 fn a_refusal_by_the_provider_is_told_at_once() {
     let _serial = serial();

@@ -53,6 +53,7 @@ struct Program {
     signal_all: bool,
     signal_every: u32,
     calls: Calls,
+    siw: bool,
     rate: u64,
     chunk: u32,
     scale: u32,
@@ -121,12 +122,17 @@ fn program(scale: u32, length: usize) -> impl Strategy<Value = Program> {
         let death = proptest::option::weighted(0.2, any::<prop::sample::Index>());
         let numbers = (
             1u32..24,
-            (any::<bool>(), 1u32..6, calls()),
+            (any::<bool>(), 1u32..6, calls(), any::<bool>()),
             100_000u64..100_000_000,
             256u32..4_096,
         );
         (actions, error, death, numbers).prop_map(
-            move |(mut actions, error, death, (depth, (signal_all, every, calls), rate, chunk))| {
+            move |(
+                mut actions,
+                error,
+                death,
+                (depth, (signal_all, every, calls, siw), rate, chunk),
+            )| {
                 if let Some(death) = death {
                     actions.insert(death.index(actions.len()), Action::Death);
                 }
@@ -137,6 +143,7 @@ fn program(scale: u32, length: usize) -> impl Strategy<Value = Program> {
                     signal_all,
                     signal_every: every.min(depth),
                     calls,
+                    siw,
                     rate,
                     chunk: chunk * scale,
                     scale,
@@ -208,6 +215,9 @@ impl<'a> Run<'a> {
         };
         let lease = lease(program.rate, u64::from(program.chunk) * 3, program.chunk);
         let rig = Rig::new(shape, &lease);
+        if program.siw {
+            rig.pairs.iter().for_each(|(qp, _)| null::like_siw(*qp));
+        }
         let messages: usize = program
             .actions
             .iter()

@@ -38,6 +38,8 @@ pub struct NullQp {
     peer: *mut NullQp,
     failed: bool,
     pub refuse: c_int,
+    /// Has siw's ways, see [`like_siw`].
+    pub siw: bool,
     pub chunks: u64,
     log: Vec<Done>,
     batch: extended::Batch,
@@ -294,6 +296,7 @@ fn new_qp(context: *mut ibv_context, attr: &ibv_qp_init_attr) -> *mut NullQp {
         peer: std::ptr::null_mut(),
         failed: false,
         refuse: 0,
+        siw: false,
         chunks: 0,
         log: Vec::new(),
         batch: extended::Batch::default(),

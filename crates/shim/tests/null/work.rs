@@ -43,7 +43,7 @@ impl SendEntry {
     }
 
     fn refused_by(&self, null: &NullQp) -> c_int {
-        let unfit = self.work.num_sge as u32 > null.cap.max_send_sge
+        let unfit = (self.work.num_sge as u32 > null.cap.max_send_sge && !null.siw)
             || self.inline.len() > null.cap.max_inline_data as usize;
         if null.refuse != 0 {
             null.refuse
@@ -95,12 +95,17 @@ pub unsafe extern "C" fn post_send(
     let _world = WORLD.lock().unwrap();
     unsafe {
         let null = &mut *qp.cast::<NullQp>();
+        let before = null.posted;
         while !work.is_null() {
             let entry = SendEntry::of(&*work);
             let refuse = entry.refused_by(null);
             if refuse != 0 {
                 *bad = work;
-                return refuse;
+                return match (null.siw, null.posted > before) {
+                    (false, _) => refuse,
+                    (true, false) => -refuse,
+                    (true, true) => 0,
+                };
             }
             null.accept(entry);
             work = (*work).next;
@@ -430,6 +435,12 @@ pub fn executed(qp: *mut ibv_qp) -> Vec<Done> {
 /// Makes every post fail with this errno; 0: no more.
 pub fn refuse(qp: *mut ibv_qp, errno: c_int) {
     unsafe { (*qp.cast::<NullQp>()).refuse = errno };
+}
+
+/// From now on a queue pair answers as siw's do: memory lists may be longer than its attributes say, errors are negative,
+/// and a list of which a part was taken is no error, though the first request that was not is told.
+pub fn like_siw(qp: *mut ibv_qp) {
+    unsafe { (*qp.cast::<NullQp>()).siw = true };
 }
 
 pub fn overflowed(cq: *mut ibv_cq) -> bool {

@@ -215,9 +215,13 @@ impl Rig {
             };
         }
         let mut bad = std::ptr::null_mut();
-        match unsafe { ibv_post_send(qp, work, &raw mut bad) } {
-            0 => Ok(()),
-            error => Err((bad.addr(), error)),
+        let answer = unsafe { ibv_post_send(qp, work, &raw mut bad) };
+        assert!(!self.shape.shimmed || (answer >= 0 && (answer > 0) != bad.is_null()));
+        match answer {
+            0 if bad.is_null() => Ok(()),
+            // siw's word for a part of a list.
+            0 => Err((bad.addr(), libc::ENOMEM)),
+            error => Err((bad.addr(), error.abs())),
         }
     }
 
