@@ -234,6 +234,15 @@ impl<E: Copy> EventQueue<E> {
         self.current.get(self.cursor).map(|node| &node.event)
     }
 
+    /// As [`EventQueue::upcoming`], also from the next slot in use, which takes longer to find.
+    #[inline]
+    pub fn upcoming_slot(&self) -> Option<&E> {
+        self.upcoming().or_else(|| {
+            let tail = self.slots[self.first_place()?];
+            Some(&self.near.nodes[tail as usize].event)
+        })
+    }
+
     /// The time of the earliest event, without taking it.
     pub fn peek_time(&self) -> Option<Instant> {
         if let Some(node) = self.current.get(self.cursor) {

@@ -16,7 +16,7 @@ pub struct Room {
     pub package: &'static str,
     /// Takes time, randomness and input as arguments.
     pub pure: bool,
-    /// May hold `unsafe` code, because it speaks to the kernel, to a foreign ABI or through shared memory.
+    /// May hold `unsafe` code, because it speaks to the processor, the kernel, a foreign ABI or through shared memory.
     pub may_unsafe: bool,
     /// Workspace packages it may depend on, each one listed above it.
     pub may_use: &'static [&'static str],
@@ -24,6 +24,13 @@ pub struct Room {
 
 /// Every crate, from the bottom up.
 pub const ROOMS: &[Room] = &[
+    Room {
+        folder: "ahead",
+        package: "isolane-ahead",
+        pure: true,
+        may_unsafe: true,
+        may_use: &[],
+    },
     Room {
         folder: "core",
         package: "isolane-core",
@@ -152,7 +159,7 @@ pub const ROOMS: &[Room] = &[
         package: "isolane-sim",
         pure: true,
         may_unsafe: false,
-        may_use: &["isolane-core", "isolane-scenario"],
+        may_use: &["isolane-ahead", "isolane-core", "isolane-scenario"],
     },
     Room {
         folder: "fabric",

@@ -88,3 +88,27 @@ fn the_past_is_refused() {
     queue.pop();
     queue.schedule(Instant::from_ps(9), ());
 }
+
+#[test]
+fn what_is_upcoming_in_the_next_slot_waits_there() {
+    let mut queue = EventQueue::new();
+    assert_eq!(queue.upcoming_slot(), None);
+    for (time, event) in [(90_000, 'd'), (20_000, 'b'), (20_001, 'c'), (5, 'a')] {
+        queue.schedule(Instant::from_ps(time), event);
+    }
+    let mut seen = Vec::new();
+    while let Some(&upcoming) = queue.upcoming_slot() {
+        seen.push((upcoming, queue.pop().map(|(_, event)| event)));
+    }
+    // Of a slot with two the last is told first.
+    let taken = |event| Some(event);
+    assert_eq!(
+        seen,
+        [
+            ('a', taken('a')),
+            ('c', taken('b')),
+            ('c', taken('c')),
+            ('d', taken('d'))
+        ]
+    );
+}

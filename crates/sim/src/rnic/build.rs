@@ -59,7 +59,6 @@ impl World {
             buffer_of_class: setup.buffer_of_class(),
             device,
             pairs: Vec::new(),
-            fetched_ahead: 0,
             timers: Timers::default(),
             processes: Vec::new(),
             plans: Vec::new(),

@@ -206,27 +206,37 @@ impl MissSlots {
         shared
     }
 
+    /// The slot that is free first.
+    #[inline]
+    fn soonest(&self) -> usize {
+        let soonest = self.free_at.iter().copied().fold(u64::MAX, u64::min);
+        let place = self.free_at.iter().position(|&free| free == soonest);
+        place.unwrap_or(0)
+    }
+
+    /// The slot that is free first among those that `owner` may use.
+    fn soonest_for(&self, now: u64, owner: u16) -> Option<usize> {
+        let mut best = None;
+        let mut soonest = u64::MAX;
+        for (index, (&free, &reserved)) in self.free_at.iter().zip(&self.reserved).enumerate() {
+            let mine = reserved == EVERYBODY || reserved == owner;
+            if free < soonest && (mine || (free <= now && self.lends(now, reserved))) {
+                (best, soonest) = (Some(index), free);
+            }
+        }
+        best
+    }
+
     /// A miss of `owner` that happens at `now`: takes the slot that is free first among those it may use.
     #[inline]
     pub fn take(&mut self, now: u64, owner: u16) -> Miss {
-        let mut best = usize::MAX;
-        let mut soonest = u64::MAX;
-        for (index, &free) in self.free_at.iter().enumerate() {
-            let reserved = self.reserved.get(index).copied().unwrap_or(EVERYBODY);
-            let mine = reserved == EVERYBODY || reserved == owner;
-            if free < soonest && (mine || (free <= now && self.lends(now, reserved))) {
-                (best, soonest) = (index, free);
-            }
-        }
         // An owner without a reserve, where all are reserved, takes its chance with the first that is free.
-        if best == usize::MAX {
-            let free = self
-                .free_at
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, free)| **free);
-            best = free.map_or(0, |(index, _)| index);
-        }
+        let best = match self.reserved.is_empty() {
+            true => self.soonest(),
+            false => self
+                .soonest_for(now, owner)
+                .unwrap_or_else(|| self.soonest()),
+        };
         let started = now.max(self.free_at[best]);
         let done = started + self.latency;
         self.free_at[best] = done;

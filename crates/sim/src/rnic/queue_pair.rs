@@ -192,10 +192,14 @@ impl QueuePair {
         self.twin != NONE || self.link != NONE
     }
 
-    /// Reads what sending the next packet begins with, for [`super::world::World::fetch_ahead`].
+    /// Asks memory for all that events look at often.
     #[inline]
-    pub(crate) fn glance(&self) -> u64 {
-        self.sent ^ self.offset ^ self.limiters[0].not_before
+    pub(crate) fn fetch(&self) {
+        isolane_ahead::fetch(self);
+        isolane_ahead::fetch(&self.visible);
+        isolane_ahead::fetch(&self.app_posted);
+        isolane_ahead::fetch(&self.received);
+        isolane_ahead::fetch(&self.limiters);
     }
 
     /// The slot of work request `position`.

@@ -124,6 +124,7 @@ impl World {
         let end = Instant::ZERO + end;
         let mut events = 0;
         while let Some((now, event)) = self.queue.pop_until(end) {
+            self.look_ahead();
             self.handle(now.as_ps(), event);
             events += 1;
         }

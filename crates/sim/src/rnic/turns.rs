@@ -66,15 +66,18 @@ impl World {
         unreachable!("a lane in a ring has a context")
     }
 
-    /// Reads what the next two contexts of a lane will need, so that memory brings it while others are served: the pair of the
-    /// second, and of the first, whose pair is there since, the request. Thousands of pairs do not fit a cache.
+    /// Asks memory for what the next two contexts of a lane will need while others are served: the pair of the second, and of
+    /// the first, whose pair is there since, the request. Thousands of pairs do not fit a cache.
     #[inline]
-    fn fetch_ahead(&mut self, host: usize, lane: usize) {
+    fn fetch_ahead(&self, host: usize, lane: usize) {
         let ready = &self.nics[host].lanes.lanes[lane].ready;
         if let (Some(first), Some(second)) = (ready.front(), ready.get(1)) {
             let first = &self.pairs[*first as usize / 2];
-            let request = first.work_request(first.sent);
-            self.fetched_ahead ^= request.bytes ^ self.pairs[*second as usize / 2].glance();
+            isolane_ahead::fetch(first.work_request(first.sent));
+            let second = &self.pairs[*second as usize / 2];
+            isolane_ahead::fetch(second);
+            isolane_ahead::fetch(&second.visible);
+            isolane_ahead::fetch(&second.limiters);
         }
     }
 

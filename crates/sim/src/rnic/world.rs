@@ -102,6 +102,27 @@ pub(crate) enum Event {
     Measure,
 }
 
+impl Event {
+    /// The pair that it is about.
+    #[inline]
+    fn pair(&self) -> Option<u32> {
+        match *self {
+            Self::Doorbell { pair, .. }
+            | Self::Fetched { pair, .. }
+            | Self::Resolved { pair, .. }
+            | Self::Packet { pair, .. }
+            | Self::Acknowledged { pair, .. }
+            | Self::Completed { pair, .. }
+            | Self::Receives { pair, .. }
+            | Self::ReceiveRead { pair }
+            | Self::Credited { pair, .. }
+            | Self::Post { pair }
+            | Self::Unpaced { pair, .. } => Some(pair),
+            _ => None,
+        }
+    }
+}
+
 /// What travels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
@@ -304,8 +325,6 @@ pub(crate) struct World {
     /// The receive buffer of each class.
     pub(crate) buffer_of_class: Vec<u8>,
     pub(crate) pairs: Vec<QueuePair>,
-    /// What was read ahead of its use; means nothing.
-    pub(crate) fetched_ahead: u64,
     /// Of DCQCN.
     pub(crate) timers: Timers,
     pub(crate) processes: Vec<Process>,
@@ -353,10 +372,20 @@ impl World {
     pub(crate) fn step(&mut self) -> bool {
         match self.queue.pop() {
             Some((now, event)) if now.as_ps() <= self.end => {
+                self.look_ahead();
                 self.handle(now.as_ps(), event);
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Lets memory bring the pair of the next event while this one is handled: thousands of pairs do not fit a cache.
+    #[inline]
+    pub(crate) fn look_ahead(&self) {
+        let pair = self.queue.upcoming_slot().and_then(Event::pair);
+        if let Some(pair) = pair.and_then(|pair| self.pairs.get(pair as usize)) {
+            pair.fetch();
         }
     }
 
