@@ -8,7 +8,9 @@
 //! Units: cache lines of 64 bytes. Limits: a hint on x86-64 and nothing elsewhere. No result depends on it. Source: AMD64
 //! Architecture Programmer's Manual, volume 3, PREFETCHlevel.
 #![no_std]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![allow(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
 
 /// Asks for the cache line in which `value` begins.
 #[inline(always)]
