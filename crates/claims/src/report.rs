@@ -311,9 +311,7 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
             .iter()
             .filter(|report| report.system == *system)
             .collect();
-        section(&mut text, "Missed", &of_system, Some(false));
-        section(&mut text, "Within tolerance", &of_system, Some(true));
-        section(&mut text, "Published number withheld", &of_system, None);
+        text.push_str(&verdicts(&of_system));
         elsewhere(
             &mut text,
             &of_system,
@@ -334,7 +332,8 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
             &of_system,
             ClaimTestbed::Hunt,
             "### In comparisons of searchers\n\n\
-             Measured by `make bench-hunt`, which runs `isolane hunt bench --check-claims`: hunts of ten modelled hours each.",
+             Measured by `make bench-hunt`, which runs `isolane hunt bench --check-claims`: hunts of ten modelled hours each; its results\n\
+             are in [docs/internals/hunt-claims.md](docs/internals/hunt-claims.md).",
         );
     }
     text
@@ -365,6 +364,15 @@ fn elsewhere(text: &mut String, reports: &[&ClaimReport], testbed: ClaimTestbed,
             report.tolerance
         );
     }
+}
+
+/// Sections for pages: misses first with their reasons, then the rest.
+pub fn verdicts(reports: &[&ClaimReport]) -> String {
+    let mut text = String::new();
+    section(&mut text, "Missed", reports, Some(false));
+    section(&mut text, "Within tolerance", reports, Some(true));
+    section(&mut text, "Published number withheld", reports, None);
+    text
 }
 
 fn section(text: &mut String, title: &str, reports: &[&ClaimReport], within: Option<bool>) {
