@@ -393,4 +393,35 @@ fn another_hunt_is_not_overwritten() {
     assert!(stderr.contains("--resume"), "{stderr}");
     let (_, stderr) = check(&[&start[..], &["--resume", "--seed", "2"]].concat(), 2);
     assert!(stderr.contains("--seed 1"), "{stderr}");
+    let compare = ["hunt", "bench", "--seeds", "1", "--budget", "10", "--out"];
+    let bench =
+        |out: &Path, status| check(&[&compare[..], &[out.to_str().unwrap()]].concat(), status);
+    let (_, stderr) = bench(&out, 2);
+    assert!(stderr.contains("holds a hunt"), "{stderr}");
+    let other = directory.path().join("bench");
+    bench(&other, 0);
+    let start = [&start[..6], &[other.to_str().unwrap()]].concat();
+    let (_, stderr) = check(&start, 2);
+    assert!(stderr.contains("holds a comparison"), "{stderr}");
+}
+
+#[test]
+fn what_the_random_points_show_is_told_where_nothing_is_left_to_reduce_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = [
+        "hunt",
+        "--target",
+        "sim:cx6-200g-roce",
+        "--budget",
+        "10",
+        "--out",
+    ];
+    let (stdout, _) = check(
+        &[&target[..], &[directory.path().to_str().unwrap()]].concat(),
+        0,
+    );
+    assert!(
+        stdout.contains("not reduced: the hunt ended before"),
+        "{stdout}"
+    );
 }

@@ -10,6 +10,7 @@
 //! Limits: what no hunt found is unknown; a region whose random members seldom show the anomaly is said with its
 //! share. Drawing is random, so a sliver of an intersection may be missed. Source: collie 3.5.2, 3.12.
 
+use crate::compare;
 use crate::known::{Known, KnownSet};
 use crate::region::{Region, condition};
 use crate::space::{Allowed, Feature, Point, Space};
@@ -114,6 +115,9 @@ pub struct Reached {
     pub tried: Option<u32>,
     /// So many showed it.
     pub shown: Option<u32>,
+    /// The hunt ended before it tested the conditions: they come from single runs.
+    #[serde(default)]
+    pub untested: bool,
     /// Single changes that end it, the cheapest first.
     pub ways: Vec<Way>,
 }
@@ -125,7 +129,7 @@ pub struct Advice {
     pub version: u32,
     /// Where the anomalies are known from.
     pub source: String,
-    /// Anomalies with known conditions.
+    /// Anomalies with known conditions; rows that differ in a letter are one.
     pub known: u32,
     /// Anomalies that were found and not reduced, so that nothing can be said of them.
     pub unreduced: Vec<String>,
@@ -175,13 +179,14 @@ pub fn advise(application: &Space, device: &Space, set: &KnownSet) -> Advice {
             note: one.note.clone(),
             tried: one.checks.as_ref().map(|checks| checks.tried),
             shown: one.checks.as_ref().map(|checks| checks.shown),
+            untested: one.untested,
             ways,
         })
     });
     Advice {
         version: crate::state::HUNT_VERSION,
         source: set.source.clone(),
-        known: set.known.len() as u32,
+        known: compare::numbers(set).len() as u32,
         unreduced: set.unreduced.clone(),
         reached: reached.collect(),
     }
@@ -315,6 +320,9 @@ impl Advice {
                 text.push_str(&format!(
                     "  verified    {shown} of {tried} random workloads with these conditions show it\n"
                 ));
+            }
+            if one.untested {
+                text.push_str("  verified    no: the hunt ended before it tested these conditions (--resume with a larger budget)\n");
             }
             if one.ways.is_empty() {
                 text.push_str(

@@ -296,7 +296,7 @@ impl Run<'_> {
             .map(|counter| counter.name.clone())
             .collect();
         self.result.usual_counters = means(&measured);
-        self.observe(bench, points).map(drop)
+        self.judge(bench, points, measured).map(drop)
     }
 
     fn observe(
@@ -306,6 +306,16 @@ impl Run<'_> {
     ) -> Result<Vec<Observed>, Stop> {
         let batch: Vec<(Point, u32)> = points.iter().map(|point| (point.clone(), 0)).collect();
         let results = bench.measure(&batch)?;
+        self.judge(bench, points, results)
+    }
+
+    /// Judges the `results` of `points`, and reduces what is anomalous.
+    fn judge(
+        &mut self,
+        bench: &mut Bench<'_>,
+        points: Vec<Point>,
+        results: Vec<Measured>,
+    ) -> Result<Vec<Observed>, Stop> {
         let spent = bench.spent();
         let mut observed = Vec::new();
         let mut found: Vec<(Point, Measured, Judgement, Symptom)> = Vec::new();
@@ -330,6 +340,7 @@ impl Run<'_> {
                 anomalous: judgement.symptom.is_some(),
             });
         }
+        let mut ended = Ok(());
         for (point, measured, judgement, symptom) in found {
             let anomaly = Anomaly {
                 number: 0,
@@ -343,22 +354,35 @@ impl Run<'_> {
                 times: 1,
                 harm: None,
             };
-            self.discover(bench, anomaly)?;
+            if self.is_known(&anomaly) {
+                continue;
+            }
+            match ended {
+                Ok(()) => ended = self.discover(bench, anomaly),
+                // Found is found, also where nothing is left to reduce it with.
+                Err(Stop::Budget) => {
+                    self.result.anomalies.push(anomaly);
+                    self.remember(bench);
+                }
+                Err(_) => break,
+            }
         }
-        Ok(observed)
+        ended.map(|()| observed)
     }
 
-    /// Reduces `anomaly` and adds it, unless it is known.
-    fn discover(&mut self, bench: &mut Bench<'_>, anomaly: Anomaly) -> Result<(), Stop> {
+    /// Whether `anomaly` is one that is known, which is then counted there.
+    fn is_known(&mut self, anomaly: &Anomaly) -> bool {
         let inside = |known: &&mut Anomaly| {
             let set = known.set.as_ref();
             known.symptom == anomaly.symptom
                 && set.is_some_and(|set| set.region.has(&anomaly.point))
         };
-        if let Some(known) = self.result.anomalies.iter_mut().find(inside) {
-            known.times += 1;
-            return Ok(());
-        }
+        let known = self.result.anomalies.iter_mut().find(inside);
+        known.map(|known| known.times += 1).is_some()
+    }
+
+    /// Reduces `anomaly` and adds it.
+    fn discover(&mut self, bench: &mut Bench<'_>, anomaly: Anomaly) -> Result<(), Stop> {
         if !self.reduces {
             self.result.anomalies.push(anomaly);
             self.remember(bench);

@@ -52,6 +52,8 @@ pub struct Known {
     pub note: Option<String>,
     /// How the conditions were verified.
     pub checks: Option<Checks>,
+    /// A hunt ended before it tested them: they come from single runs.
+    pub untested: bool,
 }
 
 /// What is known of a device.
@@ -76,6 +78,7 @@ impl KnownSet {
                 region: set.region.clone(),
                 note: None,
                 checks: set.checks.clone(),
+                untested: set.checks.is_none(),
             })
         });
         let unreduced = found.anomalies.iter().filter(|one| one.set.is_none());
@@ -176,6 +179,7 @@ fn anomaly(table: &Table<'_>, device: &Space) -> Result<Known, InputError> {
         region,
         note: table.text("note")?.map(str::to_owned),
         checks: None,
+        untested: false,
     })
 }
 

@@ -58,6 +58,10 @@ pub fn render(result: &HuntResult, space: &Space) -> String {
             victim.attacker_part * 100.0
         );
     }
+    let unreduced = result.anomalies.iter().filter(|one| one.set.is_none());
+    if unreduced.count() > 1 {
+        text.push_str("those that were not reduced may be one anomaly\n");
+    }
     let ended = match result.ended {
         Ended::Budget => "the budget is used",
         Ended::Interrupted => "interrupted",
@@ -165,7 +169,7 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
             format!("p99 {over:.1} times what its queues and the baseline explain")
         }
         _ => format!(
-            "paused {}, {} of the bit bound, {} of the packet bound",
+            "that workload paused {}, reached {} of the bit bound, {} of the packet bound",
             percent(judgement.pause_ratio),
             percent(judgement.of_bits),
             percent(judgement.of_packets)
@@ -183,7 +187,7 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
     let Some(set) = &anomaly.set else {
         let _ = writeln!(
             text,
-            "   not reduced: the budget ended; workload: {}",
+            "   not reduced: the hunt ended before; workload: {}",
             anomaly.point.text()
         );
         return;
@@ -191,7 +195,7 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
     let _ = writeln!(text, "   when {}", set.region.text(space));
     let _ = writeln!(text, "   for example {}", set.witness.text());
     let checked = match &set.checks {
-        None => "not verified: the budget ended".to_owned(),
+        None => "not verified: the hunt ended before".to_owned(),
         Some(checks) => {
             let names = |features: &[Feature]| {
                 let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
@@ -260,7 +264,10 @@ mod tests {
     #[test]
     fn a_budget_that_ended_too_early_says_so() {
         let text = rendered(15);
-        assert!(text.contains("not reduced: the budget ended"), "{text}");
-        assert!(text.contains("1 anomaly on synthetic after"), "{text}");
+        assert!(
+            text.contains("not reduced: the hunt ended before"),
+            "{text}"
+        );
+        assert!(text.contains("3 anomalies on synthetic after"), "{text}");
     }
 }

@@ -124,7 +124,7 @@ fn tensors_with_meta_data_meet_the_published_anomaly() {
         .unwrap();
     let advice = advise(&app, &space(), &published);
     expect![[r#"
-        Collie, table 3.2: the application reaches 1 of 19 known anomalies
+        Collie, table 3.2: the application reaches 1 of 13 known anomalies
 
         anomaly 9 (pause frames), can be reached
           conditions  direction = bidirectional, elements >= 3, smallest <= 1KiB, largest >= 64KiB

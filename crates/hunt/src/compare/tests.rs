@@ -160,6 +160,7 @@ fn made_up(seed: u64) -> KnownSet {
             region: Region { features },
             note: None,
             checks: None,
+            untested: false,
         });
     }
     KnownSet {

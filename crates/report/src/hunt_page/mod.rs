@@ -95,7 +95,10 @@ fn table(result: &HuntResult, space: &Space) -> String {
 
 fn row(anomaly: &Anomaly, space: &Space) -> String {
     let (when, checked) = match &anomaly.set {
-        None => ("not reduced: the budget ended".to_owned(), String::new()),
+        None => (
+            "not reduced: the hunt ended before".to_owned(),
+            String::new(),
+        ),
         Some(set) => (
             set.region.text(space),
             set.checks.as_ref().map_or("no".to_owned(), |checks| {

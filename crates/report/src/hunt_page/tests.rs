@@ -16,7 +16,7 @@ fn the_page_names_every_anomaly_and_marks_it_in_every_plot() {
             "{title}"
         );
     }
-    assert!(page.contains("not reduced: the budget ended"));
+    assert!(page.contains("not reduced: the hunt ended before"));
     assert!(
         page.contains("service = ud-send, post_list &gt;= 64"),
         "conditions in words"

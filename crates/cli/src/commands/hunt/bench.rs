@@ -26,7 +26,7 @@ use isolane_hunt::known::KnownSet;
 use isolane_hunt::rule::Rule;
 use isolane_hunt::session::device_start;
 use isolane_hunt::space::Space;
-use isolane_hunt::state::Start;
+use isolane_hunt::state::{JOURNAL_NAME, Start};
 use isolane_scenario::profile::Profile;
 use isolane_testbed::SimTestbed;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Finished hunts, one line each, after one of settings.
-const JOURNAL: &str = "bench.jsonl";
+pub(super) const JOURNAL: &str = "bench.jsonl";
 /// The comparison as JSON.
 const RESULT: &str = "bench.json";
 
@@ -109,6 +109,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         }
     }
     output::check_directory(&arguments.out)?;
+    if arguments.out.join(JOURNAL_NAME).exists() {
+        bail!(bad(format!(
+            "--out {}: holds a hunt, whose page this would replace: use another directory",
+            arguments.out.display()
+        )));
+    }
     let course = course(arguments)?;
     output::make_directory(&arguments.out)?;
     let mut races = resumed(arguments, &course)?;
@@ -485,6 +491,7 @@ mod tests {
                 jobs: None,
                 json: false,
                 check_claims: true,
+                markdown: None,
             };
             let (kept, remark) = asked(&claims, &arguments);
             let longest = kept.iter().map(|claim| claim.seeds.len()).max();

@@ -213,7 +213,8 @@ impl Place {
                 let text = |point: &Point, named: &Named<'_>| {
                     let names = (named.name, named.description);
                     let profile = &lab.profile.name;
-                    let times = lab.times_of(point);
+                    let mut times = lab.times_of(point);
+                    times.duration = times.duration * REPRODUCED;
                     Ok(scenario_text(point, names, profile, named.seed, times))
                 };
                 work(&lab, rule, &text)
@@ -232,6 +233,10 @@ impl Place {
         }
     }
 }
+
+/// A reproducer runs so many times longer than an experiment is measured at first: it neither waits for the device to settle nor
+/// is measured again.
+const REPRODUCED: u64 = 15;
 
 /// What a reproducer is called, and the seed of its run.
 pub(super) struct Named<'a> {

@@ -190,6 +190,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return Ok(Status::Done);
     }
     let (space, restriction) = space(arguments, &place)?;
+    if arguments.out.join(bench::JOURNAL).exists() {
+        bail!(bad(format!(
+            "--out {}: holds a comparison of searchers, whose page this would replace: use another directory",
+            arguments.out.display()
+        )));
+    }
     let asked = asked_counters(arguments);
     let name = place.lab().name;
     let counters = counters::choose(&asked, &name, &place.counters()?)?;
