@@ -11,7 +11,7 @@ mod rig;
 
 use isolane_verbs_sys::*;
 use null::Done;
-use rig::{Calls, Rig, Shape, address, lease, pass_time, serial, sge, work};
+use rig::{Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};
 use std::sync::atomic::Ordering;
 
 const RATE: u64 = 1_000_000;
@@ -27,19 +27,6 @@ fn ways(shape: Shape) -> [Shape; 4] {
         .concat()
         .try_into()
         .unwrap()
-}
-
-fn receive(qp: *mut ibv_qp, wr_id: u64, into: &[u8]) {
-    let mut list = [sge(into)];
-    let mut receive = ibv_recv_wr {
-        wr_id,
-        sg_list: list.as_mut_ptr(),
-        num_sge: 1,
-        ..Default::default()
-    };
-    let mut bad = std::ptr::null_mut();
-    let answer = unsafe { ibv_post_recv(qp, &raw mut receive, &raw mut bad) };
-    assert_eq!(answer, 0);
 }
 
 fn chain(all: &mut [ibv_send_wr]) -> &mut ibv_send_wr {

@@ -12,26 +12,13 @@ mod rig;
 
 use isolane_verbs_sys::*;
 use null::Done;
-use rig::{Calls, Rig, Shape, address, lease, pass_time, serial, sge, work};
+use rig::{Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};
 
 /// Bytes per second: a byte per microsecond.
 const SLOW: u64 = 1_000_000;
 const CHUNK: u32 = 1_000;
 const WINDOW: u32 = 0x1001;
 const OTHER_WINDOW: u32 = 0x1002;
-
-fn receive(qp: *mut ibv_qp, wr_id: u64, into: &mut [u8]) {
-    let mut list = [sge(into)];
-    let mut receive = ibv_recv_wr {
-        wr_id,
-        sg_list: list.as_mut_ptr(),
-        num_sge: 1,
-        ..Default::default()
-    };
-    let mut bad = std::ptr::null_mut();
-    let answer = unsafe { ibv_post_recv(qp, &raw mut receive, &raw mut bad) };
-    assert_eq!(answer, 0);
-}
 
 /// What was executed, chunks of one message joined.
 fn joined(done: &[Done]) -> Vec<Done> {
@@ -88,9 +75,8 @@ fn windows_keep_their_order_among_chunks() {
         };
         let rig = Rig::new(shape, &lease(SLOW, 2_000, CHUNK));
         let from = vec![5u8; 20_000];
-        let (plain, through, mut landed) =
-            (vec![0u8; 20_000], vec![0u8; 20_000], vec![0u8; 20_000]);
-        receive(rig.pairs[0].1, 90, &mut landed);
+        let (plain, through, landed) = (vec![0u8; 20_000], vec![0u8; 20_000], vec![0u8; 20_000]);
+        receive(rig.pairs[0].1, 90, &landed);
         let (mut long, mut part) = ([sge(&from)], [sge(&from[..5_000])]);
         let first = work(1, IBV_WR_RDMA_WRITE, &mut long, address(&plain), 0);
         let mut second = bind(WINDOW);
@@ -211,10 +197,10 @@ fn paced(kind: ibv_qp_type, opcode: ibv_wr_opcode, calls: Calls) -> (u64, Vec<Do
         ..Shape::default()
     };
     let rig = Rig::new(shape, &lease(SLOW, 20_000, CHUNK));
-    let (from, mut to) = (vec![5u8; 10_000], vec![0u8; 10_000]);
+    let (from, to) = (vec![5u8; 10_000], vec![0u8; 10_000]);
     let mut list = [sge(&from)];
     for number in 0..40 {
-        receive(rig.pairs[0].1, number, &mut to);
+        receive(rig.pairs[0].1, number, &to);
         let mut one = work(number, opcode, &mut list, address(&to), IBV_SEND_SIGNALED);
         one.qp_type.remote_srqn = 700 + number as u32;
         rig.post(rig.qp(), &mut one).unwrap();

@@ -316,6 +316,19 @@ pub fn address(memory: &[u8]) -> u64 {
     memory.as_ptr().expose_provenance() as u64
 }
 
+pub fn receive(qp: *mut ibv_qp, wr_id: u64, into: &[u8]) {
+    let mut list = [sge(into)];
+    let mut receive = ibv_recv_wr {
+        wr_id,
+        sg_list: list.as_mut_ptr(),
+        num_sge: 1,
+        ..Default::default()
+    };
+    let mut bad = std::ptr::null_mut();
+    let answer = unsafe { ibv_post_recv(qp, &raw mut receive, &raw mut bad) };
+    assert_eq!(answer, 0);
+}
+
 pub fn sge(memory: &[u8]) -> ibv_sge {
     ibv_sge {
         addr: address(memory),
