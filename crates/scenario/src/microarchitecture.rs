@@ -83,6 +83,11 @@ pub const MICROARCHITECTURE: &[Parameter] = &[
         "2: a region's entry is read before its translation",
     ),
     micro(
+        "translation_page_bytes",
+        2_147_483_648.0,
+        "memory that one translation entry covers, rounded down to a power of two; 0: 4096, and a run begins with none of them",
+    ),
+    micro(
         "fetch_context",
         1.0,
         "1: fetching work requests needs the pair's context",

@@ -213,7 +213,7 @@ fn fetching_a_request_needs_its_context() {
 #[test]
 fn a_region_s_entry_is_read_before_its_translation_and_lists_look_ahead() {
     let traffic = |list: u32| {
-        let data = "verb = \"write\"\nsize = 512\nmtu = 1024\ndepth = 128\nmemory_regions = 8192\nregion = \"64KiB\"";
+        let data = "verb = \"write\"\nsize = 512\nmtu = 1024\ndepth = 128\nmemory_regions = 24576\nregion = \"64KiB\"";
         text(F, 24, false, &format!("{data}\npost_list = {list}"))
     };
     let (without, with) = without_and_with(&traffic(1), &["translation_levels"]);
@@ -227,6 +227,32 @@ fn a_region_s_entry_is_read_before_its_translation_and_lists_look_ahead() {
         goodput(&with) > 1.2 * goodput(&without),
         "{}",
         goodput(&with)
+    );
+}
+
+#[test]
+fn a_run_begins_with_the_translations_that_it_uses_where_an_entry_covers_more_than_a_page() {
+    let traffic = |regions: u32, region: &str| {
+        let data = format!(
+            "verb = \"write\"\nsize = 512\nmtu = 1024\ndepth = 128\nmemory_regions = {regions}\nregion = \"{region}\""
+        );
+        text(F, 1, false, &data)
+    };
+    let misses = |result: &RunResult, kind: &str| {
+        let of = |what: &str| counter(result, A, &format!("{kind}_cache_{what}")) as f64;
+        of("miss") / (of("miss") + of("hit"))
+    };
+    // 4 GiB: a million pages, or 2048 entries of 2 MiB.
+    let (without, with) = without_and_with(&traffic(64, "64MiB"), &["translation_page_bytes"]);
+    assert!(misses(&without, "mtt") > 0.9, "{}", misses(&without, "mtt"));
+    assert!(misses(&with, "mtt") < 0.01, "{}", misses(&with, "mtt"));
+    assert!(goodput(&with) > goodput(&without), "{}", goodput(&with));
+    // Every region takes an entry of its own, and 64 Ki of them four times as many as there are.
+    let (_, with) = without_and_with(&traffic(65_536, "64KiB"), &["translation_page_bytes"]);
+    assert!(
+        (misses(&with, "mtt") - 0.75).abs() < 0.05,
+        "{}",
+        misses(&with, "mtt")
     );
 }
 

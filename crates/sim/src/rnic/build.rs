@@ -117,6 +117,7 @@ impl World {
             (pair.queue, pair.function) = setup.place_of(usize::from(pair.tenant));
         }
         world.set_micro();
+        world.warm(seed);
         if setup.monitor.is_some() {
             world.attach_monitors();
         }

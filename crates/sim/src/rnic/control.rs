@@ -167,8 +167,9 @@ impl World {
         nic.count.registrations += 1;
         let known = nic.protections.insert(region, owner);
         self.trace_lookup(host, CacheName::Protections, region, (known, false));
-        for page in 0..pages.min(PAGES_WRITTEN_MAX) {
-            let key = CONTROL_PAGE | region << 20 | page;
+        let entries = pages.div_ceil(1 << self.device.micro.translation_shift);
+        for entry in 0..entries.min(PAGES_WRITTEN_MAX) {
+            let key = CONTROL_PAGE | region << 20 | entry;
             let known = self.nics[host].translations.insert(key, owner);
             self.trace_lookup(host, CacheName::Translations, key, (known, false));
         }

@@ -122,6 +122,7 @@ impl World {
         requester: bool,
     ) -> u64 {
         let (region, page) = self.next_address(pair, remote);
+        let entry = page >> self.device.micro.translation_shift;
         let owner = self.pairs[pair as usize].tenant;
         let nic = &mut self.nics[host];
         let (unit, lane) = if requester {
@@ -142,14 +143,14 @@ impl World {
         let before = *unit;
         let at = now.max(before);
         let known = nic.protections.touch(region, owner);
-        let translated = nic.translations.touch(page, owner);
+        let translated = nic.translations.touch(entry, owner);
         let blocked = match &nic.apart {
             Some(apart) if requester => apart.translation_blocked[usize::from(owner)],
             _ => 0,
         };
         if known && translated {
             self.trace_lookup(host, CacheName::Protections, region, (true, true));
-            self.trace_lookup(host, CacheName::Translations, page, (true, true));
+            self.trace_lookup(host, CacheName::Translations, entry, (true, true));
             return if blocked > at { blocked } else { 0 };
         }
         let miss = nic.translation_slots.take(at.max(blocked), owner);
@@ -162,7 +163,7 @@ impl World {
             *unit = before.max(miss.started);
         }
         self.trace_lookup(host, CacheName::Protections, region, (known, true));
-        self.trace_lookup(host, CacheName::Translations, page, (translated, true));
+        self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
         self.traced(|t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
         let access = translation(pair, remote, 0, TRANSLATION_READ);
         self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
@@ -211,13 +212,13 @@ impl World {
         } else {
             queue_pair.local_page
         };
-        let page = first + last;
+        let entry = (first + last) >> self.device.micro.translation_shift;
         let owner = queue_pair.tenant;
         let nic = &mut self.nics[host];
-        if !nic.translations.insert(page, owner) {
+        if !nic.translations.insert(entry, owner) {
             nic.count.translation_prefetches += 1;
             let at = nic.pcie_in_free;
-            self.trace_lookup(host, CacheName::Translations, page, (false, false));
+            self.trace_lookup(host, CacheName::Translations, entry, (false, false));
             let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
             let access = translation(pair, remote, last * PAGE, bytes);
             self.pcie_in(host, at, bytes, access);

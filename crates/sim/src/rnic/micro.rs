@@ -10,6 +10,7 @@
 use super::access::Access;
 use super::cache::MissSlots;
 use super::device::{ByteTime, Device};
+use super::transmit::PAGE;
 use super::world::{PatternEntry, World};
 use isolane_core::units::Duration;
 use isolane_scenario::model::{MemoryPlace, Message, Transport, Verb};
@@ -53,6 +54,8 @@ pub struct Micro {
     pub list_lookahead: bool,
     /// Region entries are read before translations.
     pub dependent_translation: bool,
+    /// A translation entry covers two to the power of so many pages.
+    pub translation_shift: u32,
     /// Fetching work requests needs the context.
     pub fetch_context: bool,
     /// Contexts at hand in the packet processor.
@@ -95,6 +98,7 @@ impl Micro {
             response_packet: ns("response_packet_ns"),
             list_lookahead: flag("list_lookahead"),
             dependent_translation: profile.micro("translation_levels") >= 1.5,
+            translation_shift: (count("translation_page_bytes") / PAGE).max(1).ilog2(),
             fetch_context: flag("fetch_context"),
             hot_contexts: count("hot_contexts"),
             swap: ns("swap_ns"),

@@ -53,6 +53,7 @@ mod tap;
 pub mod trace;
 mod transmit;
 mod turns;
+mod warm;
 mod window;
 pub mod wire;
 mod world;
