@@ -203,7 +203,12 @@ fn advice_says_what_a_hunt_has_not_found_yet() {
         "{stdout}"
     );
     assert!(stdout.contains("no conditions are known yet"), "{stdout}");
+    // The result may be named itself.
+    let named = ["advise", &app, "--anomalies", result.to_str().unwrap()];
+    assert_eq!(check(&named, 0).0, stdout);
     fs::remove_file(&result).unwrap();
+    let (_, stderr) = check(&named, 2);
+    assert!(stderr.contains("hunt.json"), "{stderr}");
     let (_, stderr) = check(&words, 2);
     assert!(
         stderr.contains("found nothing yet") && stderr.contains("--resume"),
@@ -257,6 +262,31 @@ fn other_processes_find_the_same_bytes() {
         "3",
     ];
     assert_eq!(hunt(directory.path(), "processes", &more), whole);
+}
+
+#[test]
+fn a_journal_of_other_settings_is_refused_and_both_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    hunt(directory.path(), "old", &["--budget", "12"]);
+    let other = directory.path().join("other.toml");
+    fs::write(&other, "# ours\nmtu = 1024\n").unwrap();
+    let out = directory.path().join("old");
+    let words = [
+        "hunt",
+        "--target",
+        "sim:cx6-200g-roce",
+        "--budget",
+        "12",
+        "--resume",
+        "--restrict",
+        other.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let (_, stderr) = check(&words, 2);
+    let asked = "--restrict {mtu = 1024}";
+    let found = stderr.matches("--restrict {").count();
+    assert!(stderr.contains(asked) && found == 2, "{stderr}");
 }
 
 #[test]

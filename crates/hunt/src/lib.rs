@@ -137,13 +137,15 @@ pub enum HuntError {
         ours: String,
     },
     /// A journal of another hunt.
-    #[error("journal {} belongs to a hunt with other settings ({found}): resume with those, or use another --out",
+    #[error("journal {} belongs to a hunt with other settings ({found}; asked were {ours}): resume with those, or use another --out",
         .path.display())]
     OtherHunt {
         /// Which.
         path: PathBuf,
         /// Its settings.
         found: String,
+        /// Those of whoever reads it.
+        ours: String,
     },
     /// A journal that is not one.
     #[error("journal {} is damaged at line {line}: use another --out", .path.display())]

@@ -214,6 +214,7 @@ fn parse(path: &Path, bytes: &[u8], ours: &Header) -> Result<Known, HuntError> {
         return Err(HuntError::OtherHunt {
             path: path.to_owned(),
             found: header.settings,
+            ours: ours.settings.clone(),
         });
     }
     let mut known = Known::default();

@@ -1,7 +1,7 @@
 //! `isolane advise`: which known anomalies an application can reach, and what gets it out.
 //!
-//! Known is what a hunt found (`--anomalies DIR`), what a file says (`--anomalies FILE`), or what was published of the
-//! devices whose profiles come with the program.
+//! Known is what a hunt found (`--anomalies` with its directory or its `hunt.json`), what a file of published anomalies says
+//! (`--anomalies FILE`), or what was published of the devices whose profiles come with the program.
 
 use crate::inputs::{self, bad};
 use crate::output;
@@ -23,7 +23,7 @@ const RESULT_NAME: &str = "hunt.json";
 pub(crate) struct Arguments {
     /// What the application may ask of the card (TOML, the keys of `isolane hunt --restrict`; ranges are allowed)
     file: PathBuf,
-    /// Known anomalies: the directory of a hunt, or a file of published ones [default: the published ones we have]
+    /// Known anomalies: the directory or the JSON of a hunt, or a file of published ones [default: the published ones we have]
     #[arg(long, value_name = "DIR|FILE")]
     anomalies: Option<PathBuf>,
     /// Only this device, a profile's name or file; for a hunt it names the hunt's own profile where that was a file
@@ -94,7 +94,8 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
         }
         return Ok(sets);
     };
-    if path.is_dir() {
+    let is_hunt = path.is_dir() || path.extension().is_some_and(|name| name == "json");
+    if is_hunt {
         let found = hunted(path)?;
         let own = found.target.rsplit(':').next().unwrap_or_default();
         let (name, device) = space(arguments.profile.as_deref().unwrap_or(own))?;
@@ -108,15 +109,18 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
     Ok(vec![(name, device, set)])
 }
 
-/// The result of the hunt in `directory`.
-fn hunted(directory: &Path) -> Result<HuntResult> {
-    let path = &directory.join(RESULT_NAME);
-    let journal = directory.join(JOURNAL_NAME);
-    if let (false, true) = (path.exists(), journal.exists()) {
+/// The result of the hunt in `given`, its directory or its JSON.
+fn hunted(given: &Path) -> Result<HuntResult> {
+    let within = given.join(RESULT_NAME);
+    let path = match given.is_dir() {
+        true => within.as_path(),
+        false => given,
+    };
+    if !path.exists() && given.join(JOURNAL_NAME).exists() {
         bail!(bad(format!(
             "--anomalies {}: the hunt there has found nothing yet (it goes on, or was stopped before it did); go on with \
              the command of that hunt and --resume",
-            directory.display()
+            given.display()
         )));
     }
     let text = inputs::read(path)?;

@@ -317,8 +317,11 @@ fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
         format!("--counters {}", asked_counters(arguments).join(",")),
         format!("--seed {}", arguments.seed),
         format!("profile {}", hash(&device)),
-        format!("restrictions {}", hash(restriction)),
     ];
+    let restrictions = statements(restriction);
+    if !restrictions.is_empty() {
+        words.push(format!("--restrict {{{restrictions}}}"));
+    }
     if arguments.latency {
         words.push("--latency".to_owned());
     }
@@ -334,6 +337,13 @@ fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
         }
     }
     words.join(" ")
+}
+
+/// What a file of restrictions says, in one line, so that a refused --resume can name it.
+fn statements(restriction: &str) -> String {
+    let lines = restriction.lines().map(str::trim);
+    let said = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    said.collect::<Vec<_>>().join("; ")
 }
 
 fn parallel(arguments: &Arguments, place: &Place) -> usize {
