@@ -291,7 +291,8 @@ impl Device {
             true => leases.share(member),
             false => leases.share_if_active(member),
         };
-        let chunk = policy.chunk().get();
+        let senders = leases.active() as u64 + u64::from(!is_active);
+        let chunk = self.chunk(policy, direction, senders).get();
         let (saved, chunks) = match policy.has_latency() {
             true => (self.config.burst.unwrap_or(BURST), CHUNKS_WITH_LATENCY),
             false => (
@@ -312,6 +313,24 @@ impl Device {
             valid_until_ns: if is_active { valid_until_ns } else { u64::MAX },
             flags: if is_active { METER_ACTIVE } else { 0 },
         }
+    }
+
+    /// What messages are split into while so many `senders` are active in that direction. Where nobody set it and the
+    /// target is known, the bursts of all senders together may take half of the target, and each chunk is whole packets:
+    /// the paper's 5,000 bytes are right for 2 us at 56 Gb/s and three packets, with the acknowledgement, where one would do.
+    fn chunk(&self, policy: &Justitia, direction: usize, senders: u64) -> Bytes {
+        let least = policy.chunk();
+        if !policy.has_latency() || self.config.chunk.is_some() || self.config.target.is_none() {
+            return least;
+        }
+        let rate = match DIRECTIONS[direction] {
+            Direction::Outgoing => policy.sending_rate(),
+            Direction::RemoteRead => policy.reading_rate(),
+        };
+        let together = rate.bytes_in(self.options.target / 2).get();
+        let each = together / (CHUNKS_WITH_LATENCY * senders.max(1));
+        let most = self.options.token_without_latency.max(least);
+        Bytes::new(each / PACKET * PACKET).clamp(least, most)
     }
 
     /// The lease of whoever has a limit on a device without a policy.
@@ -408,6 +427,8 @@ const RATE_LEAST: BitRate = BitRate::from_bps(1_000_000);
 const BITS_PER_MESSAGE: u64 = 1_600;
 /// Chunk while a latency flow exists (justitia 5.2).
 const CHUNK: Bytes = Bytes::new(5_000);
+/// The largest path MTU: chunks of so many bytes leave no small packet behind, whatever the MTU is.
+const PACKET: u64 = 4_096;
 /// Chunk while none does: what takes this long, within limits.
 const LARGE_CHUNK_TIME: Duration = Duration::from_ms(10);
 const LARGE_CHUNK_LEAST: Bytes = Bytes::from_kib(64);

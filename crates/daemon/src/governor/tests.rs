@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::{DeviceConfig, PolicyName, TenantConfig};
 use isolane_core::policy::granularity::Granularity;
+use isolane_core::units::Bytes;
 use isolane_proto::region::{Counters, SLOT_USED};
 
 mod calm;
@@ -316,6 +317,34 @@ fn references_are_sent_only_while_somebody_hungry_is_active() {
         (90..=101).contains(&sent),
         "{sent} references in 100 periods"
     );
+}
+
+#[test]
+fn chunks_are_as_large_as_a_known_target_lets_the_bursts_of_all_senders_be() {
+    let mut known = config();
+    known.devices[0].target = Some(Duration::from_ms(40));
+    let mut set = known.clone();
+    set.devices[0].chunk = Some(Bytes::new(6_000));
+    for (config, one, two) in [(known, 49_152, 24_576), (set, 6_000, 6_000)] {
+        let mut host = Host::new(config);
+        host.start(who("fast", Class::Latency));
+        let first = host.start_bulk(who("first", Class::Bandwidth));
+        host.run(100);
+        // Half of the target is 100,000 bytes, and a burst two chunks.
+        assert_eq!(host.processes[first].lease().chunk_bytes, one);
+        let second = host.start_bulk(who("second", Class::Bandwidth));
+        assert_eq!(host.processes[second].lease().chunk_bytes, two);
+        host.run(1_000);
+        assert_eq!(host.processes[first].lease().chunk_bytes, two);
+        // With the rate the chunk shrinks, to no less than the paper's.
+        for _ in 0..400 {
+            host.governor
+                .reference_latency(host.now_ns, 0, Duration::from_ms(50));
+            host.step();
+        }
+        let lease = host.processes[first].lease();
+        assert_eq!(u64::from(lease.chunk_bytes), u64::from(two).min(16_384));
+    }
 }
 
 #[test]

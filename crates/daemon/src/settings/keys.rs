@@ -144,7 +144,7 @@ pub(super) const DEVICE: &[Key] = &[
     key(
         "chunk",
         CHUNK,
-        "messages are split into this while a latency flow exists",
+        "messages are split into this while a latency flow exists (5000B, or more where the target allows it)",
     ),
     key(
         "chunk_without_latency",
