@@ -12,7 +12,7 @@ use crate::HuntError;
 use crate::experiment::{Measured, Target};
 use crate::space::Space;
 use crate::space::convert::{OUTSTANDING_READS, PROCESSES};
-use crate::space::point::{self, Feature, Point, SERVICES};
+use crate::space::point::{self, Feature, ORDINARY_SERVICES, Point};
 use isolane_scenario::profile::Profile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ impl Bounds {
         };
         let many = simple(0, 4 * PROCESSES, LIST);
         let packets: Measured = run(&many, "of small messages")?;
-        let services = (0..SERVICES.len() as u64).map(|service| {
+        let services = (0..ORDINARY_SERVICES).map(|service| {
             if !space.allowed(Feature::Service).has(service) {
                 return Ok(None);
             }

@@ -102,7 +102,7 @@ impl Space {
         let named = |feature: Feature| first(feature.names().map_or(0, <[&str]>::len) as u64);
         let services = match profile.link_layer {
             LinkLayer::Iwarp => Allowed::Set(vec![0, 1, 2]),
-            LinkLayer::Roce | LinkLayer::Infiniband => named(Feature::Service),
+            LinkLayer::Roce | LinkLayer::Infiniband => first(point::ORDINARY_SERVICES),
         };
         let mtus = MTUS.into_iter().filter(|&mtu| mtu <= limits.mtu_max);
         let allowed = Feature::ALL.into_iter().map(|feature| {
@@ -119,7 +119,9 @@ impl Space {
                 Feature::Depth => Allowed::Range(1, 4_096),
                 Feature::ReceiveDepth => Allowed::Range(2, 8_192),
                 Feature::Requests | Feature::Elements => Allowed::Range(1, 16),
-                Feature::Smallest | Feature::Largest => Allowed::Range(32, 4 << 20),
+                Feature::Smallest | Feature::Largest => {
+                    Allowed::Range(point::ELEMENT_LEAST, 4 << 20)
+                }
             };
             (feature, allowed)
         });
@@ -128,8 +130,8 @@ impl Space {
         }
     }
 
-    /// What a tenant beside a victim may do on the device of `profile`: besides data also control verbs, SENDs that
-    /// meet no receive, and either host as the sender. Memory lies at the card's socket; queue pairs and regions end at
+    /// What a tenant beside a victim may do on the device of `profile`: besides data also control verbs, atomics, SENDs
+    /// that meet no receive, and either host as the sender. Memory lies at the card's socket; queue pairs and regions end at
     /// what a tenant is granted ([`ATTACKER_QUEUE_PAIRS`], [`ATTACKER_REGIONS`]).
     pub fn attackers(profile: &Profile) -> Self {
         let mut space = Self::of(profile);
@@ -139,6 +141,8 @@ impl Space {
         }
         if profile.link_layer == LinkLayer::Iwarp {
             space.narrow(Feature::Receives, first(1));
+        } else if DeviceLimits::of(profile).atomics {
+            space.narrow(Feature::Service, first(point::ATOMIC + 1));
         }
         for feature in [Feature::MemoryA, Feature::MemoryB] {
             space.narrow(feature, first(1));
@@ -156,7 +160,9 @@ impl Space {
     /// Whether every workload of this space has `feature`.
     pub(crate) fn is_everywhere(&self, feature: Feature) -> bool {
         let data = self.allowed(Feature::Control).grid() == [0];
+        let atomics = self.allowed(Feature::Service).has(point::ATOMIC);
         match feature {
+            _ if feature.dimension() == Dimension::Pattern && atomics => false,
             Feature::Direction | Feature::QueuePairs | Feature::Regions | Feature::Control => true,
             Feature::ReceiveDepth | Feature::ReceiveBatch | Feature::Receives => false,
             _ => data,
@@ -377,6 +383,9 @@ impl Space {
     /// `point` moved towards the rules where that is simple.
     fn repaired(&self, mut point: Point) -> Point {
         let to = |feature: Feature, value: u64| self.allowed(feature).nearest(value);
+        if point.service == point::ATOMIC {
+            point.requests = point::atomic_pattern();
+        }
         if point.service == point::DATAGRAM {
             for request in &mut point.requests {
                 let room = (point.mtu / request.len() as u64).max(1);
@@ -519,5 +528,9 @@ fn rules(point: &Point) -> Result<(), Broken> {
     )?;
     broken(Feature::Elements.of(p) > 0, &|| {
         "the pattern is empty".to_owned()
-    })
+    })?;
+    broken(
+        p.service != point::ATOMIC || p.requests == point::atomic_pattern(),
+        &|| format!("an atomic has one element of {} B", point::ATOMIC_BYTES),
+    )
 }

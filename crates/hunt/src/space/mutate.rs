@@ -65,7 +65,8 @@ impl Space {
 
     fn step(&self, point: &Point, stream: &mut Stream) -> Point {
         let dimension = DIMENSIONS[stream.below(DIMENSIONS.len() as u64) as usize];
-        if dimension == Dimension::Pattern && point.control == 0 && stream.chance(1, 2) {
+        let has_pattern = Feature::Requests.is_active(point);
+        if dimension == Dimension::Pattern && has_pattern && stream.chance(1, 2) {
             return self.pattern_step(point, stream);
         }
         let features: Vec<Feature> = Feature::ALL

@@ -39,14 +39,22 @@ pub const NEVER: u64 = 1;
 pub const MEMORIES: &[&str] = &["local", "remote-socket", "gpu"];
 /// Names of [`Feature::Service`]: transport and verb, because not every pair of them exists.
 pub const SERVICES: &[&str] = &[
-    "rc-write", "rc-send", "rc-read", "uc-write", "uc-send", "ud-send",
+    "rc-write", "rc-send", "rc-read", "uc-write", "uc-send", "ud-send", "rc-cas",
 ];
+/// How many of [`SERVICES`] every application has; the rest is of attackers only.
+pub const ORDINARY_SERVICES: u64 = 6;
 /// Indices of [`SERVICES`] with a receive queue.
 pub const SENDS: [u64; 3] = [1, 4, 5];
 /// Index of "rc-read".
 pub const READ: u64 = 2;
 /// Index of "ud-send".
 pub const DATAGRAM: u64 = 5;
+/// Index of "rc-cas", CMP_AND_SWAP: one element of [`ATOMIC_BYTES`], so that its pattern means nothing.
+pub const ATOMIC: u64 = 6;
+/// What an atomic works on.
+pub const ATOMIC_BYTES: u64 = 8;
+/// The smallest element of all other services.
+pub const ELEMENT_LEAST: u64 = 32;
 
 /// A workload. Sizes are bytes; counts of queue pairs are per direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -252,6 +260,9 @@ impl Feature {
                 point.has_receives() && point.receives != NEVER
             }
             Self::Receives => point.has_receives(),
+            Self::Requests | Self::Elements | Self::Smallest | Self::Largest => {
+                point.service != ATOMIC
+            }
             _ => true,
         }
     }
@@ -297,8 +308,13 @@ impl Feature {
             Self::Regions => point.regions = value,
             Self::RegionBytes => point.region_bytes = value,
             Self::Service => {
-                let had_receives = point.has_receives();
+                let (had_receives, was_atomic) = (point.has_receives(), point.service == ATOMIC);
                 point.service = value;
+                match (was_atomic, value == ATOMIC) {
+                    (false, true) => point.requests = atomic_pattern(),
+                    (true, false) => point.requests = vec![vec![ELEMENT_LEAST]],
+                    _ => {}
+                }
                 match (had_receives, point.has_receives()) {
                     (false, true) => {
                         point.receive_batch = 1;
@@ -351,6 +367,11 @@ impl Feature {
 
 /// Index of "memory-region" in [`CONTROLS`].
 const REGIONS_CONTROL: u64 = 1;
+
+/// The only pattern of an atomic.
+pub fn atomic_pattern() -> Vec<Vec<u64>> {
+    vec![vec![ATOMIC_BYTES]]
+}
 
 /// Bytes with the largest binary unit that keeps them whole.
 pub fn size_text(bytes: u64) -> String {
