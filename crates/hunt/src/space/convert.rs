@@ -101,7 +101,7 @@ fn service(point: &Point) -> (Transport, Verb) {
         "uc-write" => (Transport::Uc, Verb::Write),
         "uc-send" => (Transport::Uc, Verb::Send),
         "ud-send" => (Transport::Ud, Verb::Send),
-        "rc-cas" => (Transport::Rc, Verb::CompareSwap),
+        "rc-compare-swap" => (Transport::Rc, Verb::CompareSwap),
         _ => (Transport::Rc, Verb::Write),
     }
 }
@@ -301,10 +301,7 @@ fn control_text(text: &mut String, workload: &Workload, control: &ControlTraffic
 fn traffic_text(text: &mut String, workload: &Workload, data: &DataTraffic, point: &Point) {
     let host = |host: Host| host.letter().to_ascii_lowercase();
     let names = SERVICES[point.service as usize].split_once('-');
-    let (transport, verb) = match names.expect("a service is a transport and a verb") {
-        (transport, "cas") => (transport, "compare-swap"),
-        named => named,
-    };
+    let (transport, verb) = names.expect("a service is a transport and a verb");
     let place = |host: Host| match host {
         Host::A => Feature::MemoryA.shown(point.memory_a),
         _ => Feature::MemoryB.shown(point.memory_b),

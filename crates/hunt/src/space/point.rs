@@ -39,7 +39,13 @@ pub const NEVER: u64 = 1;
 pub const MEMORIES: &[&str] = &["local", "remote-socket", "gpu"];
 /// Names of [`Feature::Service`]: transport and verb, because not every pair of them exists.
 pub const SERVICES: &[&str] = &[
-    "rc-write", "rc-send", "rc-read", "uc-write", "uc-send", "ud-send", "rc-cas",
+    "rc-write",
+    "rc-send",
+    "rc-read",
+    "uc-write",
+    "uc-send",
+    "ud-send",
+    "rc-compare-swap",
 ];
 /// How many of [`SERVICES`] every application has; the rest is of attackers only.
 pub const ORDINARY_SERVICES: u64 = 6;
@@ -49,7 +55,7 @@ pub const SENDS: [u64; 3] = [1, 4, 5];
 pub const READ: u64 = 2;
 /// Index of "ud-send".
 pub const DATAGRAM: u64 = 5;
-/// Index of "rc-cas", CMP_AND_SWAP: one element of [`ATOMIC_BYTES`], so that its pattern means nothing.
+/// Index of "rc-compare-swap", CMP_AND_SWAP: one element of [`ATOMIC_BYTES`], so that its pattern means nothing.
 pub const ATOMIC: u64 = 6;
 /// What an atomic works on.
 pub const ATOMIC_BYTES: u64 = 8;
