@@ -1,8 +1,8 @@
 //! Real traffic: TCP and UDP, IPv4 and IPv6, tagged and forwarded, through veth (handed over) and TUN (freed).
 //!
 //! Goal: a flow keeps one queue while it has anything outstanding, so nothing is reordered; few flows never share;
-//! drained flows give their weights back. Method: the receiver's own counters of packets out of order, and the flow
-//! table watched while traffic runs.
+//! drained flows give their weights back. Method: the order in which packets leave (behind TUN, where one thread carries
+//! them, the receiver's own counters of packets out of order), and the flow table watched while traffic runs.
 #![allow(unsafe_code)]
 
 mod support;
@@ -14,7 +14,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
-use support::{Host, Tun, command, ifindex, in_lab, ip, out_of_order, send_frame, veth};
+use support::departures::Departures;
+use support::{
+    Host, Tun, command, ifindex, in_lab, ip, out_of_order, receive_on_one_processor, send_frame,
+    sent_packets, veth,
+};
 
 fn attach(device: &str, completion: Completion, segmentation: bool, pins: &Path) -> Dqa {
     let options = LoadOptions {
@@ -47,17 +51,22 @@ fn loaded(dqa: &Dqa) -> Option<Vec<FlowSnapshot>> {
     (weighs || !flows.is_empty()).then_some(flows)
 }
 
+/// Segments of a packet at most: 64 KiB in segments of a TCP over Ethernet.
+const SEGMENTS: u64 = 46;
+
 /// Waits until every flow has given its weight back: a connection's closing packets may still lie in the queue when the
-/// bytes have arrived. `device` takes what the device holds, where nothing else does.
+/// bytes have arrived. `take` takes what `device` holds, where nothing else does.
 ///
-/// Where all processors are busy, the kernel leaves out about one of a hundred calls of a tracing program (6.18: fewer
-/// calls than the device counts packets, and no recursion). A flow whose last packet it was keeps its weight until it is
-/// healed by age. So what is left after the wait must be few flows, and a little other traffic must heal just these.
-fn assert_drained(dqa: &mut Dqa, address: &str, device: impl Fn()) {
+/// Now and then, of 1,000 packets for 15 at most, the kernel does not call a tracing program (6.18: the device and the
+/// tracepoint itself count more packets than the program has runs and skipped runs). A flow whose last packet it was
+/// keeps its weight until it is healed by age, and so do segments that software cut, since only whole packets make good
+/// for what was missed before them. So what is left after the wait must be what the device sent and nobody was told of,
+/// in few flows, and a little other traffic must heal just these.
+fn assert_drained(dqa: &mut Dqa, device: &str, address: &str, take: impl Fn()) {
     let waited = |dqa: &Dqa, rounds: u32, step: &dyn Fn()| {
         (0..rounds).any(|_| {
             step();
-            device();
+            take();
             std::thread::sleep(Duration::from_millis(10));
             loaded(dqa).is_none()
         })
@@ -66,12 +75,19 @@ fn assert_drained(dqa: &mut Dqa, address: &str, device: impl Fn()) {
         return;
     }
     let left = loaded(dqa).unwrap_or_default();
-    println!("not completed: the last packets of {left:?}");
-    // Where completions of a kind were missed, or segments miscounted, it would be many flows or many packets.
+    let counters = dqa.counters().expect("readable");
+    let told = counters.completed + counters.unknown;
+    let sent = sent_packets(device);
+    println!("not completed: {left:?}; {device} sent {sent} packets, {told} were told of");
+    // Where completions of a kind were missed, or segments miscounted, it would be more packets or many flows.
+    let outstanding: u64 = left.iter().map(|flow| u64::from(flow.outstanding)).sum();
+    assert!(
+        outstanding <= sent.saturating_sub(told) * SEGMENTS,
+        "{left:?}, of {sent} packets {told} were told of"
+    );
     let few = 1 + dqa.flows().iter().count() / 4;
-    let last = left.iter().all(|flow| flow.outstanding <= 2);
-    assert!(last && left.len() <= few, "{left:?}, at most {few} flows");
-    let healed = dqa.counters().expect("readable").healed;
+    assert!(left.len() <= few, "{left:?}, at most {few} flows");
+    let healed = counters.healed;
     dqa.set_patience(Duration::from_millis(200), Duration::from_secs(60));
     let socket = UdpSocket::bind("0.0.0.0:0").expect("bind");
     let trickle = || {
@@ -195,6 +211,13 @@ impl Watch {
         }
         self.met += queues.iter().filter(|flows| **flows > 1).count() as u32;
     }
+
+    /// Where the kernel kept a socket's earlier queue, the books follow it; a backlogged flow changes queue for nothing
+    /// else.
+    fn check_places(&self, counters: &DqaCounters) {
+        let moved = u64::from(self.moved_while_backlogged);
+        assert!(moved <= counters.moved, "{moved} moves: {counters:?}");
+    }
 }
 
 /// A UDP packet over IPv4 in a frame with VLAN tag 5.
@@ -223,21 +246,22 @@ fn tcp_over_slow_veth_queues_stays_in_order_and_apart() {
         command("ethtool", "-K v0 tso off gso off");
         slow_queues("v0");
         let mut dqa = attach("v0", Completion::HandedOver, false, pins);
-        let before = peer.run(out_of_order);
         let mut watch = Watch::default();
-        tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || watch.look(&dqa));
+        let left = Departures::during("v0", || {
+            tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || watch.look(&dqa));
+        });
         let counters = dqa.counters().expect("readable");
         println!("{counters:?} samples {}", watch.samples);
         assert!(watch.samples > 100, "{} samples", watch.samples);
         assert_eq!(watch.met, 0, "three flows shared one of eight queues");
-        assert_eq!(watch.moved_while_backlogged, 0);
-        assert_eq!(peer.run(out_of_order), before, "out of order");
+        watch.check_places(&counters);
+        left.check_order();
         check_counters(&counters);
         assert!(
             counters.kept > counters.assigned,
             "packets waited: {counters:?}"
         );
-        assert_drained(&mut dqa, "10.1.0.2", || ());
+        assert_drained(&mut dqa, "v0", "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -249,20 +273,21 @@ fn segments_that_software_cuts_are_counted_as_segments() {
         command("ethtool", "-K v0 tso off gso on");
         slow_queues("v0");
         let mut dqa = attach("v0", Completion::HandedOver, false, pins);
-        let before = peer.run(out_of_order);
         let mut most = 0;
-        tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || {
-            let outstanding = dqa.flows().iter().map(|flow| flow.outstanding);
-            most = most.max(outstanding.max().unwrap_or_default());
+        let left = Departures::during("v0", || {
+            tcp(&peer, "10.1.0.2:0", 3, 2_000_000, || {
+                let outstanding = dqa.flows().iter().map(|flow| flow.outstanding);
+                most = most.max(outstanding.max().unwrap_or_default());
+            });
         });
         let counters = dqa.counters().expect("readable");
         println!("{counters:?} most outstanding {most}");
-        assert_eq!(peer.run(out_of_order), before, "out of order");
+        left.check_order();
         assert!(
             counters.completed > counters.assigned + counters.kept,
             "{counters:?}"
         );
-        assert_drained(&mut dqa, "10.1.0.2", || ());
+        assert_drained(&mut dqa, "v0", "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -273,21 +298,17 @@ fn more_flows_than_queues_spread_evenly() {
         let peer = veth();
         slow_queues("v0");
         let mut dqa = attach("v0", Completion::HandedOver, true, pins);
-        let before = peer.run(out_of_order);
         let mut most = 0;
-        tcp(&peer, "10.1.0.2:0", 16, 500_000, || {
-            most = most.max(
-                dqa.queues()
-                    .iter()
-                    .map(|queue| queue.flows)
-                    .max()
-                    .unwrap_or(0),
-            );
+        let left = Departures::during("v0", || {
+            tcp(&peer, "10.1.0.2:0", 16, 500_000, || {
+                let flows = dqa.queues().iter().map(|queue| queue.flows).max();
+                most = most.max(flows.unwrap_or(0));
+            });
         });
         assert!((2..=4).contains(&most), "{most} flows in one of 8 queues");
-        assert_eq!(peer.run(out_of_order), before, "out of order");
+        left.check_order();
         check_counters(&dqa.counters().expect("readable"));
-        assert_drained(&mut dqa, "10.1.0.2", || ());
+        assert_drained(&mut dqa, "v0", "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -346,10 +367,10 @@ fn other_kinds_of_traffic_are_counted_too() {
         let peer = veth();
         slow_queues("v0");
         let mut dqa = attach("v0", Completion::HandedOver, true, pins);
-        let before = peer.run(out_of_order);
         let flows = || dqa.flows().iter().count();
 
-        tcp(&peer, "[fd00::2]:0", 2, 200_000, || ());
+        let left = Departures::during("v0", || tcp(&peer, "[fd00::2]:0", 2, 200_000, || ()));
+        left.check_order();
         let ipv6 = flows();
         assert!(ipv6 >= 2, "{ipv6}");
         // Tagged frames, counted like others. This kernel has no VLAN devices, and of a packet socket's tagged frame it
@@ -380,6 +401,7 @@ fn other_kinds_of_traffic_are_counted_too() {
         ));
         ip("addr add 10.3.0.1/24 dev w0");
         ip("link set w0 up");
+        receive_on_one_processor("w0", 1);
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("this namespace forwards");
         third.run(|| {
             ip("addr add 10.3.0.2/24 dev w1");
@@ -388,14 +410,16 @@ fn other_kinds_of_traffic_are_counted_too() {
         });
         peer.run(|| ip("route add 10.3.0.0/24 via 10.1.0.1"));
         let counters = dqa.counters().expect("readable");
-        third.run(|| tcp(&peer, "10.1.0.2:0", 2, 200_000, || ()));
+        let left = Departures::during("v0", || {
+            third.run(|| tcp(&peer, "10.1.0.2:0", 2, 200_000, || ()));
+        });
+        left.check_order();
         let after = dqa.counters().expect("readable");
         assert!(after.kept > counters.kept, "{after:?}");
         assert!(flows() >= udp + 2);
 
-        assert_eq!(peer.run(out_of_order), before, "out of order");
         check_counters(&after);
-        assert_drained(&mut dqa, "10.1.0.2", || ());
+        assert_drained(&mut dqa, "v0", "10.1.0.2", || ());
         dqa.detach().expect("detaches");
     });
 }
@@ -445,11 +469,11 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
         println!("{counters:?} samples {}", watch.samples);
         assert!(watch.samples > 100, "{} samples", watch.samples);
         assert_eq!(watch.met, 0, "three flows shared one of eight queues");
-        assert_eq!(watch.moved_while_backlogged, 0);
+        watch.check_places(&counters);
         assert_eq!(counters.unknown, 0, "{counters:?}");
         assert_eq!(peer.run(out_of_order), before, "out of order");
         check_counters(&counters);
-        assert_drained(&mut dqa, "10.2.0.2", || discard(&tun));
+        assert_drained(&mut dqa, "t0", "10.2.0.2", || discard(&tun));
         dqa.detach().expect("detaches");
     });
 }
@@ -503,7 +527,7 @@ fn processors_that_race_lose_no_weight() {
             4 * 2 * 4000,
             "{counters:?}"
         );
-        assert_drained(&mut dqa, "10.2.0.2", || discard(&tun));
+        assert_drained(&mut dqa, "t0", "10.2.0.2", || discard(&tun));
         dqa.detach().expect("detaches");
     });
 }

@@ -5,6 +5,8 @@
 //! further namespaces that a descriptor keeps. Without the privileges a test is skipped, and says so.
 #![allow(dead_code)]
 
+pub(crate) mod departures;
+
 use isolane_ebpf::bpffs;
 use std::fs::File;
 use std::io;
@@ -146,6 +148,38 @@ pub(crate) fn veth() -> Host {
         ip("link set v1 up");
     });
     host
+}
+
+/// Lets the first processor receive whatever any processor hands over to this end of a pair, so that packets to forward
+/// come in the order in which they were sent.
+pub(crate) fn receive_on_one_processor(device: &str, queues: u32) {
+    // sysfs shows the devices of the namespace in which it was mounted.
+    let devices = Path::new("/mnt/sys");
+    std::fs::create_dir_all(devices).expect("a directory of the BPF file system");
+    // SAFETY: constant strings; in the test's own mount namespace.
+    check(unsafe {
+        let sysfs = c"sysfs".as_ptr();
+        libc::mount(sysfs, c"/mnt/sys".as_ptr(), sysfs, 0, std::ptr::null())
+    })
+    .expect("sysfs of the namespace");
+    for queue in 0..queues {
+        let processors = devices.join(format!("class/net/{device}/queues/rx-{queue}/rps_cpus"));
+        let written = std::fs::write(&processors, "1");
+        written.unwrap_or_else(|error| panic!("{}: {error}", processors.display()));
+    }
+    // SAFETY: a constant string; nothing of it is open any more.
+    check(unsafe { libc::umount(c"/mnt/sys".as_ptr()) }).expect("unmounted");
+}
+
+/// Packets that a device of this thread's namespace has sent.
+pub(crate) fn sent_packets(device: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("its counters");
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))
+        .unwrap_or_else(|| panic!("no device {device} in {text}"));
+    let sent = line.split_whitespace().nth(9).expect("ten counters");
+    sent.parse().expect("a number")
 }
 
 /// A TUN device with several queues: what is sent through it can be read here, and the other way round.
