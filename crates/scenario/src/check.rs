@@ -5,13 +5,11 @@
 
 use crate::error::{InputError, Problem};
 use crate::model::{
-    Arrival, Class, DataTraffic, MESSAGE_MAX, MTUS, Scenario, Traffic, Transport, Verb,
+    ATOMIC_BYTES, Arrival, Class, DataTraffic, MESSAGE_MAX, MTUS, Scenario, Traffic, Transport,
+    Verb,
 };
 use crate::profile::{LinkLayer, Profile};
 use isolane_core::units::Bytes;
-
-/// The size of an RDMA atomic, bytes.
-const ATOMIC_BYTES: u64 = 8;
 
 /// What a device allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

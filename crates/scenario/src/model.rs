@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// The largest message of the RDMA transports (IB specification: 2^31 bytes).
 pub const MESSAGE_MAX: Bytes = Bytes::new(1 << 31);
 
+/// What an RDMA atomic reads and writes, bytes (IB specification).
+pub const ATOMIC_BYTES: u64 = 8;
+
 /// Path MTUs of the RDMA transports, bytes of payload per packet.
 pub const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 

@@ -3,7 +3,8 @@
 use crate::check::{DeviceLimits, traffic_allowed};
 use crate::error::InputError;
 use crate::model::{
-    Arrival, DataTraffic, Host, MemoryPlace, Message, Traffic, Transport, Verb, Workload,
+    ATOMIC_BYTES, Arrival, DataTraffic, Host, MemoryPlace, Message, Traffic, Transport, Verb,
+    Workload,
 };
 use crate::table::Table;
 use isolane_core::units::{Bytes, Duration};
@@ -12,7 +13,6 @@ const DEPTH: u32 = 128;
 const RECEIVE_DEPTH: u32 = 512;
 const RNR_TIMER: u32 = 12;
 const OUTSTANDING_READS: u32 = 16;
-const ATOMIC_BYTES: u32 = 8;
 /// Smallest default region, bytes: a page.
 const REGION_MIN: u64 = 4_096;
 
@@ -124,7 +124,7 @@ fn pattern(table: &Table<'_>, verb: Verb) -> Result<Vec<Message>, InputError> {
             Ok(vec![Message::of(size)])
         }
         (None, None) if matches!(verb, Verb::FetchAdd | Verb::CompareSwap) => {
-            Ok(vec![Message::of(ATOMIC_BYTES)])
+            Ok(vec![Message::of(ATOMIC_BYTES as u32)])
         }
         (None, None) => Err(table.missing("size", "size of every message, or pattern")),
     }

@@ -19,7 +19,7 @@ pub(crate) mod tests;
 
 use isolane_core::rng::Stream;
 use isolane_scenario::check::DeviceLimits;
-use isolane_scenario::model::MTUS;
+use isolane_scenario::model::{ATOMIC_BYTES, MTUS};
 use isolane_scenario::profile::{LinkLayer, Profile};
 pub use point::{Dimension, Feature, Point};
 use schemars::JsonSchema;
@@ -531,6 +531,6 @@ fn rules(point: &Point) -> Result<(), Broken> {
     })?;
     broken(
         p.service != point::ATOMIC || p.requests == point::atomic_pattern(),
-        &|| format!("an atomic has one element of {} B", point::ATOMIC_BYTES),
+        &|| format!("an atomic has one element of {} B", ATOMIC_BYTES),
     )
 }

@@ -5,6 +5,7 @@
 //! application (every queue pair does the same), as in Collie's engine; where two directions differ, only memory
 //! does. Source: collie 3.4 (the four dimensions), 3.11 (which settings the triggers name).
 
+use isolane_scenario::model::ATOMIC_BYTES;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +58,6 @@ pub const READ: u64 = 2;
 pub const DATAGRAM: u64 = 5;
 /// Index of "rc-compare-swap", CMP_AND_SWAP: one element of [`ATOMIC_BYTES`], so that its pattern means nothing.
 pub const ATOMIC: u64 = 6;
-/// What an atomic works on.
-pub const ATOMIC_BYTES: u64 = 8;
 /// The smallest element of all other services.
 pub const ELEMENT_LEAST: u64 = 32;
 

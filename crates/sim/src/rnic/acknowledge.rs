@@ -5,9 +5,9 @@
 
 use super::access::{Access, End, Object};
 use super::addresses::CONTEXT_BYTES;
-use super::receive::{ATOMIC_BYTES, CQE_BYTES};
+use super::receive::CQE_BYTES;
 use super::world::{Arrived, Event, World};
-use isolane_scenario::model::{Transport, Verb};
+use isolane_scenario::model::{ATOMIC_BYTES, Transport, Verb};
 
 impl World {
     /// Sends an acknowledgement ahead of waiting data; when it arrives at the requester.

@@ -17,7 +17,7 @@ use super::trace::story::Phase;
 use super::trace::{CacheName, Resource};
 use super::transmit::ATOMIC_HEADER;
 use super::world::{Arrived, Event, Packet, PacketKind, World};
-use isolane_scenario::model::{Arrival, Topology, Transport, Verb};
+use isolane_scenario::model::{ATOMIC_BYTES, Arrival, Topology, Transport, Verb};
 
 /// Bytes of one completion queue entry (mlx5-class devices).
 pub(crate) const CQE_BYTES: u64 = 64;
@@ -515,6 +515,3 @@ impl World {
         matches!(self.plans[process.plan as usize].arrival, Arrival::PingPong)
     }
 }
-
-/// Bytes an atomic moves.
-pub(crate) const ATOMIC_BYTES: u64 = 8;
