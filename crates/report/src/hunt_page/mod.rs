@@ -115,7 +115,7 @@ fn row(anomaly: &Anomaly, space: &Space) -> String {
         ),
     };
     format!(
-        "<tr id=\"anomaly-{n}\"><th scope=\"row\">{n}</th><td>{}</td><td class=\"long\">{}</td><td class=\"n\">{}</td>\
+        "<tr id=\"anomaly-{n}\"><th scope=\"row\">{n}</th><td class=\"brief\">{}</td><td class=\"long\">{}</td><td class=\"n\">{}</td>\
          <td class=\"n\">{}</td><td>{}</td></tr>\n",
         escape(&seen(anomaly)),
         escape(&when),
