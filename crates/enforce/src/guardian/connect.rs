@@ -17,6 +17,11 @@ use std::time::{Duration, Instant};
 
 /// How long a new guardian may take to listen.
 const START_MAX: Duration = Duration::from_secs(10);
+/// How long an enforcer that has just ended may still hold the guardian: one that takes its place at once must not be
+/// refused for it.
+const ENDING_MAX: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection to the guardian.
 #[derive(Debug)]
@@ -43,7 +48,7 @@ impl Link {
     /// Connects to the guardian in `directory`, and starts one with `command` where none answers.
     ///
     /// # Errors
-    /// When another enforcer is connected, no guardian can be started, or we may not.
+    /// When another enforcer is connected and stays for a second, no guardian can be started, or we may not.
     pub fn open(
         directory: &Path,
         command: &[OsString],
@@ -54,29 +59,16 @@ impl Link {
             path: path.clone(),
             source,
         };
-        let socket = match reach(&path) {
-            Ok(socket) => socket,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(failed(error));
+        let begun = Instant::now();
+        let (socket, memory) = loop {
+            let socket = reach_or_start(&path, command).map_err(failed)?;
+            if let Some(memory) = welcome(&socket).map_err(failed)? {
+                break (socket, memory);
             }
-            Err(_) => {
-                start(command).map_err(failed)?;
-                let begun = Instant::now();
-                loop {
-                    match reach(&path) {
-                        Ok(socket) => break socket,
-                        Err(error) if begun.elapsed() > START_MAX => return Err(failed(error)),
-                        Err(_) => std::thread::sleep(Duration::from_millis(5)),
-                    }
-                }
+            if begun.elapsed() > ENDING_MAX {
+                return Err(EnforceError::Busy { path });
             }
-        };
-        let mut buffer = [0; 16];
-        let (bytes, descriptors) = handoff::receive(&socket, &mut buffer).map_err(failed)?;
-        let (Some(&WELCOME), Some(memory)) =
-            (buffer[..bytes].first(), descriptors.into_iter().next())
-        else {
-            return Err(EnforceError::Busy { path });
+            std::thread::sleep(PAUSE);
         };
         let table = Table::open(memory).map_err(failed)?;
         let policy = [POLICY, u8::from(on_death == OnDeath::Closed)];
@@ -137,6 +129,29 @@ fn reach(path: &Path) -> io::Result<OwnedFd> {
     )?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
+}
+
+/// A connection to the guardian, started with `command` where none answers.
+fn reach_or_start(path: &Path, command: &[OsString]) -> io::Result<OwnedFd> {
+    match reach(path) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => start(command)?,
+        answer => return answer,
+    }
+    let begun = Instant::now();
+    loop {
+        match reach(path) {
+            Err(_) if begun.elapsed() <= START_MAX => std::thread::sleep(PAUSE),
+            answer => return answer,
+        }
+    }
+}
+
+/// The memory of the table, unless the guardian has another enforcer.
+fn welcome(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut buffer = [0; 16];
+    let (bytes, descriptors) = handoff::receive(socket, &mut buffer)?;
+    let welcomed = buffer[..bytes].first() == Some(&WELCOME);
+    Ok(descriptors.into_iter().next().filter(|_| welcomed))
 }
 
 /// In a process group of its own, so that a signal from the terminal stops the enforcer alone.

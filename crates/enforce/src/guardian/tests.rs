@@ -12,6 +12,7 @@ use crate::testing::{Caller, Ending, wait_until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A guardian in a thread: the same code as in a process of its own.
 fn guardian(directory: &Path) -> JoinHandle<()> {
@@ -98,7 +99,11 @@ fn an_enforcer_that_dies_leaves_no_call_behind() {
             }
         };
         table.set(handed.slot, Some(call.id), Some(call.id));
-        drop((handed.listener, table, first));
+        // Not at once: whoever takes its place may come before the last of them has closed.
+        let dying = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            drop((handed.listener, table, first));
+        });
         if on_death == OnDeath::Closed {
             let (second, table) = link(directory.path(), on_death);
             let supervisor = supervisor(None, table);
@@ -107,6 +112,7 @@ fn an_enforcer_that_dies_leaves_no_call_behind() {
             wait_until("every call goes on", || supervisor.calls()[0].resumed == 50);
             drop((supervisor, second));
         }
+        dying.join().unwrap();
         assert_eq!(caller.join(), Ending::Calls(50), "{on_death:?}");
         thread.join().unwrap();
     }
