@@ -98,8 +98,8 @@ def test_style_and_shared_script_are_those_of_all_reports() -> None:
         original = ROOT / "crates" / "report" / "assets" / name
         if not original.exists():
             pytest.skip("this package lies outside its repository")
-        copy = report.ASSETS / name
-        assert copy.read_bytes() == original.read_bytes(), f"copy {original} to {copy}"
+        same = (report.ASSETS / name).read_bytes() == original.read_bytes()
+        assert same, f"copy {original} to {ROOT / 'python/isolane/planner/assets'}"
 
 
 class Tags(html.parser.HTMLParser):
