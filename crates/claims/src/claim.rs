@@ -7,6 +7,7 @@ use crate::audit::ClaimAudit;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
 use crate::hunt::HuntRun;
+use crate::lab::LabRun;
 use crate::nic::NicRun;
 use crate::planner::PlannerRun;
 use crate::verdict::{Over, Published, Tolerance, Unit};
@@ -70,6 +71,8 @@ pub enum ClaimTestbed {
     Planner,
     /// Hunts for anomalies, many of them: `isolane hunt bench --check-claims`.
     Hunt,
+    /// Real devices, in the virtual machine of the lab: `isolane claims --lab`.
+    Lab,
 }
 
 /// How our number relates to a published one.
@@ -116,6 +119,9 @@ pub struct ClaimRun {
     /// A hunt for anomalies, instead of a scenario.
     #[serde(default)]
     pub hunt: Option<HuntRun>,
+    /// A proof of the lab, instead of a scenario.
+    #[serde(default)]
+    pub lab: Option<LabRun>,
     /// Replaces the scenario's policy, with none of its parameters.
     #[serde(default)]
     pub policy: Option<String>,
@@ -180,7 +186,12 @@ impl Claim {
             Some(seeds) if seeds.get_ref().is_empty() => {
                 return Err(reader.error(seeds.span().start, "seeds: name at least one".into()));
             }
+            Some(seeds) if raw.testbed == ClaimTestbed::Lab => {
+                let message = "seeds: what was measured on a device has no seeds";
+                return Err(reader.error(seeds.span().start, message.into()));
+            }
             Some(seeds) => seeds.get_ref().clone(),
+            None if raw.testbed == ClaimTestbed::Lab => vec![1],
             None => SEEDS.to_vec(),
         };
         Ok(Self {
@@ -353,9 +364,10 @@ impl Reader<'_> {
             run.nic.is_some(),
             run.plan.is_some(),
             run.hunt.is_some(),
+            run.lab.is_some(),
         ];
         if sources.iter().filter(|given| **given).count() != 1 {
-            return Err("needs one of scenario, inline, nic, plan and hunt".to_owned());
+            return Err("needs one of scenario, inline, nic, plan, hunt and lab".to_owned());
         }
         match (raw.over, raw.testbed) {
             (Over::MeanOfRuns, _) if run.nic.is_none() => {
@@ -373,15 +385,21 @@ impl Reader<'_> {
             (_, testbed) if (testbed == ClaimTestbed::Hunt) != run.hunt.is_some() => {
                 return Err("testbed = \"hunt\" and hunt go together".to_owned());
             }
+            (_, testbed) if (testbed == ClaimTestbed::Lab) != run.lab.is_some() => {
+                return Err("testbed = \"lab\" and lab go together".to_owned());
+            }
             _ => {}
         }
         let changed = run.policy.is_some() || run.profile.is_some() || !run.only.is_empty();
         let changed = changed || !run.copies.is_empty() || !run.set.is_empty();
+        if changed && (run.hunt.is_some() || run.lab.is_some()) {
+            return Err("policy, profile, only, copies and set belong to scenarios".to_owned());
+        }
         if let Some(hunt) = &run.hunt {
-            return match changed {
-                true => Err("policy, profile, only, copies and set belong to scenarios".to_owned()),
-                false => hunt.check(),
-            };
+            return hunt.check();
+        }
+        if let Some(lab) = &run.lab {
+            return lab.check();
         }
         match (&run.nic, &run.plan) {
             (Some(_), _) if changed => Err(

@@ -17,6 +17,7 @@
 //! * [`memory`] - runs of tiered memory;
 //! * [`nic`] - studies of a network card as runs of a claim;
 //! * [`hunt`] - comparisons of searchers as runs of a claim;
+//! * [`lab`] - what was measured on real devices as runs of a claim;
 //! * [`planner`] - experiments of the query planner as runs of a claim;
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
@@ -31,6 +32,7 @@ pub mod embedded;
 mod error;
 pub mod expression;
 pub mod hunt;
+pub mod lab;
 pub mod laboratory;
 pub mod memory;
 pub mod models;

@@ -5,6 +5,7 @@ use crate::audit::{AuditRequest, Findings};
 use crate::claim::{Claim, ClaimRun};
 use crate::expression::{Audits, Evaluation, Runs, Value};
 use crate::hunt::HuntRun;
+use crate::lab::LabRun;
 use crate::nic::NicNumbers;
 use crate::report::ClaimReport;
 use crate::verdict::{Over, Published, over_seeds, within};
@@ -30,13 +31,18 @@ enum Work {
     Nic(Box<NicStudy>, String),
     /// A hunt with its seed, and its text.
     Hunt(HuntRun, u64, String),
+    /// A proof of the lab, and its text.
+    Lab(LabRun, String),
 }
 
 impl Work {
     /// Equal for equal runs.
     fn key(&self) -> &str {
         match self {
-            Self::Scenario(text) | Self::Nic(_, text) | Self::Hunt(_, _, text) => text,
+            Self::Scenario(text)
+            | Self::Nic(_, text)
+            | Self::Hunt(_, _, text)
+            | Self::Lab(_, text) => text,
         }
     }
 }
@@ -99,6 +105,7 @@ fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, S
             return Ok(RunOutcome::Nic(NicNumbers::of(&result)));
         }
         Work::Hunt(run, seed, _) => return world.hunt(run, *seed).map(RunOutcome::Hunt),
+        Work::Lab(run, _) => return world.lab(run).map(RunOutcome::Lab),
         Work::Scenario(text) => text,
     };
     if nic::parse::is_nic(text, source).map_err(|error| error.to_string())? {
@@ -161,17 +168,21 @@ fn works(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<Planned>> {
             claim
                 .runs
                 .iter()
-                .map(|run| match (&run.nic, &run.hunt) {
-                    (_, Some(hunt)) => {
+                .map(|run| match (&run.nic, &run.hunt, &run.lab) {
+                    (_, _, Some(lab)) => {
+                        let text = format!("lab {} {}", lab.proof, lab.device);
+                        Ok(Work::Lab(lab.clone(), text))
+                    }
+                    (_, Some(hunt), _) => {
                         let text = format!("hunt {} {seed}", hunt.contestant());
                         Ok(Work::Hunt(hunt.clone(), *seed, text))
                     }
-                    (Some(nic), _) => {
+                    (Some(nic), _, _) => {
                         let study = nic.study(*seed)?;
                         let text = serde_json::to_string(&study).map_err(|e| e.to_string())?;
                         Ok(Work::Nic(Box::new(study), text))
                     }
-                    (None, None) => run_text(run, *seed, files).map(Work::Scenario),
+                    (None, None, None) => run_text(run, *seed, files).map(Work::Scenario),
                 })
                 .collect()
         })

@@ -21,6 +21,9 @@ pub struct ClaimReport {
     pub kind: ClaimKind,
     /// What its runs are made on.
     pub testbed: ClaimTestbed,
+    /// The real device, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<&'static str>,
     /// False where this testbed is another one, so that it was only listed.
     pub ran: bool,
     /// Unit of `published` and `ours`.
@@ -96,6 +99,10 @@ impl ClaimReport {
             statement: claim.statement.clone(),
             kind: claim.kind,
             testbed: claim.testbed,
+            device: claim
+                .runs
+                .iter()
+                .find_map(|run| run.lab.as_ref()?.device_name()),
             ran: true,
             unit: claim.unit,
             published,
@@ -229,10 +236,11 @@ pub fn table(reports: &[ClaimReport]) -> String {
 }
 
 /// Testbeds that another command runs, and what they are called.
-const ELSEWHERE: [(ClaimTestbed, &str); 3] = [
+const ELSEWHERE: [(ClaimTestbed, &str); 4] = [
     (ClaimTestbed::SoftNic, "soft network card"),
     (ClaimTestbed::Planner, "query planner"),
     (ClaimTestbed::Hunt, "comparison of searchers"),
+    (ClaimTestbed::Lab, "lab's real devices"),
 ];
 
 fn row(report: &ClaimReport) -> [String; 6] {
@@ -334,6 +342,14 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
             "### In comparisons of searchers\n\n\
              Measured by `make bench-hunt`, which runs `isolane hunt bench --check-claims`: hunts of ten modelled hours each; its results\n\
              are in [docs/internals/hunt-claims.md](docs/internals/hunt-claims.md).",
+        );
+        elsewhere(
+            &mut text,
+            &of_system,
+            ClaimTestbed::Lab,
+            "### On real devices\n\n\
+             Measured by `make lab` on Soft-RoCE and siw in a virtual machine, held against its results by `isolane claims --lab out/lab`;\n\
+             the results, by device, are in [docs/internals/lab-claims.md](docs/internals/lab-claims.md).",
         );
     }
     text

@@ -1,5 +1,6 @@
 //! The repository's own claims: all are embedded, all read, all runs can be written out.
 
+use crate::claim::ClaimRun;
 use crate::plan::run_text;
 use expect_test::expect_file;
 use std::collections::BTreeMap;
@@ -146,15 +147,16 @@ fn every_claim_reads() {
     }
 }
 
+/// Whether `run` is one of a scenario, as a file or as text.
+fn is_scenario(run: &ClaimRun) -> bool {
+    run.scenario.is_some() || run.inline.is_some()
+}
+
 #[test]
 fn every_run_has_its_scenario() {
     let scenarios = crate::embedded_scenarios();
     for claim in crate::embedded_claims().unwrap() {
-        for run in claim
-            .runs
-            .iter()
-            .filter(|run| run.nic.is_none() && run.plan.is_none() && run.hunt.is_none())
-        {
+        for run in claim.runs.iter().filter(|run| is_scenario(run)) {
             if let Err(error) = run_text(run, 1, &scenarios) {
                 panic!("{}: {error}", claim.file);
             }
@@ -198,11 +200,7 @@ fn every_run_is_a_valid_scenario() {
     let scenarios = crate::embedded_scenarios();
     let mut problems = String::new();
     for claim in crate::embedded_claims().unwrap() {
-        for run in claim
-            .runs
-            .iter()
-            .filter(|run| run.nic.is_none() && run.plan.is_none() && run.hunt.is_none())
-        {
+        for run in claim.runs.iter().filter(|run| is_scenario(run)) {
             let text = run_text(run, 1, &scenarios).unwrap();
             let is_card = isolane_scenario::nic::parse::is_nic(&text, &claim.file);
             let parsed = match isolane_scenario::fabric::is_network(&text, &claim.file) {

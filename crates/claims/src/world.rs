@@ -6,6 +6,7 @@
 use crate::audit::{AuditRequest, Findings};
 use crate::expression::RequestBytes;
 use crate::hunt::{HuntNumbers, HuntRun};
+use crate::lab::{LabNumbers, LabRun};
 use crate::nic::NicNumbers;
 use isolane_scenario::fabric::result::FabricResult;
 use isolane_scenario::measure::RunResult;
@@ -27,6 +28,8 @@ pub enum RunOutcome {
     Memory(Box<MemResult>),
     /// Of a hunt for anomalies.
     Hunt(HuntNumbers),
+    /// Of a proof on real devices.
+    Lab(LabNumbers),
 }
 
 /// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.
@@ -54,6 +57,11 @@ pub trait World: Sync {
     /// What a hunt with this seed gives. Worlds without hunts say so.
     fn hunt(&self, _run: &HuntRun, _seed: u64) -> Result<HuntNumbers, String> {
         Err("run by `isolane hunt bench --check-claims`".to_owned())
+    }
+
+    /// What a proof of the lab measured. Worlds without a lab say so.
+    fn lab(&self, _run: &LabRun) -> Result<LabNumbers, String> {
+        Err("measured by `make lab`, checked by `isolane claims --lab out/lab`".to_owned())
     }
 
     /// What an audit finds; `progress` is told (runs done, runs of this audit).

@@ -72,3 +72,72 @@ fn the_list_names_every_claim_without_running_any() {
     assert!(text(&output.stdout).contains("justitia/fig3-ib-median  "));
     assert!(text(&output.stdout).lines().count() > 100);
 }
+
+/// A directory as `lab/run` leaves it: one proof with two of the quantities that claims name.
+fn lab(folder: &std::path::Path) -> String {
+    let results = r#"{"mode": "full", "proofs": [{"name": "latency", "verdict": "passed", "reason": "", "seconds": 9.0, "lines": [
+        {"quantity": "alone_p99", "value": "2000", "unit": "us", "expectation": "-", "verdict": "told"},
+        {"quantity": "p99_next_to_1_none", "value": "8800", "unit": "us", "expectation": "-", "verdict": "told"}]}]}"#;
+    std::fs::write(folder.join("results.json"), results).unwrap();
+    let log = "[    0.000000] Linux version 6.1.0-9-amd64 (gcc)\n[    0.3] rcu: restricting CPUs to nr_cpu_ids=2.\n";
+    std::fs::write(folder.join("latency.kernel.log"), log).unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn claims_on_real_devices_are_held_against_what_the_lab_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = lab(folder.path());
+    let output = claims(&["--lab", &directory, "--only", "lab-tail-harm-rxe", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    assert_eq!(list[0]["device"], "Soft-RoCE (rdma_rxe)");
+    assert_eq!(list[0]["ours"], 4.4);
+    assert_eq!(list[0]["within"], true);
+    // What was not measured is a miss with the remedy, not a pass.
+    let output = claims(&["--lab", &directory, "--fail-on-miss"]);
+    assert_eq!(output.status.code(), Some(1));
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("`lab/run --only shares` measures it"),
+        "{table}"
+    );
+    assert!(
+        table.contains("the proof measured no p99_next_to_2_none"),
+        "{table}"
+    );
+    let page = text(&claims(&["--lab", &directory, "--markdown"]).stdout);
+    assert!(
+        page.contains("| latency | full | Linux 6.1.0-9-amd64, 2 emulated processors |"),
+        "{page}"
+    );
+}
+
+#[test]
+fn wrong_directories_of_the_lab_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = lab(folder.path());
+    for (arguments, said) in [
+        (
+            vec!["--lab", "/nowhere"],
+            "--lab /nowhere: there is no results.json",
+        ),
+        (
+            vec!["--lab", &directory, "--lab", &directory],
+            "it has the proof \"latency\" once more",
+        ),
+        (
+            vec!["--lab", &directory, "--only", "fig3-ib-median"],
+            "none of these claims is about a real device",
+        ),
+    ] {
+        let output = claims(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(said), "{arguments:?}: {stderr}");
+    }
+    std::fs::write(folder.path().join("results.json"), "{").unwrap();
+    let output = claims(&["--lab", &directory]);
+    assert!(text(&output.stderr).contains("no results of lab/run"));
+}

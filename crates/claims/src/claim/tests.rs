@@ -74,7 +74,7 @@ fn a_run_needs_one_source() {
     check(
         "unit = \"x\"\npublished = 1.0\nmetric = \"solo:a.share\"\n[[run]]\nlabel = \"solo\"\n",
         expect![[
-            r#"claims/justitia/x.toml:9: run "solo": needs one of scenario, inline, nic, plan and hunt"#
+            r#"claims/justitia/x.toml:9: run "solo": needs one of scenario, inline, nic, plan, hunt and lab"#
         ]],
     );
 }

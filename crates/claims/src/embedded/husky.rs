@@ -41,6 +41,7 @@ pub(super) const CLAIMS: &[(&str, &str)] = &[
     ("claims/husky/deregistration-at-receiver.toml", include_str!("../../../../claims/husky/deregistration-at-receiver.toml")),
     ("claims/husky/inline-limit.toml", include_str!("../../../../claims/husky/inline-limit.toml")),
     ("claims/husky/inline-payload-free.toml", include_str!("../../../../claims/husky/inline-payload-free.toml")),
+    ("claims/husky/lab-control-verbs-harm-rxe.toml", include_str!("../../../../claims/husky/lab-control-verbs-harm-rxe.toml")),
     ("claims/husky/many-datagram-pairs-receive-misses.toml", include_str!("../../../../claims/husky/many-datagram-pairs-receive-misses.toml")),
     ("claims/husky/many-pairs-context-misses.toml", include_str!("../../../../claims/husky/many-pairs-context-misses.toml")),
     ("claims/husky/many-pairs-slower.toml", include_str!("../../../../claims/husky/many-pairs-slower.toml")),

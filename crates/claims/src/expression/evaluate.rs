@@ -75,6 +75,9 @@ impl Evaluation<'_> {
                     RunOutcome::Hunt(run) => {
                         return run.value(&measurement.tenant, &measurement.field);
                     }
+                    RunOutcome::Lab(run) => {
+                        return run.value(&measurement.tenant, &measurement.field);
+                    }
                     RunOutcome::Memory(run) => {
                         return memory::value(run, &measurement.tenant, &measurement.field);
                     }
@@ -145,6 +148,10 @@ impl Evaluation<'_> {
                             "run {label:?} is a hunt: it has no policy's figures"
                         ));
                     }
+                    RunOutcome::Lab(_) => {
+                        let what = "is a proof of the lab: it has no policy's figures";
+                        return Err(format!("run {label:?} {what}"));
+                    }
                     RunOutcome::Memory(_) => {
                         let what = "is one of tiered memory: it has no policy's figures";
                         return Err(format!("run {label:?} {what}"));
@@ -206,6 +213,7 @@ impl Evaluation<'_> {
             }
             RunOutcome::Nic(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
             RunOutcome::Hunt(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
+            RunOutcome::Lab(run) => vec![run.value(&measurement.tenant, &measurement.field)?],
             RunOutcome::Memory(run) => run
                 .apps
                 .iter()
@@ -252,6 +260,9 @@ impl Evaluation<'_> {
                 "run {label:?} is one of a network card: it has no RDMA hosts"
             )),
             RunOutcome::Hunt(_) => Err(format!("run {label:?} is a hunt: it has no RDMA hosts")),
+            RunOutcome::Lab(_) => Err(format!(
+                "run {label:?} is a proof of the lab: it has no counters"
+            )),
             RunOutcome::Memory(_) => Err(format!(
                 "run {label:?} is one of tiered memory: it has no RDMA hosts"
             )),
@@ -268,6 +279,9 @@ impl Evaluation<'_> {
                 "run {label:?} is one of a network card: it has no series"
             )),
             RunOutcome::Hunt(_) => Err(format!("run {label:?} is a hunt: it has no series")),
+            RunOutcome::Lab(_) => Err(format!(
+                "run {label:?} is a proof of the lab: it has no series"
+            )),
             RunOutcome::Memory(_) => Err(format!(
                 "run {label:?} is one of tiered memory: its series is no network's"
             )),

@@ -40,6 +40,7 @@ pub use parser::parse;
 
 use crate::error::nearest;
 use crate::hunt;
+use crate::lab;
 use crate::memory;
 use crate::nic;
 use crate::planner;
@@ -394,6 +395,7 @@ fn unknown_field(field: &str) -> String {
         .chain(nic::FIELDS)
         .chain(planner::FIELDS)
         .chain(hunt::FIELDS)
+        .chain(lab::FIELDS)
         .chain(memory::FIELDS);
     format!("unknown field {field:?}{}", nearest(field, known))
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::error::nearest;
 use crate::hunt;
+use crate::lab;
 use crate::memory;
 use crate::models;
 use crate::nic;
@@ -439,11 +440,12 @@ impl Parser {
         tenant: String,
         field: String,
     ) -> Result<Measurement, SyntaxError> {
-        let others: [&[&str]; 4] = [
+        let others: [&[&str]; 5] = [
             &nic::FIELDS,
             &planner::FIELDS,
             &memory::FIELDS,
             &hunt::FIELDS,
+            &lab::FIELDS,
         ];
         let lists = [&FIELDS[..], &NETWORK_FIELDS].into_iter().chain(others);
         if !lists.into_iter().any(|list| list.contains(&field.as_str())) {

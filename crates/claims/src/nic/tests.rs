@@ -323,7 +323,7 @@ fn only_runs_of_cards_can_be_averaged_or_soft() {
     expect![[r#"
         claims/titan/a.toml:10: run "r": over = "mean-of-runs" is for runs of network cards
         claims/titan/a.toml:10: run "r": testbed = "soft-nic" is for runs of network cards
-        claims/titan/a.toml:10: run "r": needs one of scenario, inline, nic, plan and hunt
+        claims/titan/a.toml:10: run "r": needs one of scenario, inline, nic, plan, hunt and lab
         claims/titan/a.toml:10: run "r": policy, profile, only, copies and set belong to scenarios; say it in nic
         claims/titan/a.toml:10: run "r": nic: no configuration is called "C0", did you mean "C1"?
         claims/titan/a.toml:12: unknown field `flow`, expected one of `config`, `flows`, `hosts`, `second_switch`, `megabytes`, `queue_weights`, `shared_segment_kib`, `rate_gbps`, `queues`, `processors`, `congestion`, `duration_ms`, did you mean "flows"?"#]].assert_eq(&lines.join("\n"));

@@ -1,4 +1,6 @@
-//! `isolane claims`: the papers' numbers and ours.
+//! `isolane claims`: the papers' numbers and ours, in the simulator or as the lab measured them on real devices.
+
+mod lab;
 
 use crate::inputs;
 use crate::output;
@@ -10,7 +12,7 @@ use isolane_claims::laboratory::Laboratory;
 use isolane_claims::plan;
 use isolane_claims::report::{self, ClaimReport, Tally};
 use isolane_testbed::SimTestbed;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `isolane claims`.
 #[derive(Debug, clap::Args)]
@@ -27,6 +29,9 @@ pub(crate) struct Arguments {
     /// Write Markdown to FILE, or print it when no file is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = STDOUT)]
     markdown: Option<String>,
+    /// Check the claims on real devices instead, by what lab/run wrote into DIR; may be repeated
+    #[arg(long, value_name = "DIR", conflicts_with = "list")]
+    lab: Vec<PathBuf>,
     /// Exit with 1 when a claim misses
     #[arg(long)]
     fail_on_miss: bool,
@@ -51,13 +56,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
         output::check_file(Path::new(file))?;
     }
-    let reports = measure(&selected);
+    let (reports, page) = match arguments.lab.as_slice() {
+        [] => {
+            let reports = measure(&selected);
+            let page = report::markdown(&reports);
+            (reports, page)
+        }
+        directories => lab::check(&selected, directories)?,
+    };
     if let Some(file) = &arguments.markdown {
-        let text = report::markdown(&reports);
+        let text = &page;
         match to_stdout {
-            true => output::print(&text)?,
+            true => output::print(text)?,
             false => {
-                output::write_file(Path::new(file), &text)?;
+                output::write_file(Path::new(file), text)?;
                 output::note(&format!("wrote {file}"));
             }
         }
