@@ -34,63 +34,58 @@ pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
 }
 
 /// Takes any name; help and the shells' completion offer the known ones, and who uses the name checks it, because
-/// our messages name the nearest.
+/// our messages name the nearest. The names are made when somebody asks: every command's options are set up at every
+/// start, and reading the profiles for them took ten times as long as all else.
 #[derive(Clone, Debug)]
-pub(crate) struct Names(Vec<String>);
-
-impl Names {
-    /// Those of `names`.
-    pub(crate) fn of(names: &[&str]) -> Self {
-        Self(names.iter().map(|name| (*name).to_owned()).collect())
-    }
-}
+pub(crate) struct Names(pub(crate) fn() -> Vec<String>);
 
 /// The policies, for `--policy`.
 pub(crate) fn policy_names() -> Names {
-    Names(stack::ALL.iter().map(|name| (*name).to_owned()).collect())
+    Names(|| stack::ALL.iter().copied().map(str::to_owned).collect())
 }
 
 /// The policies of RDMA hosts, of networks and of tiered memory, for `isolane sim --policy`.
 pub(crate) fn every_policy_name() -> Names {
-    let Names(mut names) = policy_names();
-    let others = isolane_scenario::fabric::parameters::POLICY.iter();
-    for name in others.chain(&isolane_scenario::mem::model::MEM_POLICIES) {
-        if !names.iter().any(|known| known == name) {
-            names.push((*name).to_owned());
+    Names(|| {
+        let networks = isolane_scenario::fabric::parameters::POLICY.iter();
+        let others = networks.chain(&isolane_scenario::mem::model::MEM_POLICIES);
+        let mut names = (policy_names().0)();
+        for name in others.copied() {
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
         }
-    }
-    Names(names)
+        names
+    })
 }
 
 /// The policies and `all`, for `--policies`.
 pub(crate) fn policies_or_all() -> Names {
-    let Names(mut names) = policy_names();
-    names.insert(0, ALL.to_owned());
-    Names(names)
+    Names(|| {
+        let all = [ALL].into_iter().chain(stack::ALL.iter().copied());
+        all.map(str::to_owned).collect()
+    })
 }
 
 /// The compiled-in profiles, for `--profile`, which takes paths too.
 pub(crate) fn profile_names() -> Names {
-    Names(library().profile_names().map(str::to_owned).collect())
+    Names(|| library().profile_names().map(str::to_owned).collect())
 }
 
 /// The catalogue's victims, for `isolane explain`.
 pub(crate) fn victim_names() -> Names {
-    Names(workload_names(true))
+    Names(|| {
+        let catalogue = library().catalogue;
+        catalogue.victims().map(|one| one.name.clone()).collect()
+    })
 }
 
 /// The catalogue's attackers.
 pub(crate) fn attacker_names() -> Names {
-    Names(workload_names(false))
-}
-
-fn workload_names(victims: bool) -> Vec<String> {
-    let library = library();
-    let name = |entry: &isolane_scenario::catalogue::CatalogueEntry| entry.name.clone();
-    match victims {
-        true => library.catalogue.victims().map(name).collect(),
-        false => library.catalogue.attackers().map(name).collect(),
-    }
+    Names(|| {
+        let catalogue = library().catalogue;
+        catalogue.attackers().map(|one| one.name.clone()).collect()
+    })
 }
 
 impl TypedValueParser for Names {
@@ -107,7 +102,7 @@ impl TypedValueParser for Names {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The laboratory of claims with equipment of its own: hunts that are done, a card that is no model.
+//! The laboratory of claims with equipment of its own: hunts and proofs that are done, a card that is no model.
 //!
 //! Method: what equipment there is for is asked of it, everything else of the laboratory behind it. Errors are messages for
 //! people, as everywhere in a [`World`].
@@ -6,6 +6,7 @@
 use isolane_claims::audit::{AuditRequest, Findings};
 use isolane_claims::expression::RequestBytes;
 use isolane_claims::hunt::{HuntNumbers, HuntRun};
+use isolane_claims::lab::{LabNumbers, LabResults, LabRun};
 use isolane_claims::laboratory::Laboratory;
 use isolane_claims::world::World;
 use isolane_scenario::fabric::result::FabricResult;
@@ -27,6 +28,7 @@ pub(crate) struct Equipped<'a> {
     laboratory: Laboratory<'a>,
     hunts: Option<Hunts<'a>>,
     cards: Option<Cards<'a>>,
+    lab: Option<&'a LabResults>,
 }
 
 impl<'a> Equipped<'a> {
@@ -46,6 +48,14 @@ impl<'a> Equipped<'a> {
         }
     }
 
+    /// A laboratory that simulates, and has what the lab measured on real devices.
+    pub(crate) fn with_lab(library: &'a Library, lab: &'a LabResults) -> Self {
+        Self {
+            lab: Some(lab),
+            ..Self::simulated(library)
+        }
+    }
+
     fn simulated(library: &'a Library) -> Self {
         Self {
             laboratory: Laboratory {
@@ -54,6 +64,7 @@ impl<'a> Equipped<'a> {
             },
             hunts: None,
             cards: None,
+            lab: None,
         }
     }
 }
@@ -63,6 +74,13 @@ impl World for Equipped<'_> {
         match self.hunts {
             Some(hunts) => hunts(run, seed),
             None => self.laboratory.hunt(run, seed),
+        }
+    }
+
+    fn lab(&self, run: &LabRun) -> Result<LabNumbers, String> {
+        match self.lab {
+            Some(lab) => lab.numbers(run),
+            None => self.laboratory.lab(run),
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct TargetArguments {
 }
 
 fn names() -> Names {
-    Names::of(&[SIMULATOR, "verbs:"])
+    Names(|| [SIMULATOR, "verbs:"].map(str::to_owned).to_vec())
 }
 
 /// A testbed of either kind.

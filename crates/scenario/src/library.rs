@@ -3,6 +3,7 @@
 use crate::catalogue::Catalogue;
 use crate::error::InputError;
 use crate::profile::Profile;
+use std::sync::LazyLock;
 
 /// Profiles and catalogue together.
 #[derive(Clone, Debug, Default)]
@@ -14,10 +15,13 @@ pub struct Library {
 }
 
 impl Library {
-    /// What is compiled into this crate.
+    /// What is compiled into this crate, read once.
     pub fn embedded() -> Self {
-        let profiles = crate::profile_text::embedded();
-        Self::new(profiles, Catalogue::embedded())
+        static EMBEDDED: LazyLock<Library> = LazyLock::new(|| {
+            let profiles = crate::profile_text::embedded();
+            Library::new(profiles, Catalogue::embedded())
+        });
+        EMBEDDED.clone()
     }
 
     /// A library of `profiles` and `catalogue`; of profiles with one name, the last counts.
