@@ -75,6 +75,17 @@ def test_a_broken_objective_counts_where_the_machine_can_tell(alone: float | Non
     assert newcomers(alone, beside).answers()[-1].verdict == verdict
 
 
+def test_what_a_query_waited_for_a_core_is_not_the_newcomers_doing() -> None:
+    found = newcomers(50.0, 260.0)
+    found.waited_ms = {"a": 61.0}
+    late = found.answers()[-1]
+    assert late.verdict == "skip" and "waited 61 ms for a core" in late.what
+    found.waited_ms = {"a": 59.0}
+    assert found.answers()[-1].verdict == "NO ", "the rest of what it is late was no wait for a core"
+    found.beside_ms = {"a": None}
+    assert found.answers()[-1].verdict == "NO ", "a query that delivers nothing keeps nothing"
+
+
 def test_a_newcomer_that_is_admitted_though_it_does_not_fit_is_a_no() -> None:
     found = newcomers(50.0, 60.0)
     assert [one.verdict for one in found.answers()] == ["yes"] * 5

@@ -6,8 +6,10 @@ runs alone; the second is admitted by the joint plan (`planner.multi`) and start
 the time in which both ran. The third is refused, told what would let it in, and not started; with priority over the others
 (`preempt`) it is admitted and another waits.
 
-Units: `_ms`, `_s`. Limits: on a machine so busy that each query alone uses up more than half of what its plan leaves of its limit, a
-missed limit says nothing about newcomers, and the answer is "skip". Source: extends Vulcan, section 4.5, which leaves concurrent queries to future work.
+Units: `_ms`, `_s`. Limits: a plan gives each tier cores of its own, and all tiers share this machine's. On a machine so busy that a
+query alone uses up more than half of what its plan leaves of its limit, or where its threads waited for a core (the kernel's
+`schedstat`, as in `costs`) for as long as it was late, a missed limit says nothing about newcomers, and the answer is "skip". Source:
+extends Vulcan, section 4.5, which leaves concurrent queries to future work.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from isolane.pipeline.costs import spent_s
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.runner import Options, Runner
 from isolane.pipeline.source import Source
@@ -59,6 +62,8 @@ class Newcomers:
     preempted: str
     alone_ms: dict[str, float | None] = field(default_factory=dict)
     beside_ms: dict[str, float | None] = field(default_factory=dict)
+    #: Per item, what all threads of a query waited for a core beside the other.
+    waited_ms: dict[str, float] = field(default_factory=dict)
     planned_ms: dict[str, float] = field(default_factory=dict)
     limits_ms: dict[str, float] = field(default_factory=dict)
     lost: int = 0
@@ -82,6 +87,9 @@ class Newcomers:
             return Answer("yes", text)
         if alone is None or alone > (self.planned_ms[name] + limit) / 2.0:
             return Answer("skip", f"{text}: this machine is too busy for it alone ({self.planned_ms[name]:.0f} ms are planned)")
+        waited = self.waited_ms.get(name, 0.0)
+        if beside is not None and beside - waited <= limit:
+            return Answer("skip", f"{text}: of them its threads waited {waited:.0f} ms for a core, which each tier of a plan has to itself")
         return Answer("NO ", text)
 
 
@@ -177,8 +185,10 @@ async def newcomers(
             feeding.append(asyncio.ensure_future(other.feed(sources[1].forever(), second.rate_items_per_s)))
             await asyncio.sleep(1.0)
             since = time.time()
+            waits = [_Waits(one), _Waits(other)]
             found.beside_ms[found.second] = await _median([other, one], stretch_s)
             found.beside_ms[found.first] = _latency(one, since)
+            found.waited_ms = {name: wait.per_item_ms() for name, wait in zip((found.first, found.second), waits, strict=True)}
             feeding[0].cancel()
             await one.settle()
             found.alone_ms[found.second] = await _median([other], stretch_s)
@@ -190,6 +200,23 @@ async def newcomers(
             await runner.settle()
             found.lost += runner.sent - len(runner.records)
     return found
+
+
+class _Waits:
+    """What a query's operators wait for a core from now on."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.before = self._now()
+
+    def _now(self) -> tuple[float, int]:
+        processes = (self.runner.pid(stage.name) for stage in self.runner.deployment.stages)
+        return spent_s(processes)[1], len(self.runner.records)
+
+    def per_item_ms(self) -> float:
+        """Milliseconds per item that has ended since."""
+        waited_s, items = (after - before for before, after in zip(self.before, self._now(), strict=True))
+        return 1000.0 * waited_s / max(items, 1)
 
 
 async def _median(runners: Sequence[Runner], stretch_s: float) -> float | None:
