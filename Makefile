@@ -35,14 +35,14 @@ smoke: build ## run the commands that the documents show with the release binary
 lint: need-cargo ## format, clippy, documentation, scripts
 	@.ci/lint
 
-lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there; QUICK=1 for a few minutes' worth
+lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there, for hours; QUICK=1 for 25 minutes' worth
 	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
 	@lab/fetch $(if $(QUICK),,--siw)
 	@lab/run $(if $(QUICK),--quick)
+	@$(if $(QUICK),true,"$(ISOLANE)" claims --lab out/lab)
 
 lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the proofs of tiered memory; QUICK=1 for a minute's worth
-	@$(CARGO) build --locked --release --package isolaned
-	@$(CARGO) build --locked --release --package isolane-mem --example mem_enforce
+	@$(CARGO) build --locked --release --package isolaned --package isolane-mem
 	@lab/fetch $(if $(QUICK),,--mem)
 	@lab/run --about memory $(if $(QUICK),--quick)
 

@@ -5,6 +5,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 
+# What is compiled for lints, documentation and tests: with the same features everywhere, or libraries are compiled again.
+# shellcheck disable=SC2034 # those who source this use it
+everything=(--locked --workspace --features isolane-rpc/tonic-server)
+
 # stage TITLE COMMAND...: runs the command under a title, says how long it took, and returns its status.
 stage() {
     local title=$1 begin=$SECONDS status=0
