@@ -405,6 +405,30 @@ fn victims_that_cannot_be_hunted_for_are_named() {
 }
 
 #[test]
+fn hunts_without_a_directory_lie_beside_each_other_and_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    restriction(directory.path());
+    let hunt = |more: &[&str]| {
+        let start = ["hunt", "--target", "sim:cx6-200g-roce", "--restrict"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
+        command.current_dir(directory.path()).args(start);
+        command.args(["app.toml", "--json"]).args(more);
+        let output = command.output().expect("the binary runs");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{stderr}");
+        (output.stdout, stderr)
+    };
+    let (first, _) = hunt(&["--budget", "12"]);
+    let (second, stderr) = hunt(&["--budget", "12"]);
+    assert_eq!(first, second);
+    assert!(stderr.contains("wrote out/hunt-2/"), "{stderr}");
+    let (_, stderr) = hunt(&["--budget", "12", "--seed", "2"]);
+    assert!(stderr.contains("wrote out/hunt-3/"), "{stderr}");
+    let (_, stderr) = hunt(&["--budget", "14", "--resume"]);
+    assert!(stderr.contains("wrote out/hunt-2/"), "{stderr}");
+}
+
+#[test]
 fn another_hunt_is_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     hunt(directory.path(), "hunt", &["--budget", "12"]);

@@ -15,7 +15,7 @@ use crate::victim::Alone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// File name within the directory of a hunt.
@@ -45,6 +45,18 @@ impl Header {
             build: build.to_owned(),
             settings: settings.to_owned(),
         }
+    }
+
+    /// Whether the journal in `directory` is of a hunt with these settings, by whichever build.
+    pub fn describes(&self, directory: &Path) -> bool {
+        let Ok(file) = File::open(directory.join(JOURNAL_NAME)) else {
+            return false;
+        };
+        let mut line = String::new();
+        let most = 1 << 20;
+        let read = BufReader::new(file.take(most)).read_line(&mut line);
+        read.is_ok()
+            && serde_json::from_str::<Self>(&line).is_ok_and(|it| it.settings == self.settings)
     }
 }
 

@@ -4,6 +4,7 @@
 //! scenario that shows it. The budget does not belong to a hunt: a resumed one may have a larger one.
 
 mod bench;
+mod directory;
 mod farm;
 mod ground;
 mod speed;
@@ -88,10 +89,10 @@ pub(crate) struct Arguments {
     /// Every random choice follows from it
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the journal, hunt.json and a scenario per anomaly go
-    #[arg(long, value_name = "DIR", default_value = "out/hunt")]
-    out: PathBuf,
-    /// Go on with the hunt in --out; the budget counts what it has used
+    /// Where the journal, hunt.json and a scenario per anomaly go [default: out/hunt, or the next free out/hunt-2, out/hunt-3, ...]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the hunt in --out, or else the newest with these settings; the budget counts what it has used
     #[arg(long)]
     resume: bool,
     /// Print the result as JSON instead of the table
@@ -190,21 +191,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return Ok(Status::Done);
     }
     let (space, restriction) = space(arguments, &place)?;
-    if arguments.out.join(bench::JOURNAL).exists() {
-        bail!(bad(format!(
-            "--out {}: holds a comparison of searchers, whose page this would replace: use another directory",
-            arguments.out.display()
-        )));
-    }
     let asked = asked_counters(arguments);
     let name = place.lab().name;
     let counters = counters::choose(&asked, &name, &place.counters()?)?;
-    output::make_directory(&arguments.out)?;
     let settings = settings(arguments, &place, &restriction);
     let header = Header::new(&audit::build(), &settings);
-    let session = Session::open(&arguments.out, &header, arguments.resume, || {
-        place.first(arguments)
-    })?;
+    let out = directory::choose(arguments.out.as_deref(), &header, arguments.resume);
+    if out.join(bench::JOURNAL).exists() {
+        bail!(bad(format!(
+            "--out {}: holds a comparison of searchers, whose page this would replace: use another directory",
+            out.display()
+        )));
+    }
+    output::make_directory(&out)?;
+    let session = Session::open(&out, &header, arguments.resume, || place.first(arguments))?;
     if arguments.resume {
         let done = session.known.len();
         output::note(&format!("isolane: {done} experiments are done already"));
@@ -235,7 +235,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             None => target,
         };
         let mut bench = Bench::new(target, rule, Some(journal), known, options);
-        let before = written_before(&arguments.out);
+        let before = written_before(&out);
         let searched = hunt_watched(
             &mut bench,
             &space,
@@ -246,7 +246,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 reduces: true,
                 tests: true,
             },
-            &mut |found| keep(&arguments.out, found, before),
+            &mut |found| keep(&out, found, before),
         );
         bar.finish_and_clear();
         let result = searched?;
@@ -254,10 +254,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         if now < before {
             return Err(bad(format!(
                 "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
-                arguments.out.display()
+                out.display()
             )));
         }
-        let written = write(arguments, &result, &space, &bench, reproducer)?;
+        let written = write(&out, &result, &space, &bench, reproducer)?;
         Ok((result, written))
     })?;
     match arguments.json {
@@ -359,18 +359,18 @@ fn parallel(arguments: &Arguments, place: &Place) -> usize {
 
 /// Writes the result, the page and a scenario per anomaly; returns the paths for people.
 fn write(
-    arguments: &Arguments,
+    out: &Path,
     result: &HuntResult,
     space: &Space,
     bench: &Bench<'_>,
     reproducer: &dyn Fn(&Point, &Named<'_>) -> Result<String>,
 ) -> Result<Vec<PathBuf>> {
-    let json = arguments.out.join(RESULT_NAME);
+    let json = out.join(RESULT_NAME);
     output::write_file(&json, &output::compact_json(result)?)?;
-    let mut written = vec![json, report::write_hunt(&arguments.out, result, space)?];
+    let mut written = vec![json, report::write_hunt(out, result, space)?];
     for anomaly in &result.anomalies {
         let name = format!("anomaly-{}", anomaly.number);
-        let path = arguments.out.join(format!("{name}.toml"));
+        let path = out.join(format!("{name}.toml"));
         let (point, when) = match &anomaly.set {
             Some(set) => (&set.witness, set.region.text(space)),
             None => (&anomaly.point, "not reduced".to_owned()),
@@ -380,7 +380,7 @@ fn write(
         output::write_file(&path, &text)?;
         written.push(path);
     }
-    forget(&arguments.out, result.anomalies.len())?;
+    forget(out, result.anomalies.len())?;
     Ok(written)
 }
 
