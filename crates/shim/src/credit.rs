@@ -92,7 +92,8 @@ impl Credit {
         }
     }
 
-    /// How much above the burst may be kept: what grew in `late_ns`, up to another burst, or what is there if `kept`.
+    /// How much above the burst may be kept: what grew in `late_ns`, or what is there if `kept`, up to another burst. Credit
+    /// of a larger lease that was there before is cut so, too: a limit would begin with megabytes beyond it.
     fn above(&self, terms: Terms, late_ns: u64, kept: bool) -> i64 {
         let held = match kept {
             true => self.amount.saturating_sub(terms.burst).max(0),
@@ -100,7 +101,7 @@ impl Credit {
         };
         let grown = u128::from(terms.rate.unwrap_or(0)) * u128::from(late_ns) / u128::from(NS);
         let late = i64::try_from(grown).unwrap_or(i64::MAX);
-        late.min(terms.burst).max(held)
+        late.max(held).min(terms.burst)
     }
 
     /// Nanoseconds until `needed` may pass; zero: now.
@@ -277,6 +278,21 @@ mod tests {
         bucket.grow(&terms, 500_000_000);
         assert_eq!(bucket.take(&terms, [4_000, 1]), Ok(()));
         assert!(bucket.take(&terms, [1_000, 1]).is_err());
+    }
+
+    /// A process in full flow asks within every millisecond: what it saved under a larger lease is not kept.
+    #[test]
+    fn a_smaller_lease_begins_with_its_own_burst() {
+        let (free, limited) = (lease(1_000_000_000, 1_000_000), lease(4_000_000, 65_536));
+        let mut bucket = Bucket::full();
+        bucket.grow(&free, 0);
+        assert_eq!(bucket.take(&free, [1_000, 1]), Ok(()));
+        bucket.grow(&limited, 100_000);
+        let mut passed = 0;
+        while bucket.take(&limited, [16_384, 1]).is_ok() {
+            passed += 16_384;
+        }
+        assert!(passed <= 2 * 65_536, "{passed} bytes at once");
     }
 
     /// A stall of any length is worth another burst.
