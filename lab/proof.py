@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 QUICK = os.environ.get("LAB_MODE", "full") == "quick"
 LAB = Path(__file__).resolve().parent
@@ -481,23 +481,27 @@ class Meter:
     """
 
     INTERFACE = "v1"
+    # Of the classifier that stays, the last one a packet comes to.
+    STAYS = 65535
 
     @classmethod
     def prepare(cls) -> None:
-        """Makes the place of the classifiers, before there is traffic: the first one makes the kernel patch its own code.
+        """Makes the place of the classifiers and one that matches nothing and stays, before there is traffic.
 
-        An emulated processor that runs that very code while another one patches it may see a breakpoint that nobody
-        expects any more ("Oops: int3" in __dev_queue_xmit), and the machine ends.
+        The first classifier that is made and the last that is deleted make the kernel patch its own code. An emulated
+        processor that runs that very code while another one patches it may see a breakpoint that nobody expects any
+        more ("Oops: int3" in __dev_queue_xmit or tc_run), and the machine ends.
         """
         if "clsact" not in output("tc", "qdisc", "show", "dev", cls.INTERFACE):
             subprocess.run(["modprobe", "-a", "sch_ingress", "cls_u32", "act_gact"], check=True)
             subprocess.run(["tc", "qdisc", "add", "dev", cls.INTERFACE, "clsact"], check=True)
+            nothing = f"pref {cls.STAYS} protocol ip u32 match ip protocol 255 0xff action ok"
+            subprocess.run(["tc", "filter", "add", "dev", cls.INTERFACE, "ingress", *nothing.split()], check=True)
 
     def __init__(self, tenants: Sequence[Tenant]) -> None:
         self.tenants = tenants
-        # It fails when there are none.
-        subprocess.run(["tc", "filter", "del", "dev", self.INTERFACE, "ingress"], check=False, capture_output=True)
-        commands = []
+        old = {entry["pref"] for entry in self._classifiers()} - {self.STAYS}
+        commands = [f"filter del dev {self.INTERFACE} ingress pref {number} protocol ip\n" for number in sorted(old)]
         for number, tenant in enumerate(tenants, start=1):
             numbers = queue_pairs("r1", tenant.processes[0].pid)
             if not numbers:
@@ -522,10 +526,14 @@ class Meter:
 
     def _bytes(self) -> list[int]:
         counts = [0] * len(self.tenants)
-        for entry in json.loads(output("tc", "-s", "-j", "filter", "show", "dev", self.INTERFACE, "ingress")):
-            for action in entry.get("options", {}).get("actions", []):
-                counts[entry["pref"] - 1] += action["stats"]["bytes"]
+        for entry in self._classifiers():
+            if entry["pref"] != self.STAYS:
+                for action in entry.get("options", {}).get("actions", []):
+                    counts[entry["pref"] - 1] += action["stats"]["bytes"]
         return counts
+
+    def _classifiers(self) -> list[dict[str, Any]]:
+        return json.loads(output("tc", "-s", "-j", "filter", "show", "dev", self.INTERFACE, "ingress"))
 
 
 def queue_pairs(device: str, pid: int | None = None) -> list[int]:
