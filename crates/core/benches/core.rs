@@ -6,12 +6,8 @@
 
 use isolane_core::policy::aequitas::{AdmitState, AequitasOptions};
 use isolane_core::rng::Stream;
-use isolane_core::sched::{
-    DeficitRoundRobin, FairQueueing, FlowId, RoundRobin, Scheduler, StrictPriority, TokenBucket,
-    WeightedRoundRobin,
-};
 use isolane_core::stats::{Histogram, SlidingQuantile, summary};
-use isolane_core::units::{BitRate, Bytes, Duration, Instant, Ratio};
+use isolane_core::units::{Duration, Instant, Ratio};
 use std::hint::black_box;
 use std::time::Instant as WallClock;
 
@@ -19,8 +15,6 @@ fn main() {
     let mut bench = Bench::new(std::env::args().any(|argument| argument == "--bench"));
     quantiles(&mut bench);
     histograms(&mut bench);
-    schedulers(&mut bench);
-    token_buckets(&mut bench);
     admission(&mut bench);
 }
 
@@ -95,49 +89,6 @@ fn histograms(bench: &mut Bench) {
     bench.case("p99", || histogram.quantile(0.99));
 }
 
-/// A dequeue and an enqueue with many backlogged flows of different weights.
-fn schedulers(bench: &mut Bench) {
-    for flows in [8, 1_024] {
-        bench.group(&format!("scheduler, decision and enqueue, {flows} flows"));
-        bench.schedule("round robin", RoundRobin::new(), flows, |_, _, _| {});
-        let set = WeightedRoundRobin::set_weight;
-        bench.schedule(
-            "weighted round robin",
-            WeightedRoundRobin::new(),
-            flows,
-            set,
-        );
-        let drr = DeficitRoundRobin::new(Bytes::new(1_500));
-        bench.schedule(
-            "deficit round robin",
-            drr,
-            flows,
-            DeficitRoundRobin::set_weight,
-        );
-        bench.schedule(
-            "fair queueing",
-            FairQueueing::new(),
-            flows,
-            FairQueueing::set_weight,
-        );
-        let set = |scheduler: &mut StrictPriority, flow, weight| {
-            scheduler.set_level(flow, weight as u8);
-        };
-        bench.schedule("strict priority", StrictPriority::new(), flows, set);
-    }
-}
-
-fn token_buckets(bench: &mut Bench) {
-    bench.group("token bucket");
-    let start = Instant::ZERO;
-    let mut bucket = TokenBucket::new(BitRate::from_gbps(100), Bytes::from_mib(1), start);
-    let mut now = start;
-    bench.case("take at line rate", || {
-        now += Duration::from_ps(120_000);
-        bucket.try_take(now, Bytes::new(1_500))
-    });
-}
-
 /// Two million latencies in picoseconds around 2 us; one in a hundred is up to 50 us late.
 fn latencies() -> Vec<u64> {
     let mut stream = Stream::named(1, "bench");
@@ -185,29 +136,6 @@ impl Bench {
             "\n{title:<48} {:>9} {:>9} {:>9} {:>7}",
             "ns/op", "fastest", "slowest", "ratio"
         );
-    }
-
-    fn schedule<S: Scheduler>(
-        &mut self,
-        name: &str,
-        mut scheduler: S,
-        flows: u32,
-        set_weight: impl Fn(&mut S, FlowId, u32),
-    ) {
-        let mut sizes = Stream::named(2, "sizes");
-        for flow in 0..flows {
-            set_weight(&mut scheduler, FlowId(flow), 1 + flow % 7);
-            for _ in 0..4 {
-                scheduler.enqueue(FlowId(flow), Bytes::new(64 + sizes.below(1_437)));
-            }
-        }
-        self.case(name, || {
-            let served = scheduler.dequeue();
-            if let Some((flow, size)) = served {
-                scheduler.enqueue(flow, size);
-            }
-            served
-        });
     }
 
     fn case<T>(&mut self, name: &str, mut operation: impl FnMut() -> T) {

@@ -1,4 +1,4 @@
-//! The pure core of Isolane: quantities, randomness, statistics, schedulers and policies.
+//! The pure core of Isolane: quantities, randomness, statistics and policies.
 //!
 //! Nothing here reads a clock, a file, the environment or a random device: time, randomness and input are
 //! arguments. The same policy therefore runs in the simulator and in the daemon, and gives the same answers.
@@ -7,7 +7,6 @@
 //! * [`policy`] - the contract and the policies;
 //! * [`queueing`] - delay bounds of weighted fair queueing;
 //! * [`rng`] - named random streams derived from one run seed;
-//! * [`sched`] - packet schedulers and token buckets;
 //! * [`stats`] - quantiles, histograms, fairness.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
@@ -15,6 +14,5 @@
 pub mod policy;
 pub mod queueing;
 pub mod rng;
-pub mod sched;
 pub mod stats;
 pub mod units;
