@@ -110,7 +110,7 @@ operators:
         ("planner_operators:Data", "planner_operators:Nothing", "operator model: operator planner_operators:Nothing"),
         ("planner_operators:Data", "nothere.onnx", "operator model: operator isolane.queries.onnx:OnnxOperator: making it failed"),
         ("planner_operators:Data", "planner_operators:Garbage", "operator model returned"),
-        ("planner_operators:Missing", "planner_operators:Even", "workload planner_operators:Missing cannot be made"),
+        ("planner_operators:Missing", "planner_operators:Even", "workload planner_operators:Missing: planner_operators has no Missing"),
     ],
 )
 def test_mistakes_in_an_own_query_that_is_profiled(

@@ -136,7 +136,8 @@ def test_a_full_window_refuses_items_with_the_reason(tmp_path: pathlib.Path) -> 
     ("bad", "words"),
     [
         (stage("x", "Missing"), "has no Missing"),
-        (Stage("x", "no_such_module:X", "edge"), "cannot import no_such_module"),
+        (Stage("x", "pipeline_operators.inner:X", "edge"), "cannot import pipeline_operators.inner"),
+        (Stage("x", "subprocess:Popen", "edge", options={"args": "true"}), "add --allow-module subprocess"),
         (Stage("x", "nonsense", "edge"), "write module:Class"),
         (stage("x", "Pass", knobs={"mark": -5}), "mark = -5 is negative"),
     ],

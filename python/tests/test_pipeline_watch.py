@@ -316,7 +316,7 @@ def test_bad_input_is_named(
     [
         ({"operators": []}, "it has no operators"),
         ({"workload": "nonsense"}, "write module:Class"),
-        ({"workload": "no_such_module:X"}, "cannot import no_such_module"),
+        ({"workload": "no_such_module:X"}, "add --allow-module no_such_module"),
         ({"infrastructure": {"tiers": [], "links": []}}, "there is no tier edge"),
         ({"objectives": {}}, "'latency_max_ms' is missing"),
     ],

@@ -70,8 +70,8 @@ def test_the_reference_stands_in_for_truth() -> None:
         (query("Garbage"), "operator model returned NoneType for item 0: must be a list of items"),
         (query("Missing"), "operator model: .*has no Missing"),
         (query(least=(-1,)), "operator big refuses {'least': -1}: ValueError: least must not be negative"),
-        (dataclasses.replace(query(), workload=""), "workload = '': live launches need module:Class"),
-        (dataclasses.replace(query(), workload="planner_operators:No"), "planner_operators:No cannot be made"),
+        (dataclasses.replace(query(), workload=""), "workload is missing: live launches need module:Class"),
+        (dataclasses.replace(query(), workload="planner_operators:No"), "planner_operators has no No"),
         (dataclasses.replace(query(), workload="planner_operators:Nothing"), "workload has no items"),
     ],
 )

@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
+from isolane import allowed
 from isolane.pipeline import kubernetes, lab, rayserve
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.operator import OperatorError
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     trial.add_argument("--searcher", default="vulcan", choices=("vulcan", "isolane"), help="how to plan (vulcan)")
     trial.add_argument("--factor", type=float, default=20.0, help="how many times slower the busiest link gets (20)")
     trial.add_argument("--quick", action="store_true", help="under three minutes")
+    _allowing(trial)
     trial.add_argument("--json", action="store_true", help="results as JSON")
 
     cluster = commands.add_parser("manifests", help="Kubernetes manifests of a plan; tiers are node labels", allow_abbrev=False)
@@ -86,6 +88,18 @@ def parser() -> argparse.ArgumentParser:
 
 def _plan(command: argparse.ArgumentParser) -> None:
     command.add_argument("plan", type=pathlib.Path, help="plan file (JSON of `isolane plan --json`)")
+    _allowing(command)
+
+
+def _allowing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--allow-module", action="append", default=[], metavar="M", help="also run code of this module")
+
+
+def deployment_of(arguments: argparse.Namespace) -> Deployment:
+    """The plan's deployment, if all code that it names is accepted."""
+    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    allowed.check(arguments.plan, deployment.code)
+    return deployment
 
 
 def _running(command: argparse.ArgumentParser) -> None:
@@ -103,6 +117,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     told: list[int] = []
     try:
+        allowed.allow(arguments.allow_module)
         if arguments.command == "manifests":
             return _manifests(arguments)
         if arguments.command == "serve":
@@ -114,7 +129,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except (SpacesError, rayserve.RayMissing, OSError) as error:
         print(f"isolane pipeline: {error}", file=sys.stderr)
         return CANNOT
-    except (PlanError, OperatorError, RunnerError) as error:
+    except (PlanError, OperatorError, RunnerError, allowed.NameRefused) as error:
         print(f"isolane pipeline: {error}", file=sys.stderr)
         return BAD_INPUT
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -144,14 +159,14 @@ async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
 
 
 def _manifests(arguments: argparse.Namespace) -> int:
-    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    deployment = deployment_of(arguments)
     cluster = kubernetes.Cluster(arguments.image, arguments.namespace, arguments.cpu, arguments.memory)
     print(kubernetes.manifests(deployment, cluster), end="")
     return DONE
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    deployment = deployment_of(arguments)
     application = rayserve.application(deployment, arguments.gpus)
     import ray
     from ray import serve
@@ -191,7 +206,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    deployment = from_plan(formats.load_plan(arguments.plan)[1])
+    deployment = deployment_of(arguments)
     options = options_of(arguments)
     if not 1 <= arguments.items <= 1_000_000:
         raise PlanError(f"--items {arguments.items}: must be from 1 to 1000000")
@@ -311,7 +326,7 @@ def text_of(deployment: Deployment, summary: Summary, accuracy: float | None, do
 
 async def _watch(arguments: argparse.Namespace) -> int:
     plan, document = formats.load_plan(arguments.plan)
-    deployment = from_plan(document)
+    deployment = deployment_of(arguments)
     options = options_of(arguments)
     for name, least, most in (("period_s", 0.1, 3600.0), ("duration_s", 0.1, 1e9)):
         if not least <= getattr(arguments, name) <= most:
@@ -319,6 +334,7 @@ async def _watch(arguments: argparse.Namespace) -> int:
     query = formats.load_query(arguments.query)
     if query.name != plan.query:
         raise PlanError(f"{arguments.query}: is the query {query.name}, and the plan is for {plan.query}")
+    allowed.check(arguments.query, query.code)
     cuts = [lab.parse_cut(text, document) for text in arguments.cut]
     source = open_source(deployment.workload)
     launcher = lab.launcher_of(query, arguments.query, arguments.profile_data)

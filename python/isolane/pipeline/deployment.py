@@ -84,6 +84,12 @@ class Deployment:
         known = ", ".join(stage.name for stage in self.stages)
         raise PlanError(f"plan of {self.query}: there is no operator {name}; there are {known}")
 
+    @property
+    def code(self) -> list[tuple[str, str]]:
+        """The code that this deployment names: pairs of a role and `module:Class` (or an ONNX file)."""
+        named = [(f"operator {stage.name}", stage.implementation) for stage in self.stages]
+        return [*named, ("workload", self.workload)] if self.workload else named
+
     def with_stage(self, stage: Stage) -> Deployment:
         """The same with one stage replaced by its namesake."""
         stages = tuple(stage if one.name == stage.name else one for one in self.stages)

@@ -36,6 +36,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from isolane import allowed
 from isolane.pipeline import link as links
 from isolane.pipeline.item import Item, ItemError, decode, encode
 from isolane.pipeline.messages import AddressError, Answer, Message, Server, request
@@ -363,6 +364,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="isolane.pipeline.host", description="Serves one operator over HTTP.")
     parser.add_argument("--name", required=True, help="the operator's name in reasons and metrics")
     parser.add_argument("--implementation", required=True, help="module:Class")
+    parser.add_argument("--allow-module", action="append", default=[], metavar="M", help="also accept operators of this module")
     parser.add_argument("--listen", action="append", required=True, help="http://host:port or unix:/path; may be repeated")
     parser.add_argument("--knobs", type=json.loads, default={}, help="JSON object")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON object: what the class is made with")
@@ -375,6 +377,10 @@ def main() -> None:
     if words.leave_with_parent:
         leave_with_parent()
     sys.setswitchinterval(SWITCH_S)
+    try:
+        allowed.allow(words.allow_module)
+    except allowed.NameRefused as error:
+        parser.error(str(error))
     downstream = tuple(words.downstream.split("=", 1)) if words.downstream else None
     settings = Settings(
         words.name,

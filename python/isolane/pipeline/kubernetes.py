@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from isolane import allowed
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.planner.model import PlanError
 
@@ -107,6 +108,7 @@ def _deployment(
     meta: dict[str, Any], deployment: Deployment, stage: Stage, after: str | None, cluster: Cluster
 ) -> dict[str, Any]:
     words = ["python", "-m", "isolane.pipeline.host", "--name", stage.name, "--implementation", stage.implementation]
+    words += [word for module in allowed.allowed() for word in ("--allow-module", module)]
     words += ["--listen", f"http://0.0.0.0:{PORT}", "--tier", stage.tier]
     words += ["--knobs", json.dumps(stage.knobs, sort_keys=True), "--options", json.dumps(stage.options, sort_keys=True)]
     if after is not None:

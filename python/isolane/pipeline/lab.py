@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from isolane import allowed
 from isolane.pipeline import costs, together
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.observe import Probes, Reference
@@ -235,6 +236,7 @@ def busiest(plan: Plan, infrastructure: Infrastructure) -> str:
 def prepare(path: pathlib.Path, arguments: argparse.Namespace) -> tuple[Query, Launcher]:
     """A query, fed fast enough for the lab, and what planning it needs."""
     query = formats.load_query(path)
+    allowed.check(path, query.code)
     query = dataclasses.replace(query, rate_items_per_s=max(query.rate_items_per_s, RATE_MIN))
     return query, launcher_of(query, path, arguments.profile_data)
 

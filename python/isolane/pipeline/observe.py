@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isolane import allowed
 from isolane.pipeline.item import Item, decode_batch, encode_batch
 from isolane.pipeline.messages import request_json
 from isolane.pipeline.operator import KnobValue, Operator, load
@@ -212,7 +213,7 @@ class Reference:
     def __init__(self, query: Query, order: Sequence[str], workload: Workload) -> None:
         self.workload = workload
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, spawn, initializer=_prepare, initargs=(query, tuple(order)))
+        self._pool = ProcessPoolExecutor(1, spawn, initializer=_prepare, initargs=(query, tuple(order), allowed.allowed()))
 
     async def outputs(self, items: Sequence[Item]) -> list[Item]:
         """What the most expensive pipeline makes of these items."""
@@ -236,8 +237,9 @@ _OPERATORS: list[Operator] = []
 NICENESS = 15
 
 
-def _prepare(query: Query, order: tuple[str, ...]) -> None:
+def _prepare(query: Query, order: tuple[str, ...], modules: Sequence[str]) -> None:
     """In the reference's process: makes the operators."""
+    allowed.allow(modules)
     os.nice(NICENESS)
     settings = query.settings(query.most_expensive)
     for name in order:

@@ -1,8 +1,8 @@
 """What an operator must offer to be run, and how one is found by name.
 
 Problem: the runtime knows nothing of images or speech, and queries know nothing of processes. Method: `Operator` is the whole
-contract; any class with these two methods will do. `module:Class` names one, and the class is made without arguments, or with
-the options that its query gives; a path that ends in `.onnx` names a model (`isolane.queries.onnx`). A class that keeps a memory of past items may also have
+contract; any class with these two methods will do. `module:Class` names one in code that `isolane.allowed` accepts. The class is
+made without arguments, or with the options that its plan gives; a path that ends in `.onnx` names a model (`isolane.queries.onnx`). A class that keeps a memory of past items may also have
 
     state() -> dict[str, Value]        what a successor needs, as an item's payload
     restore(state) -> None             takes it over
@@ -12,11 +12,17 @@ and then keeps it when it moves to another tier. Limits: one thread calls an ope
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from isolane import allowed
 from isolane.pipeline.item import Item, Value
+
+#: What an operator's class must have.
+METHODS = ("configure", "process")
+
+#: What runs an ONNX file.
+ONNX = "isolane.queries.onnx:OnnxOperator"
 
 #: A knob's value as queries spell it.
 KnobValue: TypeAlias = int | float | str
@@ -49,26 +55,20 @@ class Remembers(Protocol):
 
 
 def load(implementation: str, options: Mapping[str, Any] | None = None) -> Operator:
-    """The operator that `module:Class` names, or the one that runs the ONNX file of that path."""
+    """The operator that `module:Class` names, or the one that runs the ONNX file of that path.
+
+    Only code that `isolane.allowed` accepts is imported; the class and its options are checked before an object is made.
+    """
     if implementation.endswith(".onnx"):
         options = {"model": implementation, **(options or {})}
-        implementation = "isolane.queries.onnx:OnnxOperator"
-    module_name, colon, class_name = implementation.partition(":")
-    if not colon or not module_name or not class_name:
-        raise OperatorError(f"operator {implementation!r}: write module:Class, such as isolane.queries.traffic:Sampler")
+        implementation = ONNX
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise OperatorError(f"operator {implementation}: cannot import {module_name}: {error}; is it installed?") from error
-    kind = getattr(module, class_name, None)
-    if kind is None:
-        raise OperatorError(f"operator {implementation}: {module_name} has no {class_name}")
-    try:
-        made = kind(**(options or {}))
+        kind = allowed.find_class(implementation, METHODS)
+        made: Operator = allowed.make(implementation, kind, options or {})
+    except allowed.NameRefused as error:
+        raise OperatorError(f"operator {error}") from error
     except Exception as error:
         raise OperatorError(f"operator {implementation}: making it failed: {describe(error)}") from error
-    if not isinstance(made, Operator):
-        raise OperatorError(f"operator {implementation}: has no configure(knobs) or no process(item)")
     return made
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from isolane import allowed
 from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import ItemError, decode_batch, encode_batch
@@ -33,8 +35,9 @@ class RayMissing(Exception):
 class Step:
     """An operator as Ray calls it."""
 
-    def __init__(self, name: str, implementation: str, options: dict[str, Any], tier: str) -> None:
+    def __init__(self, name: str, implementation: str, options: dict[str, Any], tier: str, modules: Sequence[str] = ()) -> None:
         self.name, self.tier = name, tier
+        allowed.allow(modules)
         self._operator = load(implementation, options)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -128,7 +131,7 @@ def _bind(serve: Any, stage: Stage, gpus: bool) -> Any:
     made = serve.deployment(
         Step, name=stage.name, num_replicas=1, max_ongoing_requests=1, ray_actor_options=options, user_config=dict(stage.knobs)
     )
-    return made.bind(stage.name, stage.implementation, dict(stage.options), stage.tier)
+    return made.bind(stage.name, stage.implementation, dict(stage.options), stage.tier, allowed.allowed())
 
 
 def _serve() -> Any:

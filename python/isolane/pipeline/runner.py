@@ -29,6 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from isolane import allowed
 from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import Item, ItemError, encode_batch
@@ -157,6 +158,7 @@ class Runner:
         words = [] if self._spaces is None else self._spaces.enter(stage.tier)
         words += [sys.executable, "-m", "isolane.pipeline.host", "--leave-with-parent"]
         words += ["--name", stage.name, "--implementation", stage.implementation, "--tier", stage.tier]
+        words += [word for module in allowed.allowed() for word in ("--allow-module", module)]
         words += ["--knobs", json.dumps(stage.knobs), "--options", json.dumps(stage.options)]
         words += ["--listen", running.control, "--listen", running.data or f"http://{host}:0"]
         words += ["--hang-s", str(self.options.hang_s)]

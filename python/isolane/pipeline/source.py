@@ -7,11 +7,11 @@ the stretch lives in memory, `ITEMS` items of it at most.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from isolane import allowed
 from isolane.pipeline.item import Item
 from isolane.pipeline.operator import describe
 from isolane.planner.model import PlanError, Workload
@@ -38,13 +38,10 @@ class Source:
 
 def open_source(name: str, count: int = ITEMS, start: int = 0) -> Source:
     """The workload of this name with up to `count` items made, from the one numbered `start` on where so many follow it."""
-    module, colon, class_name = name.partition(":")
-    if not colon:
-        raise PlanError(f"workload {name!r}: write module:Class, such as isolane.queries.traffic.query:Day")
     try:
-        workload: Workload = getattr(importlib.import_module(module), class_name)()
-    except ImportError as error:
-        raise PlanError(f"workload {name}: cannot import {module}: {error}") from error
+        workload: Workload = allowed.find_class(name, ("items",))()
+    except allowed.NameRefused as error:
+        raise PlanError(f"workload {error}") from error
     except Exception as error:
         raise PlanError(f"workload {name}: {describe(error)}") from error
     items = workload.items()

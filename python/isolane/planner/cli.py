@@ -16,6 +16,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from isolane import allowed
 from isolane.planner import beyond, formats
 from isolane.planner.claims import cli as claims
 from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Query
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
     plan.add_argument("--utility", metavar="NAME", help="ratio, strict or module:function (the query's)")
+    plan.add_argument("--allow-module", action="append", default=[], metavar="M", help="also run code of this module")
     plan.add_argument("--order", metavar="NAME,...", help="order of the operators, instead of choosing it")
     plan.add_argument("--seed", type=int, default=0, help="random seed (0)")
     add_options(plan)
@@ -192,12 +194,16 @@ def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: arg
     query = formats.load_query(file)
     if arguments.utility:
         query = dataclasses.replace(query, utility=arguments.utility)
+        if ":" in query.utility:
+            # The user named this function on the command line, and so its module.
+            allowed.allow([allowed.split(query.utility)[0]])
     options = options_of(arguments)
     order = order_of(query, arguments.order)
     launcher: Launcher
     if arguments.live:
         from isolane.planner.live import Live
 
+        allowed.check(file, query.code)
         say = None if arguments.quiet else progress
         # With a budget, not even an operator that hangs may overrun it.
         launcher = Live(query, budget_s=options.budget_s, progress=say, apart=math.isfinite(options.budget_s))
@@ -265,8 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     known = parser().parse_args(arguments)
     try:
+        allowed.allow(known.allow_module)
         return plan_command(known)
-    except PlanError as error:
+    except (PlanError, allowed.NameRefused) as error:
         print(f"isolane: {error}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:

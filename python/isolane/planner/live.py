@@ -15,7 +15,7 @@ launches are not repeatable to the byte. Source: Vulcan, sections 4.4.3.1 and 4.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import io
 import math
 import os
 import pickle
@@ -27,6 +27,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
+from isolane import allowed
 from isolane.pipeline.item import Item, ItemError, encode
 from isolane.pipeline.operator import OperatorError, describe, load
 from isolane.planner.model import (
@@ -77,11 +78,12 @@ def configured(spec: OperatorSpec, settings: dict[str, Value]) -> Runs:
 
 def workload_of(query: Query) -> Workload:
     """The data that the query names."""
-    module, colon, name = query.workload.partition(":")
-    if not colon:
-        raise PlanError(f"query {query.name}: workload = {query.workload!r}: live launches need module:Class")
+    if not query.workload:
+        raise PlanError(f"query {query.name}: workload is missing: live launches need module:Class")
     try:
-        return cast(Workload, getattr(importlib.import_module(module), name)())
+        return cast(Workload, allowed.find_class(query.workload, ("items",))())
+    except allowed.NameRefused as error:
+        raise PlanError(f"query {query.name}: workload {error}") from error
     except Exception as error:
         raise PlanError(f"query {query.name}: workload {query.workload} cannot be made: {describe(error)}") from error
 
@@ -223,10 +225,22 @@ def elsewhere(work: Callable[[], Result], who: str, deadline_s: float) -> Result
     if not data:
         how = f"by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else f"with status {status >> 8}"
         raise PlanError(f"{who}: an operator or the workload took its process down ({how})")
-    done, result = pickle.loads(data)
+    done, result = _Answers(io.BytesIO(data)).load()
     if not done:
         raise result
     return cast(Result, result)
+
+
+class _Answers(pickle.Unpickler):
+    """Reads what a launch returns or raises, and nothing else: an operator has run in the process that wrote it."""
+
+    KNOWN = {(kind.__module__, kind.__qualname__): kind for kind in (Launch, OperatorResult, FilterScore, PlanError, BudgetSpent)}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """One of the known types."""
+        if (module, name) not in self.KNOWN:
+            raise PlanError(f"a launch answered with {module}.{name}, which no launch returns")
+        return self.KNOWN[module, name]
 
 
 def answer_of(work: Callable[[], object]) -> tuple[bool, object]:

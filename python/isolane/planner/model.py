@@ -149,6 +149,13 @@ class Query:
         return list(itertools.product(*(range(len(knob.values)) for knob in self.knobs)))
 
     @property
+    def code(self) -> list[tuple[str, str]]:
+        """The code that this query names: pairs of a role and `module:member` (or an ONNX file)."""
+        named = [(f"operator {operator.name}", operator.implementation) for operator in self.operators]
+        named += [("workload", self.workload)] if self.workload else []
+        return [*named, ("utility", self.utility)] if ":" in self.utility else named
+
+    @property
     def most_expensive(self) -> Configuration:
         """Each knob at its last value."""
         return tuple(len(knob.values) - 1 for knob in self.knobs)

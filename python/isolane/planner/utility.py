@@ -14,12 +14,12 @@ Source: Vulcan, section 4.4.1.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 
+from isolane import allowed
 from isolane.planner.estimate import Array, Estimates
 from isolane.planner.model import PlanError, Query
 
@@ -73,15 +73,14 @@ def utility_of(query: Query) -> Utility:
     name = query.utility
     if name in UTILITIES:
         return UTILITIES[name]
-    module, _, function = name.partition(":")
-    if not function:
+    if ":" not in name:
         raise PlanError(
             f"query {query.name}: utility = {name}: must be one of {', '.join(UTILITIES)}, or module:function"
         )
     try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise PlanError(f"query {query.name}: utility = {name}: cannot be imported: {error}") from error
+        found = allowed.find_function(name)
+    except allowed.NameRefused as error:
+        raise PlanError(f"query {query.name}: utility {error}") from error
     return lambda query, estimates: checked(name, found, query, estimates)
 
 

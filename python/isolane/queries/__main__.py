@@ -18,6 +18,7 @@ from collections.abc import Sequence
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
+from isolane import allowed  # noqa: E402
 from isolane.planner.formats import load_query  # noqa: E402
 from isolane.planner.model import PlanError, Query  # noqa: E402
 from isolane.planner.profiles import write_profile  # noqa: E402
@@ -36,12 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measuring.add_argument("query", help="a built-in query, or a query file whose `workload` names its data")
     measuring.add_argument("--scene", help="which data of a built-in query (default: its first)")
     measuring.add_argument("--output", type=pathlib.Path, help="file to write (default: the one in the package)")
+    measuring.add_argument("--allow-module", action="append", default=[], metavar="M", help="also run code of this module")
     options = parser.parse_args(arguments)
     try:
+        allowed.allow(getattr(options, "allow_module", []))
         return (
             show(options.json) if options.command == "list" else measure(options.query, options.scene, options.output)
         )
-    except PlanError as error:
+    except (PlanError, allowed.NameRefused) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
@@ -89,6 +92,7 @@ def measure(name: str, scene: str | None, output: pathlib.Path | None) -> int:
 
     if name.endswith((".yaml", ".yml")):
         query = load_query(pathlib.Path(name))
+        allowed.check(name, query.code)
         workload, scene = workload_of(query), scene or ""
         target = output or pathlib.Path(f"{query.name}.json.gz")
     else:

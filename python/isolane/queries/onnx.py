@@ -117,6 +117,8 @@ class OnnxOperator(Operator):
     def configure(self, knobs: Mapping[str, KnobValue]) -> None:
         """Another model; a file that cannot be loaded leaves the old one in place."""
         name = str(knobs.get("model", self.knobs["model"]))
+        if name != pathlib.PurePath(name).name:
+            raise ModelError(f"model = {name!r}: must be the name of a file in {self._folder}, without a path")
         if name not in self._nets:
             self._nets[name] = Net(self._folder / name, self._providers)
         super().configure(knobs)

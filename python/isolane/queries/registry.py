@@ -7,10 +7,10 @@ of their own and need no entry here. Paths are relative to this package, so that
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import pathlib
 from typing import cast
 
+from isolane import allowed
 from isolane.planner.formats import load_query
 from isolane.planner.model import PlanError, Query, Workload
 
@@ -45,11 +45,10 @@ class Builtin:
 
 def named(implementation: str) -> Workload:
     """The workload that `module:Class` names, made without arguments."""
-    module, _, name = implementation.partition(":")
     try:
-        return cast(Workload, getattr(importlib.import_module(module), name)())
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PlanError(f"workload {implementation!r} cannot be loaded: {error}; write module:Class") from error
+        return cast(Workload, allowed.find_class(implementation, ("items",))())
+    except allowed.NameRefused as error:
+        raise PlanError(f"workload {error}") from error
 
 
 _HERE = "isolane.queries"
