@@ -47,7 +47,7 @@ lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the 
 	@lab/run --about memory $(if $(QUICK),--quick)
 
 kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 times, over a provider without hardware
-	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test kills -- --nocapture killed
+	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
 
 rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1 for a minute's worth
 	@.ci/languages go

@@ -5,7 +5,7 @@
 //! all its clients, which send as fast as their leases let them. Times are the kernel's for the daemon's process.
 //! `cargo bench -p isolaned`; prints one line per figure and checks none, for the machine decides.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use isolane_core::units::Duration as Span;

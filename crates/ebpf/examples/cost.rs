@@ -10,7 +10,7 @@
 //! Run as root: `cargo run --release -p isolane-ebpf --example cost`. Units: nanoseconds; medians of 21 and 11 rounds.
 #![allow(unsafe_code)]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use isolane_ebpf::{

@@ -1,0 +1,22 @@
+//! The program as users run it, and what it shares with the real hosts.
+
+mod audit_place;
+mod claims;
+mod commands;
+mod doctor;
+mod enforce;
+mod hunt;
+mod mem;
+mod memory_twins;
+mod network;
+mod nic;
+mod planner;
+mod policies;
+mod quota;
+mod rpc_lab;
+mod run;
+mod sim_memory;
+mod support;
+mod target;
+mod top;
+mod wfq;

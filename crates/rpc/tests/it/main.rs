@@ -1,0 +1,7 @@
+//! The library at its borders: the C header and interface, the quota service, tonic.
+
+mod header;
+mod interface;
+mod quota;
+#[cfg(feature = "tonic-server")]
+mod tonic;

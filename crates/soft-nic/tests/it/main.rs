@@ -1,0 +1,4 @@
+//! The software card in a real kernel.
+
+mod containers;
+mod kernel;
