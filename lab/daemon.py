@@ -46,7 +46,7 @@ class Daemon:
     """isolaned on both devices, for as long as the `with` block lasts."""
 
     def __init__(self, config: str = "", on: Sequence[str] = ("r0", "r1")) -> None:
-        self.socket = Path("/run/isolane/isolaned.sock")
+        self.socket = Path("/run/isolane/clients/isolaned.sock")
         self.config = config
         self.on = on
         self.log = Path("/tmp/isolaned.log")

@@ -43,7 +43,7 @@ PATIENCE_S, AFTERWARDS_S = 45, 30
 # 17 s (4 us * 2^22) here, wakes it. It runs on from earlier messages and would fire at new ones that are under way; what is
 # then sent again, a queue pair that has refused a request answers no more. So none grows older than RENEW_S.
 TIMEOUT, RENEW_S = 22, 6
-CONTROL = "/run/isolane/control.sock"
+CONTROL = "/run/isolane/control/isolaned.sock"
 WITH_IMMEDIATE = (e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_SEND_WITH_IMM)
 VERBS = (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_RDMA_WRITE_WITH_IMM, *SENDS, e.IBV_WR_ATOMIC_FETCH_AND_ADD)
 

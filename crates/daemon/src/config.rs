@@ -4,6 +4,7 @@
 
 use isolane_core::policy::granularity::Granularity;
 use isolane_core::units::{BitRate, Bytes, Duration};
+use isolane_host::account::PlaceLimits;
 use isolane_proto::message::Class;
 use std::path::PathBuf;
 
@@ -24,8 +25,9 @@ pub struct Config {
     pub idle_after: Duration,
     /// Most sessions.
     pub sessions_max: usize,
-    /// Most sessions of one user, root included: no tenant can use up descriptors or memory.
-    pub sessions_per_user_max: usize,
+    /// Most sessions of one account (user, container and user namespace), root's included: no tenant can use up
+    /// descriptors or memory.
+    pub sessions_per_account_max: usize,
     /// Who is who, first match wins; without a match the process's own word holds, or its user.
     pub rules: Vec<Rule>,
     /// Tenants with a weight of the operator's.
@@ -44,13 +46,28 @@ impl Default for Config {
             period: Duration::from_ms(1),
             idle_after: Duration::from_ms(20),
             sessions_max: 4_096,
-            sessions_per_user_max: 2_048,
+            sessions_per_account_max: 1_024,
             rules: Vec::new(),
             tenants: Vec::new(),
             trust_names: true,
         }
     }
 }
+
+impl Config {
+    /// Places for sessions. A quarter is kept for accounts with few sessions.
+    pub fn session_places(&self) -> PlaceLimits {
+        PlaceLimits {
+            total: self.sessions_max,
+            per_account: self.sessions_per_account_max,
+            reserve: self.sessions_max / 4,
+            few: SESSIONS_FEW,
+        }
+    }
+}
+
+/// Sessions of an account that still gets a place of the reserve: more than a machine's usual tenants have.
+const SESSIONS_FEW: usize = 16;
 
 /// Which policy a device has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! Limits: a cgroup path is the unified hierarchy's; where there is none, the longest path of the others.
 
 use crate::config::{Config, Rule};
+use isolane_host::account::Account;
 use isolane_proto::message::Class;
 
 /// What is known of a process when it comes.
@@ -14,6 +15,8 @@ pub struct Who {
     pub pid: u32,
     /// Its user, by the kernel.
     pub user: u32,
+    /// What its session is counted for, by the kernel.
+    pub account: Account,
     /// Its cgroup's path, by the kernel; empty where unknown.
     pub cgroup: String,
     /// Its tenant, by its own word; may be empty.
@@ -111,16 +114,6 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
-/// The cgroup path in the text of `/proc/PID/cgroup`.
-pub fn cgroup_path(text: &str) -> &str {
-    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
-    match unified {
-        Some(path) if path != "/" => path,
-        _ => paths().max_by_key(|path| path.len()).unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +124,7 @@ mod tests {
         Who {
             pid: 7,
             user: 1000,
+            account: Account::of_user(1000),
             cgroup: "/kubepods.slice/pod-12/cri-abc.scope".to_owned(),
             claim: "mine".to_owned(),
             program: "ib_write_bw".to_owned(),
@@ -198,16 +192,6 @@ mod tests {
             named: false,
         };
         assert_eq!(assign(&config, &who()), expected);
-    }
-
-    #[test]
-    fn cgroup_paths_of_both_hierarchies() {
-        assert_eq!(cgroup_path("0::/a/b\n"), "/a/b");
-        assert_eq!(
-            cgroup_path("3:cpu:/x\n1:name=systemd:/docker/77\n0::/\n"),
-            "/docker/77"
-        );
-        assert_eq!(cgroup_path("nonsense"), "");
     }
 
     proptest! {

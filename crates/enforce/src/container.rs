@@ -14,7 +14,7 @@ use std::path::Path;
 ///
 /// ```
 /// let needs = isolane_enforce::container::seccomp("/run/isolane".as_ref());
-/// assert_eq!(needs["listenerPath"], "/run/isolane/enforce.sock");
+/// assert_eq!(needs["listenerPath"], "/run/isolane/clients/enforce.sock");
 /// ```
 pub fn seccomp(directory: &Path) -> Value {
     json!({

@@ -15,6 +15,7 @@ use crate::cnp::sender::Sender;
 use crate::cnp::target::{LocalPort, Target};
 use crate::control::supervisor::{Calls, Mode, Supervisor};
 use crate::error::EnforceError;
+use crate::guardian::table::SLOTS;
 use crate::guardian::{Link, OnDeath};
 use crate::law::{Law, Seen, Traffic};
 use crate::pacing::{Pacing, Table};
@@ -25,6 +26,7 @@ use isolane_core::units;
 use isolane_host::Root;
 use isolane_host::counters::{self, Counter, Extra, Snapshot};
 use isolane_host::inventory::{GroupHoldings, Inventory, by_tenant};
+use isolane_host::open_files;
 use isolane_host::rdma::Connection;
 use isolane_scenario::enforcement::Enforcement;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +41,9 @@ use std::time::{Duration, Instant};
 pub const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two readings of the inventory.
 const INVENTORY: Duration = Duration::from_secs(1);
+
+/// Open files: every listener, and counters, sockets and notifications of many devices.
+const FILES: u64 = SLOTS as u64 + 1_024;
 
 /// What to enforce, and how.
 #[derive(Clone, Debug)]
@@ -128,6 +133,10 @@ impl Enforcer {
         }
         let acts = options.mode == Mode::Enforce;
         let caps = caps::set(&root, &file.tenants, &names, acts)?;
+        open_files::raise(FILES).map_err(|source| EnforceError::System {
+            action: "hold the listeners of every tenant",
+            source,
+        })?;
         let (link, table) = Link::open(&options.directory, &options.guardian, file.on_death)?;
         let tenants = Tenants::new(file.tenants);
         let supervisor = Supervisor::start(tenants.supervised(), options.mode, Some(table));
@@ -151,7 +160,7 @@ impl Enforcer {
             snapshots: BTreeMap::new(),
             senders,
             caps,
-            pacing: acts.then(|| Pacing::new(options.daemon, file.on_death == OnDeath::Closed)),
+            pacing: acts.then(|| Pacing::new(options.daemon)),
             begun: Instant::now(),
             looked: None,
             earlier: None,
@@ -189,6 +198,10 @@ impl Enforcer {
     /// The kernel's, when the inventory cannot be read any more.
     pub fn step(&mut self) -> Result<(), EnforceError> {
         let now = Instant::now();
+        for slot in self.supervisor.take_shed() {
+            // A guardian that has ended is reported by the status.
+            let _ = self.link.shed(slot);
+        }
         if self.looked.is_none_or(|looked| now - looked >= INVENTORY) {
             self.looked = Some(now);
             self.look()?;

@@ -119,8 +119,6 @@ fn difference<T: Copy + PartialEq>(
 #[derive(Debug)]
 pub struct Pacing {
     path: PathBuf,
-    /// Limits outlive this process.
-    keep: bool,
     state: State,
     told: Table,
     /// Why the daemon does not take the limits, in one line; nothing where it does, or where there is none.
@@ -138,11 +136,10 @@ enum State {
 }
 
 impl Pacing {
-    /// Will talk to the daemon at `path`; with `keep` limits stay when this process ends.
-    pub fn new(path: PathBuf, keep: bool) -> Self {
+    /// Will talk to the daemon at `path`.
+    pub fn new(path: PathBuf) -> Self {
         Self {
             path,
-            keep,
             state: State::Alone(None),
             told: Table::default(),
             refusal: None,
@@ -191,7 +188,7 @@ impl Pacing {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
             connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
-            let greeting = ToDaemon::Enforce { keep: self.keep };
+            let greeting = ToDaemon::Enforce;
             send(&socket, &greeting.encode(), SendFlags::NOSIGNAL)?;
             Ok(socket)
         };

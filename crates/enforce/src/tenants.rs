@@ -6,8 +6,9 @@
 //! remembered, and its other processes are found by its cgroup. A name counts only for tenants without conditions: there
 //! it is the tenant's own word, or its operator's.
 //!
-//! **Whom to believe on the process.** A sender that runs as root may hand over another process's listener (a container
-//! runtime does). Any other sender speaks for itself only: the process is then the sender, as the kernel says.
+//! **Whom to believe on the process.** A sender with authority over this host ([`isolane_host::peer`]) may hand over another
+//! process's listener (a container runtime does). Any other sender, a container's root too, speaks for itself only: the
+//! process is then the sender, as the kernel says.
 //!
 //! Limits: a process is looked at once, when its listener arrives; its children keep its tenant whatever they become.
 
@@ -86,7 +87,7 @@ impl Tenants {
     /// Whose a listener is, and which process it is on.
     pub fn of_arrival(&mut self, root: &Root, handed: &Handed) -> (usize, u32) {
         let said = handed.arrival.clone().unwrap_or_default();
-        let believed = handed.user == 0 && said.process > 0;
+        let believed = handed.has_authority && said.process > 0;
         let process = if believed {
             said.process
         } else {

@@ -6,7 +6,8 @@
 use crate::handoff;
 use crate::seccomp::call::{ATTRIBUTE, HEADER, Verb};
 use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
-use crate::seccomp::notify::{Listener, install};
+use crate::seccomp::interrupt::Interrupter;
+use crate::seccomp::notify::{Listener, Received, install};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -152,6 +153,12 @@ fn bytes_of(name: &str) -> Vec<u8> {
         other => panic!("no bytes for {other}"),
     }
     bytes
+}
+
+/// What a listener has within a millisecond.
+pub(crate) fn receive(listener: &Listener) -> Received {
+    let interrupter = Interrupter::of_this_thread().unwrap();
+    listener.receive(&interrupter.arm()).unwrap()
 }
 
 /// Waits for something that comes by itself; a minute means that it does not.

@@ -23,6 +23,45 @@ pub fn of_process(root: &Root, process: u32) -> Option<String> {
     Some(line.strip_suffix(" (deleted)").unwrap_or(line).to_owned())
 }
 
+/// The cgroup path in the text of `/proc/PID/cgroup`: the unified hierarchy's, or, where that says nothing, the longest of
+/// the others. Empty where the text has none.
+pub fn path(text: &str) -> &str {
+    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+    match unified {
+        Some(path) if path != "/" => path,
+        _ => paths().max_by_key(|path| path.len()).unwrap_or_default(),
+    }
+}
+
+/// The part of a cgroup's path that the host made: whatever a tenant makes below it is the tenant's.
+///
+/// It ends at the outermost pod, container, user slice, service or scope. Of a path without any of them the first two
+/// parts count.
+///
+/// ```
+/// use isolane_host::cgroup::responsible;
+/// let own = "/user.slice/user-7.slice";
+/// assert_eq!(responsible("/user.slice/user-7.slice/session-1.scope"), own);
+/// assert_eq!(responsible("/docker/abc/made/by/its/root"), "/docker/abc");
+/// ```
+pub fn responsible(path: &str) -> &str {
+    let mut end = 0;
+    let mut parent = "";
+    for (index, part) in path.split('/').skip(1).enumerate() {
+        end += 1 + part.len();
+        let is_user = part.starts_with("user-") && part.ends_with(".slice");
+        let is_unit = part.ends_with(".service") || part.ends_with(".scope");
+        let is_container = pod(part).is_some() || container(part, parent).is_some();
+        let holds_tenants = part.ends_with(".slice") || HOLD_TENANTS.contains(&part);
+        if is_user || is_unit || is_container || (index >= 1 && !holds_tenants) {
+            break;
+        }
+        parent = part;
+    }
+    &path[..end.min(path.len())]
+}
+
 /// What the path of a cgroup says of who runs in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Workload {
@@ -46,6 +85,8 @@ pub struct Container {
     pub identifier: String,
 }
 
+/// Groups of the kubelet between the root and the pods, where it does not use systemd's slices.
+const HOLD_TENANTS: [&str; 3] = ["kubepods", "burstable", "besteffort"];
 /// Prefixes of systemd scopes that runtimes make, with the runtime.
 const SCOPES: [(&str, &str); 7] = [
     ("docker-", "docker"),

@@ -15,12 +15,19 @@
 //! * [`dcb`] - priority flow control and traffic classes;
 //! * [`doctor`] - the checks of `isolane doctor`;
 //! * [`key`] - keys that machines share, in files;
+//! * [`peer`] - who is at the other end of a Unix socket, and what it may;
+//! * [`account`] - whom a client is counted for, and how many places each may hold;
+//! * [`private`] - a directory of journals that nobody else writes to;
+//! * [`open_files`] - the limit of open files;
+//! * [`socket`] - files of Unix sockets and their folders;
 //! * [`command`] - running `ip`, `tc` and the like;
 //! * [`namespaces`] - network namespaces for tests and labs.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
-#![forbid(unsafe_code)]
+#![allow(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod account;
 pub mod cgroup;
 pub mod command;
 pub mod counters;
@@ -31,9 +38,13 @@ pub mod inventory;
 pub mod key;
 pub mod namespaces;
 pub mod netlink;
+pub mod open_files;
+pub mod peer;
+pub mod private;
 pub mod process;
 pub mod rdma;
 pub mod root;
+pub mod socket;
 
 pub use error::HostError;
 pub use root::Root;

@@ -24,7 +24,7 @@ fn live() -> Live {
         rdma_netlink: true,
         software: Software {
             version: "0.1.0".into(),
-            socket: "/run/isolane/isolaned.sock".into(),
+            socket: "/run/isolane/clients/isolaned.sock".into(),
             shim: Err("libisolane_shim.so is not installed".into()),
         },
         ..Live::default()

@@ -20,10 +20,10 @@ pub mod message;
 pub mod region;
 
 /// Version of the layout and of the messages together.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Where the daemon listens when nobody says otherwise.
-pub const SOCKET_PATH: &str = "/run/isolane/isolaned.sock";
+pub const SOCKET_PATH: &str = "/run/isolane/clients/isolaned.sock";
 
 /// Names of the environment variables that the shim reads.
 pub mod environment {

@@ -83,12 +83,9 @@ pub enum ToDaemon {
         /// The device's name, like `mlx5_0`.
         device: String,
     },
-    /// Whoever enforces guarantees on this host greets, instead of [`Self::Hello`]. Only the superuser and the daemon's
-    /// own user may.
-    Enforce {
-        /// Whether its limits outlive the connection, until the next such greeting.
-        keep: bool,
-    },
+    /// Whoever enforces guarantees on this host greets, instead of [`Self::Hello`]. Only a process of the host that runs as
+    /// the superuser or the daemon's own user may. Its limits end with the connection.
+    Enforce,
     /// From whoever enforces: what all processes of a tenant may send together by a device, and READ by it.
     Limit {
         /// The tenant's number in the enforcer's list, below [`LIMITS_MAX`].
@@ -213,7 +210,7 @@ impl ToDaemon {
                 .text(program)
                 .end(),
             Self::Open { device } => Writer::new(OPEN).text(device).end(),
-            Self::Enforce { keep } => Writer::new(ENFORCE).u32(u32::from(*keep)).end(),
+            Self::Enforce => Writer::new(ENFORCE).end(),
             Self::Limit {
                 tenant,
                 bytes_per_s,
@@ -240,9 +237,7 @@ impl ToDaemon {
             OPEN => Self::Open {
                 device: reader.text("device")?,
             },
-            ENFORCE => Self::Enforce {
-                keep: reader.below("keep", 2)? == 1,
-            },
+            ENFORCE => Self::Enforce,
             LIMIT => Self::Limit {
                 tenant: reader.below("tenant", LIMITS_MAX)?,
                 bytes_per_s: reader.u64()?,

@@ -63,7 +63,7 @@ pub const ROOMS: &[Room] = &[
         folder: "host",
         package: "isolane-host",
         pure: false,
-        may_unsafe: false,
+        may_unsafe: true,
         may_use: &["isolane-core", "isolane-scenario"],
     },
     Room {

@@ -76,7 +76,7 @@ fn a_program_is_not_started_without_an_enforcer() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(
-        said.contains("no enforcer at nowhere/enforce.sock"),
+        said.contains("no enforcer at nowhere/clients/enforce.sock"),
         "{said}"
     );
 }
@@ -86,5 +86,7 @@ fn the_seccomp_profile_compares_the_low_half_of_the_command() {
     let directory = tempfile::tempdir().unwrap();
     let output = isolane(directory.path(), &["enforce", "--print-seccomp"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("SCMP_CMP_MASKED_EQ") && text.contains("/run/isolane/enforce.sock"));
+    assert!(
+        text.contains("SCMP_CMP_MASKED_EQ") && text.contains("/run/isolane/clients/enforce.sock")
+    );
 }

@@ -33,13 +33,14 @@ use crate::snapshot::DaemonFigures;
 use device::{DIRECTIONS, Device};
 use isolane_core::policy::{OptionError, RemoteState};
 use isolane_core::units::{BitRate, Duration, Instant};
+use isolane_host::account::{Account, NoPlace, Places};
 use isolane_proto::message::{Class, NO_METER};
 use isolane_proto::region::{
     Lease, METER_ACTIVE, METER_RELEASED, METERS, Region, RegionError, STATE_RELEASED,
 };
 use seat::Seat;
 use slots::Scan;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use tenants::Tenants;
@@ -69,20 +70,9 @@ pub struct Begun {
 /// Why a session is refused. The text goes to the process.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Too many altogether.
-    #[error("{sessions} processes are served, which is the most; raise sessions_max")]
-    Full {
-        /// How many there are.
-        sessions: usize,
-    },
-    /// Too many of one user.
-    #[error("user {user} has {sessions} processes, which is the most; raise sessions_per_user_max")]
-    User {
-        /// Whose.
-        user: u32,
-        /// How many there are.
-        sessions: usize,
-    },
+    /// Too many.
+    #[error("{0}; raise sessions_max or sessions_per_account_max")]
+    Place(#[from] NoPlace),
     /// No memory.
     #[error(transparent)]
     Region(#[from] RegionError),
@@ -98,7 +88,7 @@ pub struct Governor {
     tenants: Tenants,
     seats: Vec<(u32, Option<Seat>)>,
     free: Vec<u32>,
-    by_user: BTreeMap<u32, usize>,
+    places: Places,
     next_session: u64,
     next_period_ns: Option<u64>,
     /// Who knocked without that anything was to be seen yet.
@@ -130,7 +120,7 @@ impl Governor {
             tenants: Tenants::default(),
             seats: Vec::new(),
             free: Vec::new(),
-            by_user: BTreeMap::new(),
+            places: Places::default(),
             next_session: 1,
             next_period_ns: None,
             again: Vec::new(),
@@ -159,27 +149,27 @@ impl Governor {
         &self.config
     }
 
+    /// Whether there is a place for one more session of `account`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn check_place(&self, account: &Account) -> Result<(), NoPlace> {
+        self.places.check(&self.config.session_places(), account)
+    }
+
+    /// Who holds how many sessions.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
     /// A process wants to be served.
     ///
     /// # Errors
     /// When there are too many, or no memory.
     pub fn arrive(&mut self, _now_ns: u64, who: Who) -> Result<Begun, Refusal> {
-        let of_user = self.by_user.get(&who.user).copied().unwrap_or(0);
-        let refused = if self.seats.len() - self.free.len() >= self.config.sessions_max {
-            Some(Refusal::Full {
-                sessions: self.config.sessions_max,
-            })
-        } else if of_user >= self.config.sessions_per_user_max {
-            Some(Refusal::User {
-                user: who.user,
-                sessions: of_user,
-            })
-        } else {
-            None
-        };
-        if let Some(refusal) = refused {
+        if let Err(refusal) = self.check_place(&who.account) {
             self.figures.refused_total += 1;
-            return Err(refusal);
+            return Err(refusal.into());
         }
         let session = self.next_session;
         let (region, memory) = Region::create(session)?;
@@ -191,7 +181,9 @@ impl Governor {
             self.seats.push((0, None));
             (self.seats.len() - 1) as u32
         });
-        *self.by_user.entry(who.user).or_default() += 1;
+        let limits = self.config.session_places();
+        let taken = self.places.take(&limits, &who.account);
+        taken.expect("there was a place");
         let (tenant, reweighed) = self.tenants.join(&assigned);
         let seat = Seat {
             region,
@@ -278,14 +270,7 @@ impl Governor {
             each.fold(0, u64::saturating_add)
         };
         self.tenants.leave(seat.tenant, [sum(0), sum(1)]);
-        let of_user = self
-            .by_user
-            .get_mut(&seat.who.user)
-            .expect("counted on arrival");
-        *of_user -= 1;
-        if *of_user == 0 {
-            self.by_user.remove(&seat.who.user);
-        }
+        self.places.give_back(&seat.who.account);
     }
 
     /// The process knocked: it sends, or something in its memory changed.

@@ -29,6 +29,7 @@ fn who(tenant: &str, class: Class) -> Who {
     Who {
         pid: 1,
         user: 1000,
+        account: Account::of_user(1000),
         cgroup: String::new(),
         claim: tenant.to_owned(),
         program: "test".to_owned(),
@@ -417,10 +418,10 @@ fn a_device_that_is_not_served_has_no_meter() {
 }
 
 #[test]
-fn one_user_cannot_take_every_session() {
+fn one_account_cannot_take_every_session() {
     let mut host = Host::new(Config {
-        sessions_max: 6,
-        sessions_per_user_max: 4,
+        sessions_max: 8,
+        sessions_per_account_max: 4,
         ..config()
     });
     for _ in 0..4 {
@@ -430,21 +431,25 @@ fn one_user_cannot_take_every_session() {
         .governor
         .arrive(host.now_ns, who("greedy", Class::Auto))
         .expect_err("four are there");
-    assert!(error.to_string().contains("user 1000 has 4"), "{error}");
-    let other = |user| Who {
-        user,
+    assert!(error.to_string().contains("user 1000 holds 4"), "{error}");
+    // The same user in another container is another account.
+    let other = |container: &str| Who {
+        account: Account {
+            group: format!("/docker/{container}"),
+            ..Account::of_user(1000)
+        },
         ..who("modest", Class::Auto)
     };
-    for user in [1, 2] {
-        host.start(other(user));
+    for container in ["a", "a", "a", "b"] {
+        host.start(other(container));
     }
     let error = host
         .governor
-        .arrive(host.now_ns, other(3))
-        .expect_err("six are there");
-    assert!(error.to_string().contains("6 processes"), "{error}");
+        .arrive(host.now_ns, other("c"))
+        .expect_err("eight are there");
+    assert!(error.to_string().contains("8 of 8 places"), "{error}");
     host.stop(0);
-    host.start(other(3));
+    host.start(other("c"));
     assert_eq!(host.governor.figures().refused_total, 2);
 }
 

@@ -1,35 +1,22 @@
 //! Whoever enforces guarantees on this host: one connection that says limits instead of opening devices.
 //!
 //! Problem: a limit on a tenant comes from a process of its own (`isolane enforce`), and no tenant may give limits.
-//! Method: only the superuser and the daemon's own user may greet so, by the kernel's word; one at a time. Its limits end
-//! with its connection, or, where it says so, when the next one greets. Each greeting begins with no limits.
+//! Method: only a process with authority over this host may greet so ([`isolane_host::peer::Peer::check_authority`]): root or
+//! the daemon's own user, in the daemon's user namespace and PID namespace. One at a time. Its limits end with its connection.
 
 use super::{Server, Token};
 use isolane_proto::message::{ToDaemon, ToShim};
 
-/// The enforcer that is connected.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Enforcer {
-    token: Token,
-    keep: bool,
-}
-
 impl Server {
     /// A guest greets as the enforcer; an error ends the connection and goes to it.
-    pub(super) fn heed(&mut self, token: Token, keep: bool) -> Result<(), String> {
-        let own = rustix::process::geteuid().as_raw();
-        let Some(link) = self.link_mut(token) else {
+    pub(super) fn heed(&mut self, token: Token) -> Result<(), String> {
+        let Some(link) = self.link(token) else {
             return Ok(());
         };
-        if link.user != 0 && link.user != own {
-            return Err(format!(
-                "user {} may not set limits; only root and the daemon's user {own} may",
-                link.user
-            ));
-        }
-        let user = link.user;
-        if let Some(Enforcer { token: other, .. }) = self.enforcer {
-            let other = self.link(other).map_or(0, |link| link.pid);
+        let checked = link.peer.check_authority();
+        checked.map_err(|refusal| format!("limits are not taken: {refusal}"))?;
+        if let Some(other) = self.enforcer {
+            let other = self.link(other).map_or(0, |link| link.peer.process());
             return Err(format!(
                 "process {other} sets limits already; end it before another one may"
             ));
@@ -38,9 +25,9 @@ impl Server {
         link.say(&ToShim::Heeded)
             .map_err(|error| error.to_string())?;
         link.trust();
-        self.guests.remove(user);
+        self.guests.remove((token.index, token.epoch));
         self.governor.lift_limits();
-        self.enforcer = Some(Enforcer { token, keep });
+        self.enforcer = Some(token);
         Ok(())
     }
 
@@ -68,13 +55,12 @@ impl Server {
     pub(super) fn enforces(&self, token: Token) -> bool {
         let place = |token: Token| (token.index, token.epoch);
         self.enforcer
-            .is_some_and(|enforcer| place(enforcer.token) == place(token))
+            .is_some_and(|enforcer| place(enforcer) == place(token))
     }
 
-    /// The enforcer's connection ends.
+    /// The enforcer's connection ends, and its limits with it.
     pub(super) fn unheed(&mut self) {
-        if let Some(Enforcer { keep: false, .. }) = self.enforcer.take() {
-            self.governor.lift_limits();
-        }
+        self.enforcer = None;
+        self.governor.lift_limits();
     }
 }

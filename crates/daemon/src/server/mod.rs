@@ -13,7 +13,8 @@ mod socket;
 use crate::attachment::Attachment;
 use crate::governor::{Governor, SessionKey};
 use crate::session::{DEAF_NS, Heard, Link};
-use guests::Guests;
+use guests::{GUESTS, Guests};
+use isolane_host::account::{Account, NoPlace};
 use isolane_proto::message::{ToDaemon, ToShim};
 use isolane_proto::region::REGION_BYTES;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -23,7 +24,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 use socket::{Came, Door};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Why the daemon cannot run.
@@ -78,7 +79,7 @@ pub struct Server {
     /// The link of each session, by the session's place.
     link_of: Vec<u32>,
     guests: Guests,
-    enforcer: Option<enforcers::Enforcer>,
+    enforcer: Option<Token>,
     deaf: Vec<(u64, Token)>,
     attachments: Vec<Box<dyn Attachment>>,
 }
@@ -136,7 +137,7 @@ impl Server {
     /// When the socket cannot be had.
     pub fn new(governor: Governor, stop: OwnedFd) -> Result<Self, ServerError> {
         let config = governor.config();
-        let enough_for = socket::raise_limit(config.sessions_max);
+        let enough_for = socket::raise_limit(config.sessions_max, GUESTS.total);
         if enough_for < config.sessions_max {
             eprintln!(
                 "isolaned: the limit of open files is good for {enough_for} processes, not for {}; raise it (ulimit -n)",
@@ -251,15 +252,8 @@ impl Server {
     /// Everything that is due, orders, looks, and the next time.
     fn finish(&mut self, now_ns: u64) -> Result<(), ServerError> {
         self.let_in_again(now_ns);
-        while let Some((index, epoch)) = self.guests.pop_late(now_ns) {
-            let token = Token {
-                kind: SOCKET,
-                index,
-                epoch,
-            };
-            if self.link(token).is_some_and(|link| link.key.is_none()) && !self.enforces(token) {
-                self.show_out(token, now_ns, Some("no greeting came in time".to_owned()));
-            }
+        while let Some(place) = self.guests.next_late(now_ns) {
+            self.show_guest_out(place, now_ns, "no greeting came in time");
         }
         for attachment in &mut self.attachments {
             if attachment.deadline_ns().is_some_and(|due| due <= now_ns) {
@@ -329,13 +323,11 @@ impl Server {
 
     fn seat(&mut self, socket: OwnedFd, now_ns: u64) {
         // A process that is gone already, or no descriptor for it: closing the socket says so.
-        let Ok(link) = Link::new(socket) else {
+        let Ok(link) = Link::new(socket, now_ns) else {
             return;
         };
-        if !self.guests.has_room(link.user) {
-            let reason = "too many processes are greeting at once".to_owned();
-            let _ = link.say(&ToShim::Refused { reason });
-            return;
+        while let Some(place) = self.guests.in_the_way(&link.account) {
+            self.show_guest_out(place, now_ns, "too many processes are greeting at once");
         }
         let index = self.links_free.pop().unwrap_or_else(|| {
             self.links.push((0, None));
@@ -359,8 +351,23 @@ impl Server {
             self.links_free.push(index);
             return;
         }
-        self.guests.add(now_ns, (index, epoch), link.user);
+        self.guests
+            .add(now_ns, (index, epoch), link.account.clone());
         self.links[index as usize].1 = Some(link);
+        // Its greeting may lie there already; then it takes nobody's place as a guest.
+        self.hear(token(SOCKET), now_ns);
+    }
+
+    /// Ends a guest's connection.
+    fn show_guest_out(&mut self, (index, epoch): (u32, u32), now_ns: u64, reason: &str) {
+        let token = Token {
+            kind: SOCKET,
+            index,
+            epoch,
+        };
+        self.show_out(token, now_ns, Some(reason.to_owned()));
+        // Nothing is left to remove, unless the link was gone already.
+        self.guests.remove((index, epoch));
     }
 
     fn hear(&mut self, token: Token, now_ns: u64) {
@@ -394,15 +401,14 @@ impl Server {
                     remote_read,
                 };
                 let link = self.link_mut(token).expect("as above");
+                link.opened = true;
                 link.say(&answer).map_err(|error| error.to_string())
             }
-            (None, ToDaemon::Enforce { keep }) if !self.enforces(token) => self.heed(token, keep),
+            (None, ToDaemon::Enforce) if !self.enforces(token) => self.heed(token),
             (_, message @ (ToDaemon::Limit { .. } | ToDaemon::Belongs { .. })) => {
                 self.take_limit(token, &message)
             }
-            (_, ToDaemon::Enforce { .. }) | (_, ToDaemon::Hello { .. }) => {
-                Err("a second greeting".to_owned())
-            }
+            (_, ToDaemon::Enforce | ToDaemon::Hello { .. }) => Err("a second greeting".to_owned()),
             (None, ToDaemon::Open { .. }) => Err("a device before the greeting".to_owned()),
         }
     }
@@ -410,17 +416,17 @@ impl Server {
     fn greet(&mut self, token: Token, hello: ToDaemon, now_ns: u64) -> Result<(), String> {
         let link = self.link_mut(token).expect("it spoke");
         let who = link.who(hello).expect("it is a greeting");
-        let user = link.user;
-        self.guests.remove(user);
+        while let Err(refusal) = self.governor.check_place(&who.account) {
+            // A session that opened no device gives its place up first.
+            let Some(silent) = self.silent_session(&who.account, &refusal) else {
+                break;
+            };
+            let reason = "another process takes the place, since this one opened no device";
+            self.show_out(silent, now_ns, Some(reason.to_owned()));
+        }
         let begun = self.governor.arrive(now_ns, who);
-        let begun = match begun {
-            Ok(begun) => begun,
-            Err(refusal) => {
-                // Still one of the guests, for whoever shows it out.
-                self.guests.add(now_ns, (token.index, token.epoch), user);
-                return Err(refusal.to_string());
-            }
-        };
+        let begun = begun.map_err(|refusal| refusal.to_string())?;
+        self.guests.remove((token.index, token.epoch));
         let key = begun.key;
         let welcome = ToShim::Welcome {
             session: begun.session,
@@ -444,6 +450,39 @@ impl Server {
         };
         epoll::add(&self.epoll, knocker, token.data(), EventFlags::IN)
             .map_err(|error| format!("cannot watch the counter: {error}"))
+    }
+
+    /// The session that has opened no device and gives its place up for one of `account`: the oldest of the same account,
+    /// or, where all places are taken, of the account that holds most and more than this one.
+    fn silent_session(&self, account: &Account, refusal: &NoPlace) -> Option<Token> {
+        let silent = || {
+            let links = self.links.iter().zip(0..);
+            links.filter_map(|((epoch, link), index)| {
+                let link = link.as_ref()?;
+                let token = Token {
+                    kind: SOCKET,
+                    index,
+                    epoch: *epoch,
+                };
+                (link.key.is_some() && !link.opened).then_some((link, token))
+            })
+        };
+        let oldest_of = |of: &dyn Fn(&Account) -> bool| {
+            let candidates = silent().filter(|(link, _)| of(&link.account));
+            let oldest = candidates.min_by_key(|(link, _)| link.since_ns);
+            oldest.map(|(_, token)| token)
+        };
+        match refusal {
+            NoPlace::Account { .. } => {
+                oldest_of(&|other| (other.user, &other.group) == (account.user, &account.group))
+            }
+            NoPlace::Reserved { .. } => {
+                let places = self.governor.places();
+                let greediest = places.greediest(silent().map(|(link, _)| &link.account))?;
+                let is_greedier = places.of(greediest) > places.of(account);
+                oldest_of(&|other| is_greedier && other == greediest)
+            }
+        }
     }
 
     fn knock(&mut self, token: Token, now_ns: u64) {
@@ -493,13 +532,15 @@ impl Server {
         match link.key {
             Some(key) => self.governor.depart(now_ns, key),
             None if enforced => self.unheed(),
-            None => self.guests.remove(link.user),
+            None => {
+                self.guests.remove((token.index, token.epoch));
+            }
         }
         // The process may hold copies of the counter, so its watch would outlive our descriptor.
         let watched = [
-            link.knocker.as_ref(),
-            Some(&link.socket),
-            link.process.as_ref(),
+            link.knocker.as_ref().map(AsFd::as_fd),
+            Some(link.socket.as_fd()),
+            link.process(),
         ];
         for file in watched.into_iter().flatten() {
             // It fails only for what was never watched.

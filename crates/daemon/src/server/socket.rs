@@ -1,10 +1,10 @@
 //! The listening socket.
 
 use super::ServerError;
-use rustix::fs::{Mode, chmod};
+use isolane_host::socket::{bind_with_mode, make_client_folder};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, listen,
     socket_with,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,7 +48,7 @@ impl Door {
         };
         let socket = stream().map_err(failed("make"))?;
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| ServerError::Folder {
+            make_client_folder(folder).map_err(|error| ServerError::Folder {
                 path: folder.to_owned(),
                 error,
             })?;
@@ -67,8 +67,8 @@ impl Door {
             }
             Err(error) => return Err(failed("look at")(error)),
         }
-        bind(&socket, &address).map_err(failed("bind"))?;
-        chmod(path, Mode::from_raw_mode(mode)).map_err(failed("set the mode of"))?;
+        bind_with_mode(&socket, path, mode)
+            .map_err(|error| failed("bind")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         listen(&socket, BACKLOG).map_err(failed("listen at"))?;
         Ok(Self {
             socket,
@@ -109,8 +109,9 @@ fn spare() -> Option<OwnedFd> {
 }
 
 /// Raises the limit of open files as far as the kernel lets us; how many sessions that is good for.
-pub(super) fn raise_limit(sessions: usize) -> usize {
-    let wanted = sessions as u64 * FILES_PER_SESSION + FILES_OF_DAEMON;
+pub(super) fn raise_limit(sessions: usize, guests: usize) -> usize {
+    let others = guests as u64 * FILES_PER_GUEST + FILES_OF_DAEMON;
+    let wanted = sessions as u64 * FILES_PER_SESSION + others;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let unlimited = current.is_none();
     if current.is_some_and(|current| current < wanted) {
@@ -127,7 +128,7 @@ pub(super) fn raise_limit(sessions: usize) -> usize {
     }
     match getrlimit(Resource::Nofile).current {
         Some(current) if !unlimited => {
-            let free = current.saturating_sub(FILES_OF_DAEMON) / FILES_PER_SESSION;
+            let free = current.saturating_sub(others) / FILES_PER_SESSION;
             usize::try_from(free).unwrap_or(usize::MAX)
         }
         _ => usize::MAX,
@@ -137,5 +138,7 @@ pub(super) fn raise_limit(sessions: usize) -> usize {
 const BACKLOG: i32 = 1_024;
 /// Socket, process and knocker.
 const FILES_PER_SESSION: u64 = 3;
-/// Sockets of metrics, devices, peers, and room for guests.
+/// Socket and process.
+const FILES_PER_GUEST: u64 = 2;
+/// Sockets of metrics, devices and peers.
 const FILES_OF_DAEMON: u64 = 512;

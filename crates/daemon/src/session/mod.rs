@@ -8,14 +8,16 @@
 //! Cost: three file descriptors and one region for each session.
 
 use crate::governor::SessionKey;
-use crate::identity::{Who, cgroup_path};
+use crate::identity::Who;
+use isolane_host::account::Account;
+use isolane_host::cgroup;
+use isolane_host::peer::Peer;
 use isolane_proto::message::{MESSAGE_MAX, ToDaemon, ToShim};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg, sockopt,
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
 };
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,12 +26,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) socket: OwnedFd,
-    /// Readable when the process is dead; `None` where it has no process id here.
-    pub(crate) process: Option<OwnedFd>,
+    /// The process, by the kernel's word.
+    pub(crate) peer: Peer,
+    /// What it is counted for.
+    pub(crate) account: Account,
+    /// When it connected.
+    pub(crate) since_ns: u64,
+    /// Whether it opened a device.
+    pub(crate) opened: bool,
     /// The process knocks here; from `Welcome` on.
     pub(crate) knocker: Option<OwnedFd>,
-    pub(crate) pid: u32,
-    pub(crate) user: u32,
     /// Its session, once it has one.
     pub(crate) key: Option<SessionKey>,
     messages: Allowance,
@@ -83,19 +89,15 @@ pub(crate) enum Heard {
 
 impl Link {
     /// A new connection, identified by the kernel.
-    pub(crate) fn new(socket: OwnedFd) -> Result<Self, Errno> {
-        let credentials = sockopt::socket_peercred(&socket)?;
-        let pid = credentials.pid.as_raw_nonzero().get();
-        let process = match Pid::from_raw(pid) {
-            Some(pid) => Some(pidfd_open(pid, PidfdFlags::NONBLOCK)?),
-            None => None,
-        };
+    pub(crate) fn new(socket: OwnedFd, now_ns: u64) -> std::io::Result<Self> {
+        let peer = Peer::of(&socket)?;
         Ok(Self {
             socket,
-            process,
+            account: peer.account(),
+            peer,
+            since_ns: now_ns,
+            opened: false,
             knocker: None,
-            pid: pid.cast_unsigned(),
-            user: credentials.uid.as_raw(),
             key: None,
             messages: Allowance::new(MESSAGES_PER_SECOND, 1_000_000_000),
             knocks: Allowance::new(KNOCKS_PER_WINDOW, KNOCK_WINDOW_NS),
@@ -172,12 +174,13 @@ impl Link {
         else {
             return None;
         };
-        let file = format!("/proc/{}/cgroup", self.pid);
+        let file = format!("/proc/{}/cgroup", self.peer.process());
         let cgroups = std::fs::read_to_string(file).unwrap_or_default();
         Some(Who {
-            pid: self.pid,
-            user: self.user,
-            cgroup: cgroup_path(&cgroups).to_owned(),
+            pid: self.peer.process(),
+            user: self.peer.user(),
+            account: self.account.clone(),
+            cgroup: cgroup::path(&cgroups).to_owned(),
             claim: tenant,
             program,
             class,
@@ -187,7 +190,7 @@ impl Link {
 
     /// What the loop waits for besides the socket.
     pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
-        self.process.as_ref().map(AsFd::as_fd)
+        self.peer.pidfd()
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) const TOP: &[Key] = &[
     key(
         "socket",
         Kind::Text,
-        "where shims find the daemon (/run/isolane/isolaned.sock)",
+        "where shims find the daemon (/run/isolane/clients/isolaned.sock)",
     ),
     key(
         "socket_mode",
@@ -46,7 +46,7 @@ pub(super) const TOP: &[Key] = &[
     key(
         "control_socket",
         Kind::Text,
-        "where isolane top finds the daemon (/run/isolane/control.sock)",
+        "where isolane top finds the daemon (/run/isolane/control/isolaned.sock)",
     ),
     key(
         "granularity",
@@ -66,9 +66,9 @@ pub(super) const TOP: &[Key] = &[
     ),
     key("sessions_max", count(1, 65_536), "most sessions (4096)"),
     key(
-        "sessions_per_user_max",
+        "sessions_per_account_max",
         count(1, 65_536),
-        "most sessions of one user (2048)",
+        "most sessions of one user in one container (1024)",
     ),
     required(
         "device",

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Where the daemon looks for its file when nobody says otherwise.
 pub const FILE: &str = "/etc/isolane/isolaned.toml";
 /// Where `isolane top` finds the daemon.
-pub const CONTROL_PATH: &str = "/run/isolane/control.sock";
+pub const CONTROL_PATH: &str = "/run/isolane/control/isolaned.sock";
 /// Longest file, bytes: a thousand tenants need a tenth of it.
 pub const FILE_MAX: u64 = 1 << 20;
 /// A target that is measured is this many times the idle 99th percentile, unless the file says otherwise.

@@ -90,8 +90,8 @@ fn top_level(top: &Table<'_>, config: &mut Config) -> Result<()> {
     let number = |key| Ok(top.count(key)?.map(|count| count as usize));
     set(&mut config.sessions_max, number("sessions_max")?);
     set(
-        &mut config.sessions_per_user_max,
-        number("sessions_per_user_max")?,
+        &mut config.sessions_per_account_max,
+        number("sessions_per_account_max")?,
     );
     if config.idle_after < config.period {
         return Err(top.wrong(

@@ -8,9 +8,9 @@ use isolane_proto::message::Class;
 use proptest::prelude::*;
 
 const WHOLE: &str = r#"
-socket = "/run/isolane/isolaned.sock"
+socket = "/run/isolane/clients/isolaned.sock"
 socket_mode = "0660"
-control_socket = "/run/isolane/control.sock"
+control_socket = "/run/isolane/control/isolaned.sock"
 granularity = "tenant"
 trust_names = false
 

@@ -10,11 +10,14 @@
 use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
+use isolane_host::socket::bind_with_mode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
+use std::fs::DirBuilder;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +33,11 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 pub const FRESH: Duration = Duration::from_millis(100);
 /// Mode of the sockets: the daemon's user and group read.
 const SOCKET_MODE: u32 = 0o660;
+
+/// Mode of a folder that has to be made for a socket.
+const FOLDER_MODE: u32 = 0o700;
+/// Connections that the kernel keeps.
+const BACKLOG: i32 = 128;
 
 /// Where snapshots come from.
 pub trait Source: Send {
@@ -342,10 +350,19 @@ fn unix(path: &Path) -> std::io::Result<UnixListener> {
             _ => return Err(ErrorKind::AddrInUse.into()),
         }
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    if let Some(folder) = path.parent() {
+        // The default's own folder is the superuser's alone; one that is there keeps its mode.
+        let made = DirBuilder::new().mode(FOLDER_MODE).create(folder);
+        made.or_else(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        })?;
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind_with_mode(&socket, path, SOCKET_MODE)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 enum Asked {

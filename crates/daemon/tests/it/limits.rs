@@ -13,9 +13,9 @@ use std::time::Instant;
 const LIMIT: u64 = 1_000_000;
 
 /// A connection that greets as the enforcer.
-fn enforcer(daemon: &Daemon, keep: bool) -> Caller {
+fn enforcer(daemon: &Daemon) -> Caller {
     let caller = Caller::connect(&daemon.socket);
-    caller.say(&ToDaemon::Enforce { keep }.encode());
+    caller.say(&ToDaemon::Enforce.encode());
     let (answer, _) = caller.hear().expect("an answer");
     assert_eq!(answer, ToShim::Heeded);
     caller
@@ -52,7 +52,7 @@ fn a_limit_reaches_the_lease_and_ends_with_the_connection() {
     let daemon = Daemon::start(config());
     let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
     assert!(client.meter().lease().rate_bytes_per_s > LIMIT);
-    let first = enforcer(&daemon, false);
+    let first = enforcer(&daemon);
     limit_ourselves(&first);
     wait_for_rate(&client, "limit", |rate| rate == LIMIT);
     let late = Client::start(&daemon.socket, "b", Class::Bandwidth);
@@ -66,35 +66,11 @@ fn a_limit_reaches_the_lease_and_ends_with_the_connection() {
 }
 
 #[test]
-fn limits_that_are_kept_outlive_their_enforcer_until_the_next_one_greets() {
-    let daemon = Daemon::start(config());
-    let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
-    let first = enforcer(&daemon, true);
-    limit_ourselves(&first);
-    wait_for_rate(&client, "limit", |rate| rate == LIMIT);
-    drop(first);
-    // The door hears of the first one's end before it lets the next one in.
-    let second = loop {
-        let caller = Caller::connect(&daemon.socket);
-        caller.say(&ToDaemon::Enforce { keep: false }.encode());
-        match caller.hear().expect("an answer").0 {
-            ToShim::Heeded => break caller,
-            ToShim::Refused { .. } => {
-                assert_eq!(client.meter().lease().rate_bytes_per_s, LIMIT);
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    wait_for_rate(&client, "end of the limit", |rate| rate > LIMIT);
-    drop(second);
-}
-
-#[test]
 fn one_enforcer_at_a_time_and_nobody_else_says_limits() {
     let daemon = Daemon::start(config());
-    let first = enforcer(&daemon, false);
+    let first = enforcer(&daemon);
     let second = Caller::connect(&daemon.socket);
-    second.say(&ToDaemon::Enforce { keep: false }.encode());
+    second.say(&ToDaemon::Enforce.encode());
     assert!(refusal(&second).contains("sets limits already"));
     let stranger = Caller::connect(&daemon.socket);
     say_whose(&stranger, 0);
@@ -112,7 +88,7 @@ fn one_enforcer_at_a_time_and_nobody_else_says_limits() {
 fn a_large_table_is_taken_at_once() {
     let daemon = Daemon::start(config());
     let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
-    let first = enforcer(&daemon, false);
+    let first = enforcer(&daemon);
     for process in 1..=2_000 {
         // No process id is as large, so nobody of this machine is meant.
         let process = u32::MAX - process;
@@ -157,7 +133,7 @@ fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
         })
     };
     wait_for("traffic", || passed().0 > 0);
-    let mut pacing = Pacing::new(daemon.socket.clone(), false);
+    let mut pacing = Pacing::new(daemon.socket.clone());
     let mut table = Table::default();
     table.limit(0, RATE);
     table.assign(child.id(), 0);
@@ -211,7 +187,7 @@ fn another_user_may_not_set_limits() {
         .output()
         .expect("a process");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("user 65534 may not set limits"), "{said}");
+    assert!(said.contains("user 65534 may not; only root"), "{said}");
 }
 
 /// What [`another_user_may_not_set_limits`] starts; nothing in a test run.
@@ -221,7 +197,7 @@ fn greet_as_somebody_else() {
         return;
     };
     let caller = Caller::connect(std::path::Path::new(&socket));
-    caller.say(&ToDaemon::Enforce { keep: false }.encode());
+    caller.say(&ToDaemon::Enforce.encode());
     println!("{}", refusal(&caller));
 }
 

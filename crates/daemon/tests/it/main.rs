@@ -2,6 +2,7 @@
 
 #[path = "support/application.rs"]
 mod application;
+mod hostile;
 mod kills;
 mod limits;
 mod memory;

@@ -374,9 +374,9 @@ fn a_daemon_without_descriptors_left_lives_on() {
 }
 
 #[test]
-fn one_user_at_a_time_has_so_many_sessions() {
+fn one_account_at_a_time_has_so_many_sessions() {
     let daemon = Daemon::start(Config {
-        sessions_per_user_max: 3,
+        sessions_per_account_max: 3,
         ..config()
     });
     let first: Vec<Client> = (0..3)
@@ -385,7 +385,7 @@ fn one_user_at_a_time_has_so_many_sessions() {
     let Err(reason) = Client::try_start(&daemon.socket, "b", Class::Auto, 1) else {
         panic!("a fourth");
     };
-    assert!(reason.contains("sessions_per_user_max"), "{reason}");
+    assert!(reason.contains("sessions_per_account_max"), "{reason}");
     drop(first);
     daemon.wait_for_sessions(0);
     Client::start(&daemon.socket, "b", Class::Auto);

@@ -5,7 +5,8 @@ use super::supervisor::{Calls, Mode, Tenant, WAITING_MAX};
 use super::waiting::{Entry, Waiting};
 use crate::guardian::table::Table;
 use crate::seccomp::call::{CALL_MAX, Class, classify};
-use crate::seccomp::notify::{Listener, Notification, Resumed};
+use crate::seccomp::interrupt::{Armed, Interrupter};
+use crate::seccomp::notify::{Listener, Notification, Received, Resumed};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -14,8 +15,8 @@ use rustix::time::{
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the owner wants.
 #[derive(Debug)]
@@ -70,6 +71,8 @@ pub(super) struct Loop {
     armed: Option<u64>,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
+    /// Slots of listeners whose calls somebody else takes, until the owner takes them.
+    shed: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Loop {
@@ -79,6 +82,7 @@ impl Loop {
         table: Option<Table>,
         wake: Arc<OwnedFd>,
         commands: Receiver<Command>,
+        shed: Arc<Mutex<Vec<usize>>>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -96,6 +100,7 @@ impl Loop {
             armed: None,
             wake,
             commands,
+            shed,
         };
         tenants.into_iter().for_each(|tenant| events.add(tenant));
         Ok(events)
@@ -104,6 +109,7 @@ impl Loop {
     /// Until [`Command::Stop`].
     pub(super) fn run(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
+        let interrupter = Interrupter::of_this_thread().expect("a timer for a new thread");
         loop {
             events.clear();
             match epoll::wait(
@@ -115,12 +121,15 @@ impl Loop {
                 // The set is ours and valid; nothing else can be wrong with it.
                 Err(error) => panic!("epoll_wait of the supervisor: {error}"),
             }
-            let mut woken = false;
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => woken = true,
-                    TIMER => drain(&self.timer),
-                    place => self.ready(place as usize, event.flags),
+            let is_ours = |event: &epoll::Event| matches!(event.data.u64(), WAKE | TIMER);
+            let woken = events.iter().any(|event| event.data.u64() == WAKE);
+            if events.iter().any(|event| event.data.u64() == TIMER) {
+                drain(&self.timer);
+            }
+            if !events.iter().all(is_ours) {
+                let bounded = interrupter.arm();
+                for event in events.iter().filter(|event| !is_ours(event)) {
+                    self.ready(event.data.u64() as usize, event.flags, &bounded);
                 }
             }
             self.release(now());
@@ -229,7 +238,7 @@ impl Loop {
     }
 
     /// A listener has a call, or nobody left.
-    fn ready(&mut self, place: usize, flags: EventFlags) {
+    fn ready(&mut self, place: usize, flags: EventFlags, bounded: &Armed<'_>) {
         let Some(Some(watched)) = self.watched.get_mut(place) else {
             return;
         };
@@ -242,9 +251,21 @@ impl Loop {
         if watched.paused {
             return;
         }
-        match watched.listener.receive() {
-            Ok(Some(notification)) => self.arrived(place, &notification),
-            Ok(None) => {}
+        match watched.listener.receive(bounded) {
+            Ok(Received::Call(notification)) => self.arrived(place, &notification),
+            Ok(Received::Gone) => {}
+            Ok(Received::Taken) => {
+                let (tenant, slot) = (watched.tenant as usize, watched.slot);
+                eprintln!(
+                    "isolane: a listener of {} is dropped: another process takes its calls",
+                    self.name(tenant)
+                );
+                self.accounts[tenant].calls.shed += 1;
+                let mut shed = self.shed.lock().unwrap_or_else(PoisonError::into_inner);
+                shed.extend(slot);
+                drop(shed);
+                self.forget(place);
+            }
             Err(error) => {
                 let tenant = watched.tenant as usize;
                 eprintln!(

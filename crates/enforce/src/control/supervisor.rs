@@ -67,6 +67,8 @@ pub struct Calls {
     pub waiting: u64,
     /// Listeners now: one for each process tree or container.
     pub listeners: u64,
+    /// Listeners dropped since somebody else took their calls.
+    pub shed: u64,
     /// Calls by verb.
     pub verbs: BTreeMap<Verb, u64>,
 }
@@ -77,6 +79,7 @@ pub struct Supervisor {
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    shed: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Supervisor {
@@ -87,7 +90,9 @@ impl Supervisor {
     pub fn start(tenants: Vec<Tenant>, mode: Mode, table: Option<Table>) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (commands, receiver) = channel();
-        let mut events = Loop::new(tenants, mode, table, Arc::clone(&wake), receiver)?;
+        let shed = Arc::new(Mutex::new(Vec::new()));
+        let (waker, sheds) = (Arc::clone(&wake), Arc::clone(&shed));
+        let mut events = Loop::new(tenants, mode, table, waker, receiver, sheds)?;
         let thread = std::thread::Builder::new()
             .name("isolane-verbs".to_owned())
             .spawn(move || events.run())?;
@@ -95,6 +100,7 @@ impl Supervisor {
             commands,
             wake,
             thread: Mutex::new(Some(thread)),
+            shed,
         })
     }
 
@@ -125,6 +131,12 @@ impl Supervisor {
         let (sender, receiver) = channel();
         self.send(Command::Report(sender));
         receiver.recv().unwrap_or_default()
+    }
+
+    /// Slots of listeners that were dropped since the last time: somebody else took their calls.
+    pub fn take_shed(&self) -> Vec<usize> {
+        let mut shed = self.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *shed)
     }
 
     /// Lets every waiting call go on, closes the listeners and ends the thread; further orders do nothing.

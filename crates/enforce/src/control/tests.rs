@@ -9,8 +9,8 @@ use super::supervisor::{Calls, Mode, Supervisor, Tenant};
 use crate::guardian::table::Table;
 use crate::seccomp::call::Verb;
 use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
-use crate::seccomp::notify::{Listener, install};
-use crate::testing::{Caller, Ending, wait_until};
+use crate::seccomp::notify::{Listener, Received, install};
+use crate::testing::{Caller, Ending, receive, wait_until};
 use std::time::{Duration, Instant};
 
 fn tenant(name: &str, rate: Option<u64>) -> Tenant {
@@ -136,7 +136,7 @@ fn calls_that_a_dead_supervisor_had_taken_go_on() {
     let table = Table::create().unwrap();
     // Taken by hand and noted, as by a supervisor that dies next.
     let taken = loop {
-        if let Some(notification) = listener.receive().unwrap() {
+        if let Received::Call(notification) = receive(&listener) {
             break notification;
         }
     };

@@ -1,7 +1,7 @@
 //! The enforcer's end of the guardian.
 
 use super::table::Table;
-use super::{LISTENER, LISTENER_HEADER, OnDeath, POLICY, WELCOME, guardian_path};
+use super::{LISTENER, LISTENER_HEADER, OnDeath, POLICY, REFUSED, SHED, WELCOME, guardian_path};
 use crate::arrival::{Arrival, BYTES_MAX};
 use crate::error::EnforceError;
 use crate::handoff;
@@ -40,6 +40,8 @@ pub struct Handed {
     pub sender: u32,
     /// User of the sender, by the kernel.
     pub user: u32,
+    /// Whether the sender may speak for other processes, as a container runtime does.
+    pub has_authority: bool,
     /// What the sender said, if it could be read.
     pub arrival: Option<Arrival>,
 }
@@ -76,6 +78,16 @@ impl Link {
         Ok((Self { socket }, table))
     }
 
+    /// Tells the guardian that somebody else takes the calls of the listener in `slot`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn shed(&self, slot: usize) -> io::Result<()> {
+        let mut message = vec![SHED];
+        message.extend((slot as u32).to_le_bytes());
+        handoff::send(&self.socket, &message, &[])
+    }
+
     /// The next listener; blocks. None when the guardian has ended.
     ///
     /// # Errors
@@ -108,6 +120,7 @@ impl Link {
                 slot: number(1) as usize,
                 sender: number(5),
                 user: number(9),
+                has_authority: message[13] == 1,
                 arrival: Arrival::parse(&message[LISTENER_HEADER..]).ok(),
             }));
         }
@@ -148,10 +161,16 @@ fn reach_or_start(path: &Path, command: &[OsString]) -> io::Result<OwnedFd> {
 
 /// The memory of the table, unless the guardian has another enforcer.
 fn welcome(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    let mut buffer = [0; 16];
+    let mut buffer = [0; 256];
     let (bytes, descriptors) = handoff::receive(socket, &mut buffer)?;
-    let welcomed = buffer[..bytes].first() == Some(&WELCOME);
-    Ok(descriptors.into_iter().next().filter(|_| welcomed))
+    match buffer[..bytes].split_first() {
+        Some((&WELCOME, _)) => Ok(descriptors.into_iter().next()),
+        Some((&REFUSED, reason)) => {
+            let reason = String::from_utf8_lossy(reason).into_owned();
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// In a process group of its own, so that a signal from the terminal stops the enforcer alone.

@@ -1,46 +1,44 @@
 //! The guardian's process: one thread, poll(2), no parsing of what tenants say.
+//!
+//! No sender can hold it up: sockets do not block, receiving a call is bounded ([`crate::seccomp::interrupt`]), and
+//! each account has a bounded number of listeners ([`super::kept`]) and of unfinished messages ([`super::senders`]). Before it
+//! listens it raises its limit of open files to what all of them can need, or refuses to start.
 
+use super::kept::{Kept, Shelf};
+use super::senders::{Heard, SENDERS, Sender, Senders};
 use super::table::{SLOTS, Table};
-use super::{LISTENER, LISTENER_HEADER, OnDeath, POLICY, WELCOME, agent_path, guardian_path};
-use crate::arrival::{BYTES_MAX, is_whole};
+use super::{
+    LISTENER, LISTENER_HEADER, OnDeath, POLICY, REFUSED, SHED, WELCOME, agent_path, guardian_path,
+};
 use crate::handoff;
-use crate::seccomp::notify::Listener;
+use crate::seccomp::interrupt::{Armed, Interrupter};
+use crate::seccomp::notify::{Listener, Received};
+use isolane_host::open_files;
+use isolane_host::peer::Peer;
+use isolane_host::private::PrivateDirectory;
+use isolane_host::socket::{bind_with_mode, make_client_folder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-    sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, listen, socket_with,
 };
 use rustix::time::Timespec;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Senders that are in the middle of their message, at most.
-const SENDERS_MAX: usize = 64;
-/// How long a sender may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// New connections of one round.
+const ACCEPTED_PER_ROUND: usize = 16;
+/// Connections that the kernel keeps for us.
+const BACKLOG: i32 = 128;
 /// How often deadlines and full sockets are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a guardian without tenants waits for its first enforcer.
 const ALONE_MAX: Duration = Duration::from_secs(10);
-
-struct Kept {
-    listener: Listener,
-    /// The message for the enforcer.
-    message: Vec<u8>,
-    sent: bool,
-}
-
-struct Sender {
-    socket: OwnedFd,
-    since: Instant,
-    bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
-}
+/// Open files: every listener, every sender with its descriptors and its process, and a few of our own.
+const FILES: u64 = (SLOTS + SENDERS.total * (2 + 2 * handoff::DESCRIPTORS_MAX) + 64) as u64;
 
 struct Guardian {
     directory: PathBuf,
@@ -48,32 +46,40 @@ struct Guardian {
     enforcers: OwnedFd,
     enforcer: Option<OwnedFd>,
     on_death: OnDeath,
-    senders: Vec<Sender>,
-    kept: Vec<Option<Kept>>,
-    next: usize,
+    senders: Senders,
+    kept: Shelf,
     table: Table,
+    interrupter: Interrupter,
     alone_since: Option<Instant>,
+    had_enforcer: bool,
+    /// No descriptor was left for a sender: the next one is accepted after a tick.
+    is_short_of_files: bool,
 }
 
 /// Guards until no tenant and no enforcer are left. The sockets lie in `directory`.
 ///
 /// # Errors
-/// When the sockets cannot be made, for example because another guardian has them.
+/// When the sockets cannot be made, for example because another guardian has them, or too few files may be open.
 pub fn serve(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    let agents = listening(&agent_path(directory), SocketType::STREAM, 0o666)?;
-    let enforcers = listening(&guardian_path(directory), SocketType::SEQPACKET, 0o600)?;
+    open_files::raise(FILES)?;
+    let (agent, control) = (agent_path(directory), guardian_path(directory));
+    make_client_folder(folder_of(&agent))?;
+    PrivateDirectory::open_or_make(folder_of(&control))?;
+    let agents = listening(&agent, SocketType::STREAM, 0o666)?;
+    let enforcers = listening(&control, SocketType::SEQPACKET, 0o600)?;
     let mut guardian = Guardian {
         directory: directory.to_owned(),
         agents,
         enforcers,
         enforcer: None,
         on_death: OnDeath::Open,
-        senders: Vec::new(),
-        kept: Vec::new(),
-        next: 0,
+        senders: Senders::default(),
+        kept: Shelf::default(),
         table: Table::create()?,
+        interrupter: Interrupter::of_this_thread()?,
         alone_since: Some(Instant::now()),
+        had_enforcer: false,
+        is_short_of_files: false,
     };
     while !guardian.is_done() {
         guardian.round()?;
@@ -81,177 +87,153 @@ pub fn serve(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+fn folder_of(socket: &Path) -> &Path {
+    socket.parent().expect("a socket lies in a folder")
+}
+
 /// A socket that listens at `path`; a stale one there is replaced, one that answers is not.
 fn listening(path: &Path, kind: SocketType, mode: u32) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let probe = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    if rustix::net::connect(&probe, &address).is_ok() {
-        return Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            format!("somebody answers at {} already", path.display()),
-        ));
+    let probe = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    match rustix::net::connect(&probe, &address) {
+        // EAGAIN: its queue of connections is full.
+        Ok(()) | Err(Errno::AGAIN) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("somebody answers at {} already", path.display()),
+            ));
+        }
+        Err(_) => {}
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    bind(&socket, &address)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    listen(&socket, SENDERS_MAX as i32)?;
+    bind_with_mode(&socket, path, mode)?;
+    listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
 impl Guardian {
     fn is_done(&self) -> bool {
-        self.alone_since
-            .is_some_and(|since| since.elapsed() > ALONE_MAX || self.next > 0)
-            && self.enforcer.is_none()
+        self.alone_since.is_some_and(|since| {
+            since.elapsed() > ALONE_MAX || self.kept.was_used() || self.had_enforcer
+        }) && self.enforcer.is_none()
             && self.senders.is_empty()
-            && self.kept.iter().all(Option::is_none)
+            && self.kept.is_empty()
     }
 
     fn round(&mut self) -> io::Result<()> {
-        let answers = self.enforcer.is_none() && self.on_death == OnDeath::Open;
-        let wanted = match answers {
+        let flags = |wanted: bool| match wanted {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
-        let mut places = Vec::new();
+        let answers = flags(self.enforcer.is_none() && self.on_death == OnDeath::Open);
         let mut polled = vec![
-            PollFd::new(&self.agents, PollFlags::IN),
+            PollFd::new(&self.agents, flags(!self.is_short_of_files)),
             PollFd::new(&self.enforcers, PollFlags::IN),
         ];
-        polled.extend(
-            self.enforcer
-                .iter()
-                .map(|socket| PollFd::new(socket, PollFlags::IN)),
-        );
-        polled.extend(
-            self.senders
-                .iter()
-                .map(|sender| PollFd::new(&sender.socket, PollFlags::IN)),
-        );
-        for (place, kept) in self.kept.iter().enumerate() {
-            if let Some(kept) = kept {
-                places.push(place);
-                polled.push(PollFd::new(&kept.listener, wanted));
-            }
-        }
+        let enforcer = self.enforcer.iter();
+        polled.extend(enforcer.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        let sockets = self.senders.sockets();
+        polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+        let senders = polled.len();
+        let listeners = self.kept.iter();
+        polled.extend(listeners.map(|(_, kept)| PollFd::new(&kept.listener, answers)));
+        let slots: Vec<usize> = self.kept.iter().map(|(slot, _)| slot).collect();
         let tick = Timespec::try_from(TICK).expect("a tenth of a second");
         match poll(&mut polled, Some(&tick)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let flags: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+        let seen: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
         drop(polled);
-        let mut flags = flags.into_iter();
-        let mut next = || flags.next().unwrap_or(PollFlags::empty());
-        let (agent, newcomer) = (next(), next());
-        let from_enforcer = match self.enforcer {
-            Some(_) => next(),
-            None => PollFlags::empty(),
-        };
-        let from_senders: Vec<PollFlags> = self.senders.iter().map(|_| next()).collect();
-        for &place in &places {
-            self.listener_ready(place, next());
-        }
-        if !from_enforcer.is_empty() {
+        let is_seen = |at: usize| !seen[at].is_empty();
+        self.is_short_of_files = false;
+        self.listeners_ready(&slots, &seen[senders..]);
+        let first_sender = 2 + usize::from(self.enforcer.is_some());
+        if self.enforcer.is_some() && is_seen(2) {
             self.hear_enforcer();
         }
-        self.hear_senders(&from_senders);
-        if !agent.is_empty() {
-            self.accept_sender();
+        let ready: Vec<bool> = (first_sender..senders).map(is_seen).collect();
+        for sender in self.senders.hear(&ready, Instant::now()) {
+            self.keep(sender);
         }
-        if !newcomer.is_empty() {
+        if is_seen(0) {
+            self.accept_senders();
+        }
+        if is_seen(1) {
             self.accept_enforcer();
         }
         self.pass_on();
         Ok(())
     }
 
-    /// Lets a call go on, or drops a listener that nobody can call any more.
-    fn listener_ready(&mut self, place: usize, flags: PollFlags) {
-        let Some(kept) = &self.kept[place] else {
+    /// Lets calls go on, drops listeners that nobody can call any more, and sheds those whose calls somebody else takes.
+    fn listeners_ready(&mut self, slots: &[usize], flags: &[PollFlags]) {
+        if flags.iter().all(|flags| flags.is_empty()) {
             return;
-        };
-        if flags.contains(PollFlags::IN) {
-            if let Ok(Some(call)) = kept.listener.receive() {
-                let _ = kept.listener.resume(call.id);
+        }
+        let bounded = self.interrupter.arm();
+        for (&slot, &flags) in slots.iter().zip(flags) {
+            match listener_ready(&self.kept, slot, flags, &bounded) {
+                Ready::Stays => {}
+                Ready::Ended => drop(self.kept.remove(slot)),
+                Ready::Taken => self.kept.shed(slot, Instant::now()),
             }
-        } else if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
-            self.kept[place] = None;
         }
     }
 
-    fn accept_sender(&mut self) {
+    fn accept_senders(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = accept_with(&self.agents, flags) else {
-            return;
-        };
-        // One too many is told by a closed connection.
-        if self.senders.len() < SENDERS_MAX {
-            self.senders.push(Sender {
-                socket,
-                since: Instant::now(),
-                bytes: Vec::new(),
-                descriptors: Vec::new(),
-            });
-        }
-    }
-
-    fn hear_senders(&mut self, flags: &[PollFlags]) {
-        let senders = std::mem::take(&mut self.senders);
-        for (mut sender, flags) in senders.into_iter().zip(flags) {
-            let over = sender.since.elapsed() > PATIENCE;
-            if flags.is_empty() && !over {
-                self.senders.push(sender);
+        for _ in 0..ACCEPTED_PER_ROUND {
+            let socket = match accept_with(&self.agents, flags) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    self.is_short_of_files = matches!(error, Errno::MFILE | Errno::NFILE);
+                    return;
+                }
+            };
+            // A process that has ended is told by a closed connection.
+            let Ok(mut sender) = Sender::new(socket, Instant::now()) else {
                 continue;
-            }
+            };
             match sender.hear() {
-                _ if over => {}
-                Heard::More => self.senders.push(sender),
+                Heard::More => self.senders.add(sender),
                 Heard::Whole => self.keep(sender),
                 Heard::Nothing => {}
             }
         }
     }
 
-    /// Keeps what a sender handed over and tells it so.
+    /// Keeps what a sender handed over and tells it so; a refused one is told by a closed connection.
     fn keep(&mut self, mut sender: Sender) {
-        let Ok(credentials) = sockopt::socket_peercred(&sender.socket) else {
-            return;
-        };
-        let free = (0..SLOTS)
-            .map(|step| (self.next + step) % SLOTS)
-            .find(|&slot| self.kept.get(slot).is_none_or(Option::is_none));
         let adopted = sender
             .descriptors
             .drain(..)
             .find_map(|fd| Listener::adopt(fd).ok());
-        let (Some(slot), Some(listener)) = (free, adopted) else {
-            return;
-        };
-        // Not the same slot again soon: the last enforcer may still write to it.
-        self.next = slot + 1;
-        self.table.clear(slot);
+        let Some(listener) = adopted else { return };
         let mut message = vec![LISTENER];
-        message.extend((slot as u32).to_le_bytes());
-        message.extend((credentials.pid.as_raw_nonzero().get() as u32).to_le_bytes());
-        message.extend(credentials.uid.as_raw().to_le_bytes());
+        // The slot comes here.
+        message.extend([0; 4]);
+        message.extend(sender.peer.process().to_le_bytes());
+        message.extend(sender.peer.user().to_le_bytes());
+        message.push(u8::from(sender.has_authority));
         debug_assert_eq!(message.len(), LISTENER_HEADER);
         message.extend(&sender.bytes);
-        if self.kept.len() <= slot {
-            self.kept.resize_with(slot + 1, || None);
-        }
-        self.kept[slot] = Some(Kept {
+        let kept = Kept {
             listener,
             message,
             sent: false,
-        });
-        // Runtimes do not wait for it.
-        let _ = handoff::send(&sender.socket, b"k", &[]);
+            account: (!sender.has_authority).then_some(sender.account),
+        };
+        if let Ok(slot) = self.kept.keep(kept, Instant::now()) {
+            self.table.clear(slot);
+            // Runtimes do not wait for it.
+            let _ = handoff::send(&sender.socket, b"k", &[]);
+        }
     }
 
     fn accept_enforcer(&mut self) {
@@ -259,16 +241,21 @@ impl Guardian {
         let Ok(socket) = accept_with(&self.enforcers, flags) else {
             return;
         };
+        // A process that has ended is told by a closed connection.
+        let Ok(peer) = Peer::of(&socket) else { return };
+        if let Err(reason) = peer.check_authority() {
+            let mut refusal = vec![REFUSED];
+            refusal.extend(reason.to_string().as_bytes());
+            let _ = handoff::send(&socket, &refusal, &[]);
+            return;
+        }
         if self.enforcer.is_some() {
             return;
         }
         if handoff::send(&socket, &[WELCOME], &[&self.table]).is_ok() {
             self.enforcer = Some(socket);
             self.alone_since = None;
-            self.kept
-                .iter_mut()
-                .flatten()
-                .for_each(|kept| kept.sent = false);
+            self.kept.iter_mut().for_each(|(_, kept)| kept.sent = false);
         }
     }
 
@@ -282,6 +269,10 @@ impl Guardian {
                     _ => OnDeath::Closed,
                 };
             }
+            Ok((5, _)) if buffer[0] == SHED => {
+                let slot = u32::from_le_bytes(buffer[1..5].try_into().expect("four bytes"));
+                self.kept.shed(slot as usize, Instant::now());
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok((0, _)) | Err(_) => self.enforcer_gone(),
             Ok(_) => {}
@@ -292,12 +283,11 @@ impl Guardian {
     fn enforcer_gone(&mut self) {
         self.enforcer = None;
         self.alone_since = Some(Instant::now());
-        self.next = self.next.max(1);
+        self.had_enforcer = true;
         if self.on_death == OnDeath::Closed {
             return;
         }
-        for (slot, kept) in self.kept.iter().enumerate() {
-            let Some(kept) = kept else { continue };
+        for (slot, kept) in self.kept.iter() {
             let taken = self.table.perhaps_taken(slot);
             for id in taken.filter(|&id| kept.listener.is_waiting(id)) {
                 let _ = kept.listener.resume(id);
@@ -309,7 +299,8 @@ impl Guardian {
     /// Sends the enforcer what it does not have yet, as far as its socket takes it.
     fn pass_on(&mut self) {
         let Some(socket) = &self.enforcer else { return };
-        for kept in self.kept.iter_mut().flatten().filter(|kept| !kept.sent) {
+        for (slot, kept) in self.kept.iter_mut().filter(|(_, kept)| !kept.sent) {
+            kept.message[1..5].copy_from_slice(&(slot as u32).to_le_bytes());
             match handoff::send(socket, &kept.message, &[&kept.listener]) {
                 Ok(()) => kept.sent = true,
                 Err(_) => return,
@@ -318,38 +309,38 @@ impl Guardian {
     }
 }
 
+/// What became of a listener.
+enum Ready {
+    Stays,
+    /// Nobody can call any more.
+    Ended,
+    /// Somebody else takes its calls.
+    Taken,
+}
+
+fn listener_ready(kept: &Shelf, slot: usize, flags: PollFlags, bounded: &Armed<'_>) -> Ready {
+    let Some(kept) = kept.get(slot) else {
+        return Ready::Stays;
+    };
+    if !flags.contains(PollFlags::IN) {
+        return match flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+            true => Ready::Ended,
+            false => Ready::Stays,
+        };
+    }
+    match kept.listener.receive(bounded) {
+        Ok(Received::Call(call)) => {
+            let _ = kept.listener.resume(call.id);
+            Ready::Stays
+        }
+        Ok(Received::Taken) => Ready::Taken,
+        Ok(Received::Gone) | Err(_) => Ready::Stays,
+    }
+}
+
 impl Drop for Guardian {
     fn drop(&mut self) {
         let _ = fs::remove_file(agent_path(&self.directory));
         let _ = fs::remove_file(guardian_path(&self.directory));
-    }
-}
-
-enum Heard {
-    More,
-    Whole,
-    Nothing,
-}
-
-impl Sender {
-    fn hear(&mut self) -> Heard {
-        let mut buffer = [0; 4_096];
-        match handoff::receive(self.socket.as_fd(), &mut buffer) {
-            Ok((0, _)) => Heard::Nothing,
-            Ok((bytes, descriptors)) => {
-                self.bytes.extend(&buffer[..bytes]);
-                self.descriptors.extend(descriptors);
-                let too_much = self.bytes.len() > BYTES_MAX
-                    || self.descriptors.len() > handoff::DESCRIPTORS_MAX;
-                match () {
-                    () if too_much => Heard::Nothing,
-                    () if !is_whole(&self.bytes) => Heard::More,
-                    () if self.descriptors.is_empty() => Heard::Nothing,
-                    () => Heard::Whole,
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Heard::More,
-            Err(_) => Heard::Nothing,
-        }
     }
 }

@@ -7,8 +7,8 @@ use crate::control::pace::Limits;
 use crate::control::supervisor::{Mode, Supervisor, Tenant};
 use crate::handoff;
 use crate::seccomp::call::Verb;
-use crate::seccomp::notify::Listener;
-use crate::testing::{Caller, Ending, wait_until};
+use crate::seccomp::notify::{Listener, Received};
+use crate::testing::{Caller, Ending, receive, wait_until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -94,7 +94,7 @@ fn an_enforcer_that_dies_leaves_no_call_behind() {
         assert_eq!(handed.arrival.unwrap().process, caller.id());
         // Taken by hand and noted, as an enforcer would that is killed next: its descriptors close, nothing else happens.
         let call = loop {
-            if let Some(call) = handed.listener.receive().unwrap() {
+            if let Received::Call(call) = receive(&handed.listener) {
                 break call;
             }
         };

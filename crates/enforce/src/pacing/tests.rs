@@ -67,12 +67,12 @@ fn what_changed_is_said_once() {
     let folder = tempfile::tempdir().unwrap();
     let door = Door::open(&folder);
     let now = Instant::now();
-    let mut pacing = Pacing::new(door.path.clone(), true);
+    let mut pacing = Pacing::new(door.path.clone());
     // The process of a tenant without a limit is not named.
     let wanted = table(&[(0, 100)], &[(7, 0), (8, 1)]);
     pacing.step(now, &wanted);
     let daemon = door.accept().expect("it comes");
-    assert_eq!(heard(&daemon), [ToDaemon::Enforce { keep: true }]);
+    assert_eq!(heard(&daemon), [ToDaemon::Enforce]);
     pacing.step(now, &wanted);
     assert_eq!((heard(&daemon), pacing.is_heeded()), (vec![], false));
     say(&daemon, &ToShim::Heeded);
@@ -95,13 +95,13 @@ fn a_daemon_that_comes_back_hears_everything_again() {
     let folder = tempfile::tempdir().unwrap();
     let door = Door::open(&folder);
     let (mut now, wanted) = (Instant::now(), table(&[(3, 5)], &[(7, 3)]));
-    let mut pacing = Pacing::new(door.path.clone(), false);
+    let mut pacing = Pacing::new(door.path.clone());
     for _ in 0..2 {
         pacing.step(now, &wanted);
         let daemon = door.accept().expect("it comes");
         say(&daemon, &ToShim::Heeded);
         pacing.step(now, &wanted);
-        let greeting = ToDaemon::Enforce { keep: false };
+        let greeting = ToDaemon::Enforce;
         assert_eq!(heard(&daemon), [greeting, limit(3, 5), belongs(7, 3)]);
         drop(daemon);
         pacing.step(now, &wanted);
@@ -116,11 +116,11 @@ fn a_daemon_that_comes_back_hears_everything_again() {
 fn without_a_daemon_or_limits_nothing_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let now = Instant::now();
-    let mut pacing = Pacing::new(folder.path().join("none"), false);
+    let mut pacing = Pacing::new(folder.path().join("none"));
     pacing.step(now, &table(&[(0, 1)], &[]));
     assert_eq!((pacing.is_heeded(), pacing.refusal()), (false, None));
     let door = Door::open(&folder);
-    let mut pacing = Pacing::new(door.path.clone(), false);
+    let mut pacing = Pacing::new(door.path.clone());
     pacing.step(now, &Table::default());
     assert!(door.accept().is_none(), "nobody is limited");
 }
@@ -130,7 +130,7 @@ fn a_refusal_names_the_daemon_and_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let door = Door::open(&folder);
     let (now, wanted) = (Instant::now(), table(&[(0, 1)], &[]));
-    let mut pacing = Pacing::new(door.path.clone(), false);
+    let mut pacing = Pacing::new(door.path.clone());
     pacing.step(now, &wanted);
     let daemon = door.accept().expect("it comes");
     let reason = "process 3 sets limits already".to_owned();
@@ -157,7 +157,7 @@ fn a_daemon_that_does_not_read_holds_nobody_up_and_hears_the_rest_later() {
     let now = Instant::now();
     let processes: Vec<(u32, usize)> = (1..3_000).map(|process| (process, 0)).collect();
     let wanted = table(&[(0, 1)], &processes);
-    let mut pacing = Pacing::new(door.path.clone(), false);
+    let mut pacing = Pacing::new(door.path.clone());
     pacing.step(now, &wanted);
     let daemon = door.accept().expect("it comes");
     say(&daemon, &ToShim::Heeded);

@@ -12,6 +12,7 @@
 
 use super::call::CALL_MAX;
 use super::filter::Instruction;
+use super::interrupt::Armed;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -26,6 +27,17 @@ pub struct Notification {
     pub descriptor: i32,
     /// Third argument of the call: where the header lies in the caller's memory.
     pub header: u64,
+}
+
+/// What a listener had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A call.
+    Call(Notification),
+    /// The call that made the listener readable has gone with its thread.
+    Gone,
+    /// No call was pending although the listener was readable: somebody else receives from a copy of it.
+    Taken,
 }
 
 /// What became of a call that was told to go on.
@@ -73,11 +85,12 @@ impl Listener {
         };
     }
 
-    /// The next call that waits. Call it once each time the descriptor is readable: otherwise it blocks.
+    /// The next call that waits. Call it once each time the descriptor is readable; it returns within about
+    /// [`super::interrupt::PERIOD`] whatever other holders of the listener do.
     ///
     /// # Errors
-    /// The kernel's; `None` when the call that made the descriptor readable has gone.
-    pub fn receive(&self) -> io::Result<Option<Notification>> {
+    /// The kernel's.
+    pub fn receive(&self, _bounded: &Armed<'_>) -> io::Result<Received> {
         // SAFETY: `seccomp_notif` is plain data, for which zeros are valid, and the kernel demands zeros.
         let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `seccomp_notif`, whose size is part of the request number, into ours.
@@ -91,12 +104,13 @@ impl Listener {
         if done < 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
-                Some(libc::ENOENT | libc::EINTR) => Ok(None),
+                Some(libc::ENOENT) => Ok(Received::Gone),
+                Some(libc::EINTR) => Ok(Received::Taken),
                 _ => Err(error),
             };
         }
         let arguments = notification.data.args;
-        Ok(Some(Notification {
+        Ok(Received::Call(Notification {
             id: notification.id,
             thread: notification.pid,
             // The kernel takes descriptors as 32 bits.
@@ -117,20 +131,17 @@ impl Listener {
             flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
         };
         // SAFETY: the kernel reads one `seccomp_notif_resp`, whose size is part of the request number, from ours.
-        let done = unsafe {
+        let sent = retry(|| unsafe {
             libc::ioctl(
                 self.0.as_raw_fd(),
                 libc::SECCOMP_IOCTL_NOTIF_SEND,
                 &raw mut answer,
             )
-        };
-        if done == 0 {
-            return Ok(Resumed::Continues);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::ENOENT) => Ok(Resumed::Gone),
-            _ => Err(error),
+        });
+        match sent {
+            Ok(()) => Ok(Resumed::Continues),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Resumed::Gone),
+            Err(error) => Err(error),
         }
     }
 
@@ -141,17 +152,13 @@ impl Listener {
 
     fn identifier_valid(&self, id: u64) -> io::Result<()> {
         // SAFETY: the kernel reads 8 bytes from `id`, which outlives the call.
-        let done = unsafe {
+        retry(|| unsafe {
             libc::ioctl(
                 self.0.as_raw_fd(),
                 libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
                 &raw const id,
             )
-        };
-        match done {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        })
     }
 
     /// The first bytes of a call, as many as can be read; none when the caller is not visible, or has gone.
@@ -185,6 +192,19 @@ impl AsFd for Listener {
 impl From<Listener> for OwnedFd {
     fn from(listener: Listener) -> Self {
         listener.0
+    }
+}
+
+/// Repeats a system call that a signal has interrupted: an [`Armed`] timer may run.
+fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    loop {
+        if call() == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
 }
 

@@ -76,6 +76,39 @@ fn every_common_runtime_is_recognised() {
 }
 
 #[test]
+fn paths_of_both_hierarchies_are_read() {
+    assert_eq!(path("0::/a/b\n"), "/a/b");
+    let mixed = "3:cpu:/x\n1:name=systemd:/docker/77\n0::/\n";
+    assert_eq!(path(mixed), "/docker/77");
+    assert_eq!(path("nonsense"), "");
+}
+
+#[test]
+fn a_tenant_cannot_multiply_the_groups_that_count_for_it() {
+    let pod = "11111111-2222-3333-4444-555555555555";
+    for (path, expected) in [
+        ("/system.slice/ssh.service", "/system.slice/ssh.service"),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope",
+            "/user.slice/user-1000.slice",
+        ),
+        (
+            "/lxc.payload.web/system.slice/a.service",
+            "/lxc.payload.web",
+        ),
+        ("/a/b/c.slice/d.scope", "/a/b"),
+        ("/a", "/a"),
+        ("/", "/"),
+        ("", ""),
+        ("nonsense", ""),
+    ] {
+        assert_eq!(responsible(path), expected, "{path}");
+    }
+    let made = format!("/kubepods/burstable/pod{pod}/0123456789ab/own/1.scope");
+    assert_eq!(responsible(&made), format!("/kubepods/burstable/pod{pod}"));
+}
+
+#[test]
 fn a_conmon_scope_is_no_container() {
     let path = format!("/machine.slice/libpod-conmon-{DIGITS}.scope");
     assert_eq!(Workload::of(&path).container, None);

@@ -19,7 +19,7 @@ fn to_daemon() -> impl Strategy<Value = ToDaemon> {
             }
         }),
         text.prop_map(|device| ToDaemon::Open { device }),
-        any::<bool>().prop_map(|keep| ToDaemon::Enforce { keep }),
+        Just(ToDaemon::Enforce),
         (0..LIMITS_MAX, any::<u64>()).prop_map(|(tenant, bytes_per_s)| ToDaemon::Limit {
             tenant,
             bytes_per_s,

@@ -1,0 +1,266 @@
+//! Whom a client of a service is counted for, and how many places each may hold.
+//!
+//! Problem: a service has so many places (connections, sessions, listeners). Every local process may connect, and a user
+//! number is no tenant: containers share user 0, and one user may open thousands of connections.
+//! Method: an [`Account`] is user, responsible cgroup and user namespace. [`Places`] admits by three bounds: each account has
+//! at most `per_account` places; all user namespaces of one user and cgroup together have twice as many, since an
+//! unprivileged user can make user namespaces at will; and the last `reserve` places go only to accounts that hold fewer than
+//! `few`. So an account that holds many cannot take the last place of one that holds few.
+//! Limits: someone with many users or many containers has as many accounts.
+
+use std::collections::BTreeMap;
+
+/// Whom something is counted for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Account {
+    /// User number, as this process's user namespace numbers users.
+    pub user: u32,
+    /// The cgroup that the host, not the tenant, made; see [`crate::cgroup::responsible`]. Empty where unknown.
+    pub group: String,
+    /// Inode of the user namespace; 0 where unknown.
+    pub user_namespace: u64,
+}
+
+impl Account {
+    /// The account of a user of whom nothing else is known.
+    pub fn of_user(user: u32) -> Self {
+        Self {
+            user,
+            ..Self::default()
+        }
+    }
+}
+
+impl std::fmt::Display for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.group.as_str() {
+            "" => write!(f, "user {}", self.user),
+            group => write!(f, "user {} in {group}", self.user),
+        }
+    }
+}
+
+/// How many places there are, and for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaceLimits {
+    /// Places in all.
+    pub total: usize,
+    /// Places of one account.
+    pub per_account: usize,
+    /// The last places, kept for accounts that hold few.
+    pub reserve: usize,
+    /// An account with at least this many places gets none of the reserve.
+    pub few: usize,
+}
+
+/// Why there is no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlace {
+    /// The account has its share.
+    #[error("{account} holds {held} places, which is the most for one account")]
+    Account {
+        /// Whose.
+        account: Account,
+        /// How many it holds.
+        held: usize,
+    },
+    /// What is left is for others.
+    #[error(
+        "{used} of {total} places are taken, and the rest is kept for accounts that hold fewer than {few}"
+    )]
+    Reserved {
+        /// Places taken.
+        used: usize,
+        /// Places in all.
+        total: usize,
+        /// Who may have the rest.
+        few: usize,
+    },
+}
+
+/// Places taken, by account.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    used: usize,
+    by_account: BTreeMap<Account, usize>,
+    /// Over all user namespaces.
+    by_owner: BTreeMap<(u32, String), usize>,
+}
+
+impl Places {
+    /// Takes a place for `account`.
+    ///
+    /// # Errors
+    /// When there is none for it; nothing is taken then.
+    pub fn take(&mut self, limits: &PlaceLimits, account: &Account) -> Result<(), NoPlace> {
+        self.check(limits, account)?;
+        self.used += 1;
+        *self.by_account.entry(account.clone()).or_default() += 1;
+        *self.by_owner.entry(owner(account)).or_default() += 1;
+        Ok(())
+    }
+
+    /// Whether there is a place for `account`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn check(&self, limits: &PlaceLimits, account: &Account) -> Result<(), NoPlace> {
+        let (held, of_owner) = (self.of(account), self.of_owner(account));
+        if held >= limits.per_account || of_owner >= limits.per_account.saturating_mul(2) {
+            return Err(NoPlace::Account {
+                account: account.clone(),
+                held,
+            });
+        }
+        let open = limits.total.saturating_sub(limits.reserve);
+        let reserved = self.used >= open && of_owner >= limits.few;
+        match reserved || self.used >= limits.total {
+            true => Err(NoPlace::Reserved {
+                used: self.used,
+                total: limits.total,
+                few: limits.few,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives a place of `account` back.
+    ///
+    /// # Panics
+    /// When it holds none.
+    pub fn give_back(&mut self, account: &Account) {
+        self.used -= 1;
+        less(&mut self.by_account, account);
+        less(&mut self.by_owner, &owner(account));
+    }
+
+    /// Places that `account` holds.
+    pub fn of(&self, account: &Account) -> usize {
+        self.by_account.get(account).copied().unwrap_or(0)
+    }
+
+    /// Places taken.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    fn of_owner(&self, account: &Account) -> usize {
+        self.by_owner.get(&owner(account)).copied().unwrap_or(0)
+    }
+
+    /// Of the accounts in `among`, the one whose owner holds most places; the first of several.
+    pub fn greediest<'a>(&self, among: impl Iterator<Item = &'a Account>) -> Option<&'a Account> {
+        among.fold(None, |most, account| match most {
+            Some(other) if self.of_owner(other) >= self.of_owner(account) => most,
+            _ => Some(account),
+        })
+    }
+}
+
+fn owner(account: &Account) -> (u32, String) {
+    (account.user, account.group.clone())
+}
+
+fn less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    let count = counts.get_mut(key).expect("a place was taken");
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: PlaceLimits = PlaceLimits {
+        total: 20,
+        per_account: 8,
+        reserve: 6,
+        few: 2,
+    };
+
+    fn account(user: u32, group: &str, user_namespace: u64) -> Account {
+        Account {
+            user,
+            group: group.to_owned(),
+            user_namespace,
+        }
+    }
+
+    fn fill(places: &mut Places, account: &Account) -> usize {
+        std::iter::from_fn(|| places.take(&LIMITS, account).ok()).count()
+    }
+
+    #[test]
+    fn greedy_accounts_leave_the_reserve_to_others() {
+        let mut places = Places::default();
+        assert_eq!(fill(&mut places, &account(1, "/a", 1)), 8);
+        // 14 places are open to everybody.
+        assert_eq!(fill(&mut places, &account(2, "/a", 1)), 6);
+        let modest: Vec<usize> = (3..8)
+            .map(|user| fill(&mut places, &account(user, "/a", 1)))
+            .collect();
+        assert_eq!(modest, [2, 2, 2, 0, 0]);
+        assert_eq!(places.used(), 20);
+    }
+
+    #[test]
+    fn containers_of_one_user_are_counted_apart_and_user_namespaces_are_not() {
+        let mut places = Places::default();
+        assert_eq!(fill(&mut places, &account(0, "/pod-a", 1)), 8);
+        assert_eq!(fill(&mut places, &account(0, "/pod-b", 1)), 6);
+        let mut places = Places::default();
+        let limits = PlaceLimits {
+            per_account: 4,
+            ..LIMITS
+        };
+        let taken = (0..100)
+            .filter(|namespace| {
+                let account = account(1_000, "/a", *namespace);
+                places.take(&limits, &account).is_ok()
+            })
+            .count();
+        assert_eq!(taken, 8, "a hundred user namespaces of one user");
+    }
+
+    #[test]
+    fn the_greediest_is_who_holds_most() {
+        let mut places = Places::default();
+        let (one, two) = (account(1, "/a", 1), account(2, "/a", 1));
+        places.take(&LIMITS, &one).unwrap();
+        fill(&mut places, &two);
+        assert_eq!(places.greediest([&one, &two].into_iter()), Some(&two));
+        assert_eq!(places.greediest([].into_iter()), None);
+    }
+
+    proptest! {
+        /// Goal: counts never drift, and no account exceeds its bound. Method: random takers and givers against a list.
+        #[test]
+        fn places_are_conserved(steps in prop::collection::vec((0_u32..4, 0_u64..2, any::<bool>()), 0..200)) {
+            let (mut places, mut held) = (Places::default(), Vec::new());
+            for (user, namespace, takes) in steps {
+                let account = account(user, "/a", namespace);
+                if takes {
+                    if places.take(&LIMITS, &account).is_ok() {
+                        held.push(account);
+                    }
+                } else if let Some(at) = held.iter().position(|other| *other == account) {
+                    places.give_back(&held.swap_remove(at));
+                }
+                prop_assert_eq!(places.used(), held.len());
+                prop_assert!(held.len() <= LIMITS.total);
+                for of in &held {
+                    let count = held.iter().filter(|other| *other == of).count();
+                    prop_assert_eq!(places.of(of), count);
+                    prop_assert!(count <= LIMITS.per_account);
+                }
+            }
+            for account in held {
+                places.give_back(&account);
+            }
+            prop_assert_eq!(places.used(), 0);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The limit of open files of this process.
+//!
+//! A service that can run out of descriptors stops for all its clients, so it raises the limit to what its own bounds can
+//! need before it starts.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+
+/// Raises the limit to `needed`, the hard limit too where this process may.
+///
+/// # Errors
+/// `InvalidInput` when fewer may be open, with the remedy.
+pub fn raise(needed: u64) -> io::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: Some(needed),
+        maximum: maximum.map(|maximum| maximum.max(needed)),
+    };
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        let most = maximum.unwrap_or(u64::MAX);
+        let text = format!(
+            "{most} files may be open, {needed} can be needed; raise the limit with `ulimit -Hn {needed}` or LimitNOFILE={needed}"
+        );
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allowed_already_stays_and_too_much_is_refused_with_the_remedy() {
+        let before = getrlimit(Resource::Nofile).current;
+        raise(8).unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current, before);
+        if before.is_some() {
+            // More than the kernel's own bound, which no process may pass.
+            let error = raise(1 << 40).unwrap_err().to_string();
+            assert!(
+                error.contains("ulimit -Hn") && error.contains("can be needed"),
+                "{error}"
+            );
+        }
+    }
+}
