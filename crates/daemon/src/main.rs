@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use isolane_core::units::BitRate;
 use isolane_mem::service::ServiceError;
 use isolaned::attached::attachments;
@@ -18,13 +18,14 @@ use isolaned::server::{Server, now_ns};
 use isolaned::settings::{Settings, SettingsError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Tells every process on this machine how fast it may post to the RDMA NIC.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "isolaned", version, max_term_width = 100)]
+#[command(name = "isolaned", version, after_help = AFTER, max_term_width = 100)]
 struct Arguments {
     /// A device to serve; give it again for more. Without, those of the configuration.
     #[arg(long)]
@@ -56,7 +57,38 @@ struct Arguments {
     /// Payload rate of all devices in bits per second, where the port's own is not what the link carries.
     #[arg(long, value_name = "BPS")]
     rate_bps: Option<u64>,
+    /// Print the manual page or a shell's completions, and end; what installs this program calls it.
+    #[arg(long, value_name = "WHAT", hide = true, exclusive = true)]
+    print: Option<Printed>,
 }
+
+/// What `--print` prints.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Printed {
+    /// isolaned(8).
+    Man,
+    /// Completions of bash.
+    Bash,
+    /// Completions of fish.
+    Fish,
+    /// Completions of zsh.
+    Zsh,
+}
+
+/// What the help and the manual page end with.
+const AFTER: &str = "\
+Signals: INT and TERM end the daemon, HUP makes it read the configuration again.
+
+Exit codes:
+  0  ended by a signal, or --check found no mistake
+  2  wrong usage, or a mistake in a file; the message names line, key, value and what is allowed
+  3  a device, a privilege or a socket is missing
+
+Files:
+  /etc/isolane/isolaned.toml   configuration of the packaged service (--config)
+  /etc/isolane/mem.toml        configuration of the packaged memory service (--mem-config)
+  /run/isolane/isolaned.sock   where programs under `isolane run` connect
+  /run/isolane/control.sock    where `isolane top` connects";
 
 /// Exit code when a device or a privilege is missing.
 const MISSING: u8 = 3;
@@ -79,10 +111,11 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 });
         }
     };
-    let done = match (&arguments.check, &arguments.mem_check) {
-        (Some(file), _) => check(file),
-        (None, Some(file)) => check_memory(file),
-        (None, None) => start(&arguments),
+    let done = match (&arguments.print, &arguments.check, &arguments.mem_check) {
+        (Some(what), ..) => print(*what).context("cannot write to standard output"),
+        (None, Some(file), _) => check(file),
+        (None, None, Some(file)) => check_memory(file),
+        (None, None, None) => start(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,6 +139,20 @@ fn main() -> ExitCode {
 /// One line for people: the journal's, where a service manager runs it.
 fn say(line: &str) {
     eprintln!("isolaned: {line}");
+}
+
+fn print(what: Printed) -> std::io::Result<()> {
+    let mut command = Arguments::command();
+    let mut out = std::io::stdout().lock();
+    let shell = match what {
+        Printed::Man => return clap_mangen::Man::new(command).section("8").render(&mut out),
+        Printed::Bash => clap_complete::Shell::Bash,
+        Printed::Fish => clap_complete::Shell::Fish,
+        Printed::Zsh => clap_complete::Shell::Zsh,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "isolaned", &mut script);
+    out.write_all(&script)
 }
 
 fn check(file: &Path) -> Result<()> {

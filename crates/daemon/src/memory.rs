@@ -9,7 +9,7 @@
 use crate::settings::Listen;
 use crate::show::server::{Server, Shown, Source};
 use crate::snapshot::Snapshot;
-use isolane_mem::service::settings::Settings;
+use isolane_mem::service::settings::{MetricsPlace, Settings};
 use isolane_mem::service::{self, Ended, Service, ServiceError};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -69,7 +69,11 @@ impl Memory {
         let end = bell().map_err(|error| failed(&error))?;
         let heard = end.try_clone().map_err(|error| failed(&error))?;
         let mut server = Server::new(NoDevices, heard);
-        let listened = server.listen(&Listen::Unix(place), Shown::Metrics);
+        let place = match place {
+            MetricsPlace::Unix(path) => Listen::Unix(path),
+            MetricsPlace::Loopback(address) => Listen::Tcp(address),
+        };
+        let listened = server.listen(&place, Shown::Metrics);
         listened.map_err(|error| failed(&error))?;
         let thread = std::thread::Builder::new().name("metrics".to_owned());
         let thread = thread

@@ -221,10 +221,31 @@ fn a_configuration_is_checked_and_its_mistakes_named() {
 }
 
 #[test]
-fn its_figures_are_served_without_devices() {
+fn its_figures_are_served_on_a_unix_socket_without_devices() {
+    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let metrics = directory.path().join("metrics.sock");
+    figures_are_served_at(&metrics.display().to_string(), || {
+        std::os::unix::net::UnixStream::connect(&metrics)
+    });
+}
+
+#[test]
+fn its_figures_are_served_on_loopback_without_devices() {
+    // Free now; another process that takes the port meanwhile makes the daemon say so and the test fail.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = free.local_addr().expect("it is bound");
+    drop(free);
+    figures_are_served_at(&address.to_string(), || {
+        std::net::TcpStream::connect(address)
+    });
+}
+
+fn figures_are_served_at<S: std::io::Read + std::io::Write>(
+    metrics: &str,
+    connect: impl Fn() -> std::io::Result<S>,
+) {
     let directory = tempfile::tempdir().expect("what tests stand on works");
     let directory = directory.path();
-    let metrics = directory.join("metrics.sock");
     let file = directory.join("mem.toml");
     std::fs::write(
         &file,
@@ -238,8 +259,7 @@ fn its_figures_are_served_without_devices() {
         .spawn();
     let daemon = Daemon(child.expect("what tests stand on works"));
     let scrape = || {
-        use std::io::{Read, Write};
-        let mut stream = std::os::unix::net::UnixStream::connect(&metrics).ok()?;
+        let mut stream = connect().ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

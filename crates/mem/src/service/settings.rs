@@ -8,6 +8,7 @@ use crate::journal;
 use crate::protocol::SOCKET_PATH;
 use isolane_scenario::error::InputError;
 use isolane_scenario::table::{Key, Kind, Source, Table, key};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// What an operator sets.
@@ -34,7 +35,16 @@ pub struct Settings {
     /// Whether tiers are probed by a pointer chase where the processor counts no latency.
     pub probe: bool,
     /// Where OpenMetrics are served; none: only with the daemon's own.
-    pub metrics: Option<PathBuf>,
+    pub metrics: Option<MetricsPlace>,
+}
+
+/// Where OpenMetrics are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsPlace {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP address of this machine's loopback: metrics name tenants, and there is no TLS.
+    Loopback(SocketAddr),
 }
 
 /// Policies of the service.
@@ -114,7 +124,7 @@ const KEYS: &[Key] = &[
     key(
         "metrics",
         Kind::Text,
-        "a Unix socket for scrapers, where no RDMA device is served",
+        "where scrapers connect, where no RDMA device is served: an address of loopback or the path of a Unix socket",
     ),
 ];
 
@@ -145,7 +155,7 @@ pub fn parse(text: &str, file: &str) -> Result<Settings, InputError> {
     if let Some(directory) = path("profile_dir")? {
         settings.profile_dir = directory;
     }
-    settings.metrics = path("metrics")?;
+    settings.metrics = metrics(&table)?;
     if let Some(mode) = table.text("socket_mode")? {
         let mode = u32::from_str_radix(mode, 8)
             .ok()
@@ -178,6 +188,27 @@ pub fn parse(text: &str, file: &str) -> Result<Settings, InputError> {
     Ok(settings)
 }
 
+fn metrics(table: &Table<'_>) -> Result<Option<MetricsPlace>, InputError> {
+    let Some(text) = table.text("metrics")? else {
+        return Ok(None);
+    };
+    let path = text.strip_prefix("unix:").unwrap_or(text);
+    if path.starts_with('/') {
+        return Ok(Some(MetricsPlace::Unix(path.into())));
+    }
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(Some(MetricsPlace::Loopback(address))),
+        Ok(_) => Err(table.wrong(
+            "metrics",
+            "can be reached by other machines, and metrics name applications; use an address of loopback, like \"127.0.0.1:9472\"",
+        )),
+        Err(_) => Err(table.wrong(
+            "metrics",
+            "must be an address and a port of loopback, like \"127.0.0.1:9472\", or an absolute path of a Unix socket",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +237,24 @@ mod tests {
     fn the_probe_can_be_switched_off() {
         assert!(parse("probe = \"auto\"", "x").unwrap().probe);
         assert!(!parse("probe = \"off\"", "x").unwrap().probe);
+    }
+
+    #[test]
+    fn metrics_are_served_on_loopback_or_a_unix_socket_and_nowhere_else() {
+        let place = |text: &str| {
+            parse(&format!("metrics = {text:?}"), "mem.toml").map(|found| found.metrics)
+        };
+        let socket = Some(MetricsPlace::Unix("/run/m.sock".into()));
+        assert_eq!(place("/run/m.sock").unwrap(), socket);
+        assert_eq!(place("unix:/run/m.sock").unwrap(), socket);
+        for address in ["127.0.0.1:9472", "[::1]:9472"] {
+            let expected = Some(MetricsPlace::Loopback(address.parse().unwrap()));
+            assert_eq!(place(address).unwrap(), expected);
+        }
+        expect![[r#"mem.toml:1: metrics = "0.0.0.0:9472": can be reached by other machines, and metrics name applications; use an address of loopback, like "127.0.0.1:9472""#]]
+            .assert_eq(&place("0.0.0.0:9472").unwrap_err().to_string());
+        expect![[r#"mem.toml:1: metrics = "m.sock": must be an address and a port of loopback, like "127.0.0.1:9472", or an absolute path of a Unix socket"#]]
+            .assert_eq(&place("m.sock").unwrap_err().to_string());
     }
 
     #[test]
