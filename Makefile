@@ -54,7 +54,7 @@ rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded
 	@.ci/languages python
 	@LAB_ARGUMENTS="--clients rust,python,python-aio,go $(if $(QUICK),--quick)" .ci/languages lab
 
-python: need-cargo ## install the Python package beside the binary, for `isolane plan` and `isolane pipeline`
+python: ## install the Python package beside the binary, for `isolane plan` and `isolane pipeline`; needs no Rust
 	@.ci/languages install
 
 lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (needs root); QUICK=1 for under three minutes

@@ -6,7 +6,7 @@ starts `python -m isolane.hunt -- WORDS` and speaks with it by lines of JSON: fi
 an experiment a line. Every core of the cluster has a worker, which is `isolane WORDS` on that node (it must be on the path
 there, or be named in ISOLANE) and takes the same lines; answers go back as they come, with the number of their
 experiment. The result of a hunt does not depend on who answers. Files (--file) travel to the nodes under their own names. Needs
-the extra `isolane[ray]`; a cluster is found as Ray finds it (RAY_ADDRESS), else a local one is started. With --local N there
+the extra `ray`; a cluster is found as Ray finds it (RAY_ADDRESS), else a local one is started. With --local N there
 are N workers on this machine and no Ray, for tests.
 
 Limits: a worker that ends is started again twice, then the hunt ends; a node that Ray adds later is not used.
@@ -27,6 +27,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
+
+from isolane.installing import extra
 
 
 class WorkerError(Exception):
@@ -159,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(ready), flush=True)
         serve(asks, sys.stdin, sys.stdout)
     except ImportError:
-        print("isolane.hunt: Ray is missing: pip install 'isolane[ray]'", file=sys.stderr)
+        print(f"isolane.hunt: Ray is not installed; {extra('ray')}", file=sys.stderr)
         return 3
     except Exception as error:  # Ray wraps what a worker raised.
         print(f"isolane.hunt: {getattr(error, 'cause', None) or error}", file=sys.stderr)

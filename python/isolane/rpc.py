@@ -33,7 +33,12 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from isolane._rpc import Core
+from isolane.installing import NATIVE
+
+try:
+    from isolane_native import Core
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"isolane.rpc needs the module isolane_native; {NATIVE}", name=error.name) from error
 
 __all__ = [
     "Admission",

@@ -4,7 +4,7 @@
 
 Options are those of `isolane sweep`, which runs on every node (it must be on the path there, or be named with --isolane). The
 scenario travels with the tasks, one core and one shard each; results come back as JSON and are merged by the program, so
-that the output has the same bytes as a run on one machine. Needs the extra `isolane[ray]`; a cluster is found as Ray finds
+that the output has the same bytes as a run on one machine. Needs the extra `ray`; a cluster is found as Ray finds
 it (RAY_ADDRESS), else a local one is started.
 """
 
@@ -19,6 +19,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
+
+from isolane.installing import extra
 
 #: Options of `isolane sweep` that this program sets itself.
 OWN = ("--shard", "--workers", "--merge")
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shards = on_ray(known.isolane, known.scenario.name, text, options, known.shards)
         merged = merge(known.isolane, shards, output)
     except ImportError:
-        print("isolane.sweep: Ray is missing: pip install 'isolane[ray]'", file=sys.stderr)
+        print(f"isolane.sweep: Ray is not installed; {extra('ray')}", file=sys.stderr)
         return 3
     except OSError as error:
         print(f"isolane.sweep: {error}", file=sys.stderr)

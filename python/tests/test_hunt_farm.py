@@ -82,6 +82,6 @@ def test_local_workers_speak_the_protocol(program: str, tmp_path: pathlib.Path) 
 
 
 def test_ray_finds_the_same_bytes(program: str, tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("ray", reason="the extra isolane[ray] is not installed")
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
     local = hunted(program, tmp_path, "local", [])
     assert hunted(program, tmp_path, "ray", ["--executor", "ray"]) == local

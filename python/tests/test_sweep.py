@@ -80,7 +80,7 @@ def test_own_options_are_refused(scenario: pathlib.Path, own: list[str], capsys:
 def test_ray_gives_the_same_bytes(
     program: str, scenario: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("ray", reason="the extra isolane[ray] is not installed")
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
     run: Callable[[list[str]], int] = sweep.main
     code = run([str(scenario), "--isolane", program, "--shards", "2", *OPTIONS, "--json"])
     assert code == 0

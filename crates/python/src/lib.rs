@@ -1,4 +1,4 @@
-//! The Python module `isolane._rpc`: the admission of `isolane-rpc` for Python's RPC stacks.
+//! The Python module `isolane_native`: the admission of `isolane-rpc` for Python's RPC stacks.
 //!
 //! Problem: a Python client decides on every call, so deciding must cost about a microsecond, and must never wait.
 //! Method: a thin class around [`isolane_rpc::admission::Admission`]; tickets are integers. The interceptors are Python, in
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What a process knows of its destinations.
-#[pyclass(frozen, module = "isolane._rpc", name = "Core")]
+#[pyclass(frozen, module = "isolane_native", name = "Core")]
 struct Core {
     inner: Arc<Inner>,
     classes: usize,
@@ -147,6 +147,6 @@ fn wrong(error: isolane_rpc::admission::SettingsError) -> PyErr {
 
 /// The module.
 #[pymodule]
-fn _rpc(module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn isolane_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Core>()
 }

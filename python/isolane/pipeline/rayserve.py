@@ -16,7 +16,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+<<<<<<< HEAD
 from isolane import allowed
+=======
+from isolane.installing import extra
+>>>>>>> 9186eaa (python: install the package without Rust, its native module apart)
 from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import ItemError, decode_batch, encode_batch
@@ -138,5 +142,5 @@ def _serve() -> Any:
     try:
         from ray import serve
     except ImportError as error:
-        raise RayMissing(f"Ray Serve is not installed: pip install 'isolane[serve]' ({error})") from error
+        raise RayMissing(f"Ray Serve is not installed ({error}); {extra('serve')}") from error
     return serve

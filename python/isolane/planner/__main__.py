@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from isolane.installing import extra
+
 try:
     from isolane.planner.cli import main
 except ImportError as error:
-    print(f"isolane: {error}; install the planner: pip install 'isolane[plan]'", file=sys.stderr)
+    print(f"isolane: {error}; {extra('plan')}", file=sys.stderr)
     sys.exit(3)
 
 sys.exit(main())

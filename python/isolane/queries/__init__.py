@@ -11,6 +11,6 @@ truth alone, never from a table.
 Units: milliseconds, bytes, pixels, metres, hertz; every name says which. Limits: the data are synthetic, sparse and
 small (384x224 pixels, 32 beams, 33-word vocabulary), so absolute accuracies and times say nothing about other
 cameras or machines; what carries over is how they change with a knob. Method and knobs follow the evaluation of the
-Vulcan system (chapter 4 and appendix C of the dissertation that describes it). Needs the extra `isolane[plan]`
+Vulcan system (chapter 4 and appendix C of the dissertation that describes it). Needs the extra `plan`
 (numpy, onnxruntime).
 """

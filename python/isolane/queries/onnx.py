@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from isolane.installing import extra
 from isolane.pipeline.item import Array, Item, ItemError
 from isolane.queries.operator import KnobValue, Operator
 
@@ -45,7 +46,7 @@ class Net:
         try:
             import onnxruntime
         except ImportError:
-            raise ModelError(f"{path.name} needs onnxruntime: pip install 'isolane[plan]'") from None
+            raise ModelError(f"{path.name} needs onnxruntime; {extra('plan')}") from None
         runtime: Any = onnxruntime
         if not path.is_file():
             raise ModelError(f"{path}: no such file; name an ONNX model")

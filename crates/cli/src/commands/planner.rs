@@ -35,8 +35,8 @@ sys.exit(9 if found else 0)";
 /// What both Python programs import before they look at their arguments.
 const NEEDS: [&str; 2] = ["numpy", "yaml"];
 /// How to come by an interpreter.
-const REMEDY: &str = "install it with `make python` in a clone (or python3 -m pip install 'isolane[plan]', or \
-                      ./python[plan] from a clone), or name an interpreter that has it with --python or $ISOLANE_PYTHON";
+const REMEDY: &str = "run `make python` in a clone, or `pip install './python[plan]'` there, or `pip install 'WHEEL[plan]'` \
+                      with the wheel isolane-*.whl; --python or $ISOLANE_PYTHON names another interpreter";
 
 /// The Python programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn without_the_package_it_says_how_to_install_it() {
         assert_eq!(output.status.code(), Some(3));
         let stderr = text(&output.stderr);
         assert!(stderr.contains("tried /nonexistent/python"), "{stderr}");
-        assert!(stderr.contains("pip install 'isolane[plan]'"), "{stderr}");
+        assert!(stderr.contains("pip install './python[plan]'"), "{stderr}");
         assert!(output.stdout.is_empty());
     }
     let nameless = isolane(&["plan", "--python"], &[]);

@@ -41,7 +41,7 @@ pub(super) enum Executor {
     Local,
     /// Processes on this machine.
     Processes,
-    /// A Ray cluster (pip install 'isolane[ray]').
+    /// A Ray cluster (pip install './python[ray]' in a clone).
     Ray,
 }
 
