@@ -10,11 +10,12 @@ CARGO ?= cargo
 ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
+export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo build test check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install claims bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo build test check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## audit a few tenant pairs under no policy and under Justitia; writes out/audit/report.html
 	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
@@ -63,13 +64,18 @@ lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (need
 bpf: ## compile the BPF programs and record what made them (needs clang and llvm-strip)
 	@crates/ebpf/bpf/compile
 
-install: need-cargo ## install isolane, isolaned, the preload library and man pages below PREFIX (/usr/local)
-	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
-	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/isolane" "$(DESTDIR)$(PREFIX)/share/man/man1"
-	@install -m 755 "$(ISOLANE)" "$(CARGO_TARGET_DIR)/release/isolaned" "$(DESTDIR)$(PREFIX)/bin/"
-	@install -m 644 "$(CARGO_TARGET_DIR)/release/libisolane_shim.so" "$(DESTDIR)$(PREFIX)/lib/isolane/"
-	@"$(ISOLANE)" man "$(DESTDIR)$(PREFIX)/share/man/man1" >/dev/null
-	@printf 'installed below %s; the unit and an example configuration are in packaging/\n' "$(DESTDIR)$(PREFIX)"
+install: need-cargo ## install programs, libraries, man pages, completions, units and configuration below PREFIX (/usr/local)
+	@packaging/build
+	@packaging/install
+
+uninstall: ## remove what `make install` with the same PREFIX and DESTDIR installed
+	@packaging/uninstall
+
+packages: need-cargo ## make .deb files, a portable tar archive, wheels and OCI images in out/packages
+	@packaging/packages
+
+check-packages: ## install, run and purge what `make packages` made, in fresh Debian roots (root; debootstrap)
+	@packaging/check
 
 claims: build ## run the papers' claims and write CLAIMS.md
 	@"$(ISOLANE)" claims --markdown > CLAIMS.md.new

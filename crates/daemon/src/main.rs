@@ -85,10 +85,10 @@ Exit codes:
   3  a device, a privilege or a socket is missing
 
 Files:
-  /etc/isolane/isolaned.toml   configuration of the packaged service (--config)
-  /etc/isolane/mem.toml        configuration of the packaged memory service (--mem-config)
-  /run/isolane/isolaned.sock   where programs under `isolane run` connect
-  /run/isolane/control.sock    where `isolane top` connects";
+  /etc/isolane/isolaned.toml           configuration of the packaged service (--config)
+  /etc/isolane/mem.toml                configuration of the packaged memory service (--mem-config)
+  /run/isolane/clients/isolaned.sock   where programs under `isolane run` connect
+  /run/isolane/control/isolaned.sock   where `isolane top` connects";
 
 /// Exit code when a device or a privilege is missing.
 const MISSING: u8 = 3;

@@ -225,7 +225,7 @@ fn delegation_check(host: &MemoryHost) -> Check {
             Verdict::Warn,
             "not root: control groups of others cannot be limited",
             Some(
-                "run isolaned as root (packaging/isolane-mem.service does): a delegated group is not enough, since groups of others are limited too",
+                "run isolaned as root (the unit isolane-mem.service does): a delegated group is not enough, since groups of others are limited too",
             ),
         ),
     }
