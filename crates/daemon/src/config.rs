@@ -28,12 +28,18 @@ pub struct Config {
     /// Most sessions of one account (user, container and user namespace), root's included: no tenant can use up
     /// descriptors or memory.
     pub sessions_per_account_max: usize,
-    /// Who is who, first match wins; without a match the process's own word holds, or its user.
+    /// Who is who, first match wins; without a match a process belongs to its owner.
     pub rules: Vec<Rule>,
     /// Tenants with a weight of the operator's.
     pub tenants: Vec<TenantConfig>,
-    /// Whether a process that no rule names may name its tenant and weight.
+    /// Whether a process that no rule names may name its tenant and weight, within the two limits below.
     pub trust_names: bool,
+    /// Whether a process that declares the latency class begins in it; what it posts is checked.
+    pub trust_classes: bool,
+    /// Largest weight by a process's own word.
+    pub own_weight_max: u32,
+    /// Most tenants that one owner's processes name at a time; further ones belong to the owner itself.
+    pub own_names_max: usize,
 }
 
 impl Default for Config {
@@ -49,7 +55,10 @@ impl Default for Config {
             sessions_per_account_max: 1_024,
             rules: Vec::new(),
             tenants: Vec::new(),
-            trust_names: true,
+            trust_names: false,
+            trust_classes: false,
+            own_weight_max: OWN_WEIGHT_MAX,
+            own_names_max: OWN_NAMES_MAX,
         }
     }
 }
@@ -68,6 +77,11 @@ impl Config {
 
 /// Sessions of an account that still gets a place of the reserve: more than a machine's usual tenants have.
 const SESSIONS_FEW: usize = 16;
+
+/// A tenant that nobody weighed has 1: by its own word it gets at most four times as much.
+const OWN_WEIGHT_MAX: u32 = 4;
+/// With the weight above, one owner has at most 32 times the part of an owner that says nothing.
+const OWN_NAMES_MAX: usize = 8;
 
 /// Which policy a device has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,8 +143,8 @@ pub struct Rule {
     pub program: Option<String>,
     /// Pattern of its tenant, as the process says it.
     pub claim: Option<String>,
-    /// The tenant it belongs to; `{user}`, `{claim}` and `{cgroup}` (the path's last part) stand for its own. `None`
-    /// keeps what it would be without the rule.
+    /// The tenant it belongs to; `{owner}`, `{user}`, `{claim}` and `{cgroup}` (the path's last part) stand for its own.
+    /// `None` keeps what it would be without the rule.
     pub tenant: Option<String>,
     /// Its class, over its own word.
     pub class: Option<Class>,

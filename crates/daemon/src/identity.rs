@@ -1,8 +1,11 @@
 //! Whose process it is, what it needs and what it weighs: the kernel's word over the process's.
 //!
-//! Method: the operator's rules are tried in order; the first that fits counts. What no rule says, the process may
-//! say where the operator lets it; what nobody says follows from its user.
-//! Limits: a cgroup path is the unified hierarchy's; where there is none, the longest path of the others.
+//! Method: the operator's rules are tried in order; the first that fits counts. What no rule says follows from the
+//! process's *owner*: its Kubernetes pod, else the user whose login session it is in, else its user. All three are the
+//! kernel's word, and only root makes more of them. What a process says of itself counts where the operator opted in
+//! (`trust_names`, `trust_classes`), and for classes that only slow the process itself.
+//! Limits: a cgroup path is the unified hierarchy's; where there is none, the longest path of the others. A user who owns
+//! a range of user ids (`/etc/subuid`) and leaves the login session is an owner for each of them.
 
 use crate::config::{Config, Rule};
 use isolane_host::account::Account;
@@ -40,36 +43,87 @@ pub struct Assigned {
     pub class: Class,
     /// Its weight among its tenant's processes, and its tenant's where the operator gave none and it named one.
     pub weight: u32,
-    /// Whether the tenant is the one that it named.
+    /// Whether its own word is in the tenant's name.
     pub named: bool,
+    /// Whether its queue pairs begin as latency and are watched; its class is [`Class::Auto`] then.
+    pub begins_fast: bool,
+    /// Whose it is, by the kernel alone: a pod, a login or a user.
+    pub owner: String,
 }
 
 /// Applies the operator's rules.
 pub fn assign(config: &Config, who: &Who) -> Assigned {
     let rule = config.rules.iter().find(|rule| fits(rule, who));
-    let claimed = config.trust_names && !who.claim.is_empty();
-    let own_word = || match claimed {
-        true => who.claim.clone(),
-        false => format!("user-{}", who.user),
-    };
+    let owner = owner(who);
     let by_rule = rule.and_then(|rule| rule.tenant.as_ref());
-    let tenant = by_rule.map_or_else(own_word, |name| expand(name, who));
-    let tenant_weight = config
-        .tenants
-        .iter()
-        .find(|known| known.name == tenant)
-        .map(|known| known.weight);
+    let (tenant, named) = match by_rule {
+        Some(name) => (expand(name, who, &owner), name.contains("{claim}")),
+        None if config.trust_names && !who.claim.is_empty() => (who.claim.clone(), true),
+        None => (owner.clone(), false),
+    };
+    let tenant_weight = weight_of(config, &tenant);
     let own_weight = match config.trust_names {
-        true => who.weight.max(1),
+        true => who.weight.clamp(1, config.own_weight_max),
         false => 1,
+    };
+    let by_operator = rule.and_then(|rule| rule.class);
+    let (class, begins_fast) = match (by_operator, who.class) {
+        (Some(class), _) => (class, false),
+        // Not paced before it is seen: an operator opts in.
+        (None, Class::Latency) => (Class::Auto, config.trust_classes),
+        (None, class) => (class, false),
     };
     Assigned {
         tenant_weight,
-        class: rule.and_then(|rule| rule.class).unwrap_or(who.class),
+        class,
+        begins_fast,
         weight: rule.and_then(|rule| rule.weight).unwrap_or(own_weight),
-        named: by_rule.is_none() && claimed,
+        named,
         tenant,
+        owner,
     }
+}
+
+impl Assigned {
+    /// The same process as one that named nobody: its owner has named as many tenants as it may.
+    pub(crate) fn without_its_word(self, config: &Config) -> Self {
+        Self {
+            tenant_weight: weight_of(config, &self.owner),
+            tenant: self.owner.clone(),
+            named: false,
+            ..self
+        }
+    }
+}
+
+fn weight_of(config: &Config, tenant: &str) -> Option<u32> {
+    let known = config.tenants.iter().find(|known| known.name == tenant);
+    known.map(|known| known.weight)
+}
+
+/// Whose process it is, by the kernel's word alone.
+fn owner(who: &Who) -> String {
+    let mut parts = who.cgroup.split('/').skip(1);
+    let first = parts.next().unwrap_or_default();
+    if first.starts_with("kubepods") {
+        // kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a.slice, or kubepods/burstable/pod1a.
+        let pod = parts.find_map(|part| {
+            let name = part.strip_suffix(".slice").unwrap_or(part);
+            let (_, number) = name
+                .rsplit_once("pod")
+                .filter(|(before, _)| before.is_empty() || before.ends_with('-'))?;
+            (!number.is_empty()).then_some(number)
+        });
+        if let Some(pod) = pod {
+            return format!("pod-{pod}");
+        }
+    }
+    let session = parts.next().filter(|_| first == "user.slice");
+    let user = session
+        .and_then(|part| part.strip_prefix("user-")?.strip_suffix(".slice"))
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(who.user);
+    format!("user-{user}")
 }
 
 fn fits(rule: &Rule, who: &Who) -> bool {
@@ -83,9 +137,10 @@ fn fits(rule: &Rule, who: &Who) -> bool {
         && text(&rule.claim, &who.claim)
 }
 
-fn expand(name: &str, who: &Who) -> String {
+fn expand(name: &str, who: &Who, owner: &str) -> String {
     let last = who.cgroup.rsplit('/').next().unwrap_or_default();
-    name.replace("{user}", &who.user.to_string())
+    name.replace("{owner}", owner)
+        .replace("{user}", &who.user.to_string())
         .replace("{claim}", &who.claim)
         .replace("{cgroup}", last)
 }
@@ -125,7 +180,7 @@ mod tests {
             pid: 7,
             user: 1000,
             account: Account::of_user(1000),
-            cgroup: "/kubepods.slice/pod-12/cri-abc.scope".to_owned(),
+            cgroup: "/kubepods.slice/pod12/cri-abc.scope".to_owned(),
             claim: "mine".to_owned(),
             program: "ib_write_bw".to_owned(),
             class: Class::Latency,
@@ -140,27 +195,64 @@ mod tests {
         }
     }
 
-    #[test]
-    fn without_a_rule_its_own_word_counts() {
-        let assigned = assign(&config(Vec::new()), &who());
-        assert_eq!(
-            (assigned.tenant.as_str(), assigned.weight, assigned.class),
-            ("mine", 9, Class::Latency)
-        );
-        assert!(assigned.named);
+    fn tenant_of(user: u32, cgroup: &str) -> String {
+        let who = Who {
+            user,
+            cgroup: cgroup.to_owned(),
+            ..who()
+        };
+        assign(&config(Vec::new()), &who).tenant
     }
 
     #[test]
-    fn an_operator_who_trusts_nobody_goes_by_user() {
+    fn by_default_a_process_is_its_owners_whatever_it_says() {
+        let assigned = assign(&config(Vec::new()), &who());
+        assert_eq!(
+            (assigned.tenant.as_str(), assigned.weight, assigned.class),
+            ("pod-12", 1, Class::Auto)
+        );
+        assert!(!assigned.named && !assigned.begins_fast);
+    }
+
+    #[test]
+    fn an_owner_is_a_pod_a_login_or_a_user() {
+        let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2b.slice/cri-containerd-99.scope";
+        assert_eq!(tenant_of(0, pod), "pod-1a_2b");
+        assert_eq!(tenant_of(0, "/kubepods/besteffort/pod77/99"), "pod-77");
+        let inside = "/kubepods/besteffort/pod77/99/made-inside/pod78";
+        assert_eq!(tenant_of(0, inside), "pod-77");
+        // A user may make cgroups below its own, and has a range of user ids.
+        let login = "/user.slice/user-1000.slice/user@1000.service/user.slice/kubepods-pod5.slice";
+        assert_eq!(tenant_of(100_007, login), "user-1000");
+        assert_eq!(tenant_of(7, "/user.slice/user-x.slice"), "user-7");
+        assert_eq!(tenant_of(7, "/kubepods.slice"), "user-7");
+        assert_eq!(tenant_of(7, ""), "user-7");
+    }
+
+    #[test]
+    fn an_operator_who_trusts_processes_bounds_their_word() {
         let config = Config {
-            trust_names: false,
+            trust_names: true,
+            trust_classes: true,
             ..config(Vec::new())
         };
         let assigned = assign(&config, &who());
         assert_eq!(
-            (assigned.tenant.as_str(), assigned.weight),
-            ("user-1000", 1)
+            (assigned.tenant.as_str(), assigned.weight, assigned.class),
+            ("mine", 4, Class::Auto)
         );
+        assert!(assigned.named && assigned.begins_fast);
+        let own = assigned.without_its_word(&config);
+        assert_eq!((own.tenant.as_str(), own.named), ("pod-12", false));
+    }
+
+    #[test]
+    fn a_class_that_slows_only_the_process_itself_is_believed() {
+        let who = Who {
+            class: Class::Bandwidth,
+            ..who()
+        };
+        assert_eq!(assign(&config(Vec::new()), &who).class, Class::Bandwidth);
     }
 
     #[test]
@@ -172,7 +264,7 @@ mod tests {
                 ..Rule::default()
             },
             Rule {
-                cgroup: Some("/kubepods*/pod-12/*".to_owned()),
+                cgroup: Some("/kubepods*/pod12/*".to_owned()),
                 tenant: Some("pod-{cgroup}-{user}".to_owned()),
                 class: Some(Class::Bandwidth),
                 weight: Some(2),
@@ -190,6 +282,8 @@ mod tests {
             class: Class::Bandwidth,
             weight: 2,
             named: false,
+            begins_fast: false,
+            owner: "pod-12".to_owned(),
         };
         assert_eq!(assign(&config, &who()), expected);
     }

@@ -39,6 +39,8 @@ pub struct DaemonFigures {
     pub implausible_total: u64,
     /// Times that a queue pair's class was changed.
     pub reclassified_total: u64,
+    /// Times that a tenant lost the latency class of a device, because it sent bulk in it.
+    pub latency_lost_total: u64,
 }
 
 /// One device.
@@ -79,6 +81,8 @@ pub struct TenantSnapshot {
     pub passed_bytes: u64,
     /// The same in messages.
     pub passed_operations: u64,
+    /// The devices where it has lost the latency class for now, because it sent bulk in it.
+    pub latency_lost_on: Vec<String>,
 }
 
 /// The limit of one of the enforcer's tenants, which need not be the daemon's.

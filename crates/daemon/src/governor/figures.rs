@@ -41,7 +41,7 @@ impl Governor {
             tenants: self
                 .tenants
                 .iter()
-                .map(|(number, tenant)| self.tenant(number, tenant))
+                .map(|(number, tenant)| self.tenant(number, tenant, now_ns))
                 .collect(),
             limits: self.standing_limits(),
             sessions,
@@ -73,7 +73,9 @@ impl Governor {
         self.seats.iter().filter_map(|(_, seat)| seat.as_ref())
     }
 
-    fn tenant(&self, number: u32, tenant: &super::tenants::Tenant) -> TenantSnapshot {
+    fn tenant(&self, number: u32, tenant: &super::tenants::Tenant, now_ns: u64) -> TenantSnapshot {
+        let watches = tenant.latency.iter().zip(&self.devices);
+        let lost = watches.filter(|(watch, _)| watch.is_lost(now_ns));
         let mut passed = tenant.passed;
         let of_it = self.present().filter(|seat| seat.tenant == number);
         for meter in of_it.flat_map(|seat| &seat.meters) {
@@ -86,6 +88,7 @@ impl Governor {
             sessions: tenant.sessions,
             passed_bytes: passed[0],
             passed_operations: passed[1],
+            latency_lost_on: lost.map(|(_, device)| device.config.name.clone()).collect(),
         }
     }
 

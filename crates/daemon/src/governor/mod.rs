@@ -16,6 +16,7 @@
 
 mod device;
 mod figures;
+mod latency;
 mod limits;
 mod seat;
 mod shares;
@@ -28,7 +29,7 @@ mod tests;
 
 use crate::attachment::Order;
 use crate::config::Config;
-use crate::identity::{Who, assign};
+use crate::identity::{Assigned, Who, assign};
 use crate::snapshot::DaemonFigures;
 use device::{DIRECTIONS, Device};
 use isolane_core::policy::{OptionError, RemoteState};
@@ -174,7 +175,7 @@ impl Governor {
         let session = self.next_session;
         let (region, memory) = Region::create(session)?;
         self.next_session += 1;
-        let assigned = assign(&self.config, &who);
+        let assigned = self.assign(&who);
         let class = assigned.class;
         region.header.class.store(class as u32, Ordering::Release);
         let index = self.free.pop().unwrap_or_else(|| {
@@ -215,6 +216,18 @@ impl Governor {
             class,
             memory,
         })
+    }
+
+    /// What the process is for the daemon, within what its owner's processes may name.
+    fn assign(&self, who: &Who) -> Assigned {
+        let assigned = assign(&self.config, who);
+        match self
+            .tenants
+            .has_too_many_names(&assigned, self.config.own_names_max)
+        {
+            true => assigned.without_its_word(&self.config),
+            false => assigned,
+        }
     }
 
     /// The process opened a device: its two meters, or [`NO_METER`] twice where the device is not served.
@@ -269,7 +282,7 @@ impl Governor {
             let each = seat.meters.iter().map(|meter| meter.passed[at]);
             each.fold(0, u64::saturating_add)
         };
-        self.tenants.leave(seat.tenant, [sum(0), sum(1)]);
+        self.tenants.leave(now_ns, seat.tenant, [sum(0), sum(1)]);
         self.places.give_back(&seat.who.account);
     }
 

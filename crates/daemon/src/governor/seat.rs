@@ -138,6 +138,10 @@ pub(super) struct SlotState {
     messages: u64,
     bytes: u64,
     seen_at: Instant,
+    /// Its class by what it posts.
+    pub(super) judged: Class,
+    /// Its class as the process was last shown it.
+    pub(super) shown: Class,
     /// The device for whose latency flows it counts.
     pub(super) latency_on: Option<usize>,
 }
@@ -145,16 +149,17 @@ pub(super) struct SlotState {
 /// What a look at a slot shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotLook {
-    /// Its class is another now.
-    pub(super) class: Option<Class>,
     /// It posted something, or came, or went.
     pub(super) moved: bool,
+    /// Bytes and messages posted since the last look.
+    pub(super) posted: [u64; 2],
 }
 
 impl SlotState {
-    pub(super) fn new() -> Self {
+    /// One of which nothing is known; `begins_fast`: it is latency until it posts otherwise.
+    pub(super) fn new(begins_fast: bool) -> Self {
         let spec = FlowSpec {
-            class: None,
+            class: begins_fast.then_some(FlowClass::Latency),
             weight: 1,
             direction: Direction::Outgoing,
         };
@@ -165,6 +170,8 @@ impl SlotState {
             messages: 0,
             bytes: 0,
             seen_at: Instant::ZERO,
+            judged: Class::Auto,
+            shown: Class::Auto,
             latency_on: None,
         }
     }
@@ -175,26 +182,32 @@ impl SlotState {
         slot: &Slot,
         now: Instant,
         options: &ClassifierOptions,
+        begins_fast: bool,
     ) -> SlotLook {
         let used = slot.state.load(Ordering::Acquire) == SLOT_USED;
         let queue_pair = slot.queue_pair.load(Ordering::Relaxed);
         let messages = slot.posted_messages.load(Ordering::Relaxed);
         let bytes = slot.posted_bytes.load(Ordering::Relaxed);
         if used != self.used || used && queue_pair != self.queue_pair {
-            let latency_on = self.latency_on;
+            let (shown, latency_on) = (self.shown, self.latency_on);
+            // Whoever gets the slot next starts as one of whom nothing is known.
             *self = Self {
                 queue_pair,
                 used,
                 messages,
                 bytes,
                 seen_at: now,
+                judged: match used && begins_fast {
+                    true => Class::Latency,
+                    false => Class::Auto,
+                },
+                shown,
                 latency_on,
-                ..Self::new()
+                ..Self::new(begins_fast)
             };
-            // Whoever gets the slot next starts as one of whom nothing is known.
             return SlotLook {
-                class: Some(Class::Auto),
                 moved: true,
+                ..SlotLook::default()
             };
         }
         if !used {
@@ -211,10 +224,12 @@ impl SlotState {
         self.messages = messages;
         self.bytes = bytes;
         self.seen_at = now;
-        let class = self.classifier.on_window(options, now, window);
+        if let Some(class) = self.classifier.on_window(options, now, window) {
+            self.judged = number_of(class);
+        }
         SlotLook {
-            class: class.map(number_of),
             moved: window.messages > 0,
+            posted: [window.bytes, window.messages],
         }
     }
 }
@@ -244,6 +259,7 @@ impl Seat {
 pub(super) fn classifier_options(messages_per_s: u64, look: Duration) -> ClassifierOptions {
     let options = ClassifierOptions::for_device(messages_per_s);
     ClassifierOptions {
+        trust_declared: false,
         interval: look,
         fast_min_per_s: options.fast_min_per_s.max(FAST_LEAST),
         ..options

@@ -2,7 +2,6 @@
 
 use super::seat::{MeterState, Place, Seat};
 use super::{Governor, SessionKey};
-use crate::identity::assign;
 use isolane_core::policy::granularity::Granularity;
 use isolane_proto::message::{Class, WEIGHT_MAX};
 use std::sync::atomic::Ordering;
@@ -105,7 +104,7 @@ impl Governor {
         let Some(mut seat) = self.seats[index as usize].1.take() else {
             return;
         };
-        seat.assigned = assign(&self.config, &seat.who);
+        seat.assigned = self.assign(&seat.who);
         let class = seat.assigned.class as u32;
         let header = &seat.region.header;
         if header.class.swap(class, Ordering::AcqRel) != class {

@@ -94,8 +94,9 @@ impl Governor {
         let (epoch, seat) = &mut self.seats[index as usize];
         let epoch = *epoch;
         let Some(seat) = seat else { return false };
+        let begins_fast = seat.assigned.begins_fast;
         while seat.slots.len() <= at {
-            seat.slots.push(SlotState::new());
+            seat.slots.push(SlotState::new(begins_fast));
         }
         let slot = &seat.region.slots[at];
         // The low half names the meter of its sends, and so its device.
@@ -104,17 +105,27 @@ impl Governor {
         let Some(options) = self.devices.get(device).map(|device| &device.options) else {
             return false;
         };
-        let options =
-            classifier_options(options.message_rate_max_per_s, Duration::from_ns(LOOK_NS));
-        let look = seat.slots[at].look(slot, now, &options);
-        let Some(class) = look.class else {
-            return look.moved;
-        };
-        if slot.class.swap(class as u32, Ordering::AcqRel) != class as u32 {
-            seat.region.header.changes.fetch_add(1, Ordering::Release);
-            self.looks.push_back(SessionKey { index, epoch });
-            self.figures.reclassified_total += u64::from(class != Class::Auto);
+        let messages_per_s = options.message_rate_max_per_s;
+        let rates = [options.rate_max.as_bps() / 8, messages_per_s];
+        let options = classifier_options(messages_per_s, Duration::from_ns(LOOK_NS));
+        let look = seat.slots[at].look(slot, now, &options, begins_fast);
+        let watch = self.tenants.latency(seat.tenant, device);
+        if seat.slots[at].shown == Class::Latency {
+            let lost = watch.posted(now_ns, look.posted, rates);
+            self.figures.latency_lost_total += u64::from(lost);
         }
+        let class = match seat.slots[at].judged {
+            Class::Latency if watch.is_lost(now_ns) => Class::Bandwidth,
+            class => class,
+        };
+        if seat.slots[at].shown == class {
+            return look.moved;
+        }
+        seat.slots[at].shown = class;
+        slot.class.store(class as u32, Ordering::Release);
+        seat.region.header.changes.fetch_add(1, Ordering::Release);
+        self.looks.push_back(SessionKey { index, epoch });
+        self.figures.reclassified_total += u64::from(class != Class::Auto);
         let before = seat.slots[at].latency_on;
         let after = (class == Class::Latency).then_some(device);
         seat.slots[at].latency_on = after;

@@ -1,5 +1,6 @@
 //! Tenants by name and by number. Numbers of those that are gone are used again.
 
+use super::latency::LatencyWatch;
 use crate::identity::Assigned;
 use std::collections::BTreeMap;
 
@@ -11,6 +12,10 @@ pub(super) struct Tenant {
     pub(super) sessions: u64,
     /// What sessions that are gone gave to the devices: bytes and operations.
     pub(super) passed: [u64; 2],
+    /// The owner whose processes named it; `None`: its name is not by a process's word.
+    pub(super) named_by: Option<String>,
+    /// What its latency queue pairs post, by device.
+    pub(super) latency: Vec<LatencyWatch>,
 }
 
 /// All of them.
@@ -19,6 +24,8 @@ pub(super) struct Tenants {
     by_name: BTreeMap<String, u32>,
     all: Vec<Tenant>,
     free: Vec<u32>,
+    /// Of tenants that left after they had lost the latency class: it stays lost when they come back.
+    lost: BTreeMap<String, Vec<LatencyWatch>>,
 }
 
 impl Tenants {
@@ -39,6 +46,8 @@ impl Tenants {
                 self.all[number as usize] = Tenant {
                     name: assigned.tenant.clone(),
                     weight: wanted,
+                    named_by: assigned.named.then(|| assigned.owner.clone()),
+                    latency: self.lost.remove(&assigned.tenant).unwrap_or_default(),
                     ..Tenant::default()
                 };
                 self.by_name.insert(assigned.tenant.clone(), number);
@@ -56,14 +65,42 @@ impl Tenants {
         (number, tenant.weight != before)
     }
 
+    /// Whether one more tenant that the process names would be more than `most` that its owner's processes named.
+    pub(super) fn has_too_many_names(&self, assigned: &Assigned, most: usize) -> bool {
+        assigned.named
+            && !self.by_name.contains_key(&assigned.tenant)
+            && self.named_by(&assigned.owner) >= most
+    }
+
+    fn named_by(&self, owner: &str) -> usize {
+        let named = self.iter().filter(|(_, tenant)| tenant.sessions > 0);
+        let named = named.filter(|(_, tenant)| tenant.named_by.as_deref() == Some(owner));
+        named.count()
+    }
+
+    /// What the latency queue pairs of a tenant post on a device.
+    pub(super) fn latency(&mut self, number: u32, device: usize) -> &mut LatencyWatch {
+        let watches = &mut self.all[number as usize].latency;
+        if watches.len() <= device {
+            watches.resize(device + 1, LatencyWatch::default());
+        }
+        &mut watches[device]
+    }
+
     /// A session is gone that passed so much.
-    pub(super) fn leave(&mut self, number: u32, passed: [u64; 2]) {
+    pub(super) fn leave(&mut self, now_ns: u64, number: u32, passed: [u64; 2]) {
         let tenant = &mut self.all[number as usize];
         tenant.sessions -= 1;
         for (sum, more) in tenant.passed.iter_mut().zip(passed) {
             *sum = sum.saturating_add(more);
         }
         if tenant.sessions == 0 {
+            let is_lost = |watches: &[LatencyWatch]| watches.iter().any(|one| one.is_lost(now_ns));
+            self.lost.retain(|_, watches| is_lost(watches));
+            if is_lost(&tenant.latency) && self.lost.len() < LOST_MAX {
+                self.lost
+                    .insert(tenant.name.clone(), std::mem::take(&mut tenant.latency));
+            }
             self.by_name.remove(&tenant.name);
             self.free.push(number);
         }
@@ -71,7 +108,10 @@ impl Tenants {
 
     /// Nobody, with the counters of those that were there: they come again.
     pub(super) fn emptied(&self) -> Self {
-        let mut emptied = Self::default();
+        let mut emptied = Self {
+            lost: self.lost.clone(),
+            ..Self::default()
+        };
         for (_, tenant) in self.iter() {
             emptied
                 .by_name
@@ -107,3 +147,6 @@ impl Tenants {
         numbers.map(|&number| (number, &self.all[number as usize]))
     }
 }
+
+/// Each entry ends after ten seconds; more than so many tenants do not come and go in that time.
+const LOST_MAX: usize = 4_096;

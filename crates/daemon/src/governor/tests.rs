@@ -1,7 +1,7 @@
 //! A host in simulated time: the governor, and processes that behave, or do not.
 
 use super::*;
-use crate::config::{DeviceConfig, PolicyName, TenantConfig};
+use crate::config::{DeviceConfig, PolicyName, Rule, TenantConfig};
 use isolane_core::policy::granularity::Granularity;
 use isolane_core::units::Bytes;
 use isolane_proto::region::{Counters, SLOT_USED};
@@ -9,6 +9,7 @@ use isolane_proto::region::{Counters, SLOT_USED};
 mod calm;
 mod hostile;
 mod limits;
+mod trust;
 
 const MS: u64 = 1_000_000;
 /// 5 MB/s, a slow device, so that figures are readable.
@@ -20,6 +21,14 @@ fn config() -> Config {
             name: "rxe0".to_owned(),
             rate: Some(BitRate::from_bps(RATE)),
             ..DeviceConfig::default()
+        }],
+        trust_names: true,
+        own_names_max: 4_096,
+        // The operator's word: the process that is named fast is of the latency class.
+        rules: vec![Rule {
+            claim: Some("fast".to_owned()),
+            class: Some(Class::Latency),
+            ..Rule::default()
         }],
         ..Config::default()
     }

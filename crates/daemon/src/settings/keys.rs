@@ -56,7 +56,22 @@ pub(super) const TOP: &[Key] = &[
     key(
         "trust_names",
         Kind::Flag,
-        "a process that no rule names may name its tenant and weight (true)",
+        "a process that no rule names may name its tenant and weight (false)",
+    ),
+    key(
+        "trust_classes",
+        Kind::Flag,
+        "a process that declares the latency class begins in it and is checked (false)",
+    ),
+    key(
+        "own_weight_max",
+        WEIGHT,
+        "largest weight by a process's own word (4)",
+    ),
+    key(
+        "own_names_max",
+        count(1, TABLES_MAX as u64),
+        "most tenants that one owner's processes name (8)",
     ),
     key("period", TIME, "time between two sets of leases (1ms)"),
     key(
@@ -220,7 +235,7 @@ pub(super) const RULE: &[Key] = &[
     key(
         "tenant",
         Kind::Text,
-        "the tenant it belongs to; {user}, {claim} and {cgroup} stand for its own",
+        "the tenant it belongs to; {owner}, {user}, {claim} and {cgroup} stand for its own",
     ),
     key(
         "class",

@@ -73,6 +73,11 @@ fn daemon(text: &mut Text, snapshot: &Snapshot) {
             figures.reclassified_total,
             "Times a queue pair's class changed",
         ),
+        (
+            "isolane_latency_lost",
+            figures.latency_lost_total,
+            "Times a tenant lost the latency class of a device for bulk",
+        ),
     ];
     for (name, value, help) in counters {
         text.family(name, "counter", "", help);
@@ -159,13 +164,18 @@ fn devices(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn tenants(text: &mut Text, snapshot: &Snapshot) {
-    let gauges: [Row<TenantSnapshot, u64>; 2] = [
+    let gauges: [Row<TenantSnapshot, u64>; 3] = [
         ("isolane_tenant_weight", "Weight of the tenant", |tenant| {
             tenant.weight.into()
         }),
         ("isolane_tenant_sessions", "Its processes", |tenant| {
             tenant.sessions
         }),
+        (
+            "isolane_tenant_latency_lost",
+            "Devices where it has lost the latency class for bulk",
+            |tenant| tenant.latency_lost_on.len() as u64,
+        ),
     ];
     for (name, help, value) in gauges {
         text.family(name, "gauge", "", help);

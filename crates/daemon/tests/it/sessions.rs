@@ -124,7 +124,10 @@ fn open_files() -> usize {
 
 #[test]
 fn a_process_is_served_and_its_end_is_noticed() {
-    let daemon = Daemon::start(config());
+    let daemon = Daemon::start(Config {
+        trust_names: true,
+        ..config()
+    });
     let client = Client::start(&daemon.socket, "someone", Class::Auto);
     let snapshot = daemon.snapshot();
     let session = &snapshot.sessions[0];

@@ -125,7 +125,16 @@ fn tenants(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
             number(rates.per_s(operations, tenant.passed_operations)),
         ]);
     }
-    table.render()
+    let mut text = table.render();
+    for tenant in &now.tenants {
+        for device in &tenant.latency_lost_on {
+            text += &format!(
+                "{} has lost the latency class on {device}: it sent bulk in it and is paced as bandwidth\n",
+                tenant.name
+            );
+        }
+    }
+    text
 }
 
 fn limits(limits: &[LimitSnapshot]) -> String {
@@ -269,6 +278,7 @@ mod tests {
                 sessions: 1,
                 passed_bytes: bytes,
                 passed_operations: bytes / 1_000,
+                latency_lost_on: Vec::new(),
             }],
             sessions: vec![SessionSnapshot {
                 session: 1,
@@ -296,6 +306,15 @@ mod tests {
             }],
             ..Snapshot::default()
         }
+    }
+
+    #[test]
+    fn a_tenant_that_lost_the_latency_class_is_named() {
+        let mut now = snapshot(0, 0);
+        now.tenants[0].latency_lost_on.push("r0".into());
+        let text = text(&now, &now, true);
+        let message = "backup has lost the latency class on r0: it sent bulk in it and is paced as bandwidth";
+        assert!(text.lines().any(|line| line == message), "{text}");
     }
 
     #[test]
