@@ -15,6 +15,7 @@ mod policies;
 mod quota;
 mod rpc_lab;
 mod run;
+mod scenarios;
 mod sim_memory;
 mod support;
 mod target;

@@ -264,7 +264,9 @@ fn counters(counters: &[HostCounters], verbose: bool) -> String {
         .map(|of| format!("host {}", of.host.letter()));
     let head: Vec<String> = std::iter::once("counter".to_owned()).chain(names).collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let mut table = Table::new(&ALIGNED[..=counters.len()], &head);
+    // A name and a figure for each host, however many there are.
+    let columns = format!("l{}", "r".repeat(counters.len()));
+    let mut table = Table::new(columns, &head);
     let named = |of: fn(&HostCounters) -> Vec<&String>| -> BTreeSet<&String> {
         counters.iter().flat_map(of).collect()
     };
@@ -292,9 +294,6 @@ fn counters(counters: &[HostCounters], verbose: bool) -> String {
     }
     table.render()
 }
-
-/// A name and a figure for each of all hosts.
-const ALIGNED: &str = "lrrrrrrrr";
 
 fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)

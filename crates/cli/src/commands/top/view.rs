@@ -313,7 +313,8 @@ mod tests {
         let mut now = snapshot(0, 0);
         now.tenants[0].latency_lost_on.push("r0".into());
         let text = text(&now, &now, true);
-        let message = "backup has lost the latency class on r0: it sent bulk in it and is paced as bandwidth";
+        let message =
+            "backup has lost the latency class on r0: it sent bulk in it and is paced as bandwidth";
         assert!(text.lines().any(|line| line == message), "{text}");
     }
 
