@@ -16,11 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-<<<<<<< HEAD
 from isolane import allowed
-=======
 from isolane.installing import extra
->>>>>>> 9186eaa (python: install the package without Rust, its native module apart)
 from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import ItemError, decode_batch, encode_batch

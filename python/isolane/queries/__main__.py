@@ -18,11 +18,8 @@ from collections.abc import Sequence
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
-<<<<<<< HEAD
 from isolane import allowed  # noqa: E402
-=======
 from isolane.installing import extra  # noqa: E402
->>>>>>> 9186eaa (python: install the package without Rust, its native module apart)
 from isolane.planner.formats import load_query  # noqa: E402
 from isolane.planner.model import PlanError, Query  # noqa: E402
 from isolane.planner.profiles import write_profile  # noqa: E402
