@@ -1,23 +1,23 @@
 //! A directory of journals that nobody else may write to, and files in it that are no links.
 //!
 //! Problem: a privileged program that writes or reads a file by its path follows whatever link somebody put there.
-//! Method: the directory is opened once, without following a link, and must belong to this process's user; its mode becomes
-//! 0700. Every file is reached from the directory's descriptor by a name without `/`, opened with `O_NOFOLLOW`, and must be
+//! Method: the directory is opened once, without following a link. It must belong to this process's user, and nobody else may
+//! write to it; where it is missing it is made with mode 0700. Every file is reached from the directory's descriptor by a name without `/`, opened with `O_NOFOLLOW`, and must be
 //! a regular file of this user with one name. A file is replaced as a whole: written beside under a name that must not exist,
 //! then renamed.
 //! Limits: the directories above belong to the administrator.
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat,
-};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Mode of the directory.
+/// Mode of a directory that is made.
 const MODE: u32 = 0o700;
+/// Write permission of group and others.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// An open directory.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl PrivateDirectory {
     /// Opens the directory, and makes it with the directories above where they are missing.
     ///
     /// # Errors
-    /// The kernel's; `InvalidData` for a link, or for a directory of another user.
+    /// The kernel's; `InvalidData` for a link, or for a directory that others own or may write to.
     pub fn open_or_make(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -63,8 +63,8 @@ impl PrivateDirectory {
             );
             return Err(wrong(path, &detail));
         }
-        if status.st_mode & 0o7777 != MODE {
-            fchmod(&descriptor, Mode::from_raw_mode(MODE))?;
+        if status.st_mode & OTHERS_WRITE != 0 {
+            return Err(wrong(path, "may be written by others; chmod 700"));
         }
         Ok(Self {
             descriptor,
@@ -113,19 +113,27 @@ impl PrivateDirectory {
         Ok(Some(text))
     }
 
+    /// Makes an empty file for writing; a file or a link of that name is removed first.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        self.remove(name)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Ok(openat(&self.descriptor, name, flags, mode)?.into())
+    }
+
     /// Replaces a file, or makes it.
     ///
     /// # Errors
     /// The kernel's; the file is as it was then.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let part = format!("{}.part", checked(name)?);
-        // Left by a program that was killed, or a link that somebody else made: either way it goes.
-        self.remove(&part)?;
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = openat(&self.descriptor, part.as_str(), flags, mode)?;
-        let written = File::from(file).write_all(text.as_bytes()).and_then(|()| {
+        // One that a killed program left, or a link that somebody else made, goes.
+        let mut file = self.create(&part)?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| {
             renameat(&self.descriptor, part.as_str(), &self.descriptor, name)?;
             Ok(())
         });
@@ -239,15 +247,23 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_an_earlier_release_becomes_private() {
+    fn a_directory_that_others_may_write_to_is_refused() {
         let (folder, directory) = directory();
         let path = directory.path().to_owned();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        PrivateDirectory::open(&path).unwrap();
+        let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o700
         );
+        set(0o777);
+        let error = PrivateDirectory::open(&path).unwrap_err();
+        assert!(
+            error.to_string().contains("may be written by others"),
+            "{error}"
+        );
+        // As an earlier release made it.
+        set(0o755);
+        PrivateDirectory::open(&path).unwrap();
         let link = folder.path().join("link");
         symlink(&path, &link).unwrap();
         let error = PrivateDirectory::open_or_make(&link).unwrap_err();

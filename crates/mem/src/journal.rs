@@ -5,18 +5,22 @@
 //! Method: one JSON file below the runtime directory, replaced as a whole (written beside, then renamed). An entry is
 //! written before its cgroup is made and removed after the cgroup is gone, so at any moment all of ours are in it. A
 //! journal of another boot is void: no cgroup outlives a boot. A lock file keeps a second service away.
+//! The service writes to cgroups by what the journal says, so the directory is its own, no link in it is followed
+//! ([`PrivateDirectory`]), and paths and values have the form of those that the service wrote.
 //! Limits: the directory lies in memory (`/run`), so nothing is synced to a disk. A foreign cgroup is known by path and
 //! inode; cgroup inodes are not used again while a kernel runs.
 
 use crate::application::Application;
 use crate::backend::BackendKind;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use isolane_host::private::PrivateDirectory;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+/// The name of the file.
+const FILE: &str = "journal.json";
 /// The form of the file.
 const VERSION: u32 = 1;
 /// Where the journal lies.
@@ -172,6 +176,14 @@ impl Journal {
             let name = &entry.application.name;
             let checked = entry.application.check();
             checked.map_err(|error| format!("application {name}: {error}"))?;
+            check_cgroup(name, &entry.cgroup)?;
+            let mut limits = entry.cpu_before.iter().chain(&entry.cpu_ours);
+            if let Some(limit) = limits.find(|limit| !is_cpu_limit(limit)) {
+                return Err(format!(
+                    "application {name}: cpu.max = {limit:?}; must be `max PERIOD` or `QUOTA PERIOD`"
+                ));
+            }
+            check_nodes(name, entry.mems_before.as_deref())?;
             if entry.id >= journal.next_id {
                 return Err(format!(
                     "application {name} has number {} of the future",
@@ -179,7 +191,43 @@ impl Journal {
                 ));
             }
         }
+        for owed in &journal.owed {
+            check_cgroup(&owed.name, &owed.cgroup)?;
+            check_nodes(&owed.name, owed.mems_before.as_deref())?;
+        }
         Ok(journal)
+    }
+}
+
+/// Whether a path stays below the cgroup root.
+fn check_cgroup(name: &str, cgroup: &str) -> Result<(), String> {
+    let is_below = !cgroup.split('/').any(|part| part == "..") && !cgroup.contains('\0');
+    match is_below {
+        true => Ok(()),
+        false => Err(format!(
+            "application {name}: cgroup = {cgroup:?}; must be a path below the cgroup root, without `..`"
+        )),
+    }
+}
+
+/// Whether `text` is what `cpu.max` says.
+fn is_cpu_limit(text: &str) -> bool {
+    let words: Vec<&str> = text.split(' ').collect();
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(words[..], [quota, period] if (quota == "max" || is_number(quota)) && is_number(period))
+}
+
+/// Whether `mems` is what `cpuset.mems` says.
+fn check_nodes(name: &str, mems: Option<&str>) -> Result<(), String> {
+    let is_list = |list: &str| {
+        let plain = |byte: u8| byte.is_ascii_digit() || byte == b',' || byte == b'-';
+        list.bytes().all(plain)
+    };
+    match mems.is_none_or(is_list) {
+        true => Ok(()),
+        false => Err(format!(
+            "application {name}: cpuset.mems = {mems:?}; must be a list of nodes such as 0-1,3"
+        )),
     }
 }
 
@@ -187,6 +235,7 @@ impl Journal {
 #[derive(Debug)]
 pub struct FileStore {
     path: PathBuf,
+    directory: PrivateDirectory,
     boot: String,
     _lock: OwnedFd,
 }
@@ -197,18 +246,19 @@ impl FileStore {
     /// # Errors
     /// Another service has it, or we may not.
     pub fn open(directory: &Path, boot: &str) -> Result<Self, JournalError> {
-        fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
+        let private = PrivateDirectory::open_or_make(directory);
+        let private = private.map_err(|error| failed(directory, &error))?;
         let path = directory.join("lock");
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-        let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed(&path, &error.into()))?;
+        let lock = private.lock_file("lock");
+        let lock = lock.map_err(|error| failed(&path, &error))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(JournalError::Busy { path }),
             Err(error) => return Err(failed(&path, &error.into())),
         }
         Ok(Self {
-            path: directory.join("journal.json"),
+            path: directory.join(FILE),
+            directory: private,
             boot: boot.to_owned(),
             _lock: lock,
         })
@@ -221,20 +271,10 @@ impl Store for FileStore {
             path: self.path.clone(),
             detail,
         };
-        match fs::metadata(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(Journal::empty(&self.boot));
-            }
-            Err(error) => return Err(failed(&self.path, &error)),
-            Ok(metadata) if metadata.len() > SIZE_MAX => {
-                return Err(file(format!(
-                    "has {} bytes; remove it if nothing is under control",
-                    metadata.len()
-                )));
-            }
-            Ok(_) => {}
-        }
-        let text = fs::read_to_string(&self.path).map_err(|error| failed(&self.path, &error))?;
+        let text = self.directory.read(FILE, SIZE_MAX);
+        let Some(text) = text.map_err(|error| failed(&self.path, &error))? else {
+            return Ok(Journal::empty(&self.boot));
+        };
         #[derive(Deserialize)]
         struct Boot {
             boot: String,
@@ -251,13 +291,8 @@ impl Store for FileStore {
     fn save(&mut self, journal: &Journal) -> Result<(), JournalError> {
         let mut text = serde_json::to_string(journal).expect("a journal is plain data");
         text.push('\n');
-        let part = self.path.with_extension("part");
-        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &self.path));
-        written.map_err(|error| {
-            // Best effort: on a full disk the part is what fills it.
-            let _ = fs::remove_file(&part);
-            failed(&self.path, &error)
-        })
+        let written = self.directory.replace(FILE, &text);
+        written.map_err(|error| failed(&self.path, &error))
     }
 }
 
@@ -276,7 +311,7 @@ fn failed(path: &Path, error: &std::io::Error) -> JournalError {
 
 /// This boot's name.
 pub fn boot() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
 }
 
@@ -284,6 +319,7 @@ pub fn boot() -> String {
 mod tests {
     use super::*;
     use crate::application::tests::redis;
+    use std::fs;
 
     fn entry(id: u32) -> Entry {
         Entry {
@@ -378,13 +414,41 @@ mod tests {
         }
     }
 
+    /// Whoever changes the journal cannot make the service write elsewhere, nor through a link.
+    #[test]
+    fn a_forged_journal_is_refused() {
+        let forged = |change: &dyn Fn(&mut Journal)| {
+            let mut journal = journal();
+            change(&mut journal);
+            let text = serde_json::to_string(&journal).unwrap();
+            Journal::parse(&text).expect_err("forged")
+        };
+        let error = forged(&|journal| journal.entries[0].cgroup = "/a/../../etc".to_owned());
+        assert!(error.contains("below the cgroup root"), "{error}");
+        let error = forged(&|journal| journal.entries[0].cpu_before = Some("max".to_owned()));
+        assert!(error.contains("cpu.max"), "{error}");
+        let error = forged(&|journal| journal.entries[0].mems_before = Some("0\n1".to_owned()));
+        assert!(error.contains("cpuset.mems"), "{error}");
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::open(directory.path(), "boot-1").unwrap();
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        for name in [FILE, "journal.json.part"] {
+            std::os::unix::fs::symlink(&precious, directory.path().join(name)).unwrap();
+        }
+        assert!(store.load().is_err());
+        store.save(&Journal::empty("boot-1")).unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert!(store.load().is_ok());
+    }
+
     #[test]
     fn a_full_disk_keeps_the_old_journal() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = FileStore::open(directory.path(), "now").unwrap();
         store.save(&journal()).unwrap();
         // A directory in the place of the part: the write fails as on a full disk, for root too.
-        fs::create_dir(directory.path().join("journal.part")).unwrap();
+        fs::create_dir(directory.path().join("journal.json.part")).unwrap();
         assert!(store.save(&Journal::empty("now")).is_err());
         assert_eq!(store.load().unwrap(), journal());
     }

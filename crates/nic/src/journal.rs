@@ -5,6 +5,8 @@
 //! Method: one JSON file for each device below the runtime directory, named by network namespace and device number, as
 //! numbers of devices repeat from namespace to namespace. It is replaced as a whole (written beside, renamed). A lock
 //! file serialises those who attach and detach. A journal of another boot is void: nothing of it lives on.
+//! A journal makes a privileged program write to the device, so the directory is the superuser's alone, no link in it is
+//! followed ([`PrivateDirectory`]), and every field is checked when the file is read ([`checks`]).
 //! A device is the journal's if the namespace's cookie and the device's number agree, neither of which is used again,
 //! and its permanent address where it has one. Its name and its present address may change meanwhile.
 //! Limits: a kernel before 5.14 has no cookies; there a namespace that has ended may be taken for one that got its number.
@@ -13,15 +15,20 @@ use crate::error::NicError;
 use crate::link::{Link, Route, Sizes};
 use crate::options::Options;
 use crate::queues::SavedMap;
-use crate::system::System;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use crate::system::{System, denied};
+use isolane_host::private::PrivateDirectory;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+mod checks;
 
 /// The form of the file.
 const VERSION: u32 = 1;
+/// Longest journal, bytes: two maps of 4 KiB for each of the most queues that a device has would be more, and no device has
+/// such maps.
+const BYTES_MAX: u64 = 4 << 20;
 
 /// A process that is told from a later one with the same number by when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,11 +107,10 @@ impl Journal {
     /// # Errors
     /// [`NicError::File`].
     pub fn save(&self, system: &System) -> Result<(), NicError> {
-        let path = path(system, self.namespace, self.index);
-        make_directory(system)?;
+        let directory = system.make_private()?;
+        let (name, path) = (self.file(), system.run().join(self.file()));
         let text = serde_json::to_string_pretty(self).expect("a journal is plain data");
-        let part = path.with_extension("part");
-        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+        let written = directory.replace(&name, &text);
         written.map_err(|error| NicError::file(path, format!("cannot be written: {error}")))
     }
 
@@ -113,14 +119,25 @@ impl Journal {
     /// # Errors
     /// [`NicError::File`].
     pub fn remove(&self, system: &System) -> Result<(), NicError> {
-        let path = path(system, self.namespace, self.index);
+        let Some(directory) = system.private()? else {
+            return Ok(());
+        };
         // The controller's last words, if it had any.
-        let _ = fs::remove_file(path.with_extension("log"));
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(NicError::file(path, format!("cannot be removed: {error}"))),
-        }
+        let _ = directory.remove(&self.log());
+        directory.remove(&self.file()).map_err(|error| {
+            let path = system.run().join(self.file());
+            NicError::file(path, format!("cannot be removed: {error}"))
+        })
+    }
+
+    /// The name of its file.
+    fn file(&self) -> String {
+        format!("{}-{}.json", self.namespace, self.index)
+    }
+
+    /// The name of the file with the controller's last words.
+    pub fn log(&self) -> String {
+        format!("{}-{}.log", self.namespace, self.index)
     }
 
     /// The journals of this thread's namespace and of this boot.
@@ -131,11 +148,13 @@ impl Journal {
         let namespace = System::namespace();
         let prefix = format!("{namespace}-");
         let mut journals = Vec::new();
-        for entry in fs::read_dir(system.run()).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
+        let Some(directory) = system.private()? else {
+            return Ok(journals);
+        };
+        let names = directory.names();
+        for name in names.map_err(|error| denied(system.run(), error))? {
             if name.starts_with(&prefix) && name.ends_with(".json") {
-                journals.extend(read(&entry.path(), &system.boot())?);
+                journals.extend(read(&directory, &name, &system.boot())?);
             }
         }
         journals.sort_by_key(|journal| journal.index);
@@ -217,7 +236,8 @@ fn started(stat: &str) -> Option<u64> {
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
-    path: PathBuf,
+    directory: PrivateDirectory,
+    name: String,
 }
 
 impl Lock {
@@ -226,14 +246,12 @@ impl Lock {
     /// # Errors
     /// [`NicError::Busy`] if somebody else has it.
     pub fn take(system: &System, device: &str) -> Result<Self, NicError> {
-        make_directory(system)?;
-        let mut path = system
-            .run()
-            .join(format!("{}-{device}.lock", System::namespace()));
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+        let name = format!("{}-{device}.lock", System::namespace());
+        let path = system.run().join(&name);
         loop {
-            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|error| denied(&path, error.into()))?;
+            let directory = system.make_private()?;
+            let file = directory.lock_file(&name);
+            let file = file.map_err(|error| denied(&path, error))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -243,57 +261,32 @@ impl Lock {
                 }
                 Err(error) => return Err(denied(&path, error.into())),
             }
-            let lock = Self { file, path };
-            if lock.is_current() {
-                return Ok(lock);
+            // Otherwise whoever had it before removed the file between the two calls: ours has no name any more.
+            if directory.names_file(&name, &file) {
+                return Ok(Self {
+                    file,
+                    directory,
+                    name,
+                });
             }
-            // Whoever had it before removed the file between the two calls: ours has no name any more.
-            path = lock.forget();
         }
-    }
-
-    /// Whether the file that is locked is still the one at its path.
-    fn is_current(&self) -> bool {
-        let locked = rustix::fs::fstat(&self.file).map(|file| (file.st_dev, file.st_ino));
-        let named = rustix::fs::stat(&self.path).map(|file| (file.st_dev, file.st_ino));
-        locked.is_ok() && locked == named
-    }
-
-    /// Lets go without removing what is at the path, which is another's.
-    fn forget(mut self) -> PathBuf {
-        std::mem::take(&mut self.path)
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // While it is still held, so that nobody else's is removed. One that stays does no harm.
-        if !self.path.as_os_str().is_empty() {
-            let _ = fs::remove_file(&self.path);
+        if self.directory.names_file(&self.name, &self.file) {
+            let _ = self.directory.remove(&self.name);
         }
     }
 }
 
-fn path(system: &System, namespace: u64, index: u32) -> PathBuf {
-    system.run().join(format!("{namespace}-{index}.json"))
-}
-
-fn make_directory(system: &System) -> Result<(), NicError> {
-    fs::create_dir_all(system.run()).map_err(|error| denied(system.run(), error))
-}
-
-fn denied(path: &Path, error: std::io::Error) -> NicError {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => NicError::NotPermitted {
-            action: format!("write {}", path.display()),
-        },
-        _ => NicError::file(path, error),
-    }
-}
-
 /// A journal; none if it is of another boot or went away meanwhile.
-fn read(path: &Path, boot: &str) -> Result<Option<Journal>, NicError> {
-    let Ok(text) = fs::read_to_string(path) else {
+fn read(directory: &PrivateDirectory, name: &str, boot: &str) -> Result<Option<Journal>, NicError> {
+    let path = &directory.path().join(name);
+    let text = directory.read(name, BYTES_MAX);
+    let Some(text) = text.map_err(|error| denied(path, error))? else {
         return Ok(None);
     };
     let journal: Journal = serde_json::from_str(&text).map_err(|error| {
@@ -302,7 +295,14 @@ fn read(path: &Path, boot: &str) -> Result<Option<Journal>, NicError> {
     })?;
     match (journal.version == VERSION, journal.boot == boot) {
         (_, false) => Ok(None),
-        (true, true) => Ok(Some(journal)),
+        (true, true) if journal.file() != name => {
+            let detail = format!("is the journal {}; remove it", journal.file());
+            Err(NicError::file(path, detail))
+        }
+        (true, true) => match checks::check(&journal) {
+            Ok(()) => Ok(Some(journal)),
+            Err(wrong) => Err(NicError::file(path, wrong)),
+        },
         (false, true) => {
             let detail = format!(
                 "has form {}, not {VERSION}: use that version",
@@ -316,6 +316,8 @@ fn read(path: &Path, boot: &str) -> Result<Option<Journal>, NicError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_ebpf::bpffs;
+    use std::fs;
 
     fn link(index: u32, name: &str) -> Link {
         Link {
@@ -330,7 +332,7 @@ mod tests {
         Journal::new(
             system,
             &link(index, name),
-            PathBuf::from("/pins"),
+            PathBuf::from(bpffs::OWN).join(format!("nic-{}-{index}", System::namespace())),
             8,
             Options::default(),
         )
@@ -408,6 +410,40 @@ mod tests {
             error.contains(&file) && error.contains("remove it"),
             "{error}"
         );
+    }
+
+    /// A program with the rights of the superuser follows no link that somebody else put into the directory.
+    #[test]
+    fn links_in_the_directory_are_not_followed() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let saved = journal(&system, 3, "eth0");
+        saved.save(&system).unwrap();
+        let at = |name: &str| system.run().join(name);
+        symlink(&precious, at(&format!("{}.part", saved.file()))).unwrap();
+        symlink(&precious, at(&format!("{}-eth0.lock", System::namespace()))).unwrap();
+        saved.save(&system).unwrap();
+        assert!(Lock::take(&system, "eth0").is_err());
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        fs::remove_file(at(&saved.file())).unwrap();
+        symlink(&precious, at(&saved.file())).unwrap();
+        let error = Journal::all(&system).unwrap_err().to_string();
+        assert!(error.contains("is a link; remove it"), "{error}");
+    }
+
+    #[test]
+    fn a_journal_of_another_device_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let saved = journal(&system, 3, "eth0");
+        saved.save(&system).unwrap();
+        let other = format!("{}-4.json", System::namespace());
+        fs::rename(system.run().join(saved.file()), system.run().join(other)).unwrap();
+        let error = Journal::all(&system).unwrap_err().to_string();
+        assert!(error.contains("is the journal"), "{error}");
     }
 
     #[test]

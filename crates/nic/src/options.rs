@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub const REDUCED_DEFAULT: u32 = 16 << 10;
 /// The kernel refuses a limit that is not larger than its largest header, 320 bytes at most; below a few packets
 /// segmentation saves nothing.
-const REDUCED_MIN: u32 = 4 << 10;
+pub(crate) const REDUCED_MIN: u32 = 4 << 10;
 /// The largest segment that needs no jumbo payload header.
 const REDUCED_MAX: u32 = 64 << 10;
 /// Weight of a cgroup that nobody changed (`Documentation/admin-guide/cgroup-v2.rst`).
@@ -164,6 +164,19 @@ impl Options {
             value: format!("{:?}", self.weights).to_lowercase(),
             expected: expected.to_owned(),
         })
+    }
+
+    /// Whether every value is one that the command line takes: a journal may have been changed.
+    pub(crate) fn is_in_range(&self) -> bool {
+        let has_size = match self.segments {
+            Segments::Bytes(bytes) => (REDUCED_MIN..=REDUCED_MAX).contains(&bytes),
+            Segments::Auto | Segments::Off => true,
+        };
+        let is_named = |named: &Named| {
+            let parsed = format!("{}={}", named.path, named.weight).parse::<Named>();
+            parsed.is_ok_and(|parsed| parsed == *named)
+        };
+        has_size && self.containers.iter().all(is_named) && self.check().is_ok()
     }
 
     fn check_containers(&self) -> Result<(), NicError> {

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// Files with a map, by processors and by receive queues.
 const MAPS: [&str; 2] = ["xps_cpus", "xps_rxqs"];
+/// Longest map, bytes: one page, which is the most that such a file prints.
+const MAP_MAX: usize = 4_096;
 /// What the limit is where none is set.
 const UNLIMITED: u64 = 1_879_048_192;
 
@@ -106,6 +108,16 @@ pub fn saved_maps(system: &System, device: &str) -> Vec<SavedMap> {
         }
     }
     saved
+}
+
+impl SavedMap {
+    /// Whether it is a map as the kernel prints one, of a queue's own file: a journal may have been changed.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let is_digit = |digit: char| digit.is_ascii_hexdigit() || digit == ',';
+        MAPS.contains(&self.file.as_str())
+            && (1..=MAP_MAX).contains(&self.value.len())
+            && self.value.chars().all(is_digit)
+    }
 }
 
 /// Empties maps.

@@ -8,6 +8,7 @@
 
 use crate::error::NicError;
 use isolane_host::Root;
+use isolane_host::private::PrivateDirectory;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -140,6 +141,25 @@ impl System {
         &self.run
     }
 
+    /// The directory of journals, made where it is missing.
+    ///
+    /// # Errors
+    /// [`NicError::File`] and [`NicError::NotPermitted`].
+    pub fn make_private(&self) -> Result<PrivateDirectory, NicError> {
+        PrivateDirectory::open_or_make(&self.run).map_err(|error| denied(&self.run, error))
+    }
+
+    /// The directory of journals; none where there is none.
+    ///
+    /// # Errors
+    /// [`NicError::File`] and [`NicError::NotPermitted`].
+    pub fn private(&self) -> Result<Option<PrivateDirectory>, NicError> {
+        match PrivateDirectory::open(&self.run) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).map_err(|error| denied(&self.run, error)),
+        }
+    }
+
     /// The number of this thread's network namespace; 0 where there is none to be seen.
     pub fn namespace() -> u64 {
         std::fs::metadata(OWN).map_or(0, |namespace| namespace.ino())
@@ -210,6 +230,15 @@ impl System {
     /// The names of the devices.
     pub fn devices(&self) -> Vec<String> {
         self.sys.list("class/net")
+    }
+}
+
+pub(crate) fn denied(path: &Path, error: std::io::Error) -> NicError {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => NicError::NotPermitted {
+            action: format!("use {}", path.display()),
+        },
+        _ => NicError::file(path, error),
     }
 }
 

@@ -101,6 +101,28 @@ fn traffic_flows_through_attach_change_and_detach() {
     assert_eq!(Journal::all(&system).unwrap(), []);
 }
 
+/// Goal: a journal that somebody forged makes `detach` write nothing. Method: its map names another device's attribute, whose
+/// value the privileged program would have written.
+#[test]
+fn a_forged_journal_writes_to_no_other_device() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let file = format!("{}-{}.json", journal.namespace, journal.index);
+    let path = system.run().join(file);
+    let honest = std::fs::read_to_string(&path).unwrap();
+    let map = r#""maps": [{"queue": 0, "file": "../../../lo/tx_queue_len", "value": "777"}]"#;
+    let forged = honest.replace("\"maps\": []", map);
+    assert_ne!(forged, honest, "{honest}");
+    std::fs::write(&path, forged).unwrap();
+    let length = system.sys().text("class/net/lo/tx_queue_len");
+    let error = detach(&system, "v0").unwrap_err().to_string();
+    assert!(error.contains("has maps ="), "{error}");
+    assert_eq!(system.sys().text("class/net/lo/tx_queue_len"), length);
+    std::fs::write(&path, honest).unwrap();
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+}
+
 /// Goal: a controller that is killed leaves traffic and queue assignment as they are; whoever detaches undoes
 /// everything, and whoever attaches again starts from what the device was.
 #[test]

@@ -12,7 +12,6 @@ use isolane_nic::journal::Journal;
 use isolane_nic::options::{Named, Options, Segments, Weights};
 use isolane_nic::{NicError, System, attach};
 use serde::Serialize;
-use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,12 +171,15 @@ fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
+/// The most that is read of a controller's last words, bytes.
+const LOG_MAX: u64 = 64 << 10;
+
 /// Starts the controller and waits until it says that it runs.
 fn start(arguments: &Arguments, system: &System, journal: &Journal) -> Result<()> {
-    let log = system
-        .run()
-        .join(format!("{}-{}.log", journal.namespace, journal.index));
-    let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let (private, log) = (system.make_private()?, journal.log());
+    let file = private
+        .create(&log)
+        .with_context(|| format!("cannot write {}", system.run().join(&log).display()))?;
     let own = std::env::current_exe().context("cannot find this program to start a controller")?;
     let mut command = Command::new(own);
     command.args(["nic", "attach", &arguments.place.device, "--controller"]);
@@ -208,7 +210,11 @@ fn start(arguments: &Arguments, system: &System, journal: &Journal) -> Result<()
     }
     let _ = child.kill();
     let _ = child.wait();
-    let said = fs::read_to_string(&log).unwrap_or_default();
+    let said = private
+        .read(&log, LOG_MAX)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     bail!("the controller did not start: {}", said.trim())
 }
 
