@@ -8,24 +8,35 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
 CARGO ?= cargo
 ISOLANE := $(CARGO_TARGET_DIR)/release/isolane
+STUDY := $(CARGO_TARGET_DIR)/study/isolane
 DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo build test check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: build ## audit a few tenant pairs under no policy and under Justitia; writes out/audit/report.html
-	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
+demo: study ## audit a few tenant pairs under no policy and under Justitia; writes out/audit/report.html
+	@"$(STUDY)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
 	@printf '\nThe report, with plots: %s\n' "$(abspath $(DEMO_OUT))/report.html"
+
+study: need-cargo ## build the program for studies alone: simulators and audit, no gRPC, TLS, BPF or daemon
+	@$(CARGO) build --locked --profile study --package isolane --bin isolane --no-default-features
 
 build: need-cargo ## build the release binary (isolaned and the preload library: make install)
 	@$(CARGO) build --locked --release --package isolane --bin isolane
 
-test: ## everything that must pass: tools, lints, tests, the README's commands
+symbols: need-cargo ## build the shipped programs with their symbols in files apart, below target/symbols/apart
+	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-shim
+	@.ci/split-symbols "$(CARGO_TARGET_DIR)/symbols/apart" "$(CARGO_TARGET_DIR)/symbols"/{isolane,isolaned,libisolane_shim.so}
+
+test: ## everything that must pass: tools, lints, tests, proofs, the README's commands
 	@.ci/test
+
+test-all: ## `make test`, and what takes too long for every change: all claims, the proofs that CONTRIBUTING.md names
+	@.ci/test long
 
 check: need-cargo ## the quick part of `make test`: the crates' own tests, no browser required
 	@$(CARGO) test --locked --workspace

@@ -41,6 +41,7 @@ impl<'a> Equipped<'a> {
     }
 
     /// A laboratory that simulates all but network cards, for which it has `cards`.
+    #[cfg(any(feature = "nic-hosts", test))]
     pub(crate) fn with_cards(library: &'a Library, cards: Cards<'a>) -> Self {
         Self {
             cards: Some(cards),

@@ -3,7 +3,9 @@
 //! Everything that decides lives in the crates below; a command here reads files, calls them and prints. Results
 //! go to stdout, everything else (progress, what was written, errors) to stderr.
 //!
+//! * [`card_study`] - simulated studies of Ethernet NICs;
 //! * [`commands`] - one file per command;
+//! * [`devices`] - real RDMA devices, where this program has them;
 //! * [`inputs`] - profiles, policies and durations as the command line names them;
 //! * [`network`] - runs of networks: many at once, in words, as traces;
 //! * [`output`] - printing and writing files;
@@ -14,7 +16,9 @@
 //! * [`usage`] - wrong usage in words.
 #![forbid(unsafe_code)]
 
+mod card_study;
 mod commands;
+mod devices;
 mod inputs;
 mod laboratory;
 mod network;
@@ -28,7 +32,7 @@ mod text;
 mod usage;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use commands::Command;
 use std::process::ExitCode;
 
@@ -56,15 +60,16 @@ fn main() -> ExitCode {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    if let Some(mistake) = usage::missing_name(&Arguments::command(), &words) {
+    let command = commands::marked(Arguments::command());
+    if let Some(mistake) = usage::missing_name(&command, &words) {
         return wrong_usage(&mistake);
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match parse(command.clone()) {
         Ok(arguments) => arguments,
         Err(error) => {
             let is_unknown = error.kind() == ErrorKind::UnknownArgument;
             let mistake = is_unknown
-                .then(|| usage::negative_value(&Arguments::command(), &words))
+                .then(|| usage::negative_value(&command, &words))
                 .flatten();
             match mistake {
                 Some(mistake) => return wrong_usage(&mistake),
@@ -80,6 +85,11 @@ fn main() -> ExitCode {
             ExitCode::from(status::exit_code(&error))
         }
     }
+}
+
+fn parse(command: clap::Command) -> Result<Arguments, clap::Error> {
+    let mut matches = command.try_get_matches()?;
+    Arguments::from_arg_matches_mut(&mut matches)
 }
 
 fn wrong_usage(mistake: &str) -> ExitCode {

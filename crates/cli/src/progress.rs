@@ -1,7 +1,7 @@
 //! The progress bar: on stderr, and only where somebody watches.
 
+use crate::devices::{self, Stage};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use isolane_verbs_testbed::Stage;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -38,23 +38,16 @@ pub(crate) fn stages() -> (ProgressBar, impl Fn(Stage) + Send + Sync + 'static) 
     let stage = move |stage: Stage| {
         // Only now: a simulated run shows no bar.
         shown.enable_steady_tick(TICK);
-        let words = match stage {
-            Stage::Connecting => "connecting",
-            Stage::Calibrating => "finding out what the devices can do",
-            Stage::Pacing => "starting the daemon",
-            Stage::Preparing => "preparing queue pairs and memory",
-            Stage::Running(_) => "running",
-            Stage::Collecting => "collecting",
-        };
-        let template = match stage {
-            Stage::Running(time) => {
+        let (words, time) = devices::words(stage);
+        let template = match time {
+            Some(time) => {
                 shown.reset_elapsed();
                 format!(
                     "{{spinner}} {{msg}} {{elapsed}} of {:.1} s",
                     time.as_secs_f64()
                 )
             }
-            _ => "{spinner} {msg}".to_owned(),
+            None => "{spinner} {msg}".to_owned(),
         };
         let style = ProgressStyle::with_template(&template);
         shown.set_style(style.expect("the template has only known keys"));

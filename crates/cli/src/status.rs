@@ -2,21 +2,19 @@
 
 use isolane_audit::AuditError;
 use isolane_core::queueing::QueueingError;
-use isolane_enforce::EnforceError;
 use isolane_explain::ExplainError;
-use isolane_host::HostError;
 use isolane_hunt::HuntError;
-use isolane_nic::NicError;
 use isolane_recommend::RecommendError;
-use isolane_rpc_lab::error::LabError;
 use isolane_scenario::error::{CommandError, InputError};
-use isolane_soft_nic::SoftNicError;
 use isolane_testbed::TestbedError;
-use isolane_verbs_testbed::identity::IdentityError;
 use std::io;
 use std::process::ExitCode;
 
 /// How a command ended without an error.
+#[cfg_attr(
+    not(feature = "rdma-hosts"),
+    allow(dead_code, reason = "some endings are those of programs on hosts")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// Done.
@@ -68,13 +66,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.downcast_ref().is_some_and(is_bad_question)
             || cause.downcast_ref().is_some_and(is_bad_hunt)
             || cause.is::<ExplainError>()
-            || matches!(cause.downcast_ref(), Some(IdentityError::Name { .. }))
-            || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
-            || cause.downcast_ref().is_some_and(EnforceError::is_bad_input)
-            || cause.downcast_ref().is_some_and(NicError::is_bad_input)
             || cause.is::<QueueingError>()
-            || matches!(cause.downcast_ref(), Some(LabError::Input(_)))
-            || matches!(cause.downcast_ref(), Some(SoftNicError::Input(_)))
+            || is_bad_for_hosts(cause)
             || cause.downcast_ref().is_some_and(is_bad_scenario)
     });
     let of_testbed = |wanted: fn(&TestbedError) -> bool| {
@@ -86,16 +79,64 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     match bad {
         true => BAD_INPUT,
         false if of_testbed(|error| matches!(error, TestbedError::Interrupted)) => INTERRUPTED,
-        false
-            if error
-                .chain()
-                .any(|cause| matches!(cause.downcast_ref(), Some(LabError::Interrupted))) =>
-        {
-            INTERRUPTED
-        }
+        false if error.chain().any(is_interrupted_lab) => INTERRUPTED,
         false if of_testbed(|error| matches!(error, TestbedError::Failed { .. })) => FAILED,
         false => MACHINE,
     }
+}
+
+/// Bad input to a command of the features for real hosts.
+#[allow(
+    unused_variables,
+    reason = "a program without these features has none of the errors"
+)]
+fn is_bad_for_hosts(cause: &(dyn std::error::Error + 'static)) -> bool {
+    #[cfg(feature = "rdma-hosts")]
+    {
+        use isolane_enforce::EnforceError;
+        use isolane_host::HostError;
+        use isolane_verbs_testbed::identity::IdentityError;
+        if matches!(cause.downcast_ref(), Some(IdentityError::Name { .. }))
+            || matches!(cause.downcast_ref(), Some(HostError::NoDevice { .. }))
+            || cause.downcast_ref().is_some_and(EnforceError::is_bad_input)
+        {
+            return true;
+        }
+    }
+    #[cfg(feature = "nic-hosts")]
+    {
+        use isolane_nic::NicError;
+        use isolane_soft_nic::SoftNicError;
+        if cause.downcast_ref().is_some_and(NicError::is_bad_input)
+            || matches!(cause.downcast_ref(), Some(SoftNicError::Input(_)))
+        {
+            return true;
+        }
+    }
+    #[cfg(feature = "rpc")]
+    {
+        use isolane_rpc_lab::error::LabError;
+        if matches!(cause.downcast_ref(), Some(LabError::Input(_))) {
+            return true;
+        }
+    }
+    false
+}
+
+/// A lab of remote procedure calls that the user stopped.
+#[allow(
+    unused_variables,
+    reason = "a program without the feature has no such lab"
+)]
+fn is_interrupted_lab(cause: &(dyn std::error::Error + 'static)) -> bool {
+    #[cfg(feature = "rpc")]
+    {
+        use isolane_rpc_lab::error::LabError;
+        if matches!(cause.downcast_ref(), Some(LabError::Interrupted)) {
+            return true;
+        }
+    }
+    false
 }
 
 fn is_bad_audit(error: &AuditError) -> bool {

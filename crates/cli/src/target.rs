@@ -1,15 +1,9 @@
 //! `--target`: the simulator, or real devices here and elsewhere.
-//!
-//! Environment: `ISOLANE_SSH` names the program that is called as ssh is.
 
+use crate::devices::{self, Stage, VerbsTestbed};
 use crate::inputs::{Names, bad};
-use crate::output;
 use anyhow::{Context, Result};
-use isolane_core::units::Duration;
-use isolane_scenario::model::Scenario;
 use isolane_testbed::{SimTestbed, Testbed};
-use isolane_verbs_testbed::testbed::{WARMUP_MIN, lengthen, settle};
-use isolane_verbs_testbed::{Reach, Stage, Target, VerbsTestbed};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,41 +108,9 @@ impl TargetArguments {
                 Some(_) => Err(bad("--identity is for --target verbs:HOST:DEVICE,...")),
             };
         }
-        let target: Target = self
-            .target
-            .parse()
-            .map_err(|error: isolane_verbs_testbed::target::TargetError| bad(error.to_string()))?;
-        let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let mut reach = Reach::of(program);
-        if let Some(ssh) = std::env::var_os("ISOLANE_SSH").filter(|name| !name.is_empty()) {
-            reach.ssh = ssh;
-        }
-        reach.identity.clone_from(&self.identity);
-        let testbed = VerbsTestbed::new(target, reach, cancel()?, Box::new(stage));
+        let testbed = devices::open(&self.target, self.identity.as_ref(), cancel, stage)?;
         Ok(Bed::Verbs(Box::new(testbed)))
     }
-}
-
-/// Gives `scenario` times that suit real devices; a measured time of the user's own stays as it is.
-pub(crate) fn suit(scenario: &mut Scenario, own: Option<Duration>) {
-    let grown = match own {
-        Some(_) => {
-            settle(scenario);
-            false
-        }
-        None => lengthen(scenario),
-    };
-    if grown {
-        output::note(&format!(
-            "isolane: {}'s times are a simulator's; real devices are measured for {} after at least {WARMUP_MIN} \
-             (--duration sets another time)",
-            scenario.name, scenario.duration
-        ));
-    }
-    output::note(&format!(
-        "isolane: profile {} is not applied: real devices are as they are",
-        scenario.profile
-    ));
 }
 
 /// A flag that Ctrl-C, SIGTERM and SIGHUP set. A second signal ends the program at once.

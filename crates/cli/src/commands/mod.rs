@@ -1,35 +1,74 @@
 //! The commands. To add one: a file with its arguments and `run`, a variant here with the line that help shows,
-//! and an arm below.
+//! and an arm below. One that needs more than the simulators belongs to a feature of the package ([`absent`]).
+
+#[macro_use]
+#[cfg_attr(
+    all(
+        feature = "mem-hosts",
+        feature = "nic-hosts",
+        feature = "rdma-hosts",
+        feature = "rpc"
+    ),
+    allow(dead_code, unused_macros, reason = "this program leaves nothing out")
+)]
+mod absent;
 
 mod advise;
-mod agent;
 mod audit;
 mod calibrate;
 mod claims;
 mod completions;
-mod doctor;
-mod enforce;
 mod explain;
 mod hunt;
 mod man;
-mod mem;
-mod nic;
 mod planner;
 mod policies;
 mod profiles;
-mod quota;
 mod recommend;
-mod rpc;
-mod run;
 mod schema;
 mod sim;
 mod sweep;
-mod top;
-mod traffic;
-mod traffic_work;
 mod wfq;
 mod wfq_plan;
 mod workloads;
+
+#[cfg(feature = "rdma-hosts")]
+mod agent;
+#[cfg(feature = "rdma-hosts")]
+mod doctor;
+#[cfg(feature = "rdma-hosts")]
+mod enforce;
+#[cfg(feature = "rdma-hosts")]
+mod run;
+#[cfg(feature = "rdma-hosts")]
+mod top;
+#[cfg(feature = "rdma-hosts")]
+mod traffic;
+#[cfg(feature = "rdma-hosts")]
+mod traffic_work;
+#[cfg(not(feature = "rdma-hosts"))]
+absent!("rdma-hosts": agent, doctor, enforce, run, top, traffic);
+
+#[cfg(feature = "nic-hosts")]
+mod nic;
+#[cfg(not(feature = "nic-hosts"))]
+absent!("nic-hosts": nic);
+
+#[cfg(feature = "mem-hosts")]
+mod mem;
+#[cfg(not(feature = "mem-hosts"))]
+absent!("mem-hosts": mem);
+
+#[cfg(feature = "rpc")]
+mod quota;
+#[cfg(feature = "rpc")]
+mod rpc;
+#[cfg(not(feature = "rpc"))]
+absent!("rpc": quota, rpc);
+
+#[cfg(not(feature = "rdma-hosts"))]
+pub(crate) use absent::Absent;
+pub(crate) use absent::marked;
 
 use crate::status::Status;
 use anyhow::Result;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use isolane_audit::matrix::AuditResult;
 use isolane_explain::Explanation;
+#[cfg(feature = "rdma-hosts")]
 use isolane_host::doctor::Examination;
 use isolane_hunt::hunt::HuntResult;
 use isolane_recommend::result::Recommendation;
@@ -43,6 +44,7 @@ enum Document {
     /// What `isolane hunt --json` prints
     Hunt,
     /// What `isolane doctor --json` prints
+    #[cfg(feature = "rdma-hosts")]
     Doctor,
 }
 
@@ -56,6 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::MemoryResult => schema::memory_result(),
         Document::Explanation => schemars::schema_for!(Explanation).to_value(),
         Document::Hunt => schemars::schema_for!(HuntResult).to_value(),
+        #[cfg(feature = "rdma-hosts")]
         Document::Doctor => schemars::schema_for!(Examination).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),
         Document::Recommendation => schemars::schema_for!(Recommendation).to_value(),

@@ -4,8 +4,8 @@
 //! is cut down to what they run. With `--victim` the device is the victim's own unless `--target` names another.
 
 use super::Arguments;
+use crate::devices;
 use crate::inputs::{self, bad};
-use crate::output;
 use crate::target::{Bed, TargetArguments};
 use anyhow::{Context, Result, bail};
 use isolane_hunt::HuntError;
@@ -13,7 +13,7 @@ use isolane_hunt::bench::Bench;
 use isolane_hunt::experiment::{Lab, Target, inventory};
 use isolane_hunt::rule::Rule;
 use isolane_hunt::session::device_start;
-use isolane_hunt::space::convert::{Times, scenario_text, tenant};
+use isolane_hunt::space::convert::{scenario_text, tenant};
 use isolane_hunt::space::{Point, Space};
 use isolane_hunt::state::Start;
 use isolane_hunt::victim::{Alone, RETAINED, Siege, SiegeOptions};
@@ -21,8 +21,6 @@ use isolane_scenario::Overrides;
 use isolane_scenario::model::{Scenario, Tenant};
 use isolane_scenario::profile::Profile;
 use isolane_scenario::stack;
-use isolane_testbed::Testbed;
-use isolane_verbs_testbed::testbed::{MEASURED_MIN, WARMUP_MIN};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -111,15 +109,7 @@ impl Place {
             None => None,
         };
         let devices = bed.devices().context("the target is real")?;
-        let calibration = devices.calibration()?;
-        output::note(&format!(
-            "isolane: {} alone: {:.3} Gb/s, {:.0} messages/s; of profile {} only transports and MTUs count",
-            Testbed::name(devices),
-            calibration.goodput_gbps,
-            calibration.messages_per_s,
-            profile.name
-        ));
-        let profile = calibration.applied_to(&profile, Testbed::name(devices));
+        let profile = devices::measured(devices, &profile)?;
         Ok(Self {
             profile_name: name.to_owned(),
             profile,
@@ -145,12 +135,9 @@ impl Place {
     /// The device alone.
     pub(super) fn lab(&self) -> Lab<'_> {
         let mut lab = Lab::simulated(self.bed.testbed(), &self.profile);
-        if self.bed.devices().is_some() {
+        if let Some(devices) = self.bed.devices() {
             self.bed.testbed().name().clone_into(&mut lab.name);
-            lab.times = Times {
-                warmup: WARMUP_MIN,
-                duration: MEASURED_MIN,
-            };
+            lab.times = devices::times(devices);
         }
         lab
     }

@@ -10,15 +10,12 @@ mod paired;
 mod soft;
 mod status;
 mod study;
-pub(crate) mod table;
 mod top;
 mod view;
 
 use crate::status::Status;
 use anyhow::Result;
 use isolane_nic::System;
-
-pub(crate) use study::simulate;
 
 /// What the help of the command ends with.
 const AFTER: &str = "\

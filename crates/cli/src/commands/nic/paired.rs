@@ -1,6 +1,6 @@
 //! `isolane nic study --paired`: what ours costs over the soft card, beside plain `mq` and the best of Linux.
 
-use super::table::Paired;
+use crate::card_study::table::Paired;
 use crate::output;
 use crate::progress;
 use crate::report;

@@ -4,7 +4,7 @@
 //! By itself it carries whatever others send, until it is interrupted, and says each second what passed each queue.
 
 use super::study::named;
-use super::table;
+use crate::card_study::table;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;

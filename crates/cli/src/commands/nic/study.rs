@@ -3,9 +3,8 @@
 //! Simulated runs share nothing and go over all cores; soft ones need the machine for themselves and go one by one.
 
 use super::paired;
-use super::table;
+use crate::card_study::{simulate, table};
 use crate::inputs::{self, bad};
-use crate::network::cores;
 use crate::output;
 use crate::progress;
 use crate::report;
@@ -14,16 +13,13 @@ use crate::target::cancel_on_signal;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use isolane_core::units::{BitRate, Bytes, Duration};
-use isolane_nic_sim::{Observers, RunError};
 use isolane_scenario::nic::config::{self, CATALOGUE, NicConfig, PLAIN, Qdisc};
 use isolane_scenario::nic::model::{NicStudy, NicTraffic};
-use isolane_scenario::nic::profile::NicProfile;
 use isolane_scenario::nic::result::NicResult;
 use isolane_soft_nic::SoftNicError;
 use isolane_soft_nic::testbed::{self, TestbedOptions};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// What `--quick` runs unless told otherwise: Linux' best, Titan's first step, all of it, ours.
 const QUICK_CONFIGS: [&str; 4] = ["C6", "T1", "T3", "isolane"];
@@ -283,48 +279,6 @@ fn of_hosts(arguments: &Arguments, config: NicConfig, hosts: u32, seed: u64) -> 
         bytes: Bytes::new(arguments.megabytes * 1_000_000),
     };
     study
-}
-
-/// Simulates `studies` on all cores; results in their order, none if cancelled.
-pub(crate) fn simulate(
-    studies: &[NicStudy],
-    cancel: &AtomicBool,
-    bar: &ProgressBar,
-) -> Result<Option<Vec<NicResult>>> {
-    let profile = NicProfile::of_paper();
-    let next = AtomicUsize::new(0);
-    let ended: Vec<Mutex<Option<Result<NicResult, RunError>>>> =
-        studies.iter().map(|_| Mutex::new(None)).collect();
-    let work = || {
-        while !cancel.load(Ordering::Relaxed) {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(study) = studies.get(index) else {
-                return;
-            };
-            let observers = Observers {
-                cancel: Some(cancel),
-                progress: None,
-            };
-            let result = isolane_nic_sim::run_with(study, &profile, observers);
-            *ended[index].lock().expect("no worker panics with the lock") = Some(result);
-            bar.inc(1);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..cores().clamp(1, studies.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    if cancel.load(Ordering::Relaxed) {
-        return Ok(None);
-    }
-    let mut results = Vec::new();
-    for one in ended {
-        let one = one.into_inner().expect("no worker panics with the lock");
-        results.push(one.context("a run before this one failed")??);
-    }
-    Ok(Some(results))
 }
 
 /// Runs `studies` over the soft card, one by one; none if interrupted.

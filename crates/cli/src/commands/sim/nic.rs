@@ -1,7 +1,7 @@
 //! `isolane sim` on hosts with ordinary cards: one study, one run.
 
 use super::Arguments;
-use crate::commands::nic::{simulate, table};
+use crate::card_study::{simulate, table};
 use crate::inputs::bad;
 use crate::output;
 use crate::progress;

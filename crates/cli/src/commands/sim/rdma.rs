@@ -1,13 +1,14 @@
 //! `isolane sim` on RDMA hosts: one scenario, once per policy.
 
 use super::Arguments;
+use crate::devices;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::progress;
 use crate::remarks;
 use crate::report;
 use crate::status::Status;
-use crate::target::{cancel_on_signal, suit};
+use crate::target::cancel_on_signal;
 use crate::text::{Table, number, optional};
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
@@ -84,7 +85,7 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
     if let Some(devices) = bed.devices() {
         for scenario in &mut scenarios {
             devices.check(scenario)?;
-            suit(scenario, arguments.duration);
+            devices::suit(devices, scenario, arguments.duration);
         }
     }
     let runs = scenarios.into_iter().map(|scenario| {
