@@ -10,6 +10,7 @@
 //! k8s.io/kube-scheduler/extender/v1.
 
 use super::Summary;
+use super::json::Json;
 use crate::application::{Application, pod};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -20,117 +21,126 @@ pub const NODE_ANNOTATION: &str = "isolane.dev/machine";
 /// The scheduler's best score.
 const SCORE_MAX: u32 = 10;
 
+/// Nodes of one request: Kubernetes is made for 5,000.
+const NODES_MAX: usize = 20_000;
+
 /// An answer: HTTP status and body.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
     /// JSON.
-    pub body: Value,
+    pub body: String,
+}
+
+impl Answer {
+    /// An answer that says what is wrong.
+    pub(super) fn error(status: u16, why: &str) -> Self {
+        let body = json!({ "Error": why }).to_string();
+        Self { status, body }
+    }
 }
 
 /// Answers one request; `now_unix_s` judges how old summaries are.
 pub fn answer(method: &str, path: &str, body: &[u8], now_unix_s: u64) -> Answer {
     let path = path.split('?').next().unwrap_or(path).trim_end_matches('/');
     match (method, path) {
-        ("GET", "/healthz") => Answer {
-            status: 200,
-            body: json!("ok"),
+        ("GET", "/healthz") => ok(json!("ok").to_string()),
+        ("POST", "/filter") => match Request::parse(body) {
+            Ok(request) => ok(request.filter(now_unix_s)),
+            Err(error) => Answer::error(200, &error),
         },
-        ("POST", "/filter") => ok(match Request::parse(body) {
-            Ok(request) => request.filter(now_unix_s),
-            Err(error) => json!({ "Error": error }),
-        }),
         ("POST", "/prioritize") => match Request::parse(body) {
             Ok(request) => ok(request.prioritize(now_unix_s)),
             // This answer has no place for an error, so the status says it.
-            Err(error) => Answer {
-                status: 400,
-                body: json!({ "Error": error }),
-            },
+            Err(error) => Answer::error(400, &error),
         },
-        ("GET" | "POST", _) => Answer {
-            status: 404,
-            body: json!({ "Error": "there are POST /filter, POST /prioritize and GET /healthz" }),
-        },
-        _ => Answer {
-            status: 405,
-            body: json!({ "Error": "use POST" }),
-        },
+        ("GET" | "POST", _) => {
+            let known = "there are POST /filter, POST /prioritize and GET /healthz";
+            Answer::error(404, known)
+        }
+        _ => Answer::error(405, "use POST"),
     }
 }
 
-fn ok(body: Value) -> Answer {
+fn ok(body: String) -> Answer {
     Answer { status: 200, body }
 }
 
-struct Request {
+/// A request whose nodes stay where they are in its text.
+struct Request<'a> {
     application: Option<Application>,
-    list: Map<String, Value>,
-    nodes: Vec<Value>,
+    list: Json<'a>,
 }
 
-impl Request {
-    fn parse(body: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(body)
-            .map_err(|error| format!("the request is no JSON: {error}"))?;
-        let pod = field(&value, "Pod").ok_or("the request has no Pod")?;
+impl<'a> Request<'a> {
+    fn parse(body: &'a [u8]) -> Result<Self, String> {
+        let request =
+            Json::check(body).map_err(|error| format!("the request is no JSON: {error}"))?;
+        let pod = named(request, "Pod").ok_or("the request has no Pod")?;
         let application = application(pod)?;
-        let list = field(&value, "Nodes").and_then(Value::as_object);
+        let list = named(request, "Nodes").filter(|nodes| nodes.is_object());
         let list = list.ok_or(
             "the request has no Nodes; set nodeCacheCapable: false for this extender, since it reads annotations of nodes",
         )?;
-        let nodes = list.get("items").and_then(Value::as_array);
-        Ok(Self {
-            application,
-            nodes: nodes.cloned().unwrap_or_default(),
-            list: list.clone(),
-        })
+        let request = Self { application, list };
+        match request.nodes().take(NODES_MAX + 1).count() > NODES_MAX {
+            true => Err(format!("the request has more than {NODES_MAX} nodes")),
+            false => Ok(request),
+        }
     }
 
-    fn filter(&self, now: u64) -> Value {
-        let mut fit = Vec::new();
+    fn nodes(&self) -> impl Iterator<Item = Json<'a>> {
+        let items = self.list.field("items");
+        items.into_iter().flat_map(Json::items)
+    }
+
+    /// The list of nodes as it came, with those that fit, and why the others do not.
+    fn filter(&self, now: u64) -> String {
+        let mut fit = String::new();
         let mut failed = Map::new();
-        for node in &self.nodes {
+        for node in self.nodes() {
             match self.judge(node, now) {
-                Ok(_) => fit.push(node.clone()),
+                Ok(_) => {
+                    let comma = if fit.is_empty() { "" } else { "," };
+                    fit.push_str(comma);
+                    fit.push_str(node.raw());
+                }
                 Err(reason) => {
                     failed.insert(name(node), Value::String(format!("isolane: {reason}")));
                 }
             }
         }
-        let mut list = self.list.clone();
-        list.insert("items".to_owned(), Value::Array(fit));
-        json!({
-            "Nodes": list,
-            "NodeNames": null,
-            "FailedNodes": failed,
-            "FailedAndUnresolvableNodes": {},
-            "Error": "",
-        })
+        let others = self.list.fields().filter(|(key, _)| !key.is("items"));
+        let others = others.map(|(key, value)| format!("{}:{},", key.raw(), value.raw()));
+        let failed = Value::Object(failed);
+        format!(
+            "{{\"Nodes\":{{{}\"items\":[{fit}]}},\"NodeNames\":null,\"FailedNodes\":{failed},\
+             \"FailedAndUnresolvableNodes\":{{}},\"Error\":\"\"}}",
+            others.collect::<String>()
+        )
     }
 
-    fn prioritize(&self, now: u64) -> Value {
-        let scores = self.nodes.iter().map(|node| {
+    fn prioritize(&self, now: u64) -> String {
+        let scores = self.nodes().map(|node| {
             let score = self.judge(node, now).unwrap_or(0);
             json!({ "Host": name(node), "Score": score })
         });
-        scores.collect()
+        scores.collect::<Value>().to_string()
     }
 
     /// The score of a node that suits, or why it does not.
-    fn judge(&self, node: &Value, now: u64) -> Result<u32, String> {
+    fn judge(&self, node: Json<'_>, now: u64) -> Result<u32, String> {
         let Some(application) = &self.application else {
             return Ok(0);
         };
-        let text = node
-            .pointer("/metadata/annotations")
-            .and_then(|annotations| annotations.get(NODE_ANNOTATION))
-            .and_then(Value::as_str)
+        let text = annotations(node)
+            .and_then(|annotations| annotations.field(NODE_ANNOTATION))
+            .and_then(Json::text)
             .ok_or_else(|| {
                 format!("the node has no annotation {NODE_ANNOTATION}: run isolaned --mem there and publish its summary")
             })?;
-        let judgement = Summary::parse(text)?.judge(application, now);
+        let judgement = Summary::parse(&text)?.judge(application, now);
         if !judgement.suitability.keeps_objective {
             return Err(judgement.reason);
         }
@@ -138,37 +148,39 @@ impl Request {
     }
 }
 
-/// A field by its name, whatever the case of its letters.
-fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
-    let fields = value.as_object()?;
-    let found = fields
-        .iter()
-        .find(|(key, _)| key.eq_ignore_ascii_case(name));
+/// A field by its name, whatever the case of its letters; none where it is null.
+fn named<'a>(value: Json<'a>, name: &str) -> Option<Json<'a>> {
+    let mut fields = value.fields();
+    let found = fields.find(|(key, _)| {
+        let key = key.text().unwrap_or_default();
+        key.eq_ignore_ascii_case(name)
+    });
     found
         .map(|(_, value)| value)
         .filter(|value| !value.is_null())
 }
 
-fn name(node: &Value) -> String {
-    let name = node.pointer("/metadata/name").and_then(Value::as_str);
-    name.unwrap_or_default().to_owned()
+fn name(value: Json<'_>) -> String {
+    let name = value.field("metadata").and_then(|data| data.field("name"));
+    name.and_then(Json::text).unwrap_or_default()
+}
+
+fn annotations(value: Json<'_>) -> Option<Json<'_>> {
+    value.field("metadata")?.field("annotations")
 }
 
 /// The application that the pod is by its annotations; none without any of ours.
-fn application(value: &Value) -> Result<Option<Application>, String> {
-    let annotations = value
-        .pointer("/metadata/annotations")
-        .and_then(Value::as_object);
-    let annotations: BTreeMap<String, String> = annotations
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+fn application(value: Json<'_>) -> Result<Option<Application>, String> {
+    let all = annotations(value).into_iter().flat_map(Json::fields);
+    let texts = all.filter_map(|(key, value)| Some((key.text()?, value.text()?)));
+    let ours: BTreeMap<String, String> = texts
+        .filter(|(key, _)| key.starts_with(pod::PREFIX))
         .collect();
-    if !annotations.keys().any(|key| key.starts_with(pod::PREFIX)) {
+    if ours.is_empty() {
         return Ok(None);
     }
     let name = name(value);
-    pod::annotations(&name, &annotations)
+    pod::annotations(&name, &ours)
         .map(Some)
         .map_err(|error| format!("pod `{name}`: {error}"))
 }
@@ -214,9 +226,15 @@ mod tests {
         }))
     }
 
+    fn body(answer: &Answer) -> Value {
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
     fn items(answer: &Answer) -> Vec<String> {
-        let nodes = answer.body["Nodes"]["items"].as_array().unwrap();
-        nodes.iter().map(name).collect()
+        let body = body(answer);
+        let nodes = body["Nodes"]["items"].as_array().unwrap();
+        let names = nodes.iter().map(|node| node["metadata"]["name"].as_str());
+        names.map(|name| name.unwrap().to_owned()).collect()
     }
 
     #[test]
@@ -227,16 +245,17 @@ mod tests {
             {
               "silent": "isolane: the node has no annotation isolane.dev/machine: run isolaned --mem there and publish its summary"
             }"#]]
-        .assert_eq(&serde_json::to_string_pretty(&answer.body["FailedNodes"]).unwrap());
+        .assert_eq(&serde_json::to_string_pretty(&body(&answer)["FailedNodes"]).unwrap());
         // What we do not understand comes back as it was.
-        assert_eq!(answer.body["Nodes"]["items"][0]["status"]["kept"], true);
-        assert_eq!(answer.body["Error"], "");
+        let body = body(&answer);
+        assert_eq!(body["Nodes"]["items"][0]["status"]["kept"], true);
+        assert_eq!(body["Error"], "");
     }
 
     /// The scheduler decodes exactly these fields of its two results.
     #[test]
     fn answers_have_the_schedulers_fields() {
-        let filter = answer("POST", "/filter", &redis("2"), 1_000).body;
+        let filter = body(&answer("POST", "/filter", &redis("2"), 1_000));
         let keys: Vec<&str> = filter
             .as_object()
             .unwrap()
@@ -251,7 +270,7 @@ mod tests {
             "Error",
         ];
         assert_eq!(keys, fields);
-        let scores = answer("POST", "/prioritize", &redis("2"), 1_000).body;
+        let scores = body(&answer("POST", "/prioritize", &redis("2"), 1_000));
         for score in scores.as_array().unwrap() {
             assert!(score["Host"].is_string());
             assert!((0..=10).contains(&score["Score"].as_i64().unwrap()));
@@ -261,8 +280,7 @@ mod tests {
     #[test]
     fn the_node_where_nobody_is_harmed_scores_more() {
         let answer = answer("POST", "/prioritize", &redis("2"), 1_000);
-        let scores: Vec<(String, u64)> = answer
-            .body
+        let scores: Vec<(String, u64)> = body(&answer)
             .as_array()
             .unwrap()
             .iter()
@@ -287,14 +305,15 @@ mod tests {
     fn a_priority_that_is_taken_there_does_not_fit() {
         let answer = answer("POST", "/filter", &redis("1"), 1_000);
         assert_eq!(items(&answer), Vec::<String>::new());
-        let why = answer.body["FailedNodes"]["full"].as_str().unwrap();
+        let body = body(&answer);
+        let why = body["FailedNodes"]["full"].as_str().unwrap();
         assert!(why.contains("`old` has this priority"), "{why}");
     }
 
     #[test]
     fn bad_requests_are_told() {
         let error = |path, body: &[u8]| answer("POST", path, body, 0);
-        let text = |answer: Answer| answer.body["Error"].as_str().unwrap().to_owned();
+        let text = |answer: Answer| body(&answer)["Error"].as_str().unwrap().to_owned();
         assert!(text(error("/filter", b"x")).contains("no JSON"));
         assert!(text(error("/filter", b"{\"Pod\":{}}")).contains("nodeCacheCapable"));
         let misspelt = request(json!({ "isolane.dev/typ": "ls" }));
@@ -302,6 +321,23 @@ mod tests {
         assert_eq!(error("/prioritize", b"x").status, 400);
         assert_eq!(error("/bind", b"{}").status, 404);
         assert_eq!(answer("PUT", "/filter", b"", 0).status, 405);
+    }
+
+    /// Goal: the answer takes no more than the request, whatever is in its list. Method: a list of numbers instead of nodes.
+    #[test]
+    fn a_list_of_millions_is_refused_and_a_long_one_is_answered_in_place() {
+        let request = |count: usize| {
+            let zeros = vec!["0"; count].join(",");
+            format!("{{\"Pod\":{{}},\"Nodes\":{{\"items\":[{zeros}]}}}}").into_bytes()
+        };
+        let refused = answer("POST", "/filter", &request(2_000_000), 0);
+        assert_eq!(
+            body(&refused)["Error"],
+            "the request has more than 20000 nodes"
+        );
+        let long = request(NODES_MAX);
+        let passed = answer("POST", "/filter", &long, 0);
+        assert!(passed.body.len() < long.len() + 200);
     }
 
     #[test]

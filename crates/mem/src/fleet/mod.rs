@@ -11,6 +11,7 @@
 //! do not travel in it, so victims are judged by what is measured. Source: ours.
 
 pub mod extender;
+mod json;
 #[cfg(test)]
 mod schema;
 pub mod server;

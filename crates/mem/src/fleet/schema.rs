@@ -149,7 +149,7 @@ fn request(schema: &Schema) -> Value {
 fn ask(path: &str, request: &Value) -> Value {
     let said = answer("POST", path, &serde_json::to_vec(request).unwrap(), 1_000);
     assert_eq!(said.status, 200, "{}", said.body);
-    said.body
+    serde_json::from_str(&said.body).unwrap()
 }
 
 #[test]

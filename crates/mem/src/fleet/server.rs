@@ -3,11 +3,10 @@
 //! Problem: whoever reaches the port may be slow, many or hostile, and the scheduler waits for its answer. Method: a thread
 //! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes `EXCHANGE` at most, however its bytes trickle in. When
 //! all places are taken, the oldest exchange beyond `GRACE` loses its place to the next one. All requests together hold
-//! [`HELD_MAX`] bytes at most. When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes.
+//! [`HELD_MAX`] bytes at most, and their answers about as much, as nodes are not copied before they are written. When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes.
 //! Limits: HTTP/1.0 and 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
 use super::extender::{Answer, answer};
-use serde_json::json;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -288,14 +287,11 @@ fn line(head: &mut impl BufRead) -> io::Result<Option<String>> {
 }
 
 fn refused(status: u16, why: &str) -> Answer {
-    Answer {
-        status,
-        body: json!({ "Error": why }),
-    }
+    Answer::error(status, why)
 }
 
 fn write(mut stream: impl Write, answer: &Answer) -> io::Result<()> {
-    let body = answer.body.to_string();
+    let body = &answer.body;
     let reason = if answer.status == 200 {
         "OK"
     } else {
