@@ -34,6 +34,7 @@ def test_each_operator_is_a_service_and_a_deployment_on_its_tier() -> None:
         ("Deployment", "test-a-filter"),
         ("Service", "test-model"),
         ("Deployment", "test-model"),
+        ("NetworkPolicy", "pipeline-test"),
     ]
     first, second = (found[1]["spec"], found[3]["spec"])
     assert first["template"]["spec"]["nodeSelector"] == {"isolane.io/tier": "edge"}
@@ -51,7 +52,7 @@ def test_manifests_are_what_the_published_schema_allows() -> None:
     version = validate.latest_version()
     gpu = dataclasses.replace(stage("model", "Pass", "cloud"), gpu=True)
     found = kubernetes.objects(pipeline(stage("a_filter", "Even", knobs={"mark": 1}), gpu), CLUSTER)
-    assert [one["kind"] for one in found] == ["Service", "Deployment"] * 2
+    assert [one["kind"] for one in found] == ["Service", "Deployment"] * 2 + ["NetworkPolicy"]
     for one in found:
         validate.validate(one, version, strict=True)
     found[1]["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
@@ -70,6 +71,7 @@ def test_the_command_is_one_that_the_host_understands(monkeypatch: pytest.Monkey
         return 0
 
     monkeypatch.setattr(host, "serve", serve)
+    monkeypatch.setattr(host.Identity, "load", lambda folder: None)
     monkeypatch.setattr(host.os, "_exit", lambda status: None)
     monkeypatch.setattr(host.sys, "setswitchinterval", lambda seconds: None)
     for document in (documents()[1], documents()[3]):
@@ -77,7 +79,8 @@ def test_the_command_is_one_that_the_host_understands(monkeypatch: pytest.Monkey
         assert command[:3] == ["python", "-m", "isolane.pipeline.host"]
         monkeypatch.setattr(host.sys, "argv", command[2:])
         host.main()
-    assert seen[0].downstream == ("Model", "http://test-model.live.svc:8080") and seen[1].downstream is None
+    assert seen[0].downstream == ("Model", "https://test-model.live.svc:8443") and seen[1].downstream is None
+    assert seen[0].control == ("unix:/run/isolane-operator/control",) and seen[0].status == ("http://0.0.0.0:8080",)
     assert seen[0].knobs == {"mark": 1} and seen[1].tier == "cloud"
 
 

@@ -293,8 +293,8 @@ def test_what_is_no_request_is_answered_with_the_reason(raw: bytes, status: int,
         async def handler(message: Message) -> Answer:
             return Answer.of({"path": message.path})
 
-        server = Server(handler)
-        await server.listen(f"unix:{tmp_path}/s")
+        server = Server()
+        await server.listen(f"unix:{tmp_path}/s", handler)
         reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
         writer.write(b"GET /first HTTP/1.1\r\n\r\n" + raw)
         said = await reader.read()
@@ -318,8 +318,8 @@ def test_requests_in_any_pieces_are_answered_in_order(seed: int, tmp_path: pathl
             await asyncio.sleep(draw.choice([0.0, 0.001, 0.003]))
             return Answer.of({"path": message.path, "sum": sum(message.body)})
 
-        server = Server(handler)
-        await server.listen(f"unix:{tmp_path}/s")
+        server = Server()
+        await server.listen(f"unix:{tmp_path}/s", handler)
         reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
         expected, stream = [], b""
         for number in range(12):

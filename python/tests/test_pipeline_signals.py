@@ -25,6 +25,8 @@ SPACES = spaces.missing()
 needs_spaces = pytest.mark.skipif(bool(SPACES), reason=f"tiers cannot be made here: {SPACES}")
 NAMES = pathlib.Path("/run/netns")
 PATIENCE_S = 90.0
+#: The operators of these tests, as a user would name them.
+OWN = ("--allow-module", "pipeline_operators")
 
 
 def started(*words: str) -> subprocess.Popen[str]:
@@ -80,7 +82,7 @@ def names_of(process: int) -> list[str]:
 @needs_spaces
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_a_run_and_removes_what_it_made(number: signal.Signals, tmp_path: pathlib.Path) -> None:
-    run = started("-m", "isolane.pipeline", "run", written(tmp_path), "--items", "100000", "--rate", "5")
+    run = started("-m", "isolane.pipeline", "run", written(tmp_path), *OWN, "--items", "100000", "--rate", "5")
     try:
         assert run.stderr is not None
         assert "operators run" in run.stderr.readline()
@@ -99,7 +101,7 @@ def test_a_signal_ends_a_run_and_removes_what_it_made(number: signal.Signals, tm
 
 
 def test_an_interrupt_while_operators_start_is_no_traceback(tmp_path: pathlib.Path) -> None:
-    run = started("-m", "isolane.pipeline", "run", written(tmp_path), "--tiers", "local", "--items", "100000")
+    run = started("-m", "isolane.pipeline", "run", written(tmp_path), *OWN, "--tiers", "local", "--items", "100000")
     try:
         # What a terminal sends goes to the whole group: operators, which still import their libraries, are not in it.
         wait_until(lambda: apart(run.pid), "operators start in groups of their own")

@@ -29,6 +29,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -38,8 +39,9 @@ from typing import Any
 
 from isolane import allowed
 from isolane.pipeline import link as links
+from isolane.pipeline.identity import Identity, IdentityError
 from isolane.pipeline.item import Item, ItemError, decode, encode
-from isolane.pipeline.messages import AddressError, Answer, Message, Server, request
+from isolane.pipeline.messages import AddressError, Answer, Message, Server, is_loopback, request, split_address
 from isolane.pipeline.metrics import Counts, prometheus
 from isolane.pipeline.operator import OperatorError, Remembers, load
 from isolane.pipeline.worker import Failure, Worker
@@ -69,12 +71,16 @@ class Settings:
     name: str
     implementation: str
     listen: tuple[str, ...]
+    control: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
     knobs: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     downstream: tuple[str, str] | None = None
     tier: str = ""
     slowdown: float = 1.0
     hang_s: float = 10.0
+    identity: Identity | None = None
+    private_network: bool = False
 
 
 class Host:
@@ -84,10 +90,10 @@ class Host:
         self.settings = settings
         self.operator = load(settings.implementation, settings.options)
         self.worker = Worker(self.operator, settings.slowdown)
-        self.server = Server(self.answer)
+        self.server = Server(settings.identity)
         self.link: links.Link | None = None
         if settings.downstream is not None:
-            self.link = links.Link(*settings.downstream)
+            self.link = links.Link(*settings.downstream, settings.identity)
         self.counts = Counts()
         self.state = "starting"
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -101,7 +107,18 @@ class Host:
         """Configures the operator and listens; returns the addresses."""
         if self.settings.knobs:
             await self.worker.configure(self.settings.knobs)
-        addresses = [await self.server.listen(address) for address in self.settings.listen]
+        mine = self.settings
+        ports = [(address, self.control) for address in mine.control]
+        ports += [(address, self.status) for address in mine.status]
+        ports += [(address, self.data) for address in mine.listen]
+        for address in mine.control:
+            if split_address(address).path is None and not is_loopback(split_address(address).host):
+                raise AddressError(f"--control {address}: other machines reach it; use a Unix socket or 127.0.0.1")
+        # What a status port says is for everybody; it takes nothing.
+        addresses = [
+            await self.server.listen(address, handler, mine.private_network or address in mine.status)
+            for address, handler in ports
+        ]
         self.state = "ready"
         asyncio.ensure_future(self._watch())
         return addresses
@@ -136,13 +153,18 @@ class Host:
         await asyncio.sleep(0.02)  # the last answer leaves
         self.end(0)
 
-    async def answer(self, message: Message) -> Answer:
-        """Every request comes here."""
+    async def data(self, message: Message) -> Answer:
+        """What other operators may send: items, and bytes that measure the way."""
         match (message.method, message.path):
             case ("POST", "/process"):
                 return await self._process(message)
-            case ("PUT", "/config"):
-                return await self._configure(message)
+            case ("POST", "/probe"):
+                return Answer.of({"bytes": len(message.body) - message.half_bytes, "s": message.last_s - message.half_s})
+        return self._unknown(message, "POST /process, POST /probe; the rest is on the control port")
+
+    async def status(self, message: Message) -> Answer:
+        """What everybody may read."""
+        match (message.method, message.path):
             case ("GET", "/metrics"):
                 document = self.metrics()
                 if "json" in message.headers.get("accept", ""):
@@ -151,16 +173,29 @@ class Host:
             case ("GET", "/healthz"):
                 health = {"operator": self.settings.name, "state": self.state, "busy_s": round(self.worker.busy_s(), 3)}
                 return Answer.of(health, 200 if self.state == "ready" else 503)
+        return self._unknown(message, "GET /metrics, GET /healthz")
+
+    async def control(self, message: Message) -> Answer:
+        """What whoever runs this operator may do, and what the other ports do."""
+        match (message.method, message.path):
+            case ("PUT", "/config"):
+                return await self._configure(message)
             case ("GET" | "PUT", "/state"):
                 return await self._state(message)
             case ("POST", "/measure"):
                 return await self._measure(message)
-            case ("POST", "/probe"):
-                return Answer.of({"bytes": len(message.body) - message.half_bytes, "s": message.last_s - message.half_s})
             case ("POST", "/drain"):
                 asyncio.ensure_future(self.drain())
                 return Answer.of({"state": "draining"})
+            case ("POST", "/process" | "/probe"):
+                return await self.data(message)
+            case ("GET", "/metrics" | "/healthz"):
+                return await self.status(message)
         known = "POST /process, PUT /config, GET /metrics, GET /healthz, GET|PUT /state, POST /measure, /probe, /drain"
+        return self._unknown(message, known)
+
+    @staticmethod
+    def _unknown(message: Message, known: str) -> Answer:
         return Answer.error(404, f"{message.method} {message.path[:80]}: there are {known}")
 
     async def _process(self, message: Message) -> Answer:
@@ -245,7 +280,7 @@ class Host:
             return Answer.error(422, "knobs is an object of values by name, slowdown a number above 0, 1000 at most")
         downstream = document.get("downstream")
         try:
-            new = None if downstream is None else links.Link(str(downstream["name"]), _address(downstream["address"]))
+            new = None if downstream is None else links.Link(str(downstream["name"]), _address(downstream["address"]), self.settings.identity)
         except (KeyError, TypeError, AddressError) as error:
             return Answer.error(422, f"downstream needs a name and an address (http://host:port or unix:/path): {error}")
         if new is None and "downstream" in document and self.link is not None and self.link.unanswered:
@@ -292,7 +327,7 @@ class Host:
         except (ValueError, KeyError, TypeError) as error:
             return Answer.error(422, f"a measurement needs an address and a number of bytes: {error}")
         try:
-            found = (await request("POST", address, "/probe", bytes(size), timeout_s=20.0)).json()
+            found = (await request("POST", address, "/probe", bytes(size), 20.0, None, self.settings.identity)).json()
             rate = 8e-6 * float(found["bytes"]) / max(float(found["s"]), 1e-6)
         except (OSError, ValueError, KeyError, TypeError) as error:
             return Answer.error(502, f"{address} cannot be measured: {error}")
@@ -328,8 +363,6 @@ def _trace(hops: list[dict[str, Any]]) -> str:
 
 
 def _address(value: Any) -> str:
-    from isolane.pipeline.messages import split_address
-
     split_address(str(value))
     return str(value)
 
@@ -365,7 +398,12 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="the operator's name in reasons and metrics")
     parser.add_argument("--implementation", required=True, help="module:Class")
     parser.add_argument("--allow-module", action="append", default=[], metavar="M", help="also accept operators of this module")
-    parser.add_argument("--listen", action="append", required=True, help="http://host:port or unix:/path; may be repeated")
+    where = "https://host:port, http://127.0.0.1:port or unix:/path; may be repeated"
+    parser.add_argument("--listen", action="append", required=True, help=f"where items come in: {where}")
+    parser.add_argument("--control", action="append", default=[], help="where knobs, memory and drains are: unix:/path or loopback")
+    parser.add_argument("--status", action="append", default=[], help="where /healthz and /metrics are read, by everybody")
+    parser.add_argument("--identity", type=pathlib.Path, metavar="DIR", help="certificates for https (isolane agent init)")
+    parser.add_argument("--private-network", action="store_true", help="nobody else reaches these addresses: allow http on them")
     parser.add_argument("--knobs", type=json.loads, default={}, help="JSON object")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON object: what the class is made with")
     parser.add_argument("--downstream", help="NAME=ADDRESS of the next operator; none: answers carry the items")
@@ -379,19 +417,24 @@ def main() -> None:
     sys.setswitchinterval(SWITCH_S)
     try:
         allowed.allow(words.allow_module)
-    except allowed.NameRefused as error:
+        identity = None if words.identity is None else Identity.load(words.identity)
+    except (allowed.NameRefused, IdentityError) as error:
         parser.error(str(error))
     downstream = tuple(words.downstream.split("=", 1)) if words.downstream else None
     settings = Settings(
         words.name,
         words.implementation,
         tuple(words.listen),
+        tuple(words.control),
+        tuple(words.status),
         words.knobs,
         words.options,
         downstream if downstream is None else (downstream[0], downstream[-1]),
         words.tier,
         words.slowdown,
         words.hang_s,
+        identity,
+        words.private_network,
     )
     status = asyncio.run(serve(settings))
     sys.stdout.flush()

@@ -2,9 +2,11 @@
 
 Problem: the same operators and the same contract on a cluster. Method: `manifests` writes what `kubectl apply -f -` takes. An
 operator runs `python -m isolane.pipeline.host` on nodes labelled `isolane.io/tier: <tier>`, is ready when `/healthz` says so,
-is asked to drain before it ends, and is found by its Service's name, which its upstream has as its downstream. A new plan's
+is asked to drain before it ends, and is found by its Service's name, which its upstream has as its downstream. Items travel over TLS with
+certificates of a Secret; a NetworkPolicy lets only the pipeline's own pods reach that port. Health and metrics have a port of their own that
+takes nothing; knobs and drains have a Unix socket in the pod. A new plan's
 manifests, applied over the old ones, move operators: the new pod is ready before the old one drains (`maxUnavailable: 0`), and
-upstreams send what the old one did not answer to the new one. Knobs change without new pods by PUT /config.
+upstreams send what the old one did not answer to the new one. Knobs change without new pods by PUT /config on that socket.
 
 Units: `resources` in cores and bytes as Kubernetes spells them. Limits: one replica per operator, since items must stay in
 order; bandwidth between tiers is what the cluster has; a GPU operator asks for `nvidia.com/gpu`. YAML is written as JSON, which
@@ -22,8 +24,10 @@ from isolane import allowed
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.planner.model import PlanError
 
-#: The port of every operator.
-PORT = 8080
+#: Where items come in, over TLS; and where health and metrics are read.
+PORT, STATUS_PORT = 8443, 8080
+#: The Secret's files in the pod (`isolane agent init`), and the folder of the control socket.
+IDENTITY, CONTROL = "/etc/isolane/identity", "/run/isolane-operator"
 #: Nodes carry this label; its value is the tier.
 TIER_LABEL = "isolane.io/tier"
 #: After SIGTERM an operator answers what it has; the same as its own limit.
@@ -51,7 +55,7 @@ def manifests(deployment: Deployment, cluster: Cluster) -> str:
 
 
 def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
-    """All objects: a Service and a Deployment per operator, in the pipeline's order."""
+    """All objects: a Service and a Deployment per operator, in the pipeline's order, and a NetworkPolicy."""
     check_cluster(cluster)
     names = [object_name(deployment.query, stage.name) for stage in deployment.stages]
     if len(set(names)) < len(names):
@@ -60,12 +64,30 @@ def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
     for index, stage in enumerate(deployment.stages):
         after = None
         if index + 1 < len(names):
-            address = f"http://{names[index + 1]}.{cluster.namespace}.svc:{PORT}"
+            address = f"https://{names[index + 1]}.{cluster.namespace}.svc:{PORT}"
             after = f"{deployment.stages[index + 1].name}={address}"
         meta = {"name": names[index], "namespace": cluster.namespace, "labels": labels(deployment.query, stage)}
         found.append(_service(meta))
         found.append(_deployment(meta, deployment, stage, after, cluster))
+    found.append(_policy(deployment, cluster))
     return found
+
+
+def secret_name(query: str) -> str:
+    """The Secret with `authority.pem`, `certificate.pem` and `key.pem`."""
+    return f"{object_name('pipeline', query)}-identity"
+
+
+def _policy(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
+    """Items come from the pipeline's own pods; health and metrics are for everybody."""
+    part = {"app.kubernetes.io/part-of": object_name("pipeline", deployment.query)}
+    ingress = [
+        {"from": [{"podSelector": {"matchLabels": part}}], "ports": [{"port": PORT, "protocol": "TCP"}]},
+        {"ports": [{"port": STATUS_PORT, "protocol": "TCP"}]},
+    ]
+    spec = {"podSelector": {"matchLabels": part}, "policyTypes": ["Ingress"], "ingress": ingress}
+    meta = {"name": object_name("pipeline", deployment.query), "namespace": cluster.namespace, "labels": part}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
 
 
 def check_cluster(cluster: Cluster) -> None:
@@ -100,7 +122,7 @@ def labels(query: str, stage: Stage) -> dict[str, str]:
 
 def _service(meta: dict[str, Any]) -> dict[str, Any]:
     selector = {"app.kubernetes.io/name": meta["labels"]["app.kubernetes.io/name"]}
-    ports = [{"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
+    ports = [{"name": "items", "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": selector, "ports": ports}}
 
 
@@ -109,7 +131,8 @@ def _deployment(
 ) -> dict[str, Any]:
     words = ["python", "-m", "isolane.pipeline.host", "--name", stage.name, "--implementation", stage.implementation]
     words += [word for module in allowed.allowed() for word in ("--allow-module", module)]
-    words += ["--listen", f"http://0.0.0.0:{PORT}", "--tier", stage.tier]
+    words += ["--listen", f"https://0.0.0.0:{PORT}", "--identity", IDENTITY, "--tier", stage.tier]
+    words += ["--status", f"http://0.0.0.0:{STATUS_PORT}", "--control", f"unix:{CONTROL}/control"]
     words += ["--knobs", json.dumps(stage.knobs, sort_keys=True), "--options", json.dumps(stage.options, sort_keys=True)]
     if after is not None:
         words += ["--downstream", after]
@@ -117,25 +140,36 @@ def _deployment(
     resources["limits"]["memory"] = cluster.memory
     if stage.gpu:
         resources["limits"]["nvidia.com/gpu"] = 1
-    probe = {"httpGet": {"path": "/healthz", "port": PORT}}
+    probe = {"httpGet": {"path": "/healthz", "port": STATUS_PORT}}
     container = {
         "name": "operator",
         "image": cluster.image,
         "command": words,
         "env": [{"name": name, "value": "1"} for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")],
-        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "items", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "status", "containerPort": STATUS_PORT, "protocol": "TCP"},
+        ],
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 120},
         "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 1},
-        "livenessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 2, "failureThreshold": 3},
+        "livenessProbe": {"tcpSocket": {"port": STATUS_PORT}, "periodSeconds": 2, "failureThreshold": 3},
         "resources": resources,
+        "volumeMounts": [
+            {"name": "identity", "mountPath": IDENTITY, "readOnly": True},
+            {"name": "control", "mountPath": CONTROL},
+        ],
     }
     pod = {
         "nodeSelector": {TIER_LABEL: stage.tier},
         "terminationGracePeriodSeconds": DRAIN_S + 5,
         "containers": [container],
+        "volumes": [
+            {"name": "identity", "secret": {"secretName": secret_name(deployment.query), "defaultMode": 0o400}},
+            {"name": "control", "emptyDir": {}},
+        ],
     }
     selector = {"app.kubernetes.io/name": meta["labels"]["app.kubernetes.io/name"]}
-    annotations = {"prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": str(PORT)}
+    annotations = {"prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": str(STATUS_PORT)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

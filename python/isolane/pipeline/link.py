@@ -29,6 +29,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from isolane.pipeline.identity import Identity
 from isolane.pipeline.messages import Answer, Connection, Message, MessageError, check_answer, connect, request_head
 
 #: Unanswered items on one connection.
@@ -151,7 +152,7 @@ class _Leg:
         pause = PAUSE_S
         while not self.retired and any(not one.answer.done() for one in self.queue):
             try:
-                _, made = await asyncio.wait_for(connect(self.address, lambda: _LegConnection(self)), CONNECT_S)
+                _, made = await asyncio.wait_for(connect(self.address, lambda: _LegConnection(self), self.link.identity), CONNECT_S)
             except (OSError, asyncio.TimeoutError) as error:
                 words = f"no connection in {CONNECT_S:g} s" if isinstance(error, asyncio.TimeoutError) else str(error)
                 self._failure(words)
@@ -300,8 +301,9 @@ def _unsent(transport: asyncio.Transport) -> int:
 class Link:
     """Sends items to `address` on behalf of `owner`; `target` is the receiver's name, for reasons."""
 
-    def __init__(self, target: str, address: str) -> None:
+    def __init__(self, target: str, address: str, identity: Identity | None = None) -> None:
         self.target = target
+        self.identity = identity
         self.legs: set[_Leg] = set()
         self.sent_items = self.sent_bytes = self.connects = self.breaks = self.circuit_opened = 0
         self._leg = self._new_leg(address)

@@ -7,6 +7,11 @@ in that order - on asyncio's buffered protocol: a body is received where `item.d
 body two or three times, and start a pipelined request only when the one before it is answered, which would make a pipeline as
 slow as the sum of its operators.
 
+Memory is taken for what has come, not for what a head announces: a body begins with `FIRST_BYTES` and doubles as it fills. All
+bodies that a server is receiving take `BODIES_BYTES` at most, it has `CONNECTIONS_MAX` connections at most, and a message that stands
+still for `STANDSTILL_S` ends its connection. Connections to other machines are TLS with certificates of one authority on both ends
+(`identity`); without certificates a server listens on loopback and Unix sockets only.
+
 Limits: no chunked bodies (411 or 501 says so), heads of at most 16 KiB, bodies of at most `MAX_BYTES`. Times are seconds since
 the epoch, by the machine's clock.
 """
@@ -14,6 +19,7 @@ the epoch, by the machine's clock.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import time
 from collections import deque
@@ -21,6 +27,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from isolane.pipeline.identity import Identity
 from isolane.pipeline.item import MAX_BYTES
 
 #: A head is a start line and headers; traces of a pipeline of ten operators take 3 KiB.
@@ -29,6 +36,17 @@ HEAD_BYTES = 16 * 1024
 READ_BYTES = 64 * 1024
 #: Requests of one connection that wait for their answer; a sender beyond it is not read.
 MAX_PIPELINED = 256
+
+#: What a body's memory begins with.
+FIRST_BYTES = 64 * 1024
+#: What all bodies that a server is receiving may take together: two of the largest.
+BODIES_BYTES = 2 * MAX_BYTES
+#: Connections of a server at a time; a newcomer beyond it takes the place of the one that was silent for longest.
+CONNECTIONS_MAX = 128
+#: How long a newcomer may take to show its certificate.
+HANDSHAKE_S = 5.0
+#: A message of which nothing more comes for so long ends its connection. Longer than a cut network is waited for.
+STANDSTILL_S = 30.0
 
 #: After bytes that are no message: how long what follows is read and forgotten, so that the sender can read the answer.
 LINGER_S = 1.0
@@ -137,6 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         self._headers: dict[str, str] = {}
         self._body: bytearray | None = None
         self._body_filled = 0
+        self._body_length = 0
         self._first_s = 0.0
         self._half_s = 0.0
         self._half_bytes = 0
@@ -150,6 +169,24 @@ class Connection(asyncio.BufferedProtocol):
     def on_error(self, error: MessageError) -> None:
         """What came is no message; nothing more is read."""
         raise NotImplementedError
+
+    def may_take(self, count: int) -> bool:
+        """Whether a body may take so many bytes more."""
+        return True
+
+    def _growth(self, body: bytearray) -> int:
+        """Bytes that a full body grows by: it doubles, up to its length."""
+        return min(len(body), self._body_length - len(body))
+
+    @property
+    def held_bytes(self) -> int:
+        """What the body that is being received takes."""
+        return 0 if self._body is None else len(self._body)
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether a part of a message is here and the rest is not."""
+        return self._body is not None or self._filled > 0
 
     def on_expect(self) -> None:
         """The sender waits for leave to send a body."""
@@ -166,6 +203,9 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> bytearray:
         """From asyncio: where the next bytes go."""
         if self._body is not None:
+            if self._body_filled == len(self._body):
+                # Not in `buffer_updated`: there the caller still holds a view of the memory.
+                self._body.extend(bytes(self._growth(self._body)))
             return memoryview(self._body)[self._body_filled :]  # type: ignore[return-value]
         return memoryview(self._head)[self._filled :]  # type: ignore[return-value]
 
@@ -178,10 +218,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._body is not None:
                 self._body_filled += nbytes
-                if not self._half_bytes and 2 * self._body_filled >= len(self._body):
+                if not self._half_bytes and 2 * self._body_filled >= self._body_length:
                     self._half_s, self._half_bytes = time.time(), self._body_filled
-                if self._body_filled == len(self._body):
+                if self._body_filled == self._body_length:
                     self._complete()
+                elif self._body_filled == len(self._body) and not self.may_take(self._growth(self._body)):
+                    raise MessageError(503, f"bodies on their way take {BODIES_BYTES} bytes, which is the most; send it again later")
                 return
             if self._filled == 0:
                 self._first_s = time.time()
@@ -206,7 +248,10 @@ class Connection(asyncio.BufferedProtocol):
         length = self._parse(bytes(self._head[:end]))
         at = end + 4
         here = min(self._filled - at, length)
-        self._body = bytearray(length)
+        if not self.may_take(min(length, max(here, FIRST_BYTES))):
+            raise MessageError(503, f"bodies on their way take {BODIES_BYTES} bytes, which is the most; send it again later")
+        self._body = bytearray(min(length, max(here, FIRST_BYTES)))
+        self._body_length = length
         self._body[:here] = self._head[at : at + here]
         self._body_filled = here
         self._half_s, self._half_bytes = (self._first_s, here) if 2 * here >= length else (0.0, 0)
@@ -255,23 +300,48 @@ Handler = Callable[[Message], Awaitable[Answer]]
 class ServerConnection(Connection):
     """Starts a task per request, in order, and writes the answers in the requests' order."""
 
-    def __init__(self, handler: Handler, open_connections: set[ServerConnection]) -> None:
+    def __init__(self, handler: Handler, open_connections: dict[ServerConnection, None]) -> None:
         super().__init__()
         self._handler = handler
         self._open = open_connections
         self._answers: deque[asyncio.Future[Answer]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """From asyncio."""
         super().connection_made(transport)
-        self._open.add(self)
+        if len(self._open) >= CONNECTIONS_MAX:
+            idle = [one for one in self._open if not one._answers]
+            # All are being answered: the newcomer is one too many.
+            shed = min(idle, key=lambda one: one.heard_s) if idle else self
+            if shed.transport is not None:
+                shed.transport.abort()
+        self._open[self] = None
+        self._watch()
+
+    def _watch(self) -> None:
+        """Ends the connection if a message stands still."""
+        if self.transport is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self.is_amid and time.monotonic() - self.heard_s > STANDSTILL_S:
+            self.transport.abort()
+            return
+        self._timer = loop.call_later(STANDSTILL_S / 2, self._watch)
+
+    def may_take(self, count: int) -> bool:
+        """All bodies of the server are bounded together."""
+        return sum(one.held_bytes for one in self._open) + count <= BODIES_BYTES
 
     def connection_lost(self, exc: Exception | None) -> None:
         """From asyncio: the tasks go on, since what they sent on is on its way; their answers have no reader."""
-        self._open.discard(self)
+        self._open.pop(self, None)
         self.transport = None
+        self._body = None
         self._answers.clear()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def check_start(self, start: str) -> None:
         """Method, path, version."""
@@ -347,26 +417,39 @@ def _done(answer: Answer) -> asyncio.Future[Answer]:
 
 
 class Server:
-    """Listens on TCP addresses and Unix sockets with one handler."""
+    """Listens on TCP addresses and Unix sockets, each with its handler."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, identity: Identity | None = None) -> None:
+        self._identity = identity
         self._servers: list[asyncio.Server] = []
-        self._open: set[ServerConnection] = set()
+        self._open: dict[ServerConnection, None] = {}
 
-    async def listen(self, address: str) -> str:
-        """Listens on `http://host:port` (port 0: any) or `unix:/path`; returns the address with the port."""
+    async def listen(self, address: str, handler: Handler, network: bool = False) -> str:
+        """Listens on `https://host:port`, `http://host:port` (port 0: any) or `unix:/path`; returns the address with the port.
+
+        Without TLS only loopback and Unix sockets are listened on, unless `network` says that nobody else reaches the address.
+        """
         loop = asyncio.get_running_loop()
-        unix, host, port = split_address(address)
-        if unix is not None:
-            self._servers.append(await loop.create_unix_server(self._connection, unix))
-            return address
-        server = await loop.create_server(self._connection, host, port)
-        self._servers.append(server)
-        return f"http://{host}:{server.sockets[0].getsockname()[1]}"
+        place = split_address(address)
 
-    def _connection(self) -> ServerConnection:
-        return ServerConnection(self._handler, self._open)
+        def connection() -> ServerConnection:
+            return ServerConnection(handler, self._open)
+
+        if place.path is not None:
+            self._servers.append(await loop.create_unix_server(connection, place.path))
+            return address
+        if not place.tls and not network and not is_loopback(place.host):
+            raise AddressError(f"address {address!r}: other machines reach it; write https:// and give --identity, or use 127.0.0.1")
+        context = None
+        if place.tls:
+            if self._identity is None:
+                raise AddressError(f"address {address!r}: https needs certificates; give --identity DIRECTORY")
+            context = self._identity.server
+        handshake_s = HANDSHAKE_S if place.tls else None
+        server = await loop.create_server(connection, place.host, place.port, ssl=context, ssl_handshake_timeout=handshake_s)
+        self._servers.append(server)
+        scheme = "https" if place.tls else "http"
+        return f"{scheme}://{place.host}:{server.sockets[0].getsockname()[1]}"
 
     def stop_listening(self) -> None:
         """No new connections; the open ones stay."""
@@ -385,17 +468,36 @@ class AddressError(ValueError):
     """An address that is none."""
 
 
-def split_address(address: str) -> tuple[str | None, str, int]:
-    """The path of `unix:/path`, or host and port of `http://host:port`."""
+@dataclass(frozen=True)
+class Place:
+    """Where an address leads: a path, or a host and port, with or without TLS."""
+
+    path: str | None
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+
+
+def split_address(address: str) -> Place:
+    """The path of `unix:/path`, or host and port of `http://host:port` or `https://host:port`."""
     if address.startswith("unix:/"):
-        return address.removeprefix("unix:"), "", 0
-    rest = address.removeprefix("http://").rstrip("/")
+        return Place(address.removeprefix("unix:"))
+    tls = address.startswith("https://")
+    rest = address.removeprefix("https://" if tls else "http://").rstrip("/")
     host, colon, port = rest.rpartition(":")
-    if address.startswith("http://") and not colon:
-        host, port = rest, "80"
-    if not address.startswith("http://") or not host or not port.isdigit() or int(port) > 65535:
-        raise AddressError(f"address {address!r}: write http://host:port or unix:/path")
-    return None, host, int(port)
+    if not colon:
+        host, port = rest, "443" if tls else "80"
+    if not address.startswith(("http://", "https://")) or not host or not port.isdigit() or int(port) > 65535:
+        raise AddressError(f"address {address!r}: write https://host:port, http://host:port or unix:/path")
+    return Place(None, host, int(port), tls)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches this address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _OneAnswer(Connection):
@@ -437,19 +539,25 @@ def check_answer(start: str) -> None:
 
 
 async def request(
-    method: str, address: str, path: str, body: bytes = b"", timeout_s: float = 5.0, headers: dict[str, str] | None = None
+    method: str,
+    address: str,
+    path: str,
+    body: bytes = b"",
+    timeout_s: float = 5.0,
+    headers: dict[str, str] | None = None,
+    identity: Identity | None = None,
 ) -> Message:
     """One request on its own connection; OSError or TimeoutError if there is no answer."""
     try:
-        return await asyncio.wait_for(_ask(method, address, path, body, headers or {}), timeout_s)
+        return await asyncio.wait_for(_ask(method, address, path, body, headers or {}, identity), timeout_s)
     except asyncio.TimeoutError:
         raise TimeoutError(f"{method} {path} at {address}: no answer in {timeout_s:g} s") from None
 
 
-async def _ask(method: str, address: str, path: str, body: bytes, headers: dict[str, str]) -> Message:
+async def _ask(method: str, address: str, path: str, body: bytes, headers: dict[str, str], identity: Identity | None) -> Message:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Message] = loop.create_future()
-    transport, _ = await connect(address, lambda: _OneAnswer(answer))
+    transport, _ = await connect(address, lambda: _OneAnswer(answer), identity)
     try:
         transport.write(request_head(method, path, len(body), {"connection": "close", **headers}))
         transport.write(body)
@@ -461,13 +569,18 @@ async def _ask(method: str, address: str, path: str, body: bytes, headers: dict[
 _Protocol = TypeVar("_Protocol", bound=Connection)
 
 
-async def connect(address: str, protocol: Callable[[], _Protocol]) -> tuple[asyncio.Transport, _Protocol]:
-    """A connection to `http://host:port` or `unix:/path`; OSError if there is none."""
+async def connect(
+    address: str, protocol: Callable[[], _Protocol], identity: Identity | None = None
+) -> tuple[asyncio.Transport, _Protocol]:
+    """A connection to `https://host:port`, `http://host:port` or `unix:/path`; OSError if there is none."""
     loop = asyncio.get_running_loop()
-    unix, host, port = split_address(address)
-    if unix is not None:
-        return await loop.create_unix_connection(protocol, unix)
-    return await loop.create_connection(protocol, host, port)
+    place = split_address(address)
+    if place.path is not None:
+        return await loop.create_unix_connection(protocol, place.path)
+    if place.tls and identity is None:
+        raise ConnectionError(f"{address}: https needs certificates; give --identity DIRECTORY")
+    context = identity.client if place.tls and identity is not None else None
+    return await loop.create_connection(protocol, place.host, place.port, ssl=context)
 
 
 async def request_json(method: str, address: str, path: str, document: Any = None, timeout_s: float = 5.0) -> Any:

@@ -88,7 +88,7 @@ class Probes:
         tier = self._spaces.tiers[index]
         words = [*self._spaces.enter(tier), sys.executable, "-m", "isolane.pipeline.host", "--leave-with-parent"]
         words += ["--name", f"probe-{tier}", "--implementation", f"{__name__}:Idle"]
-        words += ["--listen", self._control(index), "--listen", f"http://{self._spaces.address(tier)}:0"]
+        words += ["--control", self._control(index), "--listen", f"http://{self._spaces.address(tier)}:0", "--private-network"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(

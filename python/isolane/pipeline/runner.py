@@ -154,13 +154,15 @@ class Runner:
     async def _launch(self, running: _Running) -> None:
         """Starts the process of `running`; at the addresses that it had, if it had any."""
         stage = running.stage
-        host = "127.0.0.1" if self._spaces is None else self._spaces.address(stage.tier)
         words = [] if self._spaces is None else self._spaces.enter(stage.tier)
         words += [sys.executable, "-m", "isolane.pipeline.host", "--leave-with-parent"]
         words += ["--name", stage.name, "--implementation", stage.implementation, "--tier", stage.tier]
         words += [word for module in allowed.allowed() for word in ("--allow-module", module)]
         words += ["--knobs", json.dumps(stage.knobs), "--options", json.dumps(stage.options)]
-        words += ["--listen", running.control, "--listen", running.data or f"http://{host}:0"]
+        # Without namespaces every user of this machine reaches loopback; this folder is this user's alone.
+        data = f"{running.control}.data" if self._spaces is None else f"http://{self._spaces.address(stage.tier)}:0"
+        words += ["--control", running.control, "--listen", running.data or data]
+        words += [] if self._spaces is None else ["--private-network"]
         words += ["--hang-s", str(self.options.hang_s)]
         words += ["--slowdown", str(self.deployment.place(stage.tier).slowdown(stage))]
         if running.downstream is not None:
