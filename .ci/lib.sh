@@ -1,22 +1,38 @@
 # Sourced by the scripts here: stages with their durations, and where things are.
 # shellcheck shell=bash
+# shellcheck disable=SC2034 # those who source this use the variables
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 
-# What is compiled for lints, documentation and tests: with the same features everywhere, or libraries are compiled again.
-# shellcheck disable=SC2034 # those who source this use it
-everything=(--locked --workspace --features isolane-rpc/tonic-server)
+# What is compiled for lints, documentation, programs and tests. The features are those that tests ask for, so that
+# programs and tests share every library.
+everything=(--locked --workspace --features 'isolane-rpc/tonic-server isolane-testbed/fake')
 
-# stage TITLE COMMAND...: runs the command under a title, says how long it took, and returns its status.
+# Where the programs are that the labs, the languages and the documents' commands use: `make test` makes them beside its tests.
+programs="${ISOLANE_PROGRAMS:-$CARGO_TARGET_DIR/release}"
+
+# stage TITLE COMMAND...: runs the command under a title, says how long it took on the clock and on the processors (of what
+# has ended), and returns its status.
 stage() {
-    local title=$1 begin=$SECONDS status=0
+    local title=$1 begin=$SECONDS status=0 before
     shift
+    before=$(processor_seconds)
     printf '\n== %s\n' "$title"
     "$@" || status=$?
-    printf -- '-- %s: %d s%s\n' "$title" "$((SECONDS - begin))" "$( ((status)) && echo ', FAILED')"
+    printf -- '-- %s: %d s, %d s of processors%s\n' "$title" "$((SECONDS - begin))" \
+        "$(($(processor_seconds) - before))" "$( ((status)) && echo ', FAILED')"
     return "$status"
+}
+
+# processor_seconds: user and system time of this shell's ended children, in whole seconds.
+processor_seconds() {
+    # Fields 16 and 17 of stat are ticks of ended children; the name before them may have spaces.
+    local fields
+    fields=$(<"/proc/$$/stat")
+    read -ra fields <<<"${fields##*) }"
+    echo $(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
 }
 
 # find_browser: prints the path of a Chromium, or fails.
