@@ -1,13 +1,14 @@
 """A headless Chromium driven over its debugging pipe: enough for tests and screenshots, without a port or a package.
 
 The browser reads commands from descriptor 3 and answers on descriptor 4, JSON texts that end with a zero byte (Chrome DevTools
-Protocol, `--remote-debugging-pipe`). A shell joins the two to our pipes. The profile is a fresh folder that goes with the
-browser. Limits: one page; an answer that takes longer than `PATIENCE_S` is an error.
+Protocol, `--remote-debugging-pipe`). A shell joins the two to our pipes. The profile is a fresh folder, also for what the
+browser calls temporary, that goes with the browser. Limits: one page; an answer that takes longer than `PATIENCE_S` is an error.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -60,6 +61,7 @@ class Browser:
             + [f"--user-data-dir={self.profile.name}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, **dict.fromkeys(("TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), self.profile.name)},
         )
         self.last_id = 0
         self.session: str | None = None
@@ -76,6 +78,11 @@ class Browser:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # A browser that ends by itself ends its helpers too; one that is killed leaves them, and what they write.
+        self.session = None
+        with contextlib.suppress(OSError, RuntimeError, subprocess.TimeoutExpired):
+            self.call("Browser.close", {})
+            self.child.wait(PATIENCE_S)
         self.child.kill()
         self.child.wait()
         self.profile.cleanup()

@@ -22,8 +22,8 @@ from isolane.planner import overview, plots, report
 from isolane.planner.model import Infrastructure, Knob, Link, OperatorSpec, Plan, Query, Step, Tier
 from isolane.planner.multi import JointPlan, Load
 
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: What all reports keep, as a script whose value is a list of what a page does not: of the Rust program's tests.
+RULES = pathlib.Path(__file__).resolve().parents[2] / "crates" / "report" / "tests" / "support" / "rules.js"
 
 QUERY = Query(
     "traffic",
@@ -91,15 +91,6 @@ def plan(count: int = 40) -> Plan:
     cloud = {**best.placement, "detector": "cloud"}
     other = dataclasses.replace(best, placement=cloud, utility=1.2, latency_ms=812.0, path=(), why="")
     return dataclasses.replace(best, runner_up=other)
-
-
-def test_style_and_shared_script_are_those_of_all_reports() -> None:
-    for name in ("style.css", "shared.js"):
-        original = ROOT / "crates" / "report" / "assets" / name
-        if not original.exists():
-            pytest.skip("this package lies outside its repository")
-        same = (report.ASSETS / name).read_bytes() == original.read_bytes()
-        assert same, f"copy {original} to {ROOT / 'python/isolane/planner/assets'}"
 
 
 class Tags(html.parser.HTMLParser):
@@ -239,18 +230,28 @@ def test_the_page_in_a_browser(window: browser.Browser, tmp_path: pathlib.Path) 
     assert {address.split("#")[0] for address in window.requested()} <= {file.as_uri(), "data:,"}
 
 
+def kept(window: browser.Browser) -> list[str]:
+    """What the page breaks of the rules of all reports."""
+    if not RULES.exists():
+        pytest.skip("this package lies outside its repository")
+    broken: list[str] = window.value(RULES.read_text(encoding="utf-8"))
+    return broken
+
+
 def test_the_page_on_a_phone_and_in_the_dark(window: browser.Browser, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "plan.html"
     file.write_text(report.render(plan(), QUERY, TIERS), encoding="utf-8")
     window.size(390, 844, phone=True)
     window.open(file.as_uri())
     assert window.value("document.documentElement.scrollWidth") <= 390, "nothing makes the page wider than the phone"
+    assert kept(window) == []
     shot(window, "phone")
     background = "getComputedStyle(document.body).backgroundColor"
     light = window.value(background)
     window.scheme("dark")
     dark = window.value(background)
     assert light != dark
+    assert kept(window) == []
     shot(window, "phone-dark")
     # The theme button overrides what the system says: auto, light, dark.
     window.value("document.getElementById('theme').click()")
@@ -279,5 +280,6 @@ def test_the_page_of_several_queries_in_a_browser(window: browser.Browser, tmp_p
         assert window.value("document.querySelectorAll('#queries tbody tr').length") == 2
         assert window.value("document.querySelectorAll('#loads tbody tr').length") == 2, "what nobody uses is left out"
         assert window.value("document.querySelector('#queries a').getAttribute('href')") == "traffic.html"
+        assert kept(window) == []
         shot(window, name)
     assert window.problems() == []

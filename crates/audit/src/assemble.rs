@@ -340,7 +340,7 @@ fn pressure(detail: &Detail) -> Pressure {
 }
 
 fn series(seed: u64, alone: &Detail, attacked: &Detail, latency: bool) -> Series {
-    let if_latency = |series: &[f64]| match latency {
+    let if_latency = |series: &[Option<f64>]| match latency {
         true => series.to_vec(),
         false => Vec::new(),
     };

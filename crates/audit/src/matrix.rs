@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON form; raised when a field changes meaning or goes.
-pub const AUDIT_VERSION: u32 = 1;
+pub const AUDIT_VERSION: u32 = 2;
 
 /// One audit: every selected victim alone and under every selected attacker, per policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -164,7 +164,8 @@ impl Metrics {
         let (count_per_s, pace_per_s, latency) = match &tenant.application {
             Some(application) => (
                 application.operations_per_s,
-                application.pace_per_s,
+                // Without two ends there is no pace: the tenant does no operations that could be judged.
+                application.pace_per_s.unwrap_or(0.0),
                 &application.operation_us,
             ),
             None => (
@@ -328,10 +329,10 @@ pub struct Series {
     pub victim_goodput_gbps: Vec<f64>,
     /// The attacker's goodput, gigabits per second.
     pub attacker_goodput_gbps: Vec<f64>,
-    /// The victim's 99th percentile latency alone, microseconds; empty for rate victims.
-    pub solo_p99_us: Vec<f64>,
-    /// The victim's 99th percentile latency under attack, microseconds; empty for rate victims.
-    pub victim_p99_us: Vec<f64>,
+    /// The victim's 99th percentile latency alone, microseconds, `null` where nothing completed; empty for rate victims.
+    pub solo_p99_us: Vec<Option<f64>>,
+    /// The victim's 99th percentile latency under attack, in the same form.
+    pub victim_p99_us: Vec<Option<f64>>,
 }
 
 /// Points of a drill-down series: enough for a plot 300 pixels wide, few enough for thousands of cells in one file.

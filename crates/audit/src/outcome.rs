@@ -36,8 +36,8 @@ pub(crate) struct Detail {
     pub(crate) sample_us: f64,
     /// Goodput of the victim, Gb/s.
     pub(crate) victim_gbps: Vec<f64>,
-    /// Its 99th percentile latency, us.
-    pub(crate) victim_p99_us: Vec<f64>,
+    /// Its 99th percentile latency, us; none where nothing completed.
+    pub(crate) victim_p99_us: Vec<Option<f64>>,
     /// Goodput of the attacker, Gb/s.
     pub(crate) attacker_gbps: Vec<f64>,
 }
@@ -89,8 +89,7 @@ impl Detail {
             .len()
             .div_ceil(SERIES_POINTS)
             .max(1);
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        let largest = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
+        let mean = |part: &[f64]| round(part.iter().sum::<f64>() / part.len() as f64);
         Self {
             hosts: hosts
                 .into_iter()
@@ -133,11 +132,13 @@ fn sum_of_series(attackers: &[TenantResult]) -> Vec<f64> {
 }
 
 /// One value per `group` points of `series`.
-fn condensed(series: &[f64], group: usize, combine: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    series
-        .chunks(group)
-        .map(|part| round(combine(part)))
-        .collect()
+fn condensed<T>(series: &[T], group: usize, combine: impl Fn(&[T]) -> T) -> Vec<T> {
+    series.chunks(group).map(combine).collect()
+}
+
+/// The largest value of `part`, rounded; none where no point has one.
+fn largest(part: &[Option<f64>]) -> Option<f64> {
+    part.iter().copied().flatten().reduce(f64::max).map(round)
 }
 
 fn rounded(exact: Metrics) -> Metrics {
@@ -178,11 +179,17 @@ mod tests {
 
     #[test]
     fn series_are_condensed_to_groups() {
-        let largest = |part: &[f64]| part.iter().copied().fold(0.0, f64::max);
+        let first = |part: &[f64]| part[0];
         assert_eq!(
-            condensed(&[1.0, 3.0, 2.0, 9.0, 4.0], 2, largest),
-            [3.0, 9.0, 4.0]
+            condensed(&[1.0, 3.0, 2.0, 9.0, 4.0], 2, first),
+            [1.0, 2.0, 4.0]
         );
+    }
+
+    #[test]
+    fn a_group_without_completions_has_no_largest_value() {
+        let series = [Some(1.0), None, None, None, Some(4.0)];
+        assert_eq!(condensed(&series, 2, largest), [Some(1.0), None, Some(4.0)]);
     }
 
     proptest! {

@@ -74,10 +74,10 @@ fn of_app(app: &MemAppResult, field: &str) -> Result<f64, String> {
     let absent = || format!("application {:?} has no {field}", app.name);
     let profile = || app.profile.ok_or_else(absent);
     Ok(match field {
-        "latency_ns" => app.latency_ns,
+        "latency_ns" => app.latency_ns.ok_or_else(absent)?,
         "bandwidth_gb_per_s" => app.bandwidth_gb_per_s,
         "throughput" => app.throughput,
-        "operation_us" => app.operation_us,
+        "operation_us" => app.operation_us.ok_or_else(absent)?,
         "slo_met_share" => app.slo_met_share,
         "slo_latency_ns" => app.slo_latency_ns.ok_or_else(absent)?,
         "slo_bandwidth_gb_per_s" => app.slo_bandwidth_gb_per_s.ok_or_else(absent)?,

@@ -20,11 +20,15 @@ use std::path::{Path, PathBuf};
 const REPORT: &str = "report.html";
 
 /// Writes the report of one run, and its JSON, into `directory`; returns the report's path.
-pub(crate) fn write_run(directory: &Path, result: &RunResult) -> Result<PathBuf> {
+pub(crate) fn write_run(
+    directory: &Path,
+    result: &RunResult,
+    remarks: &[String],
+) -> Result<PathBuf> {
     output::make_directory(directory)?;
     output::write_file(&directory.join("result.json"), &output::json(result)?)?;
     let path = directory.join(REPORT);
-    output::write_file(&path, &isolane_report::run(result))?;
+    output::write_file(&path, &isolane_report::run(result, remarks))?;
     Ok(path)
 }
 
@@ -43,11 +47,15 @@ pub(crate) fn write_hunt(directory: &Path, result: &HuntResult, space: &Space) -
 }
 
 /// Writes the report that compares `results`, and their JSON as a list, into `directory`; returns the report's path.
-pub(crate) fn write_runs(directory: &Path, results: &[RunResult]) -> Result<PathBuf> {
+pub(crate) fn write_runs(
+    directory: &Path,
+    results: &[RunResult],
+    remarks: &[Vec<String>],
+) -> Result<PathBuf> {
     output::make_directory(directory)?;
     output::write_file(&directory.join("result.json"), &output::json(&results)?)?;
     let path = directory.join(REPORT);
-    output::write_file(&path, &isolane_report::runs(results))?;
+    output::write_file(&path, &isolane_report::runs(results, remarks))?;
     Ok(path)
 }
 

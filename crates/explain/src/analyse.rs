@@ -158,7 +158,7 @@ impl<'a> Analysis<'a> {
     fn metrics(&self, run: &Recorded) -> Metrics {
         let tenant = &run.result.tenants[0];
         let mean = |series: &[f64]| {
-            let part: Vec<f64> = in_window(series, &self.window).collect();
+            let part: Vec<f64> = in_window(series, &self.window).copied().collect();
             part.iter().sum::<f64>() / part.len().max(1) as f64
         };
         let goodput_gbps = mean(&tenant.goodput_series_gbps);
@@ -176,7 +176,8 @@ impl<'a> Analysis<'a> {
             latencies.get(rank).map(|&ps| ps as f64 / 1e6 / self.legs)
         };
         let p99: Vec<f64> = in_window(&tenant.p99_series_us, &self.window)
-            .filter(|&p99| p99 > 0.0)
+            .copied()
+            .flatten()
             .collect();
         Metrics {
             goodput_gbps,
@@ -405,7 +406,7 @@ impl<'a> Analysis<'a> {
             if (one.resource, one.host) == key {
                 layers.push(Layer {
                     name: trace.tenants[usize::from(one.tenant)].clone(),
-                    values: one.busy.iter().map(|&ps| ps as f64 * scale).collect(),
+                    values: one.busy.iter().map(|&ps| Some(ps as f64 * scale)).collect(),
                 });
             }
         }
@@ -420,13 +421,19 @@ impl<'a> Analysis<'a> {
             .filter(|cause| cause.added_us > 0.0)
             .take(LAYERS)
             .collect();
+        // Points in which nothing completed have no mean.
+        let completed: Vec<Option<f64>> = trace
+            .messages
+            .iter()
+            .map(|&messages| (messages > 0).then_some(0.0))
+            .collect();
         let mut layers: Vec<Layer> = shown
             .iter()
             .map(|cause| format!("{}, {}", label(cause), letter(cause.host)))
             .chain(["other waits".to_owned(), "service".to_owned()])
             .map(|name| Layer {
                 name,
-                values: vec![0.0; trace.points],
+                values: completed.clone(),
             })
             .collect();
         for (part, series) in &trace.waits {
@@ -438,20 +445,13 @@ impl<'a> Analysis<'a> {
                 Some(index) => index,
                 None => shown.len(),
             };
-            for (point, &ps) in series.iter().enumerate() {
-                let messages = trace.messages[point].max(1) as f64;
-                layers[layer].values[point] += ps as f64 / messages / 1e6 / self.legs;
-            }
-        }
-        // Points in which nothing completed have no mean.
-        for layer in &mut layers {
-            for (value, &messages) in layer.values.iter_mut().zip(&trace.messages) {
-                if messages == 0 {
-                    *value = f64::NAN;
+            let values = layers[layer].values.iter_mut();
+            for ((value, &ps), &messages) in values.zip(series).zip(&trace.messages) {
+                if let Some(mean) = value {
+                    *mean += ps as f64 / messages as f64 / 1e6 / self.legs;
                 }
             }
         }
-        carry(&mut layers);
         layers
     }
 
@@ -461,10 +461,10 @@ impl<'a> Analysis<'a> {
         for cache in CacheName::ALL {
             for index in 0..HOSTS {
                 let point = |at: usize| miss_ratio(trace, cache, index, &(at..at + 1));
-                let values: Vec<f64> = (0..trace.points)
-                    .map(|at| point(at).unwrap_or(0.0) * 100.0)
+                let values: Vec<Option<f64>> = (0..trace.points)
+                    .map(|at| Some(point(at)? * 100.0))
                     .collect();
-                if values.iter().any(|&value| value >= 1.0) {
+                if values.iter().flatten().any(|&value| value >= 1.0) {
                     layers.push(Layer {
                         name: format!("{}, host {}", cache.name(), letter(host(index))),
                         values,
@@ -473,19 +473,6 @@ impl<'a> Analysis<'a> {
             }
         }
         layers
-    }
-}
-
-/// A point without a mean takes the next one's, for that message was under way; behind the last it is zero.
-fn carry(layers: &mut [Layer]) {
-    for layer in layers {
-        let mut next = 0.0;
-        for value in layer.values.iter_mut().rev() {
-            if value.is_nan() {
-                *value = next;
-            }
-            next = *value;
-        }
     }
 }
 
@@ -532,9 +519,9 @@ fn capacity(trace: &Trace, key: (Resource, u8)) -> f64 {
     found.map_or(1.0, |one| one.2 as f64)
 }
 
-fn in_window<'s>(series: &'s [f64], window: &Range<usize>) -> impl Iterator<Item = f64> + 's {
+fn in_window<'s, T>(series: &'s [T], window: &Range<usize>) -> impl Iterator<Item = &'s T> {
     let end = window.end.min(series.len());
-    series[window.start.min(end)..end].iter().copied()
+    series[window.start.min(end)..end].iter()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -548,8 +535,10 @@ fn fit(series: &[f64], points: usize) -> Vec<f64> {
     values
 }
 
-fn p99_series(tenant: &TenantResult, points: usize) -> Vec<f64> {
-    fit(&tenant.p99_series_us, points)
+fn p99_series(tenant: &TenantResult, points: usize) -> Vec<Option<f64>> {
+    let mut values = tenant.p99_series_us.clone();
+    values.resize(points, None);
+    values
 }
 
 fn host(index: u8) -> Host {

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON form; raised when a field changes meaning or goes.
-pub const EXPLANATION_VERSION: u32 = 1;
+pub const EXPLANATION_VERSION: u32 = 2;
 
 /// The story of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -205,10 +205,10 @@ pub struct Series {
     pub alone_gbps: Vec<f64>,
     /// The attackers' goodput.
     pub attacker_gbps: Vec<f64>,
-    /// 99th percentile of the victim's latency, microseconds; 0 where nothing completed.
-    pub victim_p99_us: Vec<f64>,
+    /// 99th percentile of the victim's latency, microseconds; `null` where nothing completed.
+    pub victim_p99_us: Vec<Option<f64>>,
     /// The same alone.
-    pub alone_p99_us: Vec<f64>,
+    pub alone_p99_us: Vec<Option<f64>>,
     /// What the occupancy is of: resource and host in words.
     pub occupancy_of: String,
     /// Its unit: `busy, %` or `bytes`.
@@ -226,6 +226,6 @@ pub struct Series {
 pub struct Layer {
     /// Of whom, or of what.
     pub name: String,
-    /// A value per point.
-    pub values: Vec<f64>,
+    /// A value per point; `null` where it has none: a mean latency without completions, a part of no lookups.
+    pub values: Vec<Option<f64>>,
 }

@@ -37,6 +37,11 @@ fn under(policy: &str, (file, text): (&str, &str)) -> MemResult {
     run(&parse_with(text, file, &overrides).expect("valid"))
 }
 
+/// The latency of an application that ran.
+fn latency_ns(result: &MemResult, name: &str) -> f64 {
+    app(result, name).latency_ns.expect("it ran")
+}
+
 fn app<'a>(result: &'a MemResult, name: &str) -> &'a MemAppResult {
     result.app(name).expect("an application of the scenario")
 }
@@ -71,7 +76,7 @@ fn every_shipped_scenario_runs_under_every_policy_and_keeps_its_memory() {
             }
             for app in &result.apps {
                 assert!((0.0..=1.0).contains(&app.slo_met_share));
-                assert!(app.latency_ns.is_finite() && app.throughput.is_finite());
+                assert!(app.latency_ns.is_some_and(f64::is_finite) && app.throughput.is_finite());
             }
         }
     }
@@ -115,7 +120,7 @@ fn fixed_limits_are_kept() {
 fn a_stream_that_goes_far_first_helps_its_neighbour_and_then_hurts_it_most() {
     let latency: Vec<f64> = [0, 10, 20, 40, 60, 80, 100]
         .into_iter()
-        .map(|far| app(&micro(0, far), "ls").latency_ns)
+        .map(|far| latency_ns(&micro(0, far), "ls"))
         .collect();
     let order = |pair: &[f64]| pair[0].total_cmp(&pair[1]);
     let turn = (1..6).find(|at| order(&latency[*at..]).is_lt());
@@ -128,7 +133,7 @@ fn a_stream_that_goes_far_first_helps_its_neighbour_and_then_hurts_it_most() {
 
 #[test]
 fn going_far_does_not_help_who_suffers_from_a_stream_that_is_near() {
-    let latency = [0, 25, 50, 75, 100].map(|far| app(&micro(far, 0), "ls").latency_ns);
+    let latency = [0, 25, 50, 75, 100].map(|far| latency_ns(&micro(far, 0), "ls"));
     assert!(latency.is_sorted(), "{latency:?}");
 }
 

@@ -28,7 +28,7 @@
   };
   const judged = (value, metric) => value === null ? "nothing completed"
     : metric === 0 ? bitRate(value) : metric === 1 ? rate(value, "msg") : metric === 3 ? rate(value, "op") : time(value);
-  const verdictWords = ["keeps isolation", "breaks isolation", "does not apply"];
+  const verdictWords = ["keeps isolation", "breaks isolation", "does not apply", "did not settle"];
 
   const tables = [...document.querySelectorAll(".grid-table")];
   const tabs = [...document.querySelectorAll("#matrix [role=tab]")];
@@ -259,7 +259,7 @@
       const it = pair(raw);
       const [owed, v, a, x] = [it.expected || {}, it.victimMetrics || {}, it.attackerMetrics || {}, it.exhausted || {}];
       lines.push([data.policies[it.policy], victims[it.victim][0], victims[it.victim][2], attackers[it.attacker][0],
-        attackers[it.attacker][1], ["pass", "violation", "not-applicable"][it.verdict], units[owed.metric], owed.bound,
+        attackers[it.attacker][1], ["pass", "violation", "not-applicable", "not-settled"][it.verdict], units[owed.metric], owed.bound,
         owed.solo, it.measured, it.spread[0], it.spread[1], it.achieved, it.retained, v.goodput, v.messages, v.p99,
         a.goodput, a.messages, a.controls, x.resource, x.host, x.counter, x.solo, x.contended, it.why]);
     }
@@ -275,7 +275,7 @@
     const height = top + visibleVictims.length * size + 24;
     const plot = drawing(width, height, `Victims and attackers under ${data.policies[current]}`);
     plot.text("heading", 0, 14, "start", `${data.profile}, ${data.policies[current]}`);
-    plot.text("tick", 0, 30, "start", "cross: breaks isolation");
+    plot.text("tick", 0, 30, "start", "cross: breaks isolation, stroke: not settled");
     visibleAttackers.forEach((attacker, column) => {
       const x = left + column * size + size / 2 + 4;
       plot.text("tick", x, top - 5, "start", attackers[attacker][0]).setAttribute("transform", `rotate(-90 ${x} ${top - 5})`);
@@ -288,6 +288,7 @@
         const td = at(current, victim, attacker);
         plot.rectangle(td.classList[0], x, y, size - 1, size - 1);
         if (td.textContent === "×") plot.path("cross", `M${x + 4} ${y + 4}l7 7M${x + 11} ${y + 4}l-7 7`);
+        if (td.textContent === "?") plot.path("cross", `M${x + 4} ${y + 11}l7 -7`);
       });
     });
     plot.text("axis-title", (left + width) / 2, height - 4, "middle", "rows: victims, columns: attackers");

@@ -149,7 +149,7 @@
     group.setAttribute("aria-label", "The same pair under");
     data.policies.forEach((name, policy) => {
       const it = cell(policy, place.victim, place.attacker);
-      const button = make("button", { type: "button" }, `${name} ${it ? ["·", "×", "–"][it.verdict] : ""}`);
+      const button = make("button", { type: "button" }, `${name} ${it ? ["·", "×", "–", "?"][it.verdict] : ""}`);
       button.setAttribute("aria-pressed", policy === place.policy);
       button.addEventListener("click", () => window.isolane.open({ ...place, policy }));
       group.append(button);
@@ -178,7 +178,7 @@
     const close = make("button", { type: "button", className: "close", textContent: "Close" });
     close.addEventListener("click", () => window.isolane.close());
     const title = make("h2", { id: "drill-title", tabIndex: -1 }, victim[0], make("small", {}, " under "), attacker[0]);
-    const verdict = it ? [["pass", "· keeps isolation"], ["fail", "× breaks isolation"], ["none", "– does not apply"]][it.verdict]
+    const verdict = it ? [["pass", "· keeps isolation"], ["fail", "× breaks isolation"], ["none", "– does not apply"], ["unsettled", "? did not settle"]][it.verdict]
       : ["none", "not run yet"];
     const badge = make("span", { className: `badge ${verdict[0]}` }, `${verdict[1]} under ${data.policies[place.policy]}`);
     const nodes = [close, title, badge];

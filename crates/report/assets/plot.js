@@ -143,13 +143,19 @@
     }
     for (const one of series) {
       let d = "";
+      let points = "";
       let up = true;
       one.values.forEach((value, index) => {
         if (value === null) { up = true; return; }
-        d += `${up ? "M" : "L"}${x((index + 1) * step).toFixed(1)} ${y(value).toFixed(1)}`;
+        const place = `${x((index + 1) * step).toFixed(1)} ${y(value).toFixed(1)}`;
+        // A point between two gaps is a line without length: its round ends show it as a dot.
+        const alone = up && (one.values[index + 1] ?? null) === null;
+        d += (up ? "M" : "L") + place;
+        if (alone) points += `M${place}L${place}`;
         up = false;
       });
       plot.path(`line s${one.ink}`, d);
+      if (points) plot.path(`line s${one.ink} point`, points);
       const last = finite(one.values).pop();
       if (last !== undefined) labels.push([y(last), `label t${one.ink}`, one.name]);
     }

@@ -39,9 +39,10 @@ fn main() -> Result<()> {
             let audit = synthetic::audit_under(synthetic::FULL, policies);
             Some(isolane_report::audit(&audit))
         }
-        "synthetic-run" => Some(isolane_report::run(&synthetic::run("justitia"))),
+        "synthetic-run" => Some(isolane_report::run(&synthetic::run("justitia"), &[])),
         "synthetic-runs" => Some(isolane_report::runs(
             &["none", "justitia"].map(synthetic::run),
+            &[],
         )),
         json if json.ends_with(".json") => Some(report_of(json)?),
         _ => None,
@@ -85,5 +86,5 @@ fn report_of(file: &str) -> Result<String> {
     }
     let run = serde_json::from_str(&text)
         .with_context(|| format!("{file} is neither audit nor recommendation nor run"))?;
-    Ok(isolane_report::run(&run))
+    Ok(isolane_report::run(&run, &[]))
 }

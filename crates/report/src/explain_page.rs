@@ -3,9 +3,9 @@
 //! Everything is static: text, tables and SVG. The attacker starts after a third of each plot, so that what changes
 //! is seen; plots share their horizontal axis. The victim keeps one colour and the attackers theirs everywhere.
 
-use crate::html::{Page, escape, figure};
+use crate::html::{Opening, Page, escape, figure};
 use crate::number::{bit_rate, percent, rate, significant, time};
-use crate::svg::{LinePlot, LineSeries, Mark};
+use crate::svg::{LinePlot, LineSeries, Mark, with_gaps};
 use isolane_audit::matrix::VictimKind;
 use isolane_explain::Explanation;
 use isolane_explain::explanation::{Cause, Layer, Part, Step};
@@ -89,17 +89,85 @@ fn header(explanation: &Explanation) -> String {
         .iter()
         .map(|(name, value)| format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value)))
         .collect();
-    format!(
-        "<header><p class=\"kicker\">{} · policy {} · seed {}</p>\n<h1>Why does {} {} {}?</h1>\n\
-         <p class=\"lede\">{}</p>\n<p><span class=\"badge {badge}\">{word}</span></p>\n<dl class=\"facts\">{facts}</dl></header>\n",
+    let kicker = format!(
+        "{} · policy {} · seed {}",
         escape(&explanation.profile),
         escape(&explanation.policy),
-        explanation.seed,
-        escape(&explanation.attacker),
-        if loss.hurt { "hurt" } else { "not hurt" },
-        escape(&explanation.victim),
-        escape(&explanation.verdict),
+        explanation.seed
+    );
+    let title = match loss.hurt {
+        true => format!(
+            "Why does {} hurt {}?",
+            explanation.attacker, explanation.victim
+        ),
+        false => format!("Does {} hurt {}?", explanation.attacker, explanation.victim),
+    };
+    let opening = Opening {
+        kicker: &kicker,
+        title: &title,
+        verdict: &explanation.verdict,
+        about: "",
+        plot: &judged(explanation),
+    };
+    format!(
+        "{}<section id=\"figures\"><p><span class=\"badge {badge}\">{word}</span></p>\n<dl class=\"facts\">{facts}</dl></section>\n",
+        opening.render()
     )
+}
+
+/// The plot of what the victim is judged by.
+fn judged(explanation: &Explanation) -> String {
+    let p99 = explanation.kind == VictimKind::Latency;
+    p99.then(|| p99_figure(explanation))
+        .flatten()
+        .unwrap_or_else(|| goodput_figure(explanation))
+}
+
+fn line(name: &str, ink: usize, values: &[f64]) -> LineSeries {
+    LineSeries {
+        name: name.to_owned(),
+        ink,
+        values: values.to_vec(),
+    }
+}
+
+fn goodput_figure(explanation: &Explanation) -> String {
+    let series = &explanation.series;
+    figure(
+        "goodput",
+        "<b>Goodput</b> of the victim, of the victim alone, and of the attacker",
+        &plot(
+            explanation,
+            "Goodput over time",
+            "goodput, Gb/s",
+            vec![
+                line("alone", 0, &series.alone_gbps),
+                line("victim", VICTIM_INK, &series.victim_gbps),
+                line("attacker", ATTACKER_INK, &series.attacker_gbps),
+            ],
+            false,
+        ),
+    )
+}
+
+/// Nothing where no message of the victim completed.
+fn p99_figure(explanation: &Explanation) -> Option<String> {
+    let series = &explanation.series;
+    series.victim_p99_us.iter().flatten().next()?;
+    Some(figure(
+        "p99",
+        "<b>99th percentile latency</b> of the victim",
+        &plot(
+            explanation,
+            "99th percentile latency over time",
+            "p99, µs",
+            vec![
+                line("alone", 0, &with_gaps(&series.alone_p99_us)),
+                line("victim", VICTIM_INK, &with_gaps(&series.victim_p99_us)),
+            ],
+            false,
+        ),
+    ))
 }
 
 fn chain(explanation: &Explanation) -> String {
@@ -121,48 +189,13 @@ fn chain(explanation: &Explanation) -> String {
 
 fn plots(explanation: &Explanation) -> String {
     let series = &explanation.series;
-    let line = |name: &str, ink: usize, values: &[f64]| LineSeries {
-        name: name.to_owned(),
-        ink,
-        values: values.to_vec(),
+    // The other one opens the page.
+    let mut figures: Vec<String> = match explanation.kind {
+        VictimKind::Latency if series.victim_p99_us.iter().any(Option::is_some) => {
+            vec![goodput_figure(explanation)]
+        }
+        _ => p99_figure(explanation).into_iter().collect(),
     };
-    let p99 = |values: &[f64]| -> Vec<f64> {
-        values
-            .iter()
-            .map(|&value| if value > 0.0 { value } else { f64::NAN })
-            .collect()
-    };
-    let mut figures = vec![figure(
-        "goodput",
-        "<b>Goodput</b> of the victim, of the victim alone, and of the attacker",
-        &plot(
-            explanation,
-            "Goodput over time",
-            "goodput, Gb/s",
-            vec![
-                line("alone", 0, &series.alone_gbps),
-                line("victim", VICTIM_INK, &series.victim_gbps),
-                line("attacker", ATTACKER_INK, &series.attacker_gbps),
-            ],
-            false,
-        ),
-    )];
-    if series.victim_p99_us.iter().any(|&value| value > 0.0) {
-        figures.push(figure(
-            "p99",
-            "<b>99th percentile latency</b> of the victim",
-            &plot(
-                explanation,
-                "99th percentile latency over time",
-                "p99, µs",
-                vec![
-                    line("alone", 0, &p99(&series.alone_p99_us)),
-                    line("victim", VICTIM_INK, &p99(&series.victim_p99_us)),
-                ],
-                false,
-            ),
-        ));
-    }
     if !series.occupancy.is_empty() {
         figures.push(figure(
             "occupancy",
@@ -182,7 +215,7 @@ fn plots(explanation: &Explanation) -> String {
     if series
         .waits
         .iter()
-        .any(|layer| layer.values.iter().any(|&v| v > 0.0))
+        .any(|layer| layer.values.iter().flatten().any(|&v| v > 0.0))
     {
         figures.push(figure(
             "waits",
@@ -242,8 +275,8 @@ fn plot(
             at: explanation.attack_us * scale,
         }),
         stacked,
-        width: 480.0,
-        height: 240.0,
+        width: 430.0,
+        height: 230.0,
         ..LinePlot::default()
     }
     .render()
@@ -266,7 +299,7 @@ fn tenants(explanation: &Explanation, of: &[Layer]) -> Vec<LineSeries> {
                 true => VICTIM_INK,
                 false => next(),
             },
-            values: layer.values.clone(),
+            values: with_gaps(&layer.values),
         })
         .collect()
 }
@@ -281,7 +314,7 @@ fn layers(of: &[Layer]) -> Vec<LineSeries> {
                 "service" => 0,
                 _ => ATTACKER_INK + index,
             },
-            values: layer.values.clone(),
+            values: with_gaps(&layer.values),
         })
         .collect()
 }

@@ -94,6 +94,60 @@ impl Page<'_> {
     }
 }
 
+/// How a page begins: what it is about, its verdict in one sentence, and one plot that shows the verdict. Details come
+/// after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opening<'a> {
+    /// Above the title: device, testbed, seeds; as markup.
+    pub kicker: &'a str,
+    /// The title, as text.
+    pub title: &'a str,
+    /// Who is hurt, or that nobody is, and by how much: one sentence with units and a full stop; as text.
+    pub verdict: &'a str,
+    /// What was run, as text; may be empty.
+    pub about: &'a str,
+    /// The figure, as markup.
+    pub plot: &'a str,
+}
+
+impl Opening<'_> {
+    /// The markup.
+    pub fn render(&self) -> String {
+        let about = match self.about {
+            "" => String::new(),
+            about => format!("<p class=\"lede\">{}</p>", escape(about)),
+        };
+        format!(
+            "<header>\n<p class=\"kicker\">{}</p>\n<h1>{}</h1>\n<p class=\"verdict\">{}</p>\n{about}</header>\n\
+             <div class=\"opening\">{}</div>\n",
+            self.kicker,
+            escape(self.title),
+            escape(self.verdict),
+            self.plot
+        )
+    }
+}
+
+/// The page of a list of results that is empty.
+pub fn nothing() -> String {
+    Page {
+        title: "No runs",
+        description: "A report without runs",
+        body: "<main id=\"main\"><header><h1>No runs</h1><p>There was nothing to report.</p></header></main>",
+        ..Page::default()
+    }
+    .render()
+}
+
+/// Words in a row: `a`, `a and b`, `a, b and c`.
+pub fn listed(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// A figure with a caption and buttons that save its plot as an SVG or a PNG file. `name` is the file's stem;
 /// `caption` and `plot` are markup.
 pub fn figure(name: &str, caption: &str, plot: &str) -> String {
@@ -147,8 +201,9 @@ pub fn table(
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";
 
-const STYLE: &str = include_str!("../assets/style.css");
-const SHARED_SCRIPT: &str = include_str!("../assets/shared.js");
+// The Python package has the two files, for its wheel can hold only what lies inside it.
+const STYLE: &str = include_str!("../../../python/isolane/planner/assets/style.css");
+const SHARED_SCRIPT: &str = include_str!("../../../python/isolane/planner/assets/shared.js");
 
 /// Three lanes, one of them narrower: the product's mark.
 const MARK: &str = "<svg viewBox=\"0 0 20 20\" width=\"20\" height=\"20\" aria-hidden=\"true\">\

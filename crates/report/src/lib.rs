@@ -32,6 +32,9 @@ pub mod svg;
 #[path = "../tests/support/synthetic.rs"]
 mod synthetic;
 #[cfg(test)]
+#[path = "../tests/support/synthetic_fabric.rs"]
+mod synthetic_fabric;
+#[cfg(test)]
 #[path = "../tests/support/synthetic_hunt.rs"]
 mod synthetic_hunt;
 #[cfg(test)]
@@ -40,6 +43,9 @@ mod synthetic_mem;
 #[cfg(test)]
 #[path = "../tests/support/synthetic_nic.rs"]
 mod synthetic_nic;
+#[cfg(test)]
+#[path = "../tests/support/synthetic_recommend.rs"]
+mod synthetic_recommend;
 mod wfq_page;
 
 use isolane_audit::matrix::AuditResult;
@@ -78,15 +84,15 @@ pub fn comparison(comparison: &Comparison) -> String {
     hunt_page::comparison::page(comparison)
 }
 
-/// One run as one HTML file.
-pub fn run(result: &RunResult) -> String {
-    run_page::page(std::slice::from_ref(result))
+/// One run as one HTML file; `remarks` has what there is to say of it.
+pub fn run(result: &RunResult, remarks: &[String]) -> String {
+    run_page::page(std::slice::from_ref(result), &[remarks.to_vec()])
 }
 
 /// Several runs of one scenario, usually under different policies, as one HTML file: every plot once per run,
-/// all with the same axes.
-pub fn runs(results: &[RunResult]) -> String {
-    run_page::page(results)
+/// all with the same axes. With each run the remarks on it.
+pub fn runs(results: &[RunResult], remarks: &[Vec<String>]) -> String {
+    run_page::page(results, remarks)
 }
 
 /// One or several runs of one network as one HTML file; with each run its scenario and the remarks on it.

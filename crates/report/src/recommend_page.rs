@@ -1,8 +1,9 @@
 //! The page of a recommendation: the advice, a row per policy, and what each policy cannot protect against.
 
-use crate::html::{Page, escape};
+use crate::html::{Opening, Page, escape, figure};
 use crate::number::{percent, significant, time};
-use isolane_recommend::result::{ObjectiveOutcome, PolicyOutcome, Recommendation};
+use crate::svg::{Bar, BarPlot, BarRow};
+use isolane_recommend::result::{ObjectiveKind, ObjectiveOutcome, PolicyOutcome, Recommendation};
 use std::fmt::Write;
 
 /// The whole file.
@@ -30,12 +31,75 @@ pub(crate) fn page(answer: &Recommendation) -> String {
 }
 
 fn header(answer: &Recommendation, title: &str) -> String {
-    format!(
-        "<header>\n<p class=\"kicker\">Recommendation · {}</p>\n<h1>{}</h1>\n<p class=\"lede\">{}.</p>\n</header>\n",
-        escape(&answer.profile),
-        escape(title),
-        escape(&answer.advice)
-    )
+    Opening {
+        kicker: &format!("Recommendation · {}", escape(&answer.profile)),
+        title,
+        verdict: &format!("{}.", answer.advice.trim_end_matches('.')),
+        about: "",
+        plot: &plot(answer),
+    }
+    .render()
+}
+
+/// Policies that the plot shows, the best ones; the table has all.
+const SHOWN: usize = 6;
+/// What is drawn of a value at most, in percent of its objective: the text has the value.
+const DRAWN_MAX: f64 = 200.0;
+
+/// A group of bars per objective and a bar per policy: what the tenant got of what it needs.
+fn plot(answer: &Recommendation) -> String {
+    let mut shown: Vec<&PolicyOutcome> = answer.policies.iter().take(SHOWN).collect();
+    let none = answer.policies.iter().skip(SHOWN);
+    shown.extend(none.filter(|outcome| outcome.policy == "none"));
+    let mut rows = Vec::new();
+    for (tenant, needs) in answer.tenants.iter().enumerate() {
+        for (objective, words) in needs.objectives.iter().enumerate() {
+            let bars = shown.iter().filter_map(|policy| {
+                let outcome = policy.tenants.get(tenant)?.objectives.get(objective)?;
+                Some(bar(&policy.policy, outcome))
+            });
+            rows.push(BarRow {
+                name: format!("{}: {}", needs.name, words.words()),
+                bars: bars.collect(),
+                bound: Some(100.0),
+            });
+        }
+    }
+    let plot = BarPlot {
+        label: "What every tenant got of what it needs, by policy".to_owned(),
+        x_title: "achieved, % of the objective (latency: objective over measured)".to_owned(),
+        x_max: DRAWN_MAX,
+        rows,
+        width: 420.0,
+    };
+    let left = answer.policies.len() - shown.len();
+    let more = match left {
+        0 => String::new(),
+        1 => " 1 more policy is in the table.".to_owned(),
+        left => format!(" {left} more policies are in the table."),
+    };
+    let caption = format!(
+        "<b>What tenants get of what they need.</b> The line is the objective; a bar that ends before it misses.{more}"
+    );
+    figure("objectives", &caption, &plot.render())
+}
+
+fn bar(policy: &str, outcome: &ObjectiveOutcome) -> Bar {
+    let at_most = matches!(outcome.kind, ObjectiveKind::P50Max | ObjectiveKind::P99Max);
+    let part = match (outcome.measured, at_most) {
+        // A tenant that completes nothing gets nothing of its latency.
+        (None, _) => 0.0,
+        (Some(measured), true) if measured > 0.0 => outcome.target / measured,
+        (Some(_), true) => f64::INFINITY,
+        (Some(measured), false) => measured / outcome.target,
+    };
+    let mark = if outcome.met { "✓" } else { "✗" };
+    Bar {
+        name: policy.to_owned(),
+        ink: if outcome.met { 1 } else { 2 },
+        value: (100.0 * part).min(DRAWN_MAX),
+        text: format!("{mark} {}", outcome.kind.words(outcome.measured)),
+    }
 }
 
 /// A row per policy, best first, and a column per objective.
@@ -162,4 +226,31 @@ fn method(answer: &Recommendation) -> String {
 fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments)
         .expect("writing to a String succeeds");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic_recommend::recommendation;
+
+    #[test]
+    fn the_plot_has_the_best_policies_and_none() {
+        let text = page(&recommendation());
+        let plot = text
+            .split("<svg class=\"plot\"")
+            .nth(1)
+            .expect("there is a plot");
+        let plot = plot.split("</svg>").next().expect("it ends");
+        assert_eq!(plot.matches("<rect class=\"bar").count(), 2 * 7);
+        for name in ["a", "f", "none"] {
+            assert!(plot.contains(&format!(">{name}</text>")), "{name}");
+        }
+        assert!(!plot.contains(">g</text>"));
+        assert!(text.contains("2 more policies are in the table."));
+        assert!(
+            plot.contains("✗ nothing"),
+            "a tenant that completes nothing"
+        );
+        assert!(text.contains("<p class=\"verdict\">a meets all 2 objectives"));
+    }
 }

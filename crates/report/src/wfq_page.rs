@@ -1,8 +1,8 @@
 //! The page of a port under weighted fair queueing: each class's worst delay over one class's share.
 
-use crate::html::{Page, escape, figure, table};
+use crate::html::{Opening, Page, escape, figure, table};
 use crate::number::{percent, significant};
-use crate::svg::{INKS, LinePlot, LineSeries, Mark};
+use crate::svg::{Bar, BarPlot, BarRow, INKS, LinePlot, LineSeries, Mark};
 use serde::Serialize;
 
 /// Worst delays along a line of mixes, as `isolane wfq delay --json` prints them.
@@ -50,39 +50,72 @@ pub struct WfqPoint {
 pub(crate) fn page(delays: &WfqDelays) -> String {
     let weights: Vec<String> = delays.weights.iter().map(f64::to_string).collect();
     let title = format!("Worst delay under weights {}", weights.join(":"));
-    let lede = format!(
-        "Load {} of the line on average, {} while a burst arrives. No class waits longer than a lower one while the \
-         first class has {} of the traffic.",
-        significant(delays.load, 3),
-        significant(delays.burst, 3),
-        intervals(&delays.admissible_share)
+    let verdict = verdict(delays);
+    let about = format!(
+        "The load is {} of the line on average and {} while a burst arrives.{}",
+        percent(delays.load),
+        percent(delays.burst),
+        match delays.period_us {
+            Some(us) => format!(" A period is {} µs.", significant(us, 3)),
+            None => " Delays are in periods, from one burst's start to the next one's.".to_owned(),
+        }
     );
+    // One mix is no line.
     let plot = match delays.points.len() {
-        // One mix is no line.
-        1 => String::new(),
-        _ => format!(
-            "<section>\n<h2>Worst delay of each class</h2>\n<div class=\"multiples\">{}</div></section>\n",
-            figure("wfq-delay", &escape(&plot_words(delays)), &plot(delays))
-        ),
+        1 => bars(delays),
+        _ => plot(delays),
+    };
+    let opening = Opening {
+        kicker: "Weighted fair queueing",
+        title: &title,
+        verdict: &verdict,
+        about: &about,
+        plot: &figure("wfq-delay", &escape(&plot_words(delays)), &plot),
     };
     let body = format!(
-        "<main id=\"main\">\n<header>\n<p class=\"kicker\">Weighted fair queueing</p>\n<h1>{}</h1>\n\
-         <p class=\"lede\">{}</p>\n</header>\n{plot}\
-         <section>\n<h2>What each class can count on</h2>\n{}\n</section>\n\
-         <section>\n<h2>Worst delay, by the mix</h2>\n{}\n</section>\n</main>\n",
-        escape(&title),
-        escape(&lede),
+        "<main id=\"main\">\n{}<section>\n<h2>What each class can count on</h2>\n{}\n</section>\n\
+         <section>\n<h2>Worst delay, by the mix</h2>\n<p>{}</p>\n{}\n</section>\n</main>\n",
+        opening.render(),
         classes(delays),
+        escape(&format!("In {}; a row per share of class 0.", unit(delays))),
         mixes(delays),
     );
     Page {
         title: &title,
-        description: &lede,
+        description: &verdict,
         body: &body,
         footer: "Made by Isolane from the exact fluid solution. Everything is in this file; it needs no network.",
         ..Page::default()
     }
     .render()
+}
+
+/// Up to which share of the first class nobody waits longer than a lower class, and by how much beyond it.
+fn verdict(delays: &WfqDelays) -> String {
+    let shares = intervals(&delays.admissible_share);
+    let holds =
+        format!("No class waits longer than a lower one while class 0 has {shares} of the traffic");
+    let longer = |point: &WfqPoint| -> Option<(f64, usize, usize)> {
+        let delays = worst(point);
+        let pairs = (0..delays.len())
+            .flat_map(|class| (class + 1..delays.len()).map(move |low| (class, low)));
+        let of = |(class, low): (usize, usize)| (delays[class] - delays[low], class, low);
+        pairs.map(of).max_by(|one, other| one.0.total_cmp(&other.0))
+    };
+    let most = delays
+        .points
+        .iter()
+        .filter_map(|point| Some((longer(point)?, point.share)))
+        .max_by(|one, other| one.0.0.total_cmp(&other.0.0));
+    match most {
+        Some(((by, class, low), share)) if by > 0.0 => format!(
+            "{holds}; with a share of {} class {class} waits {} {} longer than class {low}.",
+            significant(share, 3),
+            significant(by, 3),
+            unit(delays)
+        ),
+        _ => format!("{holds}."),
+    }
 }
 
 /// Intervals in words: `0 to 0.800`.
@@ -97,6 +130,7 @@ pub fn intervals(intervals: &[[f64; 2]]) -> String {
     }
 }
 
+const WIDTH: f64 = 420.0;
 /// Rows of the table of mixes, at most.
 const ROWS: usize = 20;
 
@@ -127,7 +161,7 @@ fn plot_words(delays: &WfqDelays) -> String {
     match inversion(delays) {
         None => first.to_owned(),
         Some(share) => format!(
-            "{first} Behind {} a class waits longer than a lower one.",
+            "{first} Beyond {} a class waits longer than a lower one.",
             significant(share, 3)
         ),
     }
@@ -156,9 +190,35 @@ fn plot(delays: &WfqDelays) -> String {
             name: "inversion".to_owned(),
             at,
         }),
-        width: 480.0,
-        height: 280.0,
+        width: WIDTH,
+        height: 260.0,
         ..LinePlot::default()
+    }
+    .render()
+}
+
+/// The classes of one mix.
+fn bars(delays: &WfqDelays) -> String {
+    let worst = worst(&delays.points[0]);
+    let bars = worst.iter().enumerate().map(|(class, delay)| Bar {
+        name: format!("class {class}"),
+        ink: 1 + class % (INKS - 1),
+        value: *delay,
+        text: format!("{} {}", significant(*delay, 3), unit(delays)),
+    });
+    BarPlot {
+        label: "worst delay of each class".to_owned(),
+        x_title: format!("worst delay, {}", unit(delays)),
+        x_max: 0.0,
+        rows: vec![BarRow {
+            name: format!(
+                "share of class 0: {}",
+                significant(delays.points[0].share, 3)
+            ),
+            bars: bars.collect(),
+            bound: None,
+        }],
+        width: WIDTH,
     }
     .render()
 }
@@ -172,34 +232,28 @@ fn classes(delays: &WfqDelays) -> String {
             .iter()
             .max_by(|a, b| worst(a)[class].total_cmp(&worst(b)[class]))?;
         Some(vec![
-            format!("class {class}"),
+            class.to_string(),
             delays.weights[class].to_string(),
             at_least.map_or("–".to_owned(), |rate| percent(*rate)),
             significant(worst(longest)[class], 4),
             significant(longest.share, 3),
         ])
     };
-    let longest = format!("longest delay, {}", unit(delays));
-    let columns = [
-        "class",
-        "weight",
-        "admitted at least, of the line",
-        &longest,
-        "at a share of class 0 of",
-    ];
+    let longest = format!("longest, {}", unit(delays));
+    let columns = ["class", "weight", "at least", &longest, "at share"];
     let label = "what each class can count on";
-    table(
-        label,
-        &columns,
-        1,
-        (0..delays.weights.len()).filter_map(row),
+    let rows = (0..delays.weights.len()).filter_map(row);
+    format!(
+        "<p>At least: what the class is admitted at least, of the line. Longest: its longest delay, and the share of class 0 \
+         at which it occurs.</p>\n{}",
+        table(label, &columns, 1, rows)
     )
 }
 
 fn mixes(delays: &WfqDelays) -> String {
-    let of = |class: usize| format!("delay of class {class}, {}", unit(delays));
+    let of = |class: usize| format!("class {class}");
     let two = delays.points.iter().any(|point| point.case.is_some());
-    let mut columns = vec!["share of class 0".to_owned()];
+    let mut columns = vec!["share".to_owned()];
     columns.extend(two.then(|| "case".to_owned()));
     columns.extend((0..delays.weights.len()).map(of));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
@@ -250,8 +304,9 @@ mod tests {
         let page = page(&delays(&[0.0, 0.5, 1.0]));
         for part in [
             "inversion",
-            "Behind 0.800 a class waits longer than a lower one.",
-            "<th scope=\"row\">class 0</th><td class=\"n\">4</td><td class=\"n\">32%</td>",
+            "Beyond 0.800 a class waits longer than a lower one.",
+            "<th scope=\"row\">0</th><td class=\"n\">4</td><td class=\"n\">32%</td>",
+            "while class 0 has 0 to 0.800 of the traffic; with a share of 1.00 class 0 waits 1.00 periods longer than class 1.",
             "both &lt;wait&gt;",
             "data-save=\"png\"",
         ] {
@@ -260,9 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn one_mix_has_a_table_and_no_line() {
+    fn one_mix_has_bars_and_no_line() {
         let page = page(&delays(&[0.5]));
-        assert!(!page.contains("<figure"));
+        assert!(page.contains("class=\"bar f1\"") && !page.contains("class=\"line"));
         assert!(page.contains("<th scope=\"row\">0.500</th>"));
     }
 

@@ -9,12 +9,16 @@ mod devtools;
 mod story;
 #[path = "support/synthetic.rs"]
 mod synthetic;
+#[path = "support/synthetic_fabric.rs"]
+mod synthetic_fabric;
 #[path = "support/synthetic_hunt.rs"]
 mod synthetic_hunt;
 #[path = "support/synthetic_mem.rs"]
 mod synthetic_mem;
 #[path = "support/synthetic_nic.rs"]
 mod synthetic_nic;
+#[path = "support/synthetic_recommend.rs"]
+mod synthetic_recommend;
 
 use devtools::Browser;
 use isolane_report::{number, svg};
@@ -38,7 +42,7 @@ static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 struct Opened {
     browser: Browser,
     address: String,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Opened {
@@ -67,6 +71,17 @@ impl Opened {
         assert!(image.starts_with(b"\x89PNG"), "a screenshot is a PNG");
         std::fs::write(folder.join(format!("{name}.png")), image)
             .expect("the build's folder is writable");
+    }
+
+    /// Another page in the same browser.
+    fn show(&mut self, page: &str, window: (u32, u32), dark: bool) {
+        self.browser.forget();
+        std::fs::write(self.folder.path().join("report.html"), page)
+            .expect("the temporary folder is writable");
+        self.browser
+            .window(window, 1.0, dark)
+            .expect("the window can be sized");
+        self.browser.open(&self.address).expect("the report opens");
     }
 
     /// Nothing went wrong, and nothing but the file itself was asked for.
@@ -113,7 +128,7 @@ fn open(page: &str, fragment: &str, window: (u32, u32), dark: bool) -> Option<Op
     Some(Opened {
         browser,
         address,
-        _folder: folder,
+        folder,
     })
 }
 
@@ -122,7 +137,9 @@ fn audit() -> String {
 }
 
 const CELL: &str = "document.querySelectorAll('.panel.open tr[data-v]')[2].cells[3]";
-const NO_SIDEWAYS_SCROLL: &str = "document.documentElement.scrollWidth <= innerWidth";
+/// The width of the layout, not that of the window: a phone shows a page that is too wide by zooming out.
+const NO_SIDEWAYS_SCROLL: &str =
+    "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
 
 #[test]
 fn a_click_on_a_cell_opens_its_drill_down() {
@@ -373,10 +390,167 @@ fn colours_follow_the_system_and_the_button() {
     page.is_clean();
 }
 
+/// Every kind of page.
+fn every_page() -> Vec<(&'static str, String)> {
+    let space = synthetic_hunt::space();
+    let mut empty = synthetic_hunt::hunt();
+    empty.anomalies.clear();
+    empty.trace.clear();
+    let networks = ["none", "aequitas"].map(synthetic_fabric::result);
+    let scenarios = [synthetic_fabric::scenario(), synthetic_fabric::scenario()];
+    let study = synthetic_nic::study(&["C1", "C6", "T3", "isolane"], &[3, 12], 2);
+    let memories = ["none", "mercury", "fcfs"].map(|policy| synthetic_mem::run(policy, "llama"));
+    vec![
+        ("audit", audit()),
+        (
+            "audit-many",
+            isolane_report::audit(&synthetic::audit_under(SIZE, isolane_scenario::stack::ALL)),
+        ),
+        (
+            "run",
+            isolane_report::run(
+                &synthetic::run("justitia"),
+                &["web: 3 completions with an error".to_owned()],
+            ),
+        ),
+        (
+            "runs",
+            isolane_report::runs(&["none", "justitia"].map(synthetic::run), &[]),
+        ),
+        (
+            "network",
+            isolane_report::network(&scenarios[..1], &networks[..1], &[]),
+        ),
+        (
+            "networks",
+            isolane_report::network(&scenarios, &networks, &[]),
+        ),
+        (
+            "nic",
+            isolane_report::nic(&synthetic_nic::study(&["C6"], &[12], 1)),
+        ),
+        (
+            "nic-many-flows",
+            isolane_report::nic(&synthetic_nic::study(&["C6"], &[48], 1)),
+        ),
+        ("nic-study", isolane_report::nic(&study)),
+        (
+            "nic-cluster",
+            isolane_report::nic(&[synthetic_nic::cluster("C6", 6, 1)]),
+        ),
+        ("memory", isolane_report::memory(&memories[..1], &[])),
+        ("memories", isolane_report::memory(&memories, &[])),
+        (
+            "hunt",
+            isolane_report::hunt(&synthetic_hunt::hunt(), &space),
+        ),
+        (
+            "hunt-victim",
+            isolane_report::hunt(&synthetic_hunt::victim(), &space),
+        ),
+        ("hunt-empty", isolane_report::hunt(&empty, &space)),
+        (
+            "comparison",
+            isolane_report::comparison(&synthetic_hunt::comparison()),
+        ),
+        (
+            "recommendation",
+            isolane_report::recommendation(&synthetic_recommend::recommendation()),
+        ),
+        (
+            "explanation",
+            isolane_report::explanation(&story::explanation("web")),
+        ),
+        (
+            "wfq",
+            isolane_report::wfq(&wfq(&[0.0, 0.25, 0.5, 0.75, 1.0])),
+        ),
+        ("wfq-mix", isolane_report::wfq(&wfq(&[0.5]))),
+    ]
+}
+
+fn wfq(shares: &[f64]) -> isolane_report::WfqDelays {
+    let point = |share: &f64| isolane_report::WfqPoint {
+        share: *share,
+        delay_periods: vec![*share, 1.0 - share],
+        delay_us: None,
+        case: Some("both wait".to_owned()),
+    };
+    isolane_report::WfqDelays {
+        version: 1,
+        weights: vec![4.0, 1.0],
+        load: 0.8,
+        burst: 2.0,
+        rest: vec![1.0],
+        period_us: None,
+        admissible_share: vec![[0.0, 0.5]],
+        guaranteed_line_rates: vec![0.32],
+        undelayed_share_max: 0.4,
+        points: shares.iter().map(point).collect(),
+    }
+}
+
+/// The pages' common rules, checked in the browser: each returns what breaks them.
+const RULES: &str = include_str!("support/rules.js");
+
+#[test]
+fn every_page_begins_with_a_verdict_and_a_plot_and_fits_a_desk_and_a_phone() {
+    let pages = every_page();
+    let Some(mut opened) = open(&pages[0].1, "", DESK, false) else {
+        return;
+    };
+    let mut wrong = Vec::new();
+    for (name, html) in &pages {
+        for (device, window, dark) in [("dark desk", DESK, true), ("light phone", PHONE, false)] {
+            opened.show(html, window, dark);
+            let found = opened.value(RULES);
+            for one in found.as_array().expect("the rules give a list") {
+                wrong.push(format!("{name} {device}: {one}"));
+            }
+            opened.is_clean();
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A rule that nothing breaks says nothing; these pages break one each.
+#[test]
+fn the_rules_of_pages_find_what_is_wrong() {
+    let good = isolane_report::run(&synthetic::run("justitia"), &[]);
+    let Some(mut opened) = open(&good, "", PHONE, false) else {
+        return;
+    };
+    let broken = [
+        (
+            good.replace("class=\"verdict\"", "class=\"lede\""),
+            "verdict",
+        ),
+        (
+            good.replace("<div class=\"opening\">", "<div class=\"opening\" hidden>"),
+            "plot",
+        ),
+        (
+            good.replace("<h1>", "<h1 style=\"color:#eee\">"),
+            "contrast",
+        ),
+        (good.replace("<h1>", "<h1 style=\"width:500px\">"), "wider"),
+        (
+            good.replace("class=\"tick\"", "class=\"tick\" style=\"font-size:70px\""),
+            "overlap",
+        ),
+    ];
+    for (html, expected) in broken {
+        assert_ne!(html, good, "{expected}");
+        opened.show(&html, PHONE, false);
+        let found = opened.value(RULES).to_string();
+        assert!(found.contains(expected), "{expected:?} is not in {found}");
+    }
+}
+
 #[test]
 fn runs_fit_a_desk_and_a_phone() {
-    let one = isolane_report::run(&synthetic::run("justitia"));
-    let two = isolane_report::runs(&["none", "justitia"].map(synthetic::run));
+    let one = isolane_report::run(&synthetic::run("justitia"), &[]);
+    let two = isolane_report::runs(&["none", "justitia"].map(synthetic::run), &[]);
     for (name, html) in [("run", one), ("runs", two)] {
         for (device, window) in [("desk", DESK), ("phone", PHONE)] {
             let Some(mut page) = open(&html, "", window, false) else {
@@ -574,13 +748,14 @@ fn a_hunt_fits_a_desk_and_a_phone() {
             let Some(mut page) = open(&html, "", window, dark) else {
                 return;
             };
-            let plots =
-                result.counters.len() + result.anomalies.iter().filter(|a| a.set.is_some()).count();
+            let plots = 1
+                + result.counters.len()
+                + result.anomalies.iter().filter(|a| a.set.is_some()).count();
             assert_eq!(
                 page.value("document.querySelectorAll('svg.plot').length"),
                 json!(plots)
             );
-            let marks = "document.querySelectorAll('#trace figure:first-child circle').length";
+            let marks = "document.querySelectorAll('.opening circle').length";
             assert_eq!(page.value(marks), json!(result.anomalies.len()));
             assert_eq!(
                 page.value(NO_SIDEWAYS_SCROLL),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the JSON form of a result; raised when a field changes meaning or goes.
-pub const RESULT_VERSION: u32 = 1;
+pub const RESULT_VERSION: u32 = 2;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,9 +72,9 @@ pub struct TenantResult {
     pub queue_pair_gbps: [f64; 3],
     /// Goodput over time, Gb/s per sample.
     pub goodput_series_gbps: Vec<f64>,
-    /// 99th percentile latency over time, us per sample, 0 where no message completed; empty when the tenant has no
-    /// latency samples.
-    pub p99_series_us: Vec<f64>,
+    /// 99th percentile latency over time, microseconds per sample, `null` where no message completed; empty when the
+    /// tenant has no latency samples.
+    pub p99_series_us: Vec<Option<f64>>,
 }
 
 /// What an application achieved: its own operations, not its messages.
@@ -84,9 +84,9 @@ pub struct ApplicationResult {
     pub operations_per_s: f64,
     /// Operations per second by the time between their ends, from the last one before the measured time; a last
     /// operation that takes longer than those before it slows it. Unlike a count it is not off by up to one
-    /// operation. 0 where none or only one ended.
-    #[serde(default)]
-    pub pace_per_s: f64,
+    /// operation. Absent where none or only one ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace_per_s: Option<f64>,
     /// From an operation's start to its end at its last process, microseconds; absent where none ended.
     pub operation_us: Option<LatencyResult>,
 }

@@ -114,7 +114,7 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         .any(|workload| matches!(workload.traffic, Traffic::Application(_)))
         .then_some(ApplicationResult {
             operations_per_s,
-            pace_per_s: operations_per_s,
+            pace_per_s: Some(operations_per_s),
             operation_us: None,
         });
     TenantResult {
@@ -133,6 +133,6 @@ fn result_of(tenant: &Tenant, link_gbps: f64, factor: f64, scenario: &Scenario) 
         errors: 0,
         queue_pair_gbps: [goodput_gbps; 3],
         goodput_series_gbps: vec![goodput_gbps; points],
-        p99_series_us: vec![2.0 / factor; points],
+        p99_series_us: vec![Some(2.0 / factor); points],
     }
 }

@@ -227,7 +227,7 @@ fn queue_pairs(ends: &[&EndReport]) -> [f64; 3] {
 /// A tenant over the measured time.
 struct Series {
     goodput_gbps: Vec<f64>,
-    p99_us: Vec<f64>,
+    p99_us: Vec<Option<f64>>,
 }
 
 impl Series {
@@ -238,7 +238,7 @@ impl Series {
         let points = (scenario.duration.as_ps() / interval) as usize;
         let mut series = Self {
             goodput_gbps: vec![0.0; points],
-            p99_us: vec![0.0; points],
+            p99_us: vec![None; points],
         };
         for report in reports.values() {
             let samples = report.series.iter().skip(first).take(points);
@@ -249,12 +249,18 @@ impl Series {
                 };
                 // Bits per picosecond are thousands of gigabits per second.
                 series.goodput_gbps[point] += bytes as f64 * 8.0 * 1e3 / interval as f64;
-                let p99_us = sample.p99_ns as f64 / NS_PER_US;
-                series.p99_us[point] = series.p99_us[point].max(p99_us);
+                // A worker's 0 says that no message completed.
+                let p99_us = (sample.p99_ns > 0).then(|| sample.p99_ns as f64 / NS_PER_US);
+                series.p99_us[point] = largest(series.p99_us[point], p99_us);
             }
         }
         series
     }
+}
+
+/// The larger of those that are there.
+fn largest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::max)
 }
 
 /// Of hosts A and B, and every other that a workload has an end on.
@@ -392,7 +398,7 @@ mod tests {
         assert!((bulk.goodput_gbps - 1.0).abs() < 1e-9);
         assert!((bulk.share - 1.0).abs() < 1e-9);
         assert_eq!(bulk.goodput_series_gbps, [1.0; 4]);
-        assert_eq!(bulk.p99_series_us, [2.0; 4]);
+        assert_eq!(bulk.p99_series_us, [Some(2.0); 4]);
         assert!(bulk.wire_gbps > bulk.goodput_gbps && bulk.wire_gbps < 1.1 * bulk.goodput_gbps);
         let latency = bulk.latency_us.as_ref().unwrap();
         assert_eq!(latency.samples, 100);

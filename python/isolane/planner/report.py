@@ -1,7 +1,7 @@
 """A plan as one HTML file: what was chosen and why, where operators run, how the search went, what else there was.
 
 Problem: a plan has more to it than a table shows. The file needs no network, works on a phone, in the dark and from the
-keyboard, and looks like the reports of the Rust program, whose style sheet and script it has (a test compares the copies).
+keyboard, and looks like the reports of the Rust program, which includes the style sheet and the script that lie here.
 Units are with every number. Method: text from outside passes `escape` on its way into markup and `embed` on its way into a
 script; there is no other way. Limits: a search of more than `plots.POINTS_MAX` steps shows some of them, and says so.
 """
@@ -141,7 +141,7 @@ def header(plan: Plan, query: Query) -> str:
     return (
         f'<header>\n<p class="kicker">Query plan · searcher {escape(plan.searcher)} · seed {plan.seed}</p>\n'
         f"<h1>{escape(plan.query)}</h1>\n{badge}\n"
-        f'<p class="lede">{escape(verdict(plan, query))}</p>\n</header>'
+        f'<p class="verdict">{escape(verdict(plan, query))}</p>\n</header>'
     )
 
 

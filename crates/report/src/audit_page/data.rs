@@ -12,7 +12,8 @@
 //!           attacker metrics or 0, [[seed, victim metrics, attacker metrics], ...], exhausted or 0, series or 0]
 //! expected [metric 0 Gb/s 1 messages/s 2 p99 us 3 operations/s, bound, solo, guarantee or null, t rule]
 //! exhausted [t resource, host A 0 B 1, t counter, solo, contended, t evidence]
-//! series   [seed, sample us, n solo goodput, n victim goodput, n attacker goodput, n solo p99, n victim p99]
+//! series   [seed, sample us, n solo goodput, n victim goodput, n attacker goodput, n solo p99, n victim p99]; a percentile
+//!          is null where nothing completed
 //! ```
 
 use super::{View, achieved, group};
@@ -114,8 +115,8 @@ impl Pool {
         index
     }
 
-    fn numbers(&mut self, values: &[f64]) -> usize {
-        let value: Value = values.iter().map(|&value| number(value)).collect();
+    fn numbers(&mut self, values: impl IntoIterator<Item = Option<f64>>) -> usize {
+        let value: Value = values.into_iter().map(optional).collect();
         let key = value.to_string();
         if let Some(&index) = self.number_index.get(&key) {
             return index;
@@ -197,11 +198,11 @@ impl Pool {
         json!([
             series.seed,
             number(series.sample_us),
-            self.numbers(&series.solo_goodput_gbps),
-            self.numbers(&series.victim_goodput_gbps),
-            self.numbers(&series.attacker_goodput_gbps),
-            self.numbers(&series.solo_p99_us),
-            self.numbers(&series.victim_p99_us)
+            self.numbers(every(&series.solo_goodput_gbps)),
+            self.numbers(every(&series.victim_goodput_gbps)),
+            self.numbers(every(&series.attacker_goodput_gbps)),
+            self.numbers(series.solo_p99_us.iter().copied()),
+            self.numbers(series.victim_p99_us.iter().copied())
         ])
     }
 }
@@ -220,6 +221,11 @@ fn metrics(metrics: &Metrics) -> Value {
         list.push(optional(metrics.operation_p99_us));
     }
     Value::Array(list)
+}
+
+/// A series without gaps.
+fn every(values: &[f64]) -> impl Iterator<Item = Option<f64>> {
+    values.iter().copied().map(Some)
 }
 
 fn optional(value: Option<f64>) -> Value {

@@ -2,10 +2,11 @@
 
 use super::comparison::MANY;
 use super::{View, class, group};
-use crate::html::{escape, figure};
+use crate::html::{escape, figure, listed};
 use crate::number::{percent, significant, whole};
 use crate::svg::{Bar, BarPlot, BarRow, HeatCell, HeatMap, Span};
 use isolane_audit::matrix::{Cell, PolicySummary, Verdict, Victim};
+use isolane_scenario::stack;
 use std::fmt::Write;
 
 /// With more victims than this the small matrices name categories.
@@ -17,23 +18,69 @@ const WORST: usize = 8;
 /// The same where many policies are compared.
 const WORST_OF_MANY: usize = 3;
 
-/// The verdict of every policy, as text.
+/// The verdict as one sentence: how many pairs break isolation under each policy, of many policies under the best and
+/// the worst.
 pub(super) fn sentence(view: &View<'_>) -> String {
-    let parts: Vec<String> = view
+    let counts: Vec<(&String, usize, usize)> = view
         .result
         .policies
         .iter()
         .enumerate()
         .map(|(policy, name)| {
             let (judged, violations) = view.count(policy, |_| true);
-            format!(
-                "{name}: {} of {} pairs break isolation",
-                whole(violations as u64),
-                whole(judged as u64)
-            )
+            (name, judged, violations)
         })
         .collect();
-    format!("{}.", parts.join("; "))
+    let broken = |(name, judged, violations): &(&String, usize, usize)| {
+        format!("{violations} of {judged} pairs break isolation under {name}")
+    };
+    match counts.as_slice() {
+        [] => "No policy was audited.".to_owned(),
+        [one] => match worst_of(view) {
+            Some(worst) => format!("{}{worst}.", broken(one)),
+            None => format!("{}.", broken(one)),
+        },
+        [first, rest @ ..] if counts.len() < MANY => {
+            let mut parts = vec![broken(first)];
+            let rest = rest
+                .iter()
+                .map(|(name, judged, violations)| format!("{violations} of {judged} under {name}"));
+            parts.extend(rest);
+            format!("{}.", listed(&parts))
+        }
+        _ => best_and_worst(counts),
+    }
+}
+
+/// Of many policies the best and the worst; hardware that nobody sells is left out, unless there is nothing else.
+fn best_and_worst(mut counts: Vec<(&String, usize, usize)>) -> String {
+    let unbuilt: Vec<&str> = stack::unbuilt(counts.iter().map(|(name, ..)| name.as_str()));
+    let sold = counts.len() > unbuilt.len();
+    counts.retain(|(name, ..)| !sold || !unbuilt.contains(&name.as_str()));
+    let part = |(_, judged, violations): &(&String, usize, usize)| {
+        *violations as f64 / (*judged).max(1) as f64
+    };
+    // Stable: of equal ones the first that was asked for.
+    counts.sort_by(|one, other| part(one).total_cmp(&part(other)));
+    let of = match sold && !unbuilt.is_empty() {
+        true => "Of the policies that can be bought today",
+        false => "Of the policies",
+    };
+    let (best, worst) = (&counts[0], &counts[counts.len() - 1]);
+    format!(
+        "{of}, {} breaks isolation in {} of {} pairs, the fewest, and {} in {} of {}, the most.",
+        best.0, best.2, best.1, worst.0, worst.2, worst.1
+    )
+}
+
+/// The victim that loses most under the only policy.
+fn worst_of(view: &View<'_>) -> Option<String> {
+    let worst = summary(view, 0)?.worst.as_ref()?;
+    Some(format!(
+        "; the worst victim, {}, keeps {} of what it does alone",
+        worst.victim,
+        percent(worst.retained)
+    ))
 }
 
 /// Title, notice of a partial audit, and one card per policy.
@@ -50,14 +97,21 @@ pub(super) fn header(view: &View<'_>) -> String {
         String::new()
     };
     // Many policies are compared in the table below.
-    let cards: String = (0..result.policies.len())
-        .filter(|_| result.policies.len() < MANY)
-        .map(|policy| card(view, policy))
-        .collect();
+    let cards = match result.policies.len() < MANY {
+        true => {
+            let cards: String = (0..result.policies.len())
+                .map(|policy| card(view, policy))
+                .collect();
+            format!("<div class=\"cards\">{cards}</div>\n")
+        }
+        false => format!("<div class=\"opening\">{}</div>\n", policies(view)),
+    };
     format!(
-        "<header>\n<p class=\"kicker\">Isolation audit · {profile}</p>\n<h1>Who breaks whom on one shared RDMA NIC</h1>\n\
-         <p class=\"lede\">{victims} victims under each of {attackers} attackers, {seeds}, tolerance {alpha}.</p>\n\
-         {notice}<div class=\"cards\">{cards}</div>\n</header>\n",
+        "<header>\n<p class=\"kicker\">Isolation audit · {profile} · {victims} victims under each of {attackers} attackers · \
+         {seeds} · tolerance {alpha}</p>\n<h1>Who breaks whom on one shared RDMA NIC</h1>\n\
+         <p class=\"verdict\">{verdict}</p>\n\
+         {notice}{cards}</header>\n",
+        verdict = escape(&sentence(view)),
         profile = escape(&result.profile),
         victims = result.victims.len(),
         attackers = result.attackers.len(),
@@ -67,6 +121,54 @@ pub(super) fn header(view: &View<'_>) -> String {
         },
         alpha = percent(result.alpha),
     )
+}
+
+/// The pairs that break isolation under each policy, the best first.
+fn policies(view: &View<'_>) -> String {
+    let result = view.result;
+    let unbuilt = stack::unbuilt(result.policies.iter().map(String::as_str));
+    let mut bars: Vec<Bar> = result
+        .policies
+        .iter()
+        .enumerate()
+        .map(|(policy, name)| {
+            let (judged, violations) = view.count(policy, |_| true);
+            let mark = if unbuilt.contains(&name.as_str()) {
+                " *"
+            } else {
+                ""
+            };
+            Bar {
+                name: format!("{name}{mark}"),
+                ink: 2,
+                value: 100.0 * violations as f64 / judged.max(1) as f64,
+                text: format!("{violations} of {judged}"),
+            }
+        })
+        .collect();
+    // What can be bought comes first. Stable: of equal ones the first that was asked for.
+    bars.sort_by(|one, other| {
+        let rank = |bar: &Bar| (bar.name.ends_with('*'), bar.value);
+        let (one, other) = (rank(one), rank(other));
+        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+    });
+    let plot = BarPlot {
+        label: "Part of the pairs that break isolation, by policy".to_owned(),
+        x_title: "pairs that break isolation, % of those judged".to_owned(),
+        x_max: 100.0,
+        rows: vec![BarRow {
+            name: String::new(),
+            bars,
+            bound: None,
+        }],
+        width: 420.0,
+    };
+    let note = match unbuilt.is_empty() {
+        true => "",
+        false => " * needs hardware that is not on sale.",
+    };
+    let caption = format!("<b>Pairs that break isolation</b> under each policy.{note}");
+    figure("violations-by-policy", &caption, &plot.render())
 }
 
 fn card(view: &View<'_>, policy: usize) -> String {

@@ -1,6 +1,6 @@
 //! The page of a comparison of searchers: anomalies found over the budget, and when the n-th was.
 
-use crate::html::{Page, escape, figure};
+use crate::html::{Opening, Page, escape, figure, listed};
 use crate::number::{significant, whole};
 use crate::svg::{INKS, LinePlot, LineSeries};
 use isolane_hunt::compare::{Comparison, Contestant, Race, median_time};
@@ -17,17 +17,26 @@ pub(crate) fn page(comparison: &Comparison) -> String {
         comparison.anomalies.len(),
         comparison.budget
     );
+    let verdict = verdict(comparison);
+    let opening = Opening {
+        kicker: "Hunt bench",
+        title: &title,
+        verdict: &verdict,
+        about: &lede,
+        plot: &figure(
+            "found-over-time",
+            "<b>Found over the time used.</b> Means over the seeds",
+            &plot(comparison),
+        ),
+    };
     let body = format!(
-        "<main id=\"main\">\n<header>\n<p class=\"kicker\">Hunt bench</p>\n<h1>{}</h1>\n<p class=\"lede\">{}</p>\n\
-         </header>\n<section id=\"over-time\"><h2>Found over the time used</h2>\n{}</section>\n{}</main>\n",
-        escape(&title),
-        escape(&lede),
-        figure("found-over-time", "mean over the seeds", &plot(comparison)),
+        "<main id=\"main\">\n{}{}</main>\n",
+        opening.render(),
         table(comparison)
     );
     Page {
         title: &title,
-        description: &lede,
+        description: &verdict,
         body: &body,
         footer: "Made by Isolane. Everything is in this file; it needs no network.",
         ..Page::default()
@@ -37,6 +46,30 @@ pub(crate) fn page(comparison: &Comparison) -> String {
 
 fn races<'a>(comparison: &'a Comparison, one: &'a Contestant) -> Vec<&'a Race> {
     comparison.races_of(one).collect()
+}
+
+/// How many each searcher finds, the best first.
+fn verdict(comparison: &Comparison) -> String {
+    let mut means: Vec<(f64, String)> = comparison
+        .contestants()
+        .into_iter()
+        .map(|one| (found_mean(&races(comparison, one)), one.name()))
+        .collect();
+    means.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let parts: Vec<String> = means
+        .iter()
+        .map(|(mean, name)| format!("{} with {name}", significant(*mean, 2)))
+        .collect();
+    format!(
+        "Of {} published anomalies a hunt finds {} on average.",
+        comparison.anomalies.len(),
+        listed(&parts)
+    )
+}
+
+fn found_mean(races: &[&Race]) -> f64 {
+    let sum: usize = races.iter().map(|race| race.found.len()).sum();
+    sum as f64 / races.len().max(1) as f64
 }
 
 /// Mean number of anomalies found over modelled hours.
@@ -72,8 +105,8 @@ fn plot(comparison: &Comparison) -> String {
         x_step: step,
         y_max: comparison.anomalies.len() as f64,
         series: series.collect(),
-        width: 860.0,
-        height: 380.0,
+        width: 430.0,
+        height: 260.0,
         ..LinePlot::default()
     }
     .render()
@@ -95,11 +128,7 @@ fn table(comparison: &Comparison) -> String {
     let mut rows = String::new();
     let means: String = all
         .iter()
-        .map(|one| {
-            let races = races(comparison, one);
-            let sum: usize = races.iter().map(|race| race.found.len()).sum();
-            cell(&significant(sum as f64 / races.len().max(1) as f64, 2))
-        })
+        .map(|one| cell(&significant(found_mean(&races(comparison, one)), 2)))
         .collect();
     writeln!(rows, "<tr><th scope=\"row\">found, mean</th>{means}</tr>")
         .expect("writing to a String succeeds");
@@ -125,35 +154,14 @@ fn table(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isolane_hunt::bench::Spent;
-    use isolane_hunt::compare::COMPARISON_VERSION;
+    use crate::synthetic_hunt;
 
     #[test]
     fn every_searcher_has_a_line_and_a_column() {
-        let spent = |experiments: u64| Spent {
-            experiments,
-            modelled_s: experiments as f64 * 24.0,
-        };
-        let race = |name: &str, found: u64| Race {
-            contestant: Contestant::parse(name).expect("it is one"),
-            seed: 1,
-            spent: spent(1_500),
-            found: (1..=found)
-                .map(|n| (n.to_string(), spent(n * 100)))
-                .collect(),
-            others: 0,
-            search_experiments: 700,
-            counter_max: 0.0,
-        };
-        let comparison = Comparison {
-            version: COMPARISON_VERSION,
-            target: "sim:<b>".to_owned(),
-            budget: "10 modelled hours".to_owned(),
-            anomalies: (1..=13).map(|n: u32| n.to_string()).collect(),
-            races: vec![race("anneal", 9), race("random:no-mfs", 3)],
-        };
+        let comparison = synthetic_hunt::comparison();
         let text = page(&comparison);
-        assert!(text.contains("random:no-mfs") && !text.contains("<b>"));
+        assert!(text.contains("random:no-mfs") && !text.contains("sim:<b>"));
+        assert!(text.contains("Of 13 published anomalies a hunt finds 9.0 with anneal and 3.0 with random:no-mfs on average."));
         assert_eq!(text.matches("<td class=\"n\">900</td>").count(), 1);
         assert!(text.contains("<td class=\"n\">\u{2013}</td>"));
     }

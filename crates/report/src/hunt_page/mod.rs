@@ -1,4 +1,4 @@
-//! The page of a hunt: what was found, the search's trace with each discovery, and the conditions as ranges.
+//! The page of a hunt: the search with its discoveries, what was found, and the conditions as ranges.
 //!
 //! Every plot is drawn here, once; the page has no script of its own.
 
@@ -7,7 +7,7 @@ mod plots;
 #[cfg(test)]
 mod tests;
 
-use crate::html::{Page, escape, figure};
+use crate::html::{Opening, Page, escape, figure};
 use crate::number::{percent, significant, whole};
 use isolane_hunt::hunt::{Anomaly, Ended, HuntResult};
 use isolane_hunt::monitor::Symptom;
@@ -20,16 +20,24 @@ pub(crate) fn page(result: &HuntResult, space: &Space) -> String {
         Some(victim) => format!("Who hurts {} under {}?", victim.victim, victim.policy),
         None => format!("Anomalies of {}", result.target),
     };
-    let lede = lede(result);
+    let verdict = verdict(result);
+    let opening = Opening {
+        kicker: &format!("Hunt · {}", escape(&result.target)),
+        title: &title,
+        verdict: &verdict,
+        about: &spent(result),
+        plot: &figure(
+            "search",
+            "<b>Found so far.</b> Numbers are those of the table; grey is the time of reductions to conditions",
+            &plots::found(result),
+        ),
+    };
     let body = format!(
-        "<main id=\"main\">\n<header>\n<p class=\"kicker\">Hunt · {}</p>\n<h1>{}</h1>\n<p class=\"lede\">{}</p>\n\
-         </header>\n{}{}{}{}</main>\n",
-        escape(&result.target),
-        escape(&title),
-        escape(&lede),
+        "<main id=\"main\">\n{}{}{}{}{}</main>\n",
+        opening.render(),
         table(result, space),
-        trace(result),
         conditions(result, space),
+        trace(result),
         method(result)
     );
     let footer = format!(
@@ -38,7 +46,7 @@ pub(crate) fn page(result: &HuntResult, space: &Space) -> String {
     );
     Page {
         title: &title,
-        description: &lede,
+        description: &verdict,
         body: &body,
         footer: &footer,
         ..Page::default()
@@ -46,14 +54,35 @@ pub(crate) fn page(result: &HuntResult, space: &Space) -> String {
     .render()
 }
 
-fn lede(result: &HuntResult) -> String {
+/// What was found, and the first of the table in a few words.
+fn verdict(result: &HuntResult) -> String {
     let count = result.anomalies.len() as u64;
-    let what = match (&result.victim, count) {
-        (None, 1) => "anomaly",
-        (None, _) => "anomalies",
-        (Some(_), 1) => "attack",
-        (Some(_), _) => "attacks",
+    let (what, on) = match (&result.victim, count) {
+        (None, 1) => ("anomaly", "of this device"),
+        (None, _) => ("anomalies", "of this device"),
+        (Some(_), 1) => ("attack", "on this victim"),
+        (Some(_), _) => ("attacks", "on this victim"),
     };
+    let ranked = result.ranked();
+    let Some(first) = ranked.first() else {
+        return format!(
+            "{} experiments found no {what} {on}, which is no proof that there is none.",
+            whole(result.spent.experiments)
+        );
+    };
+    let which = match &result.victim {
+        Some(_) => "under the worst",
+        None => "the first shows",
+    };
+    format!(
+        "{} experiments found {} {what} {on}; {which} {}.",
+        whole(result.spent.experiments),
+        whole(count),
+        seen(first)
+    )
+}
+
+fn spent(result: &HuntResult) -> String {
     let ended = match result.ended {
         Ended::Budget => "the budget is used",
         Ended::Interrupted => "the search was interrupted",
@@ -61,9 +90,7 @@ fn lede(result: &HuntResult) -> String {
         Ended::Exhausted => "nothing outside the known conditions is left",
     };
     format!(
-        "{} {what} after {} experiments, {} hours on real hardware as modelled: {ended}.",
-        whole(count),
-        whole(result.spent.experiments),
+        "The experiments take {} hours on real hardware as modelled. The hunt ended: {ended}.",
         significant(result.spent.modelled_s / 3600.0, 3)
     )
 }
@@ -156,12 +183,13 @@ fn seen(anomaly: &Anomaly) -> String {
     }
 }
 
-/// A plot per counter that the search followed.
+/// A plot per counter that the search followed, folded; nothing where it followed them for a few experiments only.
 fn trace(result: &HuntResult) -> String {
-    if result.trace.is_empty() {
+    if result.trace.len() < TRACE_MIN || result.counters.is_empty() {
         return String::new();
     }
-    let mut out = "<section id=\"trace\"><h2>The search</h2>\n<p>Each point is an experiment of the search, each number a \
+    let mut out = "<section id=\"trace\"><h2>Counters that the search followed</h2>\n<details><summary>A plot for each counter\
+                   </summary><p>Each point is an experiment of the search, each number a \
                    discovery; grey is the time in which a discovery was reduced to its conditions. Values are parts of the \
                    largest one seen. The dashed line is the mean of the random points at the start.</p>\n\
                    <div class=\"multiples\">\n"
@@ -174,9 +202,12 @@ fn trace(result: &HuntResult) -> String {
             &plot,
         ));
     }
-    out.push_str("</div></section>\n");
+    out.push_str("</div></details></section>\n");
     out
 }
+
+/// Experiments of the search below which a plot of its counters shows nothing.
+const TRACE_MIN: usize = 20;
 
 /// The ranges of every reduced anomaly on the grids of the space.
 fn conditions(result: &HuntResult, space: &Space) -> String {

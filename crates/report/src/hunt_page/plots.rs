@@ -1,4 +1,4 @@
-//! The plots of a hunt's page: a counter over the experiments, and conditions on the grids of their features.
+//! The plots of a hunt's page: what was found over the experiments, a counter over them, and conditions on the grids of their features.
 
 use crate::number::significant;
 use crate::svg::{Anchor, Drawing, Scale, linear};
@@ -11,12 +11,80 @@ const HEIGHT: f64 = 180.0;
 const LEFT: f64 = 34.0;
 const TOP: f64 = 22.0;
 const BOTTOM: f64 = 34.0;
+const FOUND_WIDTH: f64 = 420.0;
+const FOUND_HEIGHT: f64 = 230.0;
+const FOUND_TOP: f64 = 24.0;
 /// Length of a point's stroke, pixels: with round caps it looks like a dot.
 const DOT: f64 = 0.8;
 /// Numbers of discoveries nearer than this are one text, pixels.
 const NUMBER_DISTANCE: f64 = 20.0;
 /// Height of a row of conditions.
 const ROW: f64 = 34.0;
+
+/// What was found over the experiments, each with its number; grey is the time in which discoveries were reduced to
+/// their conditions.
+pub(super) fn found(result: &HuntResult) -> String {
+    let label = format!(
+        "{} discoveries in {} experiments",
+        result.anomalies.len(),
+        result.spent.experiments
+    );
+    let mut drawing = Drawing::new(FOUND_WIDTH, FOUND_HEIGHT, &label);
+    let bottom = FOUND_HEIGHT - BOTTOM;
+    let end = result.spent.experiments.max(1) as f64;
+    let across = linear(0.0, end, 4);
+    let up = linear(0.0, result.anomalies.len().max(1) as f64, 4);
+    let last = |values: &[f64]| *values.last().expect("an axis has ticks");
+    let x = Scale::linear((0.0, last(&across.values)), (LEFT, FOUND_WIDTH - 8.0));
+    let y = Scale::linear((0.0, last(&up.values)), (bottom, FOUND_TOP));
+    for anomaly in &result.anomalies {
+        let (from, to) = (found_at(anomaly), anomaly.reduced_at.experiments as f64);
+        let (left, right) = (x.map(from), x.map(to.max(from)));
+        drawing.rectangle(
+            "na faded",
+            (left, FOUND_TOP),
+            (right - left, bottom - FOUND_TOP),
+        );
+    }
+    drawing.across(&across, &x, (FOUND_TOP, bottom), "experiments");
+    drawing.text("axis-title", (0.0, 11.0), Anchor::Start, "found so far");
+    for (value, text) in up.values.iter().zip(&up.labels) {
+        // Discoveries are whole.
+        if value.fract() == 0.0 {
+            let text = text.trim_end_matches(".0");
+            drawing.text("tick", (LEFT - 6.0, y.map(*value) + 4.0), Anchor::End, text);
+        }
+    }
+    let mut order: Vec<&Anomaly> = result.anomalies.iter().collect();
+    order.sort_by_key(|anomaly| (anomaly.found_at.experiments, anomaly.number));
+    let mut steps = vec![(x.map(0.0), y.map(0.0))];
+    let mut count = 0.0;
+    for anomaly in &order {
+        let at = x.map(found_at(anomaly));
+        steps.push((at, y.map(count)));
+        count += 1.0;
+        steps.push((at, y.map(count)));
+    }
+    steps.push((x.map(end), y.map(count)));
+    drawing.polyline("line s2", steps);
+    for (index, anomaly) in order.iter().enumerate() {
+        let at = (x.map(found_at(anomaly)), y.map(index as f64 + 1.0));
+        let title = format!(
+            "#{} {} after {} experiments",
+            anomaly.number,
+            anomaly.symptom.name(),
+            anomaly.found_at.experiments
+        );
+        drawing.circle("dot f1", at, 5.0, &title);
+        drawing.text(
+            "label",
+            (at.0 + 8.0, at.1 - 4.0),
+            Anchor::Start,
+            &format!("#{}", anomaly.number),
+        );
+    }
+    drawing.finish()
+}
 
 /// Counter `index` over the experiments.
 pub(super) fn trace(result: &HuntResult, index: usize) -> String {
@@ -44,7 +112,7 @@ pub(super) fn trace(result: &HuntResult, index: usize) -> String {
     let x = Scale::linear((0.0, last), (LEFT, WIDTH - 8.0));
     let y = Scale::linear((0.0, 1.0), (bottom, TOP));
     for anomaly in &result.anomalies {
-        let (from, to) = (found(anomaly), anomaly.reduced_at.experiments as f64);
+        let (from, to) = (found_at(anomaly), anomaly.reduced_at.experiments as f64);
         let (left, right) = (x.map(from), x.map(to.max(from)));
         drawing.rectangle("na faded", (left, TOP), (right - left, bottom - TOP));
     }
@@ -64,7 +132,7 @@ pub(super) fn trace(result: &HuntResult, index: usize) -> String {
         drawing.segment("rule", (LEFT, height), (WIDTH - 8.0, height));
     }
     for anomaly in &result.anomalies {
-        let at = x.map(found(anomaly));
+        let at = x.map(found_at(anomaly));
         let value = anomaly.counters.get(name).copied().unwrap_or(0.0);
         let title = format!(
             "#{} {} after {} experiments: {}",
@@ -76,7 +144,7 @@ pub(super) fn trace(result: &HuntResult, index: usize) -> String {
         drawing.circle("dot f1", (at, y.map(part(value))), 4.5, &title);
     }
     let marks = result.anomalies.iter();
-    for (at, text) in numbers(marks.map(|one| (x.map(found(one)), one.number))) {
+    for (at, text) in numbers(marks.map(|one| (x.map(found_at(one)), one.number))) {
         drawing.text("label", (at, TOP - 3.0), Anchor::Middle, &text);
     }
     drawing.finish()
@@ -104,7 +172,7 @@ fn numbers(marks: impl Iterator<Item = (f64, u32)>) -> Vec<(f64, String)> {
     texts.collect()
 }
 
-fn found(anomaly: &Anomaly) -> f64 {
+fn found_at(anomaly: &Anomaly) -> f64 {
     anomaly.found_at.experiments as f64
 }
 

@@ -3,18 +3,14 @@
 use crate::synthetic_hunt::{hunt, space, victim};
 
 #[test]
-fn the_page_names_every_anomaly_and_marks_it_in_every_plot() {
+fn the_page_names_every_anomaly_and_marks_it_in_the_search() {
     let result = hunt();
     let page = crate::hunt(&result, &space());
     for anomaly in &result.anomalies {
         let id = format!("id=\"anomaly-{}\"", anomaly.number);
         assert!(page.contains(&id), "{id}");
         let title = format!("<title>#{} {}", anomaly.number, anomaly.symptom.name());
-        assert_eq!(
-            page.matches(&title).count(),
-            result.counters.len(),
-            "{title}"
-        );
+        assert!(page.contains(&title), "{title}");
     }
     assert!(page.contains("not reduced: the hunt ended before"));
     assert!(
@@ -52,4 +48,5 @@ fn an_empty_hunt_is_a_page_too() {
     result.trace.clear();
     let page = crate::hunt(&result, &space());
     assert!(page.contains("Nothing was found") && page.contains("no proof"));
+    assert!(!page.contains("id=\"trace\""), "no counter was followed");
 }

@@ -4,14 +4,16 @@
 //! got, how much near memory it held and how much processor time it could use, a line for each policy. A policy keeps its
 //! colour on the whole page. Then who was refused and why, and why limits changed.
 //!
+//! * [`verdict`] - the first sentence and its plot;
 //! * [`plots`] - an application's figures over time; [`tables`] - figures side by side, tiers, changes of limits.
 
 mod plots;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-use crate::html::{Page, escape};
+use crate::html::{Opening, Page, escape, nothing};
 use crate::number::significant;
 use isolane_scenario::mem::result::{MemAppResult, MemResult};
 use std::collections::BTreeSet;
@@ -19,16 +21,10 @@ use std::collections::BTreeSet;
 /// The whole file; `remarks` has what there is to say of each run.
 pub(crate) fn page(results: &[MemResult], remarks: &[Vec<String>]) -> String {
     let Some(first) = results.first() else {
-        return Page {
-            title: "No runs",
-            description: "A report without runs",
-            body: "<main id=\"main\"><header><h1>No runs</h1><p>There was nothing to report.</p></header></main>",
-            ..Page::default()
-        }
-        .render();
+        return nothing();
     };
-    let lede = sentence(results);
-    let mut body = header(results, &lede);
+    let verdict = verdict::sentence(results);
+    let mut body = opening(results, &verdict);
     body.push_str(&notes(results, remarks));
     body.push_str(&tables::comparison(results));
     for index in 0..first.apps.len() {
@@ -45,7 +41,7 @@ pub(crate) fn page(results: &[MemResult], remarks: &[Vec<String>]) -> String {
     let title = format!("{} on {}", first.scenario, first.machine);
     Page {
         title: &title,
-        description: &lede,
+        description: &verdict,
         body: &body,
         footer: &footer,
         ..Page::default()
@@ -71,7 +67,7 @@ fn sentence(results: &[MemResult]) -> String {
     )
 }
 
-fn header(results: &[MemResult], lede: &str) -> String {
+fn opening(results: &[MemResult], verdict: &str) -> String {
     let first = &results[0];
     let seeds: BTreeSet<u64> = results.iter().map(|run| run.seed).collect();
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
@@ -86,14 +82,20 @@ fn header(results: &[MemResult], lede: &str) -> String {
             )
         })
         .collect();
-    format!(
-        "<header><p class=\"kicker\">{} · {} · seed {}</p>\n<h1>{}</h1>\n<p class=\"lede\">{}.</p></header>\n",
+    let kicker = format!(
+        "{} · {} · seed {}",
         escape(&first.machine),
         tiers.join(" · "),
-        seeds.join(", "),
-        escape(&first.scenario),
-        escape(lede)
-    )
+        seeds.join(", ")
+    );
+    Opening {
+        kicker: &kicker,
+        title: &first.scenario,
+        verdict,
+        about: &format!("{}.", sentence(results)),
+        plot: &verdict::plot(results),
+    }
+    .render()
 }
 
 /// Who may not run and why, who runs with less than it needs, and what of the scenario has no effect.
@@ -122,7 +124,7 @@ fn notes(results: &[MemResult], remarks: &[Vec<String>]) -> String {
     match lines.is_empty() {
         true => String::new(),
         false => format!(
-            "<section id=\"notes\"><h2>In words</h2><ul>{}</ul></section>\n",
+            "<section id=\"notes\"><h2>In words</h2><ul class=\"notes\">{}</ul></section>\n",
             lines.concat()
         ),
     }

@@ -60,17 +60,15 @@ fn row(app: &MemAppResult, policy: &str) -> Vec<String> {
     };
     cells.extend([
         met,
-        significant(app.latency_ns, 4),
+        app.latency_ns
+            .map_or(DASH.to_owned(), |ns| significant(ns, 4)),
         significant(app.bandwidth_gb_per_s, 3),
         format!(
             "{} {}/s",
             significant(app.throughput, 3),
             escape(&app.operation)
         ),
-        match app.operation_us > 0.0 {
-            true => time(app.operation_us),
-            false => DASH.to_owned(),
-        },
+        app.operation_us.map_or(DASH.to_owned(), time),
         gigabytes(app.local_bytes),
         gigabytes(app.far_bytes),
         percent(app.cpu_share),

@@ -74,10 +74,10 @@ fn names_are_text_and_equal_runs_give_equal_bytes() {
 }
 
 #[test]
-fn a_run_without_points_has_tables_only() {
+fn a_run_without_points_has_no_plot_over_time() {
     let mut one = run("tpp", "llama");
     one.series.clear();
     let text = page(&[one], &[]);
-    assert_eq!(text.matches("<svg class=\"plot\"").count(), 0);
+    assert_eq!(text.matches("class=\"line").count(), 0);
     assert!(section(&text, "app-0").contains("No points over time"));
 }

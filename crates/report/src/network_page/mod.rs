@@ -3,14 +3,16 @@
 //! Everything is static: tables and SVG. Plots of one kind share their axes over all runs, so that heights and
 //! positions compare; a class keeps its colour in all of them.
 //!
+//! * [`verdict`] - the first sentence and its plot;
 //! * [`plots`] - latency with objectives, the mix asked for and run, time series; [`tables`] - figures.
 
 mod plots;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-use crate::html::{Page, escape};
+use crate::html::{Opening, Page, escape, nothing};
 use crate::number::{time, whole};
 use isolane_scenario::fabric::model::{FabricScenario, Shape};
 use isolane_scenario::fabric::result::FabricResult;
@@ -30,7 +32,7 @@ pub(crate) fn page(
     results: &[FabricResult],
     remarks: &[Vec<String>],
 ) -> String {
-    let nothing: &[String] = &[];
+    let silent: &[String] = &[];
     let runs: Vec<Run<'_>> = scenarios
         .iter()
         .zip(results)
@@ -38,19 +40,14 @@ pub(crate) fn page(
         .map(|(index, (scenario, result))| Run {
             scenario,
             result,
-            remarks: remarks.get(index).map_or(nothing, Vec::as_slice),
+            remarks: remarks.get(index).map_or(silent, Vec::as_slice),
         })
         .collect();
     let Some(first) = runs.first() else {
-        return Page {
-            title: "No runs",
-            description: "A report without runs",
-            body: "<main id=\"main\"><header><h1>No runs</h1><p>There was nothing to report.</p></header></main>",
-            ..Page::default()
-        }
-        .render();
+        return nothing();
     };
-    let mut body = header(&runs);
+    let verdict = verdict::sentence(&runs);
+    let mut body = opening(&runs, &verdict);
     body.push_str(&notes(&runs));
     if runs.len() > 1 {
         body.push_str(&tables::comparison(&runs));
@@ -67,7 +64,7 @@ pub(crate) fn page(
     let title = format!("{} on {}", first.result.scenario, shape(first.scenario));
     Page {
         title: &title,
-        description: &sentence(&runs),
+        description: &verdict,
         body: &body,
         footer: &footer,
         ..Page::default()
@@ -105,22 +102,28 @@ fn sentence(runs: &[Run<'_>]) -> String {
     )
 }
 
-fn header(runs: &[Run<'_>]) -> String {
+fn opening(runs: &[Run<'_>], verdict: &str) -> String {
     let first = &runs[0];
     let seeds: BTreeSet<u64> = runs.iter().map(|run| run.result.seed).collect();
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-    let about = match first.scenario.description.as_str() {
-        "" => String::new(),
-        text => format!("<p>{}</p>", escape(text)),
-    };
-    format!(
-        "<header><p class=\"kicker\">{} · {} links · seed {}</p>\n<h1>{}</h1>\n<p class=\"lede\">{}.</p>{about}</header>\n",
+    let kicker = format!(
+        "{} · {} links · seed {}",
         escape(&shape(first.scenario)),
         escape(&first.scenario.topology.host_rate.to_string()),
-        seeds.join(", "),
-        escape(&first.result.scenario),
-        escape(&sentence(runs))
-    )
+        seeds.join(", ")
+    );
+    let about = match first.scenario.description.as_str() {
+        "" => format!("{}.", sentence(runs)),
+        text => format!("{}. {text}", sentence(runs)),
+    };
+    Opening {
+        kicker: &kicker,
+        title: &first.result.scenario,
+        verdict,
+        about: &about,
+        plot: &verdict::plot(runs),
+    }
+    .render()
 }
 
 /// What each run says in words.
@@ -136,7 +139,7 @@ fn notes(runs: &[Run<'_>]) -> String {
             1 => String::new(),
             _ => format!("<h3>Under {}</h3>", escape(&run.result.policy)),
         };
-        out.push_str(&format!("{under}<ul>{lines}</ul>\n"));
+        out.push_str(&format!("{under}<ul class=\"notes\">{lines}</ul>\n"));
     }
     match out.is_empty() {
         true => out,

@@ -4,13 +4,14 @@
 //! number of flows (its figures 2 to 6), and for clusters the distributions of completion times and of their spread (its
 //! figures 7 and 8). A configuration keeps its colour within a figure; axes of one kind are shared.
 //!
-//! * [`plots`] - the figures; the tables are here.
+//! * [`verdict`] - the first sentence and its plot; [`plots`] - the figures; the tables are here.
 
 mod plots;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-use crate::html::{Page, escape};
+use crate::html::{Opening, Page, escape, nothing};
 use crate::number::{fixed, significant};
 use isolane_scenario::nic::config;
 use isolane_scenario::nic::result::NicResult;
@@ -20,22 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The whole file.
 pub(crate) fn page(results: &[NicResult]) -> String {
     let Some(first) = results.first() else {
-        return Page {
-            title: "No runs",
-            description: "A report without runs",
-            body: "<main id=\"main\"><header><h1>No runs</h1><p>There was nothing to report.</p></header></main>",
-            ..Page::default()
-        }
-        .render();
+        return nothing();
     };
     let cells = cells(results);
     let title = "How evenly a network card shares";
-    let lede = lede(results, &cells);
-    let mut body = format!(
-        "<header><p class=\"kicker\">{}</p>\n<h1>{title}</h1>\n<p class=\"lede\">{}</p></header>\n",
-        escape(&testbeds(results)),
-        escape(&lede)
-    );
+    let (verdict, plot) = verdict::opening(results, &cells);
+    let mut body = Opening {
+        kicker: &escape(&testbeds(results)),
+        title,
+        verdict: &verdict,
+        about: &lede(results, &cells),
+        plot: &plot,
+    }
+    .render();
     body.push_str(&not_done(&cells));
     let mut explain = true;
     for load in loads(&cells) {
@@ -54,7 +52,7 @@ pub(crate) fn page(results: &[NicResult]) -> String {
     );
     Page {
         title,
-        description: &lede,
+        description: &verdict,
         body: &body,
         footer: &footer,
         ..Page::default()
@@ -122,7 +120,11 @@ fn not_done(cells: &[Cell]) -> String {
     )
 }
 
+/// The least value of several cells; of one cell nothing is the best.
 fn best(cells: &[&Cell], of: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
+    if cells.len() < 2 {
+        return None;
+    }
     let values = cells.iter().filter_map(|cell| of(cell));
     values.min_by(f64::total_cmp)
 }
@@ -195,6 +197,10 @@ fn table(load: Load, cells: &[&Cell], explain: bool) -> String {
         "NFM 1 s",
     ];
     let lede = match explain {
+        true if cells.len() < 2 => {
+            "NFM is the largest difference between what two flows sent within any interval of that length, in fair \
+             shares; 0 is fair."
+        }
         true => {
             "NFM is the largest difference between what two flows sent within any interval of that length, in fair \
              shares; 0 is fair. The least of a column is bold."

@@ -161,7 +161,7 @@ const BASE: usize = 0;
 
 /// The ink of a configuration, the same in every figure that shows it. There are fewer inks than configurations: those
 /// that seldom stand side by side share one, Titan's with and without queues of processors among them.
-fn ink(config: &str) -> usize {
+pub(super) fn ink(config: &str) -> usize {
     match config {
         "C6" => BASE,
         "T1" | "TX1" | "C2" | "fq" => 1,

@@ -20,7 +20,7 @@ pub struct BarPlot {
 /// One group of bars with its heading.
 #[derive(Clone, Debug, Default)]
 pub struct BarRow {
-    /// The heading, above the bars.
+    /// The heading, above the bars; may be empty.
     pub name: String,
     /// The bars.
     pub bars: Vec<Bar>,
@@ -44,10 +44,20 @@ pub struct Bar {
 /// Ticks to aim for.
 const TICKS: usize = 5;
 const BAR_HEIGHT: f64 = 12.0;
+/// Length of a bar at least, pixels: a zero is seen too.
+const BAR_MIN: f64 = 1.0;
 const BAR_PITCH: f64 = 16.0;
 const HEADING: f64 = 18.0;
 const ROW_GAP: f64 = 8.0;
 const AXIS: f64 = 36.0;
+
+/// Room for a group's heading.
+fn heading(row: &BarRow) -> f64 {
+    match row.name.is_empty() {
+        true => 2.0,
+        false => HEADING,
+    }
+}
 
 impl BarPlot {
     /// The SVG element; its height follows from the rows.
@@ -56,7 +66,7 @@ impl BarPlot {
         let heights = self
             .rows
             .iter()
-            .map(|row| HEADING + row.bars.len() as f64 * BAR_PITCH + ROW_GAP);
+            .map(|row| heading(row) + row.bars.len() as f64 * BAR_PITCH + ROW_GAP);
         let bottom: f64 = heights.sum();
         let mut drawing = Drawing::new(self.width, bottom + AXIS, &self.label);
 
@@ -84,21 +94,25 @@ impl BarPlot {
         drawing.across(&ticks, &x, (2.0, bottom), &self.x_title);
 
         let mut top = 0.0;
+        // Numbers come last: no bound covers them.
+        let mut values = Vec::new();
         for row in &self.rows {
-            drawing.text(
-                "heading",
-                (0.0, top + 13.0),
-                Anchor::Start,
-                &cut(&row.name, self.width),
-            );
-            top += HEADING;
+            if !row.name.is_empty() {
+                drawing.text(
+                    "heading",
+                    (0.0, top + 13.0),
+                    Anchor::Start,
+                    &cut(&row.name, self.width),
+                );
+            }
+            top += heading(row);
             let first = top;
             for bar in &row.bars {
                 let length = x.map(bar.value) - left;
                 drawing.rectangle(
                     &format!("bar f{}", bar.ink % super::INKS),
                     (left, top),
-                    (length, BAR_HEIGHT),
+                    (length.max(BAR_MIN), BAR_HEIGHT),
                 );
                 drawing.text(
                     "tick",
@@ -106,12 +120,8 @@ impl BarPlot {
                     Anchor::End,
                     &cut(&bar.name, name_width),
                 );
-                drawing.text(
-                    "value",
-                    (left + length.max(0.0) + 5.0, top + 10.0),
-                    Anchor::Start,
-                    &bar.text,
-                );
+                let at = (left + length.max(0.0) + 5.0, top + 10.0);
+                values.push((at, &bar.text));
                 top += BAR_PITCH;
             }
             if let Some(bound) = row.bound {
@@ -122,6 +132,9 @@ impl BarPlot {
                 );
             }
             top += ROW_GAP;
+        }
+        for (at, text) in values {
+            drawing.text("value", at, Anchor::Start, text);
         }
         drawing.finish()
     }
@@ -168,8 +181,8 @@ mod tests {
             <text class="heading" x="0" y="13">PCIe</text>
             <rect class="bar f0" x="32.4" y="18" width="84.3" height="12"/>
             <text class="tick" x="26.4" y="28" text-anchor="end">none</text>
-            <text class="value" x="121.7" y="28">10 of 25</text>
             <path class="bound" d="M137.8 16L137.8 32"/>
+            <text class="value" x="121.7" y="28">10 of 25</text>
             </svg>"#]].assert_eq(&plot.render().replace("><", ">\n<"));
     }
 }

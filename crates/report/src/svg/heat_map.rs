@@ -1,6 +1,6 @@
 //! A matrix of small coloured cells with a mark in each cell that fails.
 //!
-//! Colour is never the only channel: a failing cell carries a cross.
+//! Colour is never the only channel: a failing cell carries a cross, and one without a verdict a stroke.
 
 use super::{Anchor, Drawing, cut, text_width};
 
@@ -35,7 +35,7 @@ pub struct Span {
 /// One cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeatCell {
-    /// The style sheet's class, `v0` to `v6`, or `na`.
+    /// The style sheet's class, `v0` to `v6`, `na`, or `ns` for a pair that did not settle: it carries a stroke.
     pub class: &'static str,
     /// Does it carry the cross?
     pub fails: bool,
@@ -146,6 +146,11 @@ impl HeatMap {
                     let (x, y) = (left + inner.0 / 2.0, top + inner.1 / 2.0);
                     let arm = inner.0.min(inner.1) * 0.27;
                     crosses.extend([(x - arm, y - arm), (x + arm, y + arm), (f64::NAN, f64::NAN)]);
+                    crosses.extend([(x - arm, y + arm), (x + arm, y - arm), (f64::NAN, f64::NAN)]);
+                }
+                if cell.class == "ns" {
+                    let (x, y) = (left + inner.0 / 2.0, top + inner.1 / 2.0);
+                    let arm = inner.0.min(inner.1) * 0.27;
                     crosses.extend([(x - arm, y + arm), (x + arm, y - arm), (f64::NAN, f64::NAN)]);
                 }
                 left += width;

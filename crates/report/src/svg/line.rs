@@ -36,7 +36,7 @@ pub struct LineSeries {
     pub name: String,
     /// Its colour, an index of the style sheet's inks.
     pub ink: usize,
-    /// Values at 1, 2, 3, ... steps; a value covers the step before it.
+    /// Values at 1, 2, 3, ... steps; a value covers the step before it. One that is not finite is a gap.
     pub values: Vec<f64>,
 }
 
@@ -163,14 +163,25 @@ impl LinePlot {
                     Some(below) => tops[below].clone(),
                     None => vec![0.0; upper.len()],
                 };
-                drawing.area(&format!("area f{ink}"), &upper, &at(&floor));
+                let step = x.map(self.x_step) - x.map(0.0);
+                layer(
+                    &mut drawing,
+                    &format!("area f{ink}"),
+                    &upper,
+                    &at(&floor),
+                    step,
+                );
                 // A label stands in the middle of its area; one that is not there at the end has none.
                 let middle = |(top, bottom): (&f64, &f64)| (top + bottom) / 2.0;
                 let ends = tops[number].last().zip(floor.last());
                 ends.filter(|(top, bottom)| *top - *bottom > LAYER_MIN * y_top)
                     .map(middle)
             } else {
+                let points = super::between_gaps(&upper);
                 drawing.polyline(&format!("line s{ink}"), upper);
+                if !points.is_empty() {
+                    drawing.polyline(&format!("line s{ink} point"), points);
+                }
                 tops[number]
                     .iter()
                     .rev()
@@ -219,6 +230,31 @@ impl LinePlot {
             tops.push(top);
         }
         tops
+    }
+}
+
+/// A layer between two lines of equal length, `step` pixels between their points. A gap interrupts it; a point between
+/// two gaps covers the step before it.
+fn layer(
+    drawing: &mut Drawing,
+    class: &str,
+    upper: &[(f64, f64)],
+    lower: &[(f64, f64)],
+    step: f64,
+) {
+    let pairs: Vec<_> = upper.iter().zip(lower).collect();
+    for part in pairs.split(|(top, bottom)| !(top.1.is_finite() && bottom.1.is_finite())) {
+        let mut tops: Vec<(f64, f64)> = part.iter().map(|(top, _)| **top).collect();
+        let mut bottoms: Vec<(f64, f64)> = part.iter().map(|(_, bottom)| **bottom).collect();
+        match part {
+            [] => continue,
+            [(top, bottom)] => {
+                tops.insert(0, (top.0 - step, top.1));
+                bottoms.insert(0, (bottom.0 - step, bottom.1));
+            }
+            _ => {}
+        }
+        drawing.area(class, &tops, &bottoms);
     }
 }
 
@@ -285,10 +321,45 @@ mod tests {
             <text class="tick" x="165.6" y="100" text-anchor="middle">2.0</text>
             <text class="axis-title" x="96.9" y="116" text-anchor="middle">time, ms</text>
             <path class="rule" d="M28.3 56L165.6 56"/>
-            <path class="line s1" d="M62.6 32L97 30.8M165.6 31.4"/>
+            <path class="line s1" d="M62.6 32L97 30.8M165.6 31.4L165.6 31.4"/>
+            <path class="line s1 point" d="M165.6 31.4L165.6 31.4"/>
             <text class="label t1" x="171.6" y="34.9">bulk</text>
             <text class="rule-label" x="171.6" y="59.5">owed</text>
             </svg>"#]].assert_eq(&plot.render().replace("><", ">\n<"));
+    }
+
+    #[test]
+    fn a_gap_interrupts_layers_and_a_point_between_gaps_is_seen() {
+        let plot = LinePlot {
+            x_step: 1.0,
+            series: vec![LineSeries {
+                values: vec![4.0, f64::NAN, 2.0, 2.0],
+                ..LineSeries::default()
+            }],
+            stacked: true,
+            width: 100.0,
+            height: 100.0,
+            ..LinePlot::default()
+        };
+        let text = plot.render();
+        let areas: Vec<&str> = text
+            .split("<path class=\"area f0\" d=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        expect![[r#"
+            [
+                "M16.1 26L34.6 26L34.6 66L16.1 66Z",
+                "M71.5 46L90 46L90 66L71.5 66Z",
+            ]
+        "#]]
+        .assert_debug_eq(&areas);
+        let line = LinePlot {
+            stacked: false,
+            ..plot
+        };
+        let dot = "d=\"M34.6 26L34.6 26M71.5 46L90 46\"";
+        assert!(line.render().contains(dot), "{}", line.render());
     }
 
     #[test]

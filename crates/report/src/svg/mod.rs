@@ -85,19 +85,18 @@ impl Drawing {
         self.text("axis-title", under, Anchor::Middle, title);
     }
 
-    /// A polyline; points that are not finite interrupt it.
+    /// A polyline; points that are not finite interrupt it. A point between two gaps is a line without length, which
+    /// round ends show as a dot.
     pub fn polyline(&mut self, class: &str, points: impl IntoIterator<Item = (f64, f64)>) {
+        let points: Vec<(f64, f64)> = points.into_iter().collect();
         let mut path = String::new();
-        let mut pen_up = true;
-        for (x, y) in points {
-            if !(x.is_finite() && y.is_finite()) {
-                pen_up = true;
-                continue;
+        for part in unbroken(&points) {
+            let again = (part.len() == 1).then_some(&part[0]);
+            for (index, (x, y)) in part.iter().chain(again).enumerate() {
+                let command = if index == 0 { 'M' } else { 'L' };
+                write!(path, "{command}{} {}", tenth(*x), tenth(*y))
+                    .expect("writing to a String succeeds");
             }
-            let command = if pen_up { 'M' } else { 'L' };
-            pen_up = false;
-            write!(path, "{command}{} {}", tenth(x), tenth(y))
-                .expect("writing to a String succeeds");
         }
         self.write(format_args!("<path class=\"{class}\" d=\"{path}\"/>"));
     }
@@ -163,6 +162,29 @@ impl Drawing {
     }
 }
 
+/// A series with gaps in the form that plots take: a point without a value is not finite.
+pub fn with_gaps(values: &[Option<f64>]) -> Vec<f64> {
+    values
+        .iter()
+        .map(|value| value.unwrap_or(f64::NAN))
+        .collect()
+}
+
+/// The longest parts of `points` without one that is not finite.
+fn unbroken(points: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
+    points
+        .split(|(x, y)| !(x.is_finite() && y.is_finite()))
+        .filter(|part| !part.is_empty())
+}
+
+/// The points of a line between two gaps, in the form of a polyline: they ask for a thicker pen.
+fn between_gaps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let single = unbroken(points).filter(|part| part.len() == 1);
+    single
+        .flat_map(|part| [part[0], (f64::NAN, f64::NAN)])
+        .collect()
+}
+
 /// Estimated width of `text`, pixels.
 fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER_WIDTH
@@ -200,7 +222,7 @@ mod tests {
             "s0",
             [(0.0, -0.01), (1.0, f64::NAN), (2.0, 2.0), (3.0, 1.0)],
         );
-        expect![[r#"<svg class="plot" role="img" aria-label="a &quot;quoted&quot; &lt;label&gt;" viewBox="0 0 10 5.3" width="10" height="5.3" xmlns="http://www.w3.org/2000/svg"><text class="t" x="1" y="2.1" text-anchor="end">&lt;script&gt;&amp;</text><path class="s0" d="M0 0M2 2L3 1"/></svg>"#]]
+        expect![[r#"<svg class="plot" role="img" aria-label="a &quot;quoted&quot; &lt;label&gt;" viewBox="0 0 10 5.3" width="10" height="5.3" xmlns="http://www.w3.org/2000/svg"><text class="t" x="1" y="2.1" text-anchor="end">&lt;script&gt;&amp;</text><path class="s0" d="M0 0L0 0M2 2L3 1"/></svg>"#]]
         .assert_eq(&drawing.finish());
     }
 

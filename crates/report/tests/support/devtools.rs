@@ -2,7 +2,8 @@
 //!
 //! The browser reads commands from descriptor 3 and answers on descriptor 4, JSON texts that end with a zero byte
 //! (Chrome DevTools Protocol, `--remote-debugging-pipe`). A shell joins the two to our pipes. The profile is a fresh
-//! folder that goes with the browser; every feature that would call home is off.
+//! folder, also for what the browser calls temporary: all of it goes with the browser. Every feature that would call home
+//! is off.
 #![allow(dead_code)]
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -20,6 +21,9 @@ const NAMES: [&str; 4] = [
     "google-chrome",
     "google-chrome-stable",
 ];
+
+/// Tries to remove the profile.
+const REMOVALS: u32 = 10_000;
 
 /// Longest wait for one answer: only a browser that hangs takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,7 +46,7 @@ pub(crate) struct Browser {
     session: Option<String>,
     last_id: u64,
     events: Vec<Value>,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
@@ -71,6 +75,10 @@ impl Browser {
                 "--remote-debugging-pipe",
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
+            // Sockets and crash reports lie there too; a browser that is killed leaves them behind.
+            .env("TMPDIR", profile.path())
+            .env("XDG_CONFIG_HOME", profile.path())
+            .env("XDG_CACHE_HOME", profile.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -101,7 +109,7 @@ impl Browser {
             session: None,
             last_id: 0,
             events: Vec::new(),
-            _profile: profile,
+            profile,
         };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))?;
         let attached = browser.call(
@@ -286,6 +294,11 @@ impl Browser {
         Ok(self.events.iter().filter_map(problem).collect())
     }
 
+    /// Forgets what pages have done so far.
+    pub(crate) fn forget(&mut self) {
+        self.events.clear();
+    }
+
     /// Files requested so far, without the fragment.
     pub(crate) fn files(&self) -> Vec<String> {
         let requests = self
@@ -305,8 +318,17 @@ impl Drop for Browser {
         self.session = None;
         // The browser may be gone already; then there is nothing to close.
         let _ = self.call("Browser.close", json!({}));
+        // The pipe ends when the browser does. One that hangs is killed.
+        while self.answers.recv_timeout(PATIENCE).is_ok() {}
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Its helpers may still write for a moment after it: then the folder is not empty yet.
+        for _ in 0..REMOVALS {
+            if std::fs::remove_dir_all(self.profile.path()).is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
     }
 }
 

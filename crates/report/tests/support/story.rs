@@ -4,11 +4,14 @@ use isolane_audit::matrix::{Metrics, VictimKind};
 use isolane_explain::explanation::*;
 use isolane_scenario::model::Host;
 
+fn steps(value: f64) -> impl Iterator<Item = f64> {
+    (0..60).map(move |point| if point < 20 { 0.0 } else { value })
+}
+
 fn layer(name: &str, value: f64) -> Layer {
-    let values = (0..60).map(|point| if point < 20 { 0.0 } else { value });
     Layer {
         name: name.to_owned(),
-        values: values.collect(),
+        values: steps(value).map(Some).collect(),
     }
 }
 
@@ -95,9 +98,9 @@ pub(crate) fn explanation(victim: &str) -> Explanation {
             point_us: 50.0,
             victim_gbps: vec![1.0; 60],
             alone_gbps: vec![5.0; 60],
-            attacker_gbps: layer("crowd", 20.0).values,
-            victim_p99_us: vec![10.0; 60],
-            alone_p99_us: vec![2.0; 60],
+            attacker_gbps: steps(20.0).collect(),
+            victim_p99_us: vec![Some(10.0); 60],
+            alone_p99_us: vec![Some(2.0); 60],
             occupancy_of: "slots for queue-pair context misses of host A".to_owned(),
             occupancy_unit: "busy, %".to_owned(),
             occupancy: vec![layer("crowd", 90.0), layer(victim, 10.0)],

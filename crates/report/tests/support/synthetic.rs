@@ -400,12 +400,12 @@ fn cell(
             victim_goodput_gbps: series(alone.goodput_gbps * left, 1),
             attacker_goodput_gbps: series(attack(1.0).goodput_gbps, 2),
             solo_p99_us: if latency {
-                solo_series(solo)
+                with_a_gap(solo_series(solo))
             } else {
                 Vec::new()
             },
             victim_p99_us: if latency {
-                series(measured, 3)
+                with_a_gap(series(measured, 3))
             } else {
                 Vec::new()
             },
@@ -500,6 +500,12 @@ fn summarise(policy: &str, cells: &[Cell], attackers: &[Attacker]) -> PolicySumm
     }
 }
 
+/// The same series without a value at the fifth point, where nothing completed.
+fn with_a_gap(values: Vec<f64>) -> Vec<Option<f64>> {
+    let point = |(at, value)| (at != 4).then_some(value);
+    values.into_iter().enumerate().map(point).collect()
+}
+
 /// A run of a latency tenant beside two others.
 #[allow(dead_code)]
 pub(crate) fn run(policy: &str) -> RunResult {
@@ -537,9 +543,11 @@ pub(crate) fn run(policy: &str) -> RunResult {
         goodput_series_gbps: (0..60)
             .map(|point| goodput * (0.95 + 0.1 * noise([index, point, 7, 7])))
             .collect(),
-        p99_series_us: (0..60)
-            .map(|point| p99 * (0.8 + 0.4 * noise([index, point, 8, 8])))
-            .collect(),
+        p99_series_us: with_a_gap(
+            (0..60)
+                .map(|point| p99 * (0.8 + 0.4 * noise([index, point, 8, 8])))
+                .collect(),
+        ),
     };
     let counters = |host| HostCounters {
         host,
@@ -555,7 +563,7 @@ pub(crate) fn run(policy: &str) -> RunResult {
         .into(),
     };
     RunResult {
-        version: 1,
+        version: isolane_scenario::measure::RESULT_VERSION,
         scenario: "latency-vs-bulk".to_owned(),
         profile: "cx5-100g-roce".to_owned(),
         policy: policy.to_owned(),

@@ -2,6 +2,7 @@
 
 use isolane_hunt::bench::Spent;
 use isolane_hunt::bounds::Bounds;
+use isolane_hunt::compare::{COMPARISON_VERSION, Comparison, Contestant, Race};
 use isolane_hunt::hunt::{Anomaly, Ended, HuntResult, TracePoint};
 use isolane_hunt::mfs::{Checks, FeatureSet};
 use isolane_hunt::monitor::{Judgement, Symptom};
@@ -169,4 +170,26 @@ pub(crate) fn victim() -> HuntResult {
         });
     }
     result
+}
+
+/// Two searchers of which one finds more.
+pub(crate) fn comparison() -> Comparison {
+    let race = |name: &str, found: u64| Race {
+        contestant: Contestant::parse(name).expect("it is one"),
+        seed: 1,
+        spent: spent(1_500),
+        found: (1..=found)
+            .map(|n| (n.to_string(), spent(n * 100)))
+            .collect(),
+        others: 0,
+        search_experiments: 700,
+        counter_max: 0.0,
+    };
+    Comparison {
+        version: COMPARISON_VERSION,
+        target: "sim:<b>".to_owned(),
+        budget: "10 modelled hours".to_owned(),
+        anomalies: (1..=13).map(|n: u32| n.to_string()).collect(),
+        races: vec![race("anneal", 9), race("random:no-mfs", 3)],
+    }
 }

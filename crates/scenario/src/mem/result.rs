@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the JSON form; raised when a field changes meaning or goes.
-pub const MEM_RESULT_VERSION: u32 = 1;
+pub const MEM_RESULT_VERSION: u32 = 2;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,16 +62,18 @@ pub struct MemAppResult {
     pub verdict_reason: Option<String>,
     /// Measured time in which it ran, seconds.
     pub ran_s: f64,
-    /// Mean latency of its loads from memory, nanoseconds.
-    pub latency_ns: f64,
+    /// Mean latency of its loads from memory, nanoseconds; absent where it never ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<f64>,
     /// Mean bandwidth, gigabytes per second.
     pub bandwidth_gb_per_s: f64,
     /// Operations per second.
     pub throughput: f64,
     /// What an operation is.
     pub operation: String,
-    /// Mean time of an operation on one core, microseconds; 0 while there was none.
-    pub operation_us: f64,
+    /// Mean time of an operation on one core, microseconds; absent where none ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_us: Option<f64>,
     /// Share of the time it ran in which the objective was met; 1 without an objective.
     pub slo_met_share: f64,
     /// Memory of the near tier that it held, mean, bytes.
@@ -186,7 +188,7 @@ pub struct MemChange {
 }
 
 impl MemAppResult {
-    /// Whether the policy refused it: then it never ran, and its measurements are zero.
+    /// Whether the policy refused it: then it never ran: it has no latency, and its rates are zero.
     pub fn is_refused(&self) -> bool {
         self.verdict.as_deref() == Some("refused")
     }

@@ -53,16 +53,16 @@ impl Pace {
 
     /// Operations per second until `end`: one that is under way for longer than those before took counts as if it
     /// ended then.
-    pub(crate) fn per_s(self, end: u64) -> f64 {
+    pub(crate) fn per_s(self, end: u64) -> Option<f64> {
         let (Some(since), 1..) = (self.since, self.ended) else {
-            return 0.0;
+            return None;
         };
         let rate = |count: u64, until: u64| match until.saturating_sub(since) {
             0 => f64::INFINITY,
             time => count as f64 * 1e12 / time as f64,
         };
         let rate = rate(self.ended, self.last).min(rate(self.ended + 1, end));
-        if rate.is_finite() { rate } else { 0.0 }
+        rate.is_finite().then_some(rate)
     }
 }
 
@@ -199,28 +199,34 @@ mod tests {
     use super::*;
 
     /// Ends at these times, ps; measuring starts at 1000.
-    fn pace(ends: &[u64], until: u64) -> f64 {
+    fn pace(ends: &[u64], until: u64) -> Option<f64> {
         let mut pace = Pace::default();
         for &end in ends {
             pace.ended(end, end >= 1000);
         }
-        pace.per_s(until) / 1e12
+        Some(pace.per_s(until)? / 1e12)
     }
 
     #[test]
     fn a_pace_is_that_of_regular_ends_wherever_the_measured_time_begins() {
         for offset in [0, 1, 250, 299] {
             let ends: Vec<u64> = (0..20).map(|n| offset + 300 * n).collect();
-            assert!((pace(&ends, 6000) * 300.0 - 1.0).abs() < 1e-9, "{offset}");
+            let pace = pace(&ends, 6000).unwrap();
+            assert!((pace * 300.0 - 1.0).abs() < 1e-9, "{offset}");
         }
     }
 
     #[test]
     fn an_operation_that_does_not_end_slows_the_pace() {
-        let steady = pace(&[900, 1200, 1500], 1700);
+        let steady = pace(&[900, 1200, 1500], 1700).unwrap();
         assert!((steady - 1.0 / 300.0).abs() < 1e-12);
-        assert!((pace(&[900, 1200, 1500], 3900) - 0.001).abs() < 1e-12);
-        assert_eq!(pace(&[900], 3900), 0.0);
-        assert_eq!(pace(&[], 3900), 0.0);
+        let slowed = pace(&[900, 1200, 1500], 3900).unwrap();
+        assert!((slowed - 0.001).abs() < 1e-12);
+    }
+
+    #[test]
+    fn without_two_ends_there_is_no_pace() {
+        assert_eq!(pace(&[900], 3900), None);
+        assert_eq!(pace(&[], 3900), None);
     }
 }

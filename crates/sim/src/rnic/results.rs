@@ -186,7 +186,7 @@ impl World {
             p99_series_us: meter
                 .p99_series
                 .iter()
-                .map(|p99| p99.map_or(0.0, |ps| ps as f64 / 1e6))
+                .map(|p99| p99.map(|ps| ps as f64 / 1e6))
                 .collect(),
         }
     }

@@ -7,7 +7,7 @@ use crate::progress;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
-use crate::text::{Table, number};
+use crate::text::{Table, number, optional};
 use anyhow::{Result, bail};
 use isolane_mem_sim::STEP;
 use isolane_scenario::mem::model::{MEM_POLICIES, MemScenario};
@@ -210,7 +210,7 @@ fn apps(results: &[MemResult]) -> String {
             table.row(vec![
                 app.name.clone(),
                 result.policy.clone(),
-                number(app.latency_ns),
+                optional(app.latency_ns),
                 number(app.bandwidth_gb_per_s),
                 format!("{} {}/s", number(app.throughput), app.operation),
                 objective(app),

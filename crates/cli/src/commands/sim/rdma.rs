@@ -35,9 +35,10 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
         false => output::print(&shown(&runs, compare, arguments.verbose))?,
     }
     if let Some(directory) = &arguments.report {
+        let said: Vec<Vec<String>> = runs.iter().map(said).collect();
         let path = match compare {
-            true => report::write_runs(directory, &results)?,
-            false => report::write_run(directory, &results[0])?,
+            true => report::write_runs(directory, &results, &said)?,
+            false => report::write_run(directory, &results[0], &said[0])?,
         };
         output::note(&format!("wrote {}", path.display()));
     }
@@ -162,6 +163,28 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
         }
     }
     text
+}
+
+/// What the terminal says of `run` besides its figures, for its page.
+fn said(run: &Run) -> Vec<String> {
+    let mut lines = remarks::notes(&run.scenario, &run.result);
+    let device = device(&run.result);
+    match device.is_empty() {
+        true => {
+            let pressure = remarks::pressure(&run.result.counters);
+            lines.extend(
+                pressure
+                    .iter()
+                    .map(|line| format!("under pressure: {line}")),
+            );
+        }
+        false => lines.extend(
+            device
+                .iter()
+                .map(|line| format!("the device alone: {line}")),
+        ),
+    }
+    lines
 }
 
 /// What a calibration of real devices found, in words; nothing for a simulated one.
