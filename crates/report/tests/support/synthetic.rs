@@ -399,16 +399,16 @@ fn cell(
             solo_goodput_gbps: solo_series(alone.goodput_gbps),
             victim_goodput_gbps: series(alone.goodput_gbps * left, 1),
             attacker_goodput_gbps: series(attack(1.0).goodput_gbps, 2),
-            solo_p99_us: if latency {
-                with_a_gap(solo_series(solo))
+            solo_p99_us: with_a_gap(if latency {
+                solo_series(solo)
             } else {
                 Vec::new()
-            },
-            victim_p99_us: if latency {
-                with_a_gap(series(measured, 3))
+            }),
+            victim_p99_us: with_a_gap(if latency {
+                series(measured, 3)
             } else {
                 Vec::new()
-            },
+            }),
         }),
         figures: Some(CellFigures {
             shares: vec![alone.goodput_gbps * left / 100.0, 0.4 * (1.0 - left * 0.4)],
