@@ -1,12 +1,13 @@
 //! The loop behind [`super::supervisor::Supervisor`].
 
 use super::pace::{Limits, Paces};
+use super::reader::{REST, Read, Reader};
 use super::supervisor::{Calls, Mode, Tenant, WAITING_MAX};
 use super::waiting::{Entry, Waiting};
 use crate::guardian::table::Table;
-use crate::seccomp::call::{CALL_MAX, Class, classify};
+use crate::seccomp::call::{Class, Verb, classify};
 use crate::seccomp::interrupt::{Armed, Interrupter};
-use crate::seccomp::notify::{Listener, Notification, Received, Resumed};
+use crate::seccomp::notify::{Listener, Notification, Received, Resumed, read_memory};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -15,6 +16,7 @@ use rustix::time::{
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,6 +59,8 @@ struct Account {
     calls: Calls,
     /// Too many calls wait: its listeners are left alone.
     paused: bool,
+    /// Its memory is left alone until then, and until the helper that waits for it has ended.
+    unread: Option<(u64, Arc<AtomicBool>)>,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,7 @@ pub(super) struct Loop {
     watched: Vec<Option<Watched>>,
     waiting: Waiting,
     table: Option<Table>,
+    reader: Reader,
     epoll: OwnedFd,
     timer: OwnedFd,
     armed: Option<u64>,
@@ -95,6 +100,7 @@ impl Loop {
             watched: Vec::new(),
             waiting: Waiting::default(),
             table,
+            reader: Reader::new(read_memory),
             epoll,
             timer,
             armed: None,
@@ -172,6 +178,7 @@ impl Loop {
                 ..Calls::default()
             },
             paused: false,
+            unread: None,
         });
     }
 
@@ -281,9 +288,8 @@ impl Loop {
         let watched = self.watched[place].as_mut().expect("the caller has it");
         watched.taken.insert(notification.id);
         note(self.table.as_ref(), watched);
-        let mut buffer = [0; CALL_MAX];
-        let verb = classify(watched.listener.call_bytes(notification, &mut buffer));
         let (tenant, id) = (watched.tenant, notification.id);
+        let verb = self.verb_of(place, notification);
         let account = &mut self.accounts[tenant as usize];
         account.calls.trapped += 1;
         *account.calls.verbs.entry(verb).or_default() += 1;
@@ -297,6 +303,31 @@ impl Loop {
             return self.hold(now, due, place, tenant, id, true);
         }
         self.ask_all(now, place, tenant, id);
+    }
+
+    /// What a call is, by its caller's memory.
+    fn verb_of(&mut self, place: usize, notification: &Notification) -> Verb {
+        let watched = self.watched[place].as_ref().expect("the caller has it");
+        let account = &mut self.accounts[watched.tenant as usize];
+        let unknown = classify(&[]);
+        if let Some((until, has_ended)) = &account.unread {
+            if now() < *until || !has_ended.load(Ordering::Acquire) {
+                return unknown;
+            }
+            account.unread = None;
+        }
+        match self.reader.read(notification.thread, notification.header) {
+            // The bytes are the caller's only if the caller still waits.
+            Ok(Read::Header(header)) if watched.listener.is_waiting(notification.id) => {
+                classify(header.bytes())
+            }
+            Ok(Read::Header(_)) | Err(_) => unknown,
+            Ok(Read::LeftBehind(has_ended)) => {
+                let rest = u64::try_from(REST.as_nanos()).expect("seconds");
+                account.unread = Some((now() + rest, has_ended));
+                unknown
+            }
+        }
     }
 
     /// The class allows it; the whole may not.

@@ -10,7 +10,6 @@
 //! Limits: the kernel itself fails trapped calls with ENOSYS when the last listener descriptor is closed. Source:
 //! seccomp(2), seccomp_unotify(2), process_vm_readv(2).
 
-use super::call::CALL_MAX;
 use super::filter::Instruction;
 use super::interrupt::Armed;
 use std::io;
@@ -161,19 +160,6 @@ impl Listener {
         })
     }
 
-    /// The first bytes of a call, as many as can be read; none when the caller is not visible, or has gone.
-    pub fn call_bytes<'a>(
-        &self,
-        notification: &Notification,
-        buffer: &'a mut [u8; CALL_MAX],
-    ) -> &'a [u8] {
-        let read = read_memory(notification.thread, notification.header, buffer);
-        match self.is_waiting(notification.id) {
-            true => &buffer[..read],
-            false => &[],
-        }
-    }
-
     /// A second descriptor of the same listener.
     ///
     /// # Errors
@@ -208,8 +194,9 @@ fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Reads the memory of a thread at `address`; how many bytes could be read.
-fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> usize {
+/// Reads the memory of a thread at `address`; how many bytes could be read. It waits for as long as the thread's pages take to
+/// come. The bytes are a call's only if [`Listener::is_waiting`] holds afterwards.
+pub fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> usize {
     let Ok(thread) = libc::pid_t::try_from(thread) else {
         return 0;
     };
