@@ -40,6 +40,7 @@ pub mod namespaces;
 pub mod netlink;
 pub mod open_files;
 pub mod peer;
+pub mod pool;
 pub mod private;
 pub mod process;
 pub mod rdma;

@@ -3,10 +3,12 @@
 //! Every connection that shows a certificate of the authority gets a process of its own, `isolane agent --stdio`, at the
 //! end of a local socket: one session cannot touch another, and the end of the listening process ends them all.
 //!
-//! Limits: [`ListenOptions::sessions`] sessions at once, further connections are closed before the handshake.
+//! Limits: [`ListenOptions::sessions`] sessions at once; further ones are closed after the handshake. A connection without a handshake has one
+//! of [`STRANGERS_MAX`] places of its own ([`isolane_host::pool`]), so that silent ones keep no controller out.
 
 use crate::identity::{self, IdentityError};
 use crate::secure::{handshake, pump};
+use isolane_host::pool::{Entry, Pool, PoolLimits};
 use rustls::{Connection, ServerConfig, ServerConnection};
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,7 +18,6 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,9 @@ const ENDING: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, so that a full table of files does not spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that have shown no certificate: more than controllers that connect at the same moment.
+const STRANGERS_MAX: usize = 64;
+
 /// How long a refused peer may take to read why.
 const DRAINING: Duration = Duration::from_secs(5);
 
@@ -65,7 +69,7 @@ pub struct Listener {
     socket: TcpListener,
     config: Arc<ServerConfig>,
     options: ListenOptions,
-    sessions: Arc<AtomicUsize>,
+    pool: Pool,
 }
 
 impl Listener {
@@ -80,11 +84,15 @@ impl Listener {
                 address: options.address.clone(),
                 source,
             })?;
+        let pool = Pool::new(PoolLimits {
+            strangers: STRANGERS_MAX,
+            sessions: options.sessions.max(1),
+        });
         Ok(Self {
             socket,
             config,
             options,
-            sessions: Arc::new(AtomicUsize::new(0)),
+            pool,
         })
     }
 
@@ -108,25 +116,35 @@ impl Listener {
                         continue;
                     }
                 };
-                let Some(place) = Place::take(&self.sessions, self.options.sessions) else {
-                    log(&format!(
-                        "{peer}: refused, {} sessions are under way",
-                        self.options.sessions
-                    ));
-                    continue;
+                let other = match tcp.try_clone() {
+                    Ok(other) => other,
+                    Err(error) => {
+                        log(&format!("{peer}: refused: {error}"));
+                        thread::sleep(PAUSE);
+                        continue;
+                    }
                 };
-                scope.spawn(move || {
-                    match self.session(tcp, &peer.to_string(), log) {
+                let entry = self.pool.enter(Some(peer.ip()), move || {
+                    // One that has ended meanwhile is no loss.
+                    let _ = other.shutdown(Shutdown::Both);
+                });
+                scope.spawn(
+                    move || match self.session(tcp, &peer.to_string(), entry, log) {
                         Ok(()) => log(&format!("{peer}: session ended")),
                         Err(error) => log(&format!("{peer}: {error}")),
-                    }
-                    drop(place);
-                });
+                    },
+                );
             }
         });
     }
 
-    fn session(&self, mut tcp: TcpStream, peer: &str, log: &dyn Fn(&str)) -> io::Result<()> {
+    fn session(
+        &self,
+        mut tcp: TcpStream,
+        peer: &str,
+        mut entry: Entry,
+        log: &dyn Fn(&str),
+    ) -> io::Result<()> {
         let connection = ServerConnection::new(Arc::clone(&self.config));
         let mut connection = Connection::Server(connection.map_err(io::Error::other)?);
         let shaken = handshake(&mut connection, &mut tcp);
@@ -136,6 +154,7 @@ impl Listener {
             drain(&tcp);
             shaken?;
         }
+        entry.authenticated().map_err(io::Error::other)?;
         log(&format!("{peer}: session began"));
         let (ours, theirs) = UnixStream::pair()?;
         let input: OwnedFd = theirs.try_clone()?.into();
@@ -174,23 +193,5 @@ fn reap(mut child: Child) {
             let _ = child.kill();
         }
         thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// One of the sessions.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(sessions: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let taken = sessions.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
-            (count < most).then_some(count + 1)
-        });
-        taken.ok().map(|_| Self(Arc::clone(sessions)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -7,11 +7,11 @@ use super::protocol::{Answer, Request};
 use super::seal::{self, End, Seals};
 use isolane_host::key::Key;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for the other side.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,6 +21,9 @@ pub const LINE_MAX: u64 = 1 << 20;
 
 /// Longest first line of a client that must prove its key, bytes.
 const HELLO_MAX: u64 = 256;
+
+/// How long a line may take from its first byte to its last.
+const EXCHANGE: Duration = PATIENCE;
 
 /// Longest answer that is read, bytes: a look at some hundred thousand tenants.
 pub const ANSWER_MAX: u64 = 64 << 20;
@@ -73,11 +76,24 @@ impl Address {
 trait Stream: Read + Write + Send {
     /// How long a read may wait.
     fn wait(&self, patience: Duration) -> io::Result<()>;
+    /// What ends the connection from another thread.
+    fn hang_up(&self) -> io::Result<HangUp>;
 }
+
+/// Ends a connection: its reads return.
+pub type HangUp = Box<dyn FnOnce() + Send>;
 
 impl Stream for UnixStream {
     fn wait(&self, patience: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(patience))
+    }
+
+    fn hang_up(&self) -> io::Result<HangUp> {
+        let stream = self.try_clone()?;
+        Ok(Box::new(move || {
+            // One that has ended meanwhile is no loss.
+            let _ = stream.shutdown(Shutdown::Both);
+        }))
     }
 }
 
@@ -85,12 +101,20 @@ impl Stream for TcpStream {
     fn wait(&self, patience: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(patience))
     }
+
+    fn hang_up(&self) -> io::Result<HangUp> {
+        let stream = self.try_clone()?;
+        Ok(Box::new(move || {
+            let _ = stream.shutdown(Shutdown::Both);
+        }))
+    }
 }
 
 /// A connection, read line by line.
 pub struct Line {
     stream: BufReader<Box<dyn Stream>>,
     seals: Option<Seals>,
+    peer: Option<IpAddr>,
 }
 
 impl Line {
@@ -98,7 +122,21 @@ impl Line {
         Self {
             stream: BufReader::new(stream),
             seals: None,
+            peer: None,
         }
+    }
+
+    /// The other side's address; none over a Unix socket.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// What ends the connection from another thread.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        self.stream.get_ref().hang_up()
     }
 
     /// Connects; with a key, only to a server that has it too.
@@ -141,7 +179,7 @@ impl Line {
     /// # Errors
     /// When the client does not begin as agreed. It is told.
     pub fn challenge(&mut self, key: &Key) -> io::Result<()> {
-        let hello = self.read_up_to(HELLO_MAX)?;
+        let hello = self.read_in_time(HELLO_MAX, PATIENCE)?;
         let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
         let Some(Ok(Request::Hello { nonce: theirs })) = hello else {
             let refused = "this server asks for a key: give the client the server's key_file (isolane quota: --key-file)";
@@ -158,21 +196,14 @@ impl Line {
         Ok(())
     }
 
-    /// How long [`Line::read`] waits.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn wait(&self, patience: Duration) -> io::Result<()> {
-        self.stream.get_ref().wait(patience)
-    }
-
     /// The next request, of whoever has the key where there is one; `None` at the end. A line that is no request is told to
     /// the client.
     ///
     /// # Errors
-    /// When the line is longer than [`LINE_MAX`], no text, not sealed, or does not come in time.
-    pub fn read(&mut self) -> io::Result<Option<Result<Request, String>>> {
-        let Some(line) = self.read_up_to(LINE_MAX)? else {
+    /// When the line is longer than [`LINE_MAX`], no text, not sealed, does not begin within `idle`, or takes more than
+    /// [`PATIENCE`] from then on.
+    pub fn read(&mut self, idle: Duration) -> io::Result<Option<Result<Request, String>>> {
+        let Some(line) = self.read_in_time(LINE_MAX, idle)? else {
             return Ok(None);
         };
         let text = match &mut self.seals {
@@ -194,6 +225,41 @@ impl Line {
         Ok(Some(
             serde_json::from_str(text).map_err(|error| format!("not a request: {error}")),
         ))
+    }
+
+    /// A line that begins within `idle` and then ends within [`EXCHANGE`], however its bytes trickle in. Memory is taken for
+    /// what has come.
+    fn read_in_time(&mut self, max: u64, idle: Duration) -> io::Result<Option<String>> {
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "a line that takes too long");
+        self.stream.get_ref().wait(idle)?;
+        let mut line = Vec::new();
+        let mut until = None;
+        loop {
+            let here = self.stream.fill_buf()?;
+            if here.is_empty() {
+                return match line.is_empty() {
+                    true => Ok(None),
+                    false => Err(io::ErrorKind::UnexpectedEof.into()),
+                };
+            }
+            let end = here.iter().position(|&byte| byte == b'\n');
+            let count = end.map_or(here.len(), |end| end + 1);
+            if (line.len() + count) as u64 > max {
+                return Err(io::Error::other(format!("a line of more than {max} bytes")));
+            }
+            line.extend_from_slice(&here[..count]);
+            self.stream.consume(count);
+            if end.is_some() {
+                let text = String::from_utf8(line);
+                return text.map(Some).map_err(io::Error::other);
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + EXCHANGE);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            self.stream.get_ref().wait(left)?;
+        }
     }
 
     fn read_up_to(&mut self, max: u64) -> io::Result<Option<String>> {
@@ -307,21 +373,25 @@ impl Listener {
         }
     }
 
-    /// The next connection. Its reader waits for as long as the client likes, up to `idle`.
+    /// The next connection.
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn accept(&self, idle: Duration) -> io::Result<Line> {
-        let stream: Box<dyn Stream> = match self {
-            Self::Tcp(listener) => Box::new(patient(listener.accept()?.0)?),
+    pub fn accept(&self) -> io::Result<Line> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                Ok(Line {
+                    peer: Some(peer.ip()),
+                    ..Line::new(Box::new(patient(stream)?))
+                })
+            }
             Self::Unix(listener) => {
                 let stream = listener.accept()?.0;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                Box::new(stream)
+                Ok(Line::new(Box::new(stream)))
             }
-        };
-        stream.wait(idle)?;
-        Ok(Line::new(stream))
+        }
     }
 }
 
@@ -355,10 +425,10 @@ mod tests {
         let long = "x".repeat(2 * LINE_MAX as usize);
         let answer = Answer::Error(long.clone());
         let server = std::thread::spawn(move || {
-            let mut line = listener.accept(PATIENCE).unwrap();
-            assert_eq!(line.read().unwrap().unwrap(), Ok(Request::Show));
+            let mut line = listener.accept().unwrap();
+            assert_eq!(line.read(PATIENCE).unwrap().unwrap(), Ok(Request::Show));
             line.write(&answer).unwrap();
-            line.read().unwrap_err().to_string()
+            line.read(PATIENCE).unwrap_err().to_string()
         });
         let mut line = connect(&address, None).unwrap();
         assert_eq!(
@@ -391,11 +461,11 @@ mod tests {
             let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
             let address = listener.address().unwrap();
             let serve = std::thread::spawn(move || -> io::Result<()> {
-                let mut line = listener.accept(PATIENCE)?;
+                let mut line = listener.accept()?;
                 if let Some(byte) = server {
                     line.challenge(&key(byte))?;
                 }
-                match line.read()? {
+                match line.read(PATIENCE)? {
                     Some(Ok(Request::Show)) => line.write(&Answer::Done),
                     other => line.write(&Answer::Error(format!("{other:?}"))),
                 }
@@ -424,8 +494,8 @@ mod tests {
             let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
             let address = listener.address().unwrap();
             let serve = std::thread::spawn(move || {
-                let mut line = listener.accept(PATIENCE).unwrap();
-                let Some(Ok(Request::Hello { nonce })) = line.read().unwrap() else {
+                let mut line = listener.accept().unwrap();
+                let Some(Ok(Request::Hello { nonce })) = line.read(PATIENCE).unwrap() else {
                     panic!("no greeting");
                 };
                 line.write(&Answer::Challenge(nonce)).unwrap();

@@ -3,7 +3,10 @@
 //! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. A request is answered
 //! with the promise written down before the answer leaves.
 //! Where the file names a key, clients prove that they have it before anything is read from them ([`super::seal`]).
-//! Limits: at most [`CLIENTS_MAX`] connections at a time; more are closed at once, and their clients try again.
+//! Limits: at most [`CLIENTS_MAX`] clients at a time; more are closed at once, and they try again. A connection is a client after its
+//! first request, under a key its first sealed one; before that it has one of [`STRANGERS_MAX`] places ([`isolane_host::pool`]) and
+//! [`PATIENCE`] for each line. Memory: a line of at most 1 MiB, a thread's stack of 256 KiB and three descriptors for each connection, so
+//! strangers hold 80 MiB at most.
 
 use super::book::BookError;
 use super::ledger::Ledger;
@@ -15,13 +18,16 @@ use super::store::file::FileStore;
 use super::store::{Store, StoreError};
 use isolane_core::units::{Duration, Instant};
 use isolane_host::key::{Key, KeyError};
+use isolane_host::pool::{Entry, Pool, PoolLimits};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most connections at a time: a thread and two descriptors each.
+/// Most clients at a time.
 pub const CLIENTS_MAX: usize = 2_048;
+
+/// Most connections that have not made a request.
+pub const STRANGERS_MAX: usize = 64;
 
 /// A connection that says nothing for so long is closed.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(600);
@@ -50,7 +56,7 @@ pub struct Server {
     listener: Listener,
     ledger: Arc<Ledger>,
     key: Option<Arc<Key>>,
-    clients: Arc<AtomicUsize>,
+    pool: Pool,
 }
 
 impl Server {
@@ -77,7 +83,10 @@ impl Server {
             listener,
             ledger: Arc::new(ledger),
             key: key.map(Arc::new),
-            clients: Arc::default(),
+            pool: Pool::new(PoolLimits {
+                strangers: STRANGERS_MAX,
+                sessions: CLIENTS_MAX,
+            }),
         })
     }
 
@@ -92,7 +101,7 @@ impl Server {
     /// Serves until the process ends; says what is wrong with a connection.
     pub fn serve(&self, say: impl Fn(&str)) {
         loop {
-            match self.listener.accept(PATIENCE) {
+            match self.listener.accept() {
                 Ok(line) => {
                     if let Err(error) = self.attend(line) {
                         say(&format!("a client is sent away: {error}"));
@@ -108,47 +117,37 @@ impl Server {
     }
 
     fn attend(&self, mut line: Line) -> io::Result<()> {
-        let before = self.clients.fetch_add(1, Ordering::Relaxed);
-        let leaves = Leaves(Arc::clone(&self.clients));
-        if before >= CLIENTS_MAX {
-            let full = format!("{CLIENTS_MAX} clients are connected; try again later");
-            return line.write(&Answer::Error(full));
-        }
+        let mut entry = self.pool.enter(line.peer(), line.hang_up()?);
         let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
         let thread = std::thread::Builder::new().name("quota-client".to_owned());
         let attend = move || {
-            let _leaves = leaves;
             // A client that goes is not worth a word, and a stranger could fill a log.
-            let _ = talk(&mut line, &ledger, key.as_deref());
+            let _ = talk(&mut line, &mut entry, &ledger, key.as_deref());
         };
         thread.stack_size(256 << 10).spawn(attend).map(drop)
     }
 }
 
-/// Answers a client until it goes. Whoever has not proven the key gets [`PATIENCE`] for that, not more.
-fn talk(line: &mut Line, ledger: &Ledger, key: Option<&Key>) -> io::Result<()> {
-    match key {
-        Some(key) => line.challenge(key)?,
-        None => line.wait(IDLE)?,
+/// Answers a client until it goes. Who has made no request gets [`PATIENCE`] for each line, not more.
+fn talk(line: &mut Line, entry: &mut Entry, ledger: &Ledger, key: Option<&Key>) -> io::Result<()> {
+    if let Some(key) = key {
+        line.challenge(key)?;
     }
-    while let Some(request) = line.read()? {
-        line.wait(IDLE)?;
+    let mut idle = PATIENCE;
+    while let Some(request) = line.read(idle)? {
         let answer = match request {
-            Ok(request) => ledger.answer(now(), request),
+            Ok(request) => {
+                if let Err(full) = entry.authenticated() {
+                    return line.write(&Answer::Error(full.to_string()));
+                }
+                idle = IDLE;
+                ledger.answer(now(), request)
+            }
             Err(reason) => Answer::Error(reason),
         };
         line.write(&answer)?;
     }
     Ok(())
-}
-
-/// Counts a connection out.
-struct Leaves(Arc<AtomicUsize>);
-
-impl Drop for Leaves {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 fn now() -> Instant {

@@ -5,7 +5,7 @@ use isolane_rpc::admission::Admission;
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol::{Answer, Leased, PoolState, Request, Terms, Want};
-use isolane_rpc::quota::server::Server;
+use isolane_rpc::quota::server::{STRANGERS_MAX, Server};
 use isolane_rpc::quota::settings::parse;
 use isolane_rpc::quota::store::etcd::EtcdStore;
 use isolane_rpc::quota::store::{Record, Store, StoreError};
@@ -473,4 +473,50 @@ fn over_tcp_a_client_needs_the_servers_key() {
     assert!(told.try_recv().is_err(), "nothing to say");
     member.stop();
     stranger.stop();
+}
+
+/// Goal: strangers that begin and never end do not keep a client from its answer. Method: more connections than the server had places for all,
+/// each with a right greeting and a part of a line, beside clients with the key.
+#[test]
+fn strangers_that_never_end_a_line_keep_no_client_out() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "k".repeat(40)).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let place = format!(
+        "key_file = \"{}\"\nstore = \"{}/store\"",
+        key.display(),
+        folder.path().display()
+    );
+    let socket = format!("unix:{}/socket", folder.path().display());
+    let text = settings(folder.path(), &place).replace(&socket, "127.0.0.1:0");
+    let server = Server::open(&parse("test", &text).unwrap()).unwrap();
+    let address = server.address().unwrap();
+    std::thread::spawn(move || server.serve(|_| {}));
+    let stranger = || {
+        let mut stream = TcpStream::connect(address.to_string()).unwrap();
+        let hello = format!("{{\"ask\":\"hello\",\"nonce\":\"{}\"}}\n", "0".repeat(64));
+        // One that is shed meanwhile has no stream to write to.
+        let _ = stream.write_all(hello.as_bytes());
+        let mut challenge = String::new();
+        let _ = BufReader::new(&stream).read_line(&mut challenge);
+        let _ = stream.write_all(b"x");
+        stream
+    };
+    let mut strangers = Vec::new();
+    for _ in 0..3 {
+        strangers.extend((0..100).map(|_| stranger()));
+        let answer = ask_once(&address, Some(&key), &Request::Show).unwrap();
+        assert!(matches!(answer, Answer::Pools(_)), "{answer:?}");
+    }
+    let is_open = |stream: &&TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = *stream;
+        let read = stream.read(&mut [0; 8]);
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let open = strangers.iter().filter(is_open).count();
+    assert!(open <= STRANGERS_MAX, "{open} strangers have places");
 }

@@ -1,0 +1,260 @@
+//! Places for connections: strangers apart from sessions.
+//!
+//! Problem: a service that counts all connections alike is shut by whoever opens them and says nothing. Method: a connection begins
+//! among the *strangers*. It moves to the *sessions* once it has proven who it is, and only then takes one of their places. When the
+//! strangers' places are all taken, the newcomer gets the place of the oldest stranger of the address that has most of them: who proves
+//! itself at once is never kept out, however many wait in silence. Units: connections. Limits: the service ends a connection that
+//! takes too long; a stranger that is shed sees its connection closed.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Connections that have proven nothing.
+    pub strangers: usize,
+    /// Connections that have.
+    pub sessions: usize,
+}
+
+/// What has happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolFigures {
+    /// Strangers there are.
+    pub strangers: usize,
+    /// Sessions there are.
+    pub sessions: usize,
+    /// Connections that came.
+    pub entered_total: u64,
+    /// Strangers that lost their place to a newcomer.
+    pub shed_total: u64,
+    /// Connections that proved who they are and found all sessions taken.
+    pub refused_total: u64,
+}
+
+/// All sessions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{sessions} sessions are under way, which is the most; try again later")]
+pub struct PoolFull {
+    /// How many there are.
+    pub sessions: usize,
+}
+
+/// Closes a connection from another thread; called at most once.
+type HangUp = Box<dyn FnOnce() + Send>;
+
+struct Stranger {
+    peer: Option<IpAddr>,
+    hang_up: HangUp,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// By number, so in the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
+    figures: PoolFigures,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Pool {
+    limits: PoolLimits,
+    state: Arc<Mutex<State>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("limits", &self.limits)
+            .field("figures", &self.figures())
+            .finish()
+    }
+}
+
+impl Pool {
+    /// An empty one.
+    ///
+    /// # Panics
+    /// When there is no place for a stranger or a session.
+    pub fn new(limits: PoolLimits) -> Self {
+        assert!(limits.strangers > 0 && limits.sessions > 0, "{limits:?}");
+        Self {
+            limits,
+            state: Arc::default(),
+        }
+    }
+
+    /// A connection comes from `peer` (none: a Unix socket). `hang_up` must close it, also while a thread waits for it.
+    pub fn enter(&self, peer: Option<IpAddr>, hang_up: impl FnOnce() + Send + 'static) -> Entry {
+        let mut state = self.lock();
+        let shed = match state.strangers.len() >= self.limits.strangers {
+            true => state.shed(),
+            false => None,
+        };
+        let number = state.next;
+        state.next += 1;
+        state.figures.entered_total += 1;
+        let hang_up = Box::new(hang_up);
+        state.strangers.insert(number, Stranger { peer, hang_up });
+        drop(state);
+        if let Some(stranger) = shed {
+            (stranger.hang_up)();
+        }
+        Entry {
+            pool: self.clone(),
+            number,
+            is_session: false,
+        }
+    }
+
+    /// Counters.
+    pub fn figures(&self) -> PoolFigures {
+        let state = self.lock();
+        PoolFigures {
+            strangers: state.strangers.len(),
+            ..state.figures
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes the place of the oldest stranger of the address that has most.
+    fn shed(&mut self) -> Option<Stranger> {
+        let mut by_peer: BTreeMap<Option<IpAddr>, (usize, u64)> = BTreeMap::new();
+        for (&number, stranger) in &self.strangers {
+            by_peer.entry(stranger.peer).or_insert((0, number)).0 += 1;
+        }
+        // Of several with as many, the one whose oldest came first.
+        let most = by_peer.into_values();
+        let most = most.max_by_key(|&(count, oldest)| (count, u64::MAX - oldest));
+        let stranger = self.strangers.remove(&most?.1);
+        self.figures.shed_total += 1;
+        stranger
+    }
+}
+
+/// The place of one connection, given back when this is dropped.
+#[derive(Debug)]
+pub struct Entry {
+    pool: Pool,
+    number: u64,
+    is_session: bool,
+}
+
+impl Entry {
+    /// The connection has proven who it is. Calling it again changes nothing.
+    ///
+    /// # Errors
+    /// When all sessions are taken.
+    pub fn authenticated(&mut self) -> Result<(), PoolFull> {
+        if self.is_session {
+            return Ok(());
+        }
+        let mut state = self.pool.lock();
+        let sessions = state.figures.sessions;
+        if sessions >= self.pool.limits.sessions {
+            state.figures.refused_total += 1;
+            return Err(PoolFull { sessions });
+        }
+        state.strangers.remove(&self.number);
+        state.figures.sessions += 1;
+        self.is_session = true;
+        Ok(())
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        match self.is_session {
+            true => state.figures.sessions -= 1,
+            // One that was shed is not there any more.
+            false => drop(state.strangers.remove(&self.number)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    struct Bench {
+        pool: Pool,
+        hung_up: Receiver<u32>,
+        sender: std::sync::mpsc::Sender<u32>,
+    }
+
+    impl Bench {
+        fn new(strangers: usize, sessions: usize) -> Self {
+            let (sender, hung_up) = channel();
+            Self {
+                pool: Pool::new(PoolLimits {
+                    strangers,
+                    sessions,
+                }),
+                hung_up,
+                sender,
+            }
+        }
+
+        /// A connection that is called `name`, from the address 10.0.0.`peer`.
+        fn enter(&self, peer: u8, name: u32) -> Entry {
+            let sender = self.sender.clone();
+            let peer = IpAddr::from([10, 0, 0, peer]);
+            self.pool.enter(Some(peer), move || {
+                let _ = sender.send(name);
+            })
+        }
+
+        fn shed(&self) -> Vec<u32> {
+            self.hung_up.try_iter().collect()
+        }
+    }
+
+    #[test]
+    fn silent_strangers_keep_nobody_out() {
+        let bench = Bench::new(4, 2);
+        let silent: Vec<Entry> = (0..100).map(|name| bench.enter(1, name)).collect();
+        let mut honest = bench.enter(1, 1_000);
+        assert_eq!(honest.authenticated(), Ok(()));
+        assert_eq!(bench.shed(), (0..97).collect::<Vec<_>>());
+        drop(silent);
+        let figures = bench.pool.figures();
+        assert_eq!((figures.strangers, figures.sessions), (0, 1));
+        assert_eq!((figures.entered_total, figures.shed_total), (101, 97));
+    }
+
+    #[test]
+    fn the_address_with_most_strangers_loses_one() {
+        let bench = Bench::new(4, 2);
+        let slow = bench.enter(1, 0);
+        let flood: Vec<Entry> = (1..50).map(|name| bench.enter(2, name)).collect();
+        assert!(!bench.shed().contains(&0));
+        drop((slow, flood));
+        assert_eq!(bench.pool.figures().strangers, 0);
+    }
+
+    #[test]
+    fn sessions_have_places_of_their_own_and_give_them_back() {
+        let bench = Bench::new(2, 2);
+        let mut sessions: Vec<Entry> = (0..3).map(|name| bench.enter(1, name)).collect();
+        assert_eq!(bench.shed(), [0], "nobody had proven anything");
+        assert_eq!(sessions[1].authenticated(), Ok(()));
+        assert_eq!(sessions[1].authenticated(), Ok(()));
+        assert_eq!(sessions[2].authenticated(), Ok(()));
+        let mut third = bench.enter(1, 3);
+        assert_eq!(third.authenticated(), Err(PoolFull { sessions: 2 }));
+        sessions.remove(1);
+        assert_eq!(third.authenticated(), Ok(()));
+        assert_eq!(bench.pool.figures().refused_total, 1);
+        assert!(bench.shed().is_empty());
+    }
+}
