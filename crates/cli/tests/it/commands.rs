@@ -85,6 +85,10 @@ fn sim_json_is_one_document_and_equal_every_time() {
     assert_eq!(value["tenants"][1]["name"], "backup");
     assert!(value["tenants"][1]["goodput_gbps"].as_f64().unwrap() > 50.0);
     assert!(value["tenants"][0]["latency_us"]["p999"].is_number());
+    // No message of backup ends in some points: they have no percentile.
+    let points = value["tenants"][1]["p99_series_us"].as_array().unwrap();
+    assert!(points.iter().any(serde_json::Value::is_null));
+    assert!(points.iter().all(|point| *point != 0.0));
     assert_eq!(first, check(&arguments, 0).0);
 }
 
@@ -140,6 +144,18 @@ fn sim_says_in_words_what_was_under_pressure_and_which_figures_are_weak() {
         assert!(short.contains(part), "{part}\n{short}");
     }
     assert!(!short.contains("host_a.target_us") && !short.contains("np_cnp_sent"));
+    let out = directory.path().join("report");
+    let report = ["sim", &file, "--report", out.to_str().unwrap()];
+    check(&report, 0);
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    for part in [
+        "<p class=\"verdict\">Under none, starved delivers nothing, ",
+        "<li>under pressure: host B: receive units stalled",
+        "<li>starved: no goodput; its receiver on host B posts no receive back",
+        "<li>backup: latency not steady after 200us",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
     let file = scenario(directory.path(), "");
     let (longer, _) = check(&["sim", &file, "--duration", "1ms", "--json"], 0);
     let longer = json(&longer);

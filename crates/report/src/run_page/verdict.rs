@@ -76,7 +76,7 @@ fn is_idle(tenant: &TenantResult) -> bool {
 fn got(tenant: &TenantResult) -> String {
     let name = &tenant.name;
     match (&tenant.latency_us, tenant.class) {
-        _ if is_idle(tenant) => format!("{name} completes nothing"),
+        _ if is_idle(tenant) => format!("{name} delivers nothing"),
         (Some(latency), Class::Latency) => {
             format!("{name} has a p99 latency of {}", time(latency.p99))
         }
@@ -281,7 +281,7 @@ mod tests {
         idle.tenants[2].goodput_gbps = 0.0;
         idle.tenants[2].message_rate_per_s = 0.0;
         let said = sentence(&[idle]);
-        let first = "Under justitia, messages completes nothing, web has";
+        let first = "Under justitia, messages delivers nothing, web has";
         assert!(said.starts_with(first), "{said}");
     }
 
