@@ -168,7 +168,7 @@ def test_a_foreign_service_that_answers_nonsense_costs_its_items_and_no_more(ans
 
         server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
         link = Link("next", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        answers = await asyncio.gather(*(link.send(f"k{n}", b"item", time.time() + 20.0) for n in range(3)))
+        answers = await asyncio.gather(*(link.send(f"k{n}", b"item", time.monotonic() + 20.0) for n in range(3)))
         for one in answers:
             assert one.headers[OUTCOME] == "failed"
             assert f"broke {LOSSES} times" in json.loads(bytes(one.body))["reason"]
@@ -182,7 +182,7 @@ def test_a_foreign_service_that_answers_nonsense_costs_its_items_and_no_more(ans
 def test_nobody_there_opens_the_circuit_and_items_fail_at_their_deadline_with_the_reason(tmp_path: pathlib.Path) -> None:
     async def body() -> None:
         link = Link("next", f"unix:{tmp_path}/nobody")
-        sends = [link.send(f"k{n}", b"item", time.time() + 4.0) for n in range(WAITING_MAX + 1)]
+        sends = [link.send(f"k{n}", b"item", time.monotonic() + 4.0) for n in range(WAITING_MAX + 1)]
         reasons = [json.loads(bytes((await one).body))["reason"] for one in sends]
         assert link.metrics()["circuit"] == "open" and link.metrics()["circuit_opened"] == 1
         assert "already wait" in reasons[-1]

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -22,6 +23,7 @@ from isolane.pipeline import messages
 from isolane.pipeline.host import Host, Settings
 from isolane.pipeline.identity import Identity, IdentityError
 from isolane.pipeline.item import encode_batch
+from isolane.pipeline.link import DELIVERED, LEFT, OUTCOME, Link
 from isolane.pipeline.messages import AddressError, Answer, Message, Server, request, request_json
 
 PASS = "pipeline_operators:Pass"
@@ -142,6 +144,22 @@ def test_a_message_that_stands_still_ends_its_connection(monkeypatch: pytest.Mon
             if await reader.read() == b"":
                 raise ConnectionResetError
         writer.close()
+
+    with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
+
+
+def test_a_clock_that_is_set_ends_no_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall clock jumps a day at each look; deadlines are of another clock."""
+    looks = iter(range(0, 10**9, 86_400))
+    monkeypatch.setattr("time.time", lambda: float(next(looks)))
+
+    async def body(host: Host, addresses: list[str]) -> None:
+        link = Link("x", addresses[0])
+        answer = await link.send("k", encode_batch(items(1)), time.monotonic() + 60.0)
+        assert answer.headers[OUTCOME] == DELIVERED
+        link.close()
+        for wrong in ("nan", "-1", "1e9", "x"):
+            assert (await request("POST", addresses[0], "/process", b"x", headers={LEFT: wrong})).status == 400
 
     with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
 

@@ -3,7 +3,7 @@
     POST /process   a batch of items (`isolane.pipeline.item`); answers when everything made of it is delivered, filtered out or
                     has failed: `x-isolane-outcome` says which, `x-isolane-trace` has one entry per operator passed (JSON), the
                     body is the last operator's batch, or {"operator", "reason"}. Headers in: `x-isolane-key` (equal keys are
-                    the same item sent again), `x-isolane-deadline` (seconds since the epoch).
+                    the same item sent again), `x-isolane-left-s` (seconds that the item has left).
     PUT  /config    {"knobs": {...}, "downstream": {"name", "address"} or null, "slowdown": 1.0}; each optional. Answers when it
                     holds: from the next item on.
     GET  /metrics   Prometheus text, or JSON for `accept: application/json`
@@ -50,6 +50,8 @@ from isolane.pipeline.worker import Failure, Worker
 KEYS, KEYS_BYTES = 1024, 64 * 1024 * 1024
 #: How long an item may take in all if its sender names no deadline.
 DEADLINE_S = 30.0
+#: The longest time that a sender may give an item.
+LEFT_MAX_S = 86_400.0
 #: After a hang: how long answers of other items may still take before the process ends.
 GRACE_S = 2.0
 #: A drain ends after this even if items are unanswered; senders keep those.
@@ -207,9 +209,13 @@ class Host:
         if self.state != "ready":
             return Answer.error(503, f"operator {self.settings.name} is {self.state}")
         try:
-            deadline = float(message.headers.get(links.DEADLINE, time.time() + DEADLINE_S))
+            left_s = float(message.headers.get(links.LEFT, DEADLINE_S))
+            if not 0.0 <= left_s <= LEFT_MAX_S:
+                raise ValueError
         except ValueError:
-            return Answer.error(400, f"{links.DEADLINE} is no number of seconds: {message.headers[links.DEADLINE][:40]!r}")
+            rule = f"must be a number of seconds from 0 to {LEFT_MAX_S:g}"
+            return Answer.error(400, f"{links.LEFT} = {message.headers[links.LEFT][:40]!r}: {rule}")
+        deadline = time.monotonic() + left_s
         spent = message.last_s - message.half_s
         if len(message.body) >= TELLING_BYTES and spent > 0.0:
             self._inbound.append(8e-6 * (len(message.body) - message.half_bytes) / spent)

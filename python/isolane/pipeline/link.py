@@ -54,7 +54,8 @@ STALL_S = 2.0
 #: Causes of a broken connection that lie between the machines and not with the item on it.
 _NETWORK = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN}
 
-OUTCOME, TRACE, KEY, DEADLINE = "x-isolane-outcome", "x-isolane-trace", "x-isolane-key", "x-isolane-deadline"
+#: `LEFT` is the time that an item has left, in seconds: clocks of two machines are not compared, and a clock that is set changes nothing.
+OUTCOME, TRACE, KEY, LEFT = "x-isolane-outcome", "x-isolane-trace", "x-isolane-key", "x-isolane-left-s"
 DELIVERED, FILTERED, FAILED = "delivered", "filtered", "failed"
 
 
@@ -141,7 +142,7 @@ class _Leg:
                 return
             self.queue.popleft()
             self.sent.append(pending)
-            left = {KEY: pending.key, DEADLINE: f"{pending.deadline_s - SLACK_S:.6f}"}
+            left = {KEY: pending.key, LEFT: f"{max(pending.deadline_s - SLACK_S - time.monotonic(), 0.0):.6f}"}
             transport = self.connection.transport
             transport.write(request_head("POST", "/process", len(pending.body), left))
             transport.write(pending.body)
@@ -319,13 +320,13 @@ class Link:
         return self._leg.address
 
     def send(self, key: str, body: bytes, deadline_s: float) -> asyncio.Future[Answer]:
-        """Accepts an item; the future always ends with an answer, at the latest at the deadline."""
+        """Accepts an item; the future always ends with an answer, at the latest at the deadline (of `time.monotonic`)."""
         loop = asyncio.get_running_loop()
-        pending = _Pending(key, body, deadline_s, loop.create_future(), time.time())
+        pending = _Pending(key, body, deadline_s, loop.create_future(), time.monotonic())
         if len(self._leg.queue) >= WAITING_MAX:
             settle(pending, failed(self.target, f"{WAITING_MAX} items already wait for it{self._why()}"))
             return pending.answer
-        left = max(deadline_s - time.time(), 0.0)
+        left = max(deadline_s - time.monotonic(), 0.0)
         pending.timer = loop.call_later(left, self._expire, pending)
         self._leg.queue.append(pending)
         self._leg.pump()
@@ -335,7 +336,7 @@ class Link:
         return f" ({self._leg.address}: {self._leg.error})" if self._leg.error else ""
 
     def _expire(self, pending: _Pending) -> None:
-        waited = time.time() - pending.since_s
+        waited = time.monotonic() - pending.since_s
         state = "no answer to it" if any(pending in leg.sent for leg in self.legs) else "could not be sent"
         settle(pending, failed(self.target, f"its deadline passed after {waited:.1f} s: {state}{self._why()}"))
         for leg in list(self.legs):

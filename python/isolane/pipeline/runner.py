@@ -263,7 +263,7 @@ class Runner:
         except ItemError as error:
             self.records.append(Record(number, item.id, item.time_s, time.time(), REFUSED, "", str(error)))
             return
-        answer = await self._link.send(f"{os.getpid()}-{number}", body, time.time() + self.options.deadline_s)
+        answer = await self._link.send(f"{os.getpid()}-{number}", body, time.monotonic() + self.options.deadline_s)
         self.records.append(record(number, item, time.time(), answer))
 
     async def feed(self, items: Iterable[Item], rate_items_per_s: float) -> None:

@@ -7,7 +7,7 @@ row the operator is given `REST_S` without any, and what comes meanwhile fails a
 its own wait. A tier that is `slowdown` times slower than this machine is imitated by waiting after the work, in proportion to the
 processor time that it took: what a busy machine adds is not multiplied, and what an operator sleeps is not slowed.
 
-Units: `_ms` milliseconds, `_s` seconds of the monotonic clock unless a name says deadline (seconds since the epoch). Limits: a
+Units: `_ms` milliseconds, `_s` seconds of the monotonic clock, deadlines too; `begun_s` and `ended_s` of `Done` are since the epoch. Limits: a
 thread cannot be stopped. Who finds `busy_s` beyond what is bearable ends the process.
 """
 
@@ -159,7 +159,7 @@ class Worker:
             return
 
     def _work(self, job: _Job) -> Done:
-        if time.time() >= job.deadline_s:
+        if time.monotonic() >= job.deadline_s:
             raise Failure("its deadline passed while it waited for this operator")
         if time.monotonic() < self._rest_until:
             raise Failure(f"the operator rests after {BREAK_AFTER} failed items in a row, the last by: {self._last_error}")

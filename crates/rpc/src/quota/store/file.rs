@@ -10,8 +10,9 @@
 
 use super::{Loaded, Record, Store, StoreError};
 use rustix::fs::{FlockOperation, flock};
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A journal longer than this is replaced, bytes.
@@ -33,6 +34,27 @@ pub struct FileStore {
     limit: u64,
 }
 
+/// What a file of the store is opened for.
+#[derive(Clone, Copy)]
+enum Access {
+    Read,
+    /// Made where it is not there; what it holds stays.
+    Write,
+}
+
+/// A file of the store, never what a symbolic link in its place leads to.
+fn open_own(path: &Path, access: Access) -> io::Result<File> {
+    let writes = matches!(access, Access::Write);
+    OpenOptions::new()
+        .read(!writes)
+        .write(writes)
+        .create(writes)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
 impl FileStore {
     /// In `folder`, which is made if it is not there, for leases of `term_ms`.
     ///
@@ -46,7 +68,7 @@ impl FileStore {
     fn with_boot(folder: &Path, boot: &str, term_ms: u64) -> Result<Self, StoreError> {
         let failed = |error| failed(folder, error);
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let lock = File::create(folder.join("lock")).map_err(failed)?;
+        let lock = open_own(&folder.join("lock"), Access::Write).map_err(failed)?;
         let taken = |_| StoreError::Taken(folder.display().to_string());
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(taken)?;
         Ok(Self {
@@ -73,7 +95,8 @@ impl FileStore {
 
     fn rewrite(&mut self, records: &[Record]) -> io::Result<()> {
         let next = self.folder.join("journal.new");
-        let mut file = File::create(&next)?;
+        let mut file = open_own(&next, Access::Write)?;
+        file.set_len(0)?;
         let mut text = format!("boot {} {}\n", self.boot, self.term_ms);
         text.extend(records.iter().map(line));
         file.write_all(text.as_bytes())?;
@@ -89,9 +112,11 @@ impl FileStore {
 
 impl Store for FileStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        match std::fs::read(self.path()) {
+        let mut bytes = Vec::new();
+        let read_all = |mut file: File| file.read_to_end(&mut bytes);
+        match open_own(&self.path(), Access::Read).and_then(read_all) {
             // A byte that is no text makes its line a wrong one, not the whole unreadable.
-            Ok(bytes) => Ok(read(&String::from_utf8_lossy(&bytes), &self.boot)),
+            Ok(_) => Ok(read(&String::from_utf8_lossy(&bytes), &self.boot)),
             // Nothing was ever promised.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded {
                 complete: true,
@@ -179,6 +204,27 @@ mod tests {
             serial,
             rate_bytes_per_s: 10 * serial,
             term_ms: Some(3_000),
+        }
+    }
+
+    /// Goal: a server with privileges writes nothing elsewhere for whoever can write in its folder.
+    #[test]
+    fn a_symbolic_link_in_the_place_of_a_file_is_not_followed() {
+        for name in ["lock", "journal", "journal.new"] {
+            let folder = tempfile::tempdir().unwrap();
+            let precious = folder.path().join("precious");
+            std::fs::write(&precious, "data").unwrap();
+            let store = folder.path().join("store");
+            std::fs::create_dir(&store).unwrap();
+            std::os::unix::fs::symlink(&precious, store.join(name)).unwrap();
+            let opened = FileStore::with_boot(&store, "boot", 1_000);
+            let used = opened.and_then(|mut store| store.load().and_then(|_| store.replace(&[])));
+            assert!(used.is_err(), "{name}");
+            assert_eq!(
+                std::fs::read_to_string(&precious).unwrap(),
+                "data",
+                "{name}"
+            );
         }
     }
 
