@@ -7,7 +7,8 @@
 //! * [`policy`] - the contract and the policies;
 //! * [`queueing`] - delay bounds of weighted fair queueing;
 //! * [`rng`] - named random streams derived from one run seed;
-//! * [`stats`] - quantiles, histograms, fairness.
+//! * [`stats`] - quantiles, histograms, fairness;
+//! * [`text`] - tables for terminals, counts with their noun.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
@@ -15,4 +16,5 @@ pub mod policy;
 pub mod queueing;
 pub mod rng;
 pub mod stats;
+pub mod text;
 pub mod units;
