@@ -30,6 +30,18 @@ pub trait Testbed: Sync {
     /// Runs `scenario` on the device that `profile` describes and reports what was measured.
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError>;
 
+    /// As [`Testbed::run`], and calls `watch` now and then with the part of the run that is over, 0 to 1, where the testbed
+    /// knows it.
+    fn run_watched(
+        &self,
+        scenario: &Scenario,
+        profile: &Profile,
+        watch: &dyn Fn(f64),
+    ) -> Result<RunResult, TestbedError> {
+        let _ = watch;
+        self.run(scenario, profile)
+    }
+
     /// Runs `scenario`, and again for twice as long where `steady` does not find the result so, as often as `patience`
     /// says. A testbed that knows when a warm-up is over may end it before the scenario does.
     fn run_steady(

@@ -29,9 +29,20 @@ impl Testbed for SimTestbed {
     }
 
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
+        self.run_watched(scenario, profile, &|_| {})
+    }
+
+    fn run_watched(
+        &self,
+        scenario: &Scenario,
+        profile: &Profile,
+        watch: &dyn Fn(f64),
+    ) -> Result<RunResult, TestbedError> {
         guarded(scenario, profile, || match scenario.network {
-            Some(_) => leaf::run(scenario, profile),
-            None => isolane_sim::rnic::run(scenario, profile).map_err(LeafError::Hosts),
+            Some(_) => leaf::run_watched(scenario, profile, watch),
+            None => {
+                isolane_sim::rnic::run_watched(scenario, profile, watch).map_err(LeafError::Hosts)
+            }
         })
     }
 
@@ -90,6 +101,22 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watched_run_tells_how_far_it_is_and_gives_the_same_result() {
+        let library = isolane_scenario::library::Library::embedded();
+        let text = "profile = \"cx5-100g-roce\"\nduration = \"200us\"\n[[tenant]]\nname = \"a\"\n\
+                    perftest = \"ib_write_bw -s 4096\"\n";
+        let scenario = isolane_scenario::parse(text, "one.toml", &library).unwrap();
+        let profile = library.profile("cx5-100g-roce").unwrap();
+        let seen = std::cell::RefCell::new(Vec::new());
+        let watch = |part: f64| seen.borrow_mut().push(part);
+        let watched = SimTestbed.run_watched(&scenario, profile, &watch).unwrap();
+        assert_eq!(watched, SimTestbed.run(&scenario, profile).unwrap());
+        let seen = seen.into_inner();
+        assert!(seen.len() > 100 && seen.is_sorted(), "{}", seen.len());
+        assert!(seen[0] > 0.0 && *seen.last().unwrap() < 1.0);
+    }
 
     #[test]
     fn panic_messages_of_both_kinds_are_kept() {

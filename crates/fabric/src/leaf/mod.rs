@@ -22,7 +22,7 @@ use crate::transport::channel::Channels;
 use crate::transport::congestion::ParameterError;
 use crate::transport::{Ended, Transport};
 use isolane_core::policy::OptionError;
-use isolane_core::units::{Bytes, Instant};
+use isolane_core::units::{Bytes, Duration, Instant};
 use isolane_scenario::fabric::model::Behind;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
@@ -60,6 +60,8 @@ pub enum LeafError {
 
 /// The channel number of frames of the RNIC model.
 const FRAME: u32 = NIL;
+/// How often a run tells how far it is.
+const LOOKS: u64 = 1_000;
 /// Bytes of the smallest frame, for the time between daemons.
 const SMALLEST: Bytes = Bytes::new(64);
 
@@ -71,10 +73,26 @@ const SMALLEST: Bytes = Bytes::new(64);
 /// # Panics
 /// When the scenario has no network: our own mistake.
 pub fn run(scenario: &Scenario, profile: &Profile) -> Result<RunResult, LeafError> {
+    run_watched(scenario, profile, &|_| {})
+}
+
+/// As [`run`], and calls `watch` now and then with the part of the simulated time that is over, 0 to 1. The result is the
+/// same.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// As [`run`].
+pub fn run_watched(
+    scenario: &Scenario,
+    profile: &Profile,
+    watch: &dyn Fn(f64),
+) -> Result<RunResult, LeafError> {
     let behind = scenario.network.as_deref();
     let behind = behind.expect("the caller has looked for a network");
     let mut joined = Joined::new(scenario, profile, behind)?;
-    joined.run();
+    joined.run(watch);
     joined.result(scenario, profile)
 }
 
@@ -132,15 +150,21 @@ impl Joined {
     }
 
     /// The earlier event first, until both are past the end.
-    fn run(&mut self) {
+    fn run(&mut self, watch: &dyn Fn(f64)) {
+        let mut watched = Instant::ZERO;
         if let Some(calls) = &mut self.calls {
             calls.start(&mut self.network);
         }
         loop {
             let own = self.network.next_time().unwrap_or(Instant::MAX);
             let theirs = self.hosts.next_time().unwrap_or(Instant::MAX);
-            if own.min(theirs) > self.end {
+            let now = own.min(theirs);
+            if now > self.end {
                 return;
+            }
+            if now >= watched {
+                watch(now.as_ps() as f64 / self.end.as_ps().max(1) as f64);
+                watched = now + Duration::from_ps(self.end.as_ps() / LOOKS);
             }
             if own <= theirs {
                 self.step_network(theirs.min(self.end));

@@ -72,7 +72,20 @@ use isolane_scenario::profile::Profile;
 /// # Errors
 /// When the scenario names a policy or a policy parameter that the simulator does not have.
 pub fn run(scenario: &Scenario, profile: &Profile) -> Result<RunResult, SimError> {
+    run_watched(scenario, profile, &|_| {})
+}
+
+/// As [`run`], and calls `watch` now and then with the part of the simulated time that is over, 0 to 1. The result is the
+/// same.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(
+    scenario: &Scenario,
+    profile: &Profile,
+    watch: &dyn Fn(f64),
+) -> Result<RunResult, SimError> {
     let mut world = world::World::build(scenario, profile)?;
-    world.run();
+    world.run_watched(watch);
     Ok(world.result(scenario, profile))
 }

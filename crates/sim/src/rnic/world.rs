@@ -21,9 +21,12 @@ use crate::engine::EventQueue;
 use crate::monitor::Monitor;
 use isolane_core::policy::harmonic::statistics::BusDirection;
 use isolane_core::rng::Stream;
-use isolane_core::units::Instant;
+use isolane_core::units::{Duration, Instant};
 use isolane_scenario::model::{Arrival, MemoryPlace, Topology};
 use std::collections::VecDeque;
+
+/// How often a run tells how far it is.
+const LOOKS: u64 = 1_000;
 
 /// Everything that can happen.
 #[derive(Clone, Copy, Debug)]
@@ -364,6 +367,15 @@ pub(crate) struct World {
 impl World {
     /// Takes events until the end of the run.
     pub(crate) fn run(&mut self) {
+        self.run_watched(&|_| {});
+    }
+
+    /// As [`World::run`], and calls `watch` with the part of the time that is over.
+    pub(crate) fn run_watched(&mut self, watch: &dyn Fn(f64)) {
+        for look in 1..LOOKS {
+            self.run_until(Duration::from_ps(self.end / LOOKS * look));
+            watch(look as f64 / LOOKS as f64);
+        }
         while self.step() {}
     }
 
