@@ -31,6 +31,7 @@ use std::path::PathBuf;
 pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, NicError> {
     options.check()?;
     let device = Device::read(system, name)?;
+    device.refuse_software(system)?;
     let queues = check(&device)?;
     let _lock = Lock::take(system, name)?;
     let links = Route::open()?.links()?;

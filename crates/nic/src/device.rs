@@ -122,6 +122,31 @@ impl Device {
         }
     }
 
+    /// Refuses a device that no card is behind and that cannot be made with more queues, like the loopback.
+    ///
+    /// # Errors
+    /// [`NicError::Software`].
+    pub(crate) fn refuse_software(&self, system: &System) -> Result<(), NicError> {
+        // These have as many queues as their maker asks for.
+        let can_have_more = ["veth", "tun"].contains(&self.driver.as_str()) || self.queues_max > 1;
+        if can_have_more || self.queues.len() > 1 || !self.lower.is_empty() {
+            return Ok(());
+        }
+        let has_card = |name: &str| {
+            let files = system.sys().list(&format!("class/net/{name}"));
+            files.iter().any(|file| file == "device")
+        };
+        if has_card(&self.name) {
+            return Ok(());
+        }
+        let mut cards = system.sys().list("class/net");
+        cards.retain(|name| has_card(name));
+        Err(NicError::Software {
+            device: self.name.clone(),
+            cards,
+        })
+    }
+
     /// Queues that can be managed.
     pub fn managed_queues(&self) -> u16 {
         let queues = u16::try_from(self.queues.len()).unwrap_or(u16::MAX);
@@ -191,6 +216,32 @@ fn lower(system: &System, name: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn a_device_without_a_card_is_refused_with_those_that_have_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let sys = directory.path().join("sys/class/net");
+        fs::create_dir_all(sys.join("lo")).unwrap();
+        fs::create_dir_all(sys.join("eth0/device")).unwrap();
+        let system = System::at(directory.path());
+        let refusal = |name: &str, driver: &str| {
+            let device = Device {
+                name: name.to_owned(),
+                driver: driver.to_owned(),
+                queues_max: 1,
+                ..Device::default()
+            };
+            device.refuse_software(&system).err()
+        };
+        let said = refusal("lo", "unknown").unwrap().to_string();
+        assert_eq!(
+            said,
+            "lo is a device in software: it has no hardware queues, so that no configuration of it helps; devices with a \
+             card behind them: eth0"
+        );
+        assert!(refusal("eth0", "virtio_net").is_none());
+        assert!(refusal("veth0", "veth").is_none());
+    }
 
     #[test]
     fn sockets_and_files_are_put_together() {

@@ -29,6 +29,17 @@ pub enum NicError {
         /// What gives it more; none if nothing does.
         command: Option<String>,
     },
+    /// A device of the kernel's own, like the loopback: no card is behind it.
+    #[error(
+        "{device} is a device in software: it has no hardware queues, so that no configuration of it helps; {}",
+        in_words(.cards)
+    )]
+    Software {
+        /// The device.
+        device: String,
+        /// Devices here that have a card behind them.
+        cards: Vec<String>,
+    },
     /// A device that hands packets to others, which choose queues themselves.
     #[error("{device} sends through {}: attach {} instead", .lower.join(", "), if .lower.len() == 1 { "that" } else { "those" })]
     Upper {
@@ -165,6 +176,13 @@ fn more_queues(command: &Option<String>) -> String {
     match command {
         None => "a device that can have more is needed (`ethtool -l` shows it)".to_owned(),
         Some(command) => format!("its driver can have more: `{command}`"),
+    }
+}
+
+fn in_words(cards: &[String]) -> String {
+    match cards {
+        [] => "this machine has no device with a card behind it".to_owned(),
+        cards => format!("devices with a card behind them: {}", cards.join(", ")),
     }
 }
 

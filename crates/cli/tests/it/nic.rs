@@ -22,11 +22,10 @@ fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
 #[test]
 fn mistakes_name_the_object_the_value_and_the_remedy() {
     refuses(&["attach", "lo0"], 2, &["`lo0`", "did you mean lo?"]);
-    refuses(
-        &["attach", "lo"],
-        3,
-        &["lo has one transmit queue", "ethtool -l"],
-    );
+    for command in ["attach", "advise"] {
+        let parts = ["lo is a device in software", "no hardware queues"];
+        refuses(&[command, "lo"], 3, &parts);
+    }
     refuses(
         &["attach", "lo", "--dsos", "100K"],
         2,

@@ -108,6 +108,7 @@ impl Advice {
 /// A device that is not there; the kernel's.
 pub fn advise(system: &System, name: &str) -> Result<Advice, NicError> {
     let device = Device::read(system, name)?;
+    device.refuse_software(system)?;
     // Whoever may not read them is not told of the attachment.
     let journals = match Journal::all(system) {
         Err(NicError::NotPermitted { .. }) => Vec::new(),
