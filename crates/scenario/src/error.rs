@@ -99,6 +99,14 @@ pub enum Problem {
         /// Every valid name.
         known: Vec<String>,
     },
+    /// A device profile that does not exist.
+    #[error("profile = {value}: unknown{hint}")]
+    UnknownProfile {
+        /// The value as written.
+        value: String,
+        /// The name that was meant, or the nearest device, and the way to add one.
+        hint: String,
+    },
     /// A command line that cannot be honoured.
     #[error("{key}: {source}")]
     Command {

@@ -25,6 +25,7 @@ pub mod application;
 pub mod catalogue;
 pub mod check;
 pub mod command;
+pub mod device_name;
 pub mod enforcement;
 pub mod error;
 pub mod fabric;

@@ -7,6 +7,7 @@ use crate::application;
 use crate::catalogue::CatalogueEntry;
 use crate::check::{DeviceLimits, traffic_allowed};
 use crate::command::{self, Command};
+use crate::device_name::unknown_profile;
 use crate::error::{CommandError, InputError, Problem};
 use crate::fabric::parse::behind;
 use crate::library::Library;
@@ -76,7 +77,10 @@ pub fn parse_with(
             .expect("opening checked that it is there"),
     };
     let Some(profile) = library.profile(profile_name) else {
-        let problem = Problem::unknown_name("profile", profile_name, library.profile_names());
+        let problem = Problem::UnknownProfile {
+            value: format!("{profile_name:?}"),
+            hint: unknown_profile(profile_name, library.profile_names()),
+        };
         return Err(top.error_at("profile", problem));
     };
     let warmup = top.duration("warmup")?.unwrap_or(WARMUP);

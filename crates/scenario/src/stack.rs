@@ -215,13 +215,26 @@ pub fn honours_weights(name: &str) -> bool {
     parts.iter().any(|part| WEIGHTED.contains(&part.name))
 }
 
+/// Whether what the policy called `name` needs can be bought: false where a part needs hardware that no vendor sells.
+pub fn is_on_sale(name: &str) -> bool {
+    let parts = parts(name).unwrap_or_default();
+    !parts.iter().any(|part| UNBUILT.contains(&part.name))
+}
+
+/// `name`, with a star where it needs hardware that is not on sale: as tables show it, above [`NOT_ON_SALE`].
+pub fn marked(name: &str) -> String {
+    match is_on_sale(name) {
+        true => name.to_owned(),
+        false => format!("{name} *"),
+    }
+}
+
+/// What the star of [`marked`] means.
+pub const NOT_ON_SALE: &str = "* needs hardware that is not on sale";
+
 /// Those of the policies called `names` that need hardware which no vendor sells, in the same order.
 pub fn unbuilt<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let needs = |name: &&str| {
-        let parts = parts(name).unwrap_or_default();
-        parts.iter().any(|part| UNBUILT.contains(&part.name))
-    };
-    names.filter(needs).collect()
+    names.filter(|name| !is_on_sale(name)).collect()
 }
 
 /// Whether the device of `profile` can run the policy called `name` for so many tenants.
@@ -322,6 +335,18 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_with_a_part_that_is_not_on_sale_is_marked() {
+        for (name, shown) in [
+            ("justitia", "justitia"),
+            ("isolane-sw", "isolane-sw"),
+            ("isolane", "isolane *"),
+            ("palos+hw-tc", "palos+hw-tc *"),
+        ] {
+            assert_eq!(marked(name), shown);
+        }
+    }
 
     #[test]
     fn parts_of_different_slots_combine_in_any_order() {
