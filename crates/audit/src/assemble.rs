@@ -14,8 +14,9 @@ use crate::predicate::{
     Capacity, Judged, Judgement, OPERATIONS_MIN, Part, judge, value, with_unit,
 };
 use isolane_core::stats::summary::median;
+use isolane_core::text::counted;
 use isolane_scenario::model::{Tenant, Traffic};
-use isolane_scenario::stack::honours_weights;
+use isolane_scenario::stack::{honours_weights, is_on_sale};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -197,8 +198,8 @@ impl Judge<'_> {
         if cell.borderline {
             let _ = write!(
                 cell.why,
-                "; on the edge: {keep} of {} seeds keep isolation",
-                attacked.len()
+                "; on the edge: {keep} of {} keep isolation",
+                counted(attacked.len() as u64, "seed")
             );
         }
         cell.expected = Some(Expected {
@@ -383,6 +384,7 @@ fn summary(plan: &Plan, policy: &str, cells: &[Cell], solo: &[Solo]) -> PolicySu
     let count = |verdict| of_policy.iter().filter(|c| c.verdict == verdict).count() as u32;
     let (passes, violations) = (count(Verdict::Pass), count(Verdict::Violation));
     PolicySummary {
+        on_sale: is_on_sale(policy),
         policy: policy.to_owned(),
         cells: passes + violations,
         violations,

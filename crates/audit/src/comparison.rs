@@ -1,15 +1,16 @@
 //! The policies side by side: which isolation should I buy or build?
 //!
-//! One line per policy, the one that breaks fewest pairs first (of equals the one that uses more of the NIC): broken
-//! pairs, the columns of husky table 4.3 with a tick where no pair breaks, and the figures of [`crate::figures`]. Below
+//! One line per policy, the one that breaks fewest pairs first (of equals the one that uses more of the NIC), and policies
+//! that need hardware that is not on sale behind all others, with a star: broken pairs, the columns of husky table 4.3 with a tick where no pair breaks, and the figures of [`crate::figures`]. Below
 //! stands what each one leaves open: the resources that ran out in its broken pairs, most frequent first.
 //!
 //! Limits: pairs count alike. Whoever has one victim to protect reads its row of the matrix instead.
 
 use crate::figures::{COLUMNS, ColumnSummary, heading};
-use crate::matrix::{AuditResult, Cell, PolicySummary, Verdict};
+use crate::matrix::{self, AuditResult, PolicySummary, Verdict};
 use crate::table::{BOLD, GREEN, GREY, RED, Style, cause};
-use isolane_scenario::stack::unbuilt;
+use isolane_core::text::{Cell, Table};
+use isolane_scenario::stack::{NOT_ON_SALE, marked};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -19,13 +20,14 @@ const CAUSES: usize = 2;
 /// The question that the table answers.
 pub const QUESTION: &str = "Which isolation should I buy or build?";
 
-/// The summaries, best first: fewest broken pairs, then most utilisation, then the order asked for.
+/// The summaries, best first: what can be bought, then fewest broken pairs, then most utilisation, then the order asked
+/// for.
 pub fn ranked(result: &AuditResult) -> Vec<&PolicySummary> {
     let mut ranked: Vec<&PolicySummary> = result.summaries.iter().collect();
     let utilisation = |summary: &PolicySummary| summary.figures.map_or(0.0, |f| f.utilisation);
     ranked.sort_by(|one, other| {
-        one.violations
-            .cmp(&other.violations)
+        (!one.on_sale, one.violations)
+            .cmp(&(!other.on_sale, other.violations))
             .then(utilisation(other).total_cmp(&utilisation(one)))
     });
     ranked
@@ -33,7 +35,7 @@ pub fn ranked(result: &AuditResult) -> Vec<&PolicySummary> {
 
 /// The broken pairs of `policy` by the resource that ran out, most frequent first.
 pub fn causes(result: &AuditResult, policy: &str) -> Vec<(String, u32)> {
-    let broken = |cell: &&Cell| cell.policy == policy && cell.verdict == Verdict::Violation;
+    let broken = |cell: &&matrix::Cell| cell.policy == policy && cell.verdict == Verdict::Violation;
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for cell in result.cells.iter().filter(broken) {
         *counts.entry(cause(cell)).or_default() += 1;
@@ -60,31 +62,28 @@ pub(crate) fn render(result: &AuditResult, style: Style) -> String {
         .into_iter()
         .chain(columns.iter().map(|&column| heading(column)))
         .chain(["used", "vs none", "fair", "cores", "idle p50", "idle p99"]);
-    let mut rows: Vec<Vec<Field>> = vec![headings.map(|name| Field::new(name, GREY)).collect()];
+    let headings: Vec<Cell> = headings.map(|name| Cell::painted(name, GREY)).collect();
+    let mut table = Table::new("l".repeat(headings.len()), &headings).stacked();
     for summary in &ranked {
         let code = if summary.violations > 0 { RED } else { GREEN };
         let mut row = vec![
-            Field::new(&summary.policy, BOLD),
-            Field::new(&format!("{}/{}", summary.violations, summary.cells), code),
+            Cell::painted(marked(&summary.policy), BOLD),
+            Cell::painted(format!("{}/{}", summary.violations, summary.cells), code),
         ];
         row.extend(columns.iter().map(|column| {
             let found = summary.columns.iter().find(|other| other.column == *column);
             mark(found)
         }));
-        row.extend(figures(summary).map(|text| Field::new(&text, "")));
-        rows.push(row);
+        row.extend(figures(summary).map(Cell::from));
+        table.row(row);
     }
-    table(&mut text, &rows, style);
+    text.push_str(&table.render_within(style.width, style.colour));
     let explanation = "  used: sum of dominant shares, mean over the pairs; vs none: the same over that of none; \
                        fair: Jain's index of got over owed\n  cores: CPU of the policy, mean over the pairs; idle: \
                        latency added to a latency victim that is alone, us\n";
     text.push_str(&style.paint(GREY, explanation.trim_end()));
-    let unbuilt = unbuilt(ranked.iter().map(|summary| summary.policy.as_str()));
-    if !unbuilt.is_empty() {
-        let line = format!(
-            "\n  need hardware that is not on sale: {}",
-            unbuilt.join(", ")
-        );
+    if ranked.iter().any(|summary| !summary.on_sale) {
+        let line = format!("\n  {NOT_ON_SALE}, and stands behind what can be bought");
         text.push_str(&style.paint(GREY, &line));
     }
     text.push_str("\n\nWhat each one leaves open\n");
@@ -146,78 +145,12 @@ fn added(us: f64) -> String {
     }
 }
 
-fn mark(column: Option<&ColumnSummary>) -> Field {
+fn mark(column: Option<&ColumnSummary>) -> Cell {
     match column {
-        Some(column) if column.cells > 0 && column.violations == 0 => Field::new("✓", GREEN),
+        Some(column) if column.cells > 0 && column.violations == 0 => Cell::painted("✓", GREEN),
         Some(column) if column.cells > 0 => {
-            Field::new(&format!("✗ {}/{}", column.violations, column.cells), RED)
+            Cell::painted(format!("✗ {}/{}", column.violations, column.cells), RED)
         }
-        _ => Field::new("–", GREY),
+        _ => Cell::painted("–", GREY),
     }
-}
-
-/// Text and its colour.
-struct Field {
-    text: String,
-    code: &'static str,
-}
-
-impl Field {
-    fn new(text: &str, code: &'static str) -> Self {
-        Self {
-            text: text.to_owned(),
-            code,
-        }
-    }
-
-    fn width(&self) -> usize {
-        self.text.chars().count()
-    }
-}
-
-/// Columns on the left, two spaces apart; headings of several words take as many lines.
-fn table(text: &mut String, rows: &[Vec<Field>], style: Style) {
-    let Some((header, body)) = rows.split_first() else {
-        return;
-    };
-    let words =
-        |field: &Field| -> Vec<String> { field.text.split(' ').map(str::to_owned).collect() };
-    let widths: Vec<usize> = (0..header.len())
-        .map(|column| {
-            let heading = words(&header[column]);
-            let heading = heading.iter().map(|word| word.chars().count());
-            let cells = body.iter().map(|row| row[column].width());
-            heading.chain(cells).max().unwrap_or(0)
-        })
-        .collect();
-    let lines = header.iter().map(|field| words(field).len()).max();
-    for line in 0..lines.unwrap_or(0) {
-        let row = header.iter().map(|field| {
-            let words = words(field);
-            let word = words.get(line).map_or("", String::as_str);
-            Field::new(word, field.code)
-        });
-        push_row(text, &row.collect::<Vec<_>>(), &widths, style);
-    }
-    for row in body {
-        push_row(text, row, &widths, style);
-    }
-}
-
-fn push_row(text: &mut String, row: &[Field], widths: &[usize], style: Style) {
-    let last = row.iter().rposition(|field| !field.text.is_empty());
-    for (index, (field, width)) in row.iter().zip(widths).enumerate() {
-        if last.is_none_or(|last| index > last) {
-            break;
-        }
-        text.push_str("  ");
-        match field.code {
-            "" => text.push_str(&field.text),
-            code => text.push_str(&style.paint(code, &field.text)),
-        }
-        if Some(index) != last {
-            text.extend(std::iter::repeat_n(' ', width - field.width()));
-        }
-    }
-    text.push('\n');
 }

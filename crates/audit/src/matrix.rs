@@ -343,6 +343,9 @@ pub const SERIES_POINTS: usize = 25;
 pub struct PolicySummary {
     /// The policy.
     pub policy: String,
+    /// Whether what it needs can be bought: false where it needs hardware that is not on sale.
+    #[serde(default = "on_sale")]
+    pub on_sale: bool,
     /// Cells judged (not-applicable ones excluded).
     pub cells: u32,
     /// Violations among them.
@@ -359,6 +362,11 @@ pub struct PolicySummary {
     pub figures: Option<PolicyFigures>,
     /// The victim that lost the largest fraction of what it has alone.
     pub worst: Option<WorstVictim>,
+}
+
+/// What results say that are older than the field.
+fn on_sale() -> bool {
+    true
 }
 
 /// One policy against one category of attackers.

@@ -4,7 +4,7 @@
 //! The matrix: victims down, attackers across, one mark per cell.
 //!
 //! Attackers are grouped by category; a column is one attacker. The last digit of its number stands above it, and
-//! the legend below the matrices lists the numbers. Marks, as in the HTML report: a tick for a kept promise, a cross
+//! the legend below the matrices lists the numbers. A matrix wider than the terminal continues in a second block. Marks, as in the HTML report: a tick for a kept promise, a cross
 //! for a violation, a dash where the cell does not apply, a space where it was not run; a tilde behind a mark says
 //! that the seeds disagree. Below stand the totals, the worst victim, and why: the violations by
 //! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
@@ -12,6 +12,8 @@
 use crate::comparison;
 use crate::exhaustion::NOT_SATURATED;
 use crate::matrix::{Attacker, AuditResult, Cell, PolicySummary, Verdict};
+use isolane_core::text::counted;
+use isolane_scenario::stack::{NOT_ON_SALE, marked};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -22,6 +24,8 @@ pub struct Style {
     pub colour: bool,
     /// Leave out the matrices: the comparison alone.
     pub comparison_only: bool,
+    /// Columns of the terminal; tables fold where they are wider. None for as wide as they are.
+    pub width: Option<usize>,
 }
 
 /// Policies up to which the matrices are printed unasked: more fill several screens.
@@ -44,6 +48,13 @@ impl Style {
 
 /// Every policy's matrix, its summary, its worst victim and the reasons, ending in a newline.
 pub fn render(result: &AuditResult, style: Style) -> String {
+    if result.cells.is_empty() && result.progress.partial {
+        let total = counted(result.progress.runs_total, "run");
+        let done = result.progress.runs_done;
+        return format!(
+            "no pair has a verdict yet: {done} of {total} done; add --resume to go on\n"
+        );
+    }
     let mut text = String::new();
     if result.policies.len() > 2 || style.comparison_only {
         text.push_str(&comparison::render(result, style));
@@ -59,8 +70,9 @@ pub fn render(result: &AuditResult, style: Style) -> String {
     if result.progress.partial {
         let _ = writeln!(
             text,
-            "partial: {} of {} runs done; add --resume to go on",
-            result.progress.runs_done, result.progress.runs_total
+            "partial: {} of {} done; add --resume to go on",
+            result.progress.runs_done,
+            counted(result.progress.runs_total, "run")
         );
     }
     text
@@ -71,6 +83,9 @@ const LEGEND_WIDTH: usize = 100;
 
 /// What the marks mean, and which attacker stands in which column.
 fn legend(text: &mut String, result: &AuditResult, style: Style) {
+    if result.summaries.iter().any(|summary| !summary.on_sale) {
+        let _ = writeln!(text, "{NOT_ON_SALE}");
+    }
     let _ = writeln!(
         text,
         "{} keeps isolation  {} violates it  {} does not apply  ~ behind a mark: the seeds disagree",
@@ -116,66 +131,155 @@ fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, styl
         .filter(|cell| cell.policy == summary.policy)
         .map(|cell| ((cell.victim.as_str(), cell.attacker.as_str()), cell))
         .collect();
-    // A column with a tilde anywhere is two characters wide.
     let edges: BTreeSet<&str> = cells
         .iter()
         .filter(|(_, cell)| cell.borderline)
         .map(|((_, attacker), _)| *attacker)
         .collect();
-    let column = |attacker: &&Attacker| 1 + usize::from(edges.contains(attacker.name.as_str()));
-    let groups = groups(result);
     let names = result
         .victims
         .iter()
         .map(|victim| victim.name.chars().count());
     let label = names.max().unwrap_or(0).max("victim".len());
-    let marks = |members: &[&Attacker]| members.iter().map(column).sum::<usize>();
-    let width = |name: &str, members: &[&Attacker]| marks(members).max(name.len());
-    let title = format!("policy {} on {}", summary.policy, result.profile);
+    let title = format!("policy {} on {}", marked(&summary.policy), result.profile);
     let _ = writeln!(text, "{}", style.paint(BOLD, &title));
-    let mut header = format!("  {:label$}", "victim");
-    for (name, members) in &groups {
-        let _ = write!(header, "  {name:width$}", width = width(name, members));
-    }
-    let _ = writeln!(text, "{}", style.paint(GREY, header.trim_end()));
-    let mut digits = format!("  {:label$}", "");
-    let mut number = 0;
-    for (name, members) in &groups {
-        digits.push_str("  ");
-        for attacker in members {
-            number += 1;
-            let _ = write!(digits, "{:<width$}", number % 10, width = column(attacker));
+    let grid = Grid {
+        result,
+        cells,
+        edges,
+        label,
+        style,
+    };
+    let room = style.width.map(|width| width.saturating_sub(2 + label));
+    let blocks = grid.blocks(groups(result), room.unwrap_or(usize::MAX));
+    for (index, block) in blocks.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
         }
-        digits.extend(std::iter::repeat_n(
-            ' ',
-            width(name, members) - marks(members),
-        ));
-    }
-    let _ = writeln!(text, "{}", style.paint(GREY, digits.trim_end()));
-    for victim in &result.victims {
-        let _ = write!(text, "  {:label$}", victim.name);
-        for (name, members) in &groups {
-            text.push_str("  ");
-            for attacker in members {
-                let cell = cells.get(&(victim.name.as_str(), attacker.name.as_str()));
-                text.push_str(&mark(cell.map(|cell| cell.verdict), style));
-                let edge = cell.is_some_and(|cell| cell.borderline);
-                match (edge, column(attacker)) {
-                    (true, _) => text.push('~'),
-                    (false, 2) => text.push(' '),
-                    (false, _) => {}
-                }
-            }
-            let padding = width(name, members) - marks(members);
-            text.extend(std::iter::repeat_n(' ', padding));
-        }
-        while text.ends_with(' ') {
-            text.pop();
-        }
-        text.push('\n');
+        grid.block(text, block);
     }
     totals(text, summary, style);
     reasons(text, result, summary, style);
+}
+
+/// Some attackers of a category, and how many stand before them.
+struct Group<'a> {
+    name: &'a str,
+    members: Vec<&'a Attacker>,
+    before: usize,
+}
+
+/// One policy's matrix.
+struct Grid<'a> {
+    result: &'a AuditResult,
+    cells: BTreeMap<(&'a str, &'a str), &'a Cell>,
+    /// Attackers with a tilde in their column.
+    edges: BTreeSet<&'a str>,
+    /// Columns of text that the longest victim's name takes.
+    label: usize,
+    style: Style,
+}
+
+impl<'a> Grid<'a> {
+    /// Characters of an attacker's column: a column with a tilde anywhere has two.
+    fn column(&self, attacker: &Attacker) -> usize {
+        1 + usize::from(self.edges.contains(attacker.name.as_str()))
+    }
+
+    fn marks(&self, members: &[&Attacker]) -> usize {
+        members.iter().map(|one| self.column(one)).sum()
+    }
+
+    fn width(&self, group: &Group<'_>) -> usize {
+        self.marks(&group.members).max(group.name.len())
+    }
+
+    /// The groups in blocks of at most `room` characters; a group that is wider goes on in the next block.
+    fn blocks(
+        &self,
+        groups: Vec<(&'a str, Vec<&'a Attacker>)>,
+        room: usize,
+    ) -> Vec<Vec<Group<'a>>> {
+        let mut blocks: Vec<Vec<Group<'a>>> = vec![Vec::new()];
+        let mut used = 0;
+        let mut before = 0;
+        for (name, members) in groups {
+            let mut members = members.as_slice();
+            while !members.is_empty() {
+                let left = room.saturating_sub(used + 2);
+                let mut fit = 0;
+                while fit < members.len() && self.marks(&members[..=fit]) <= left {
+                    fit += 1;
+                }
+                let begins = used == 0;
+                if !begins && (fit == 0 || name.len() > left) {
+                    blocks.push(Vec::new());
+                    used = 0;
+                    continue;
+                }
+                let (now, later) = members.split_at(fit.max(1));
+                let group = Group {
+                    name,
+                    members: now.to_vec(),
+                    before,
+                };
+                before += now.len();
+                used += 2 + self.width(&group);
+                members = later;
+                blocks.last_mut().expect("there is one").push(group);
+            }
+        }
+        blocks
+    }
+
+    /// The heads of the groups, the attackers' last digits, and a line per victim.
+    fn block(&self, text: &mut String, groups: &[Group<'_>]) {
+        let (style, label) = (self.style, self.label);
+        let mut header = format!("  {:label$}", "victim");
+        let mut digits = format!("  {:label$}", "");
+        for group in groups {
+            let width = self.width(group);
+            let _ = write!(header, "  {:width$}", group.name);
+            digits.push_str("  ");
+            for (index, attacker) in group.members.iter().enumerate() {
+                let number = group.before + index + 1;
+                let _ = write!(
+                    digits,
+                    "{:<width$}",
+                    number % 10,
+                    width = self.column(attacker)
+                );
+            }
+            let padding = width - self.marks(&group.members);
+            digits.extend(std::iter::repeat_n(' ', padding));
+        }
+        let _ = writeln!(text, "{}", style.paint(GREY, header.trim_end()));
+        let _ = writeln!(text, "{}", style.paint(GREY, digits.trim_end()));
+        for victim in &self.result.victims {
+            let _ = write!(text, "  {:label$}", victim.name);
+            for group in groups {
+                text.push_str("  ");
+                for attacker in &group.members {
+                    let cell = self
+                        .cells
+                        .get(&(victim.name.as_str(), attacker.name.as_str()));
+                    text.push_str(&mark(cell.map(|cell| cell.verdict), style));
+                    let edge = cell.is_some_and(|cell| cell.borderline);
+                    match (edge, self.column(attacker)) {
+                        (true, _) => text.push('~'),
+                        (false, 2) => text.push(' '),
+                        (false, _) => {}
+                    }
+                }
+                let padding = self.width(group) - self.marks(&group.members);
+                text.extend(std::iter::repeat_n(' ', padding));
+            }
+            while text.ends_with(' ') {
+                text.pop();
+            }
+            text.push('\n');
+        }
+    }
 }
 
 fn mark(verdict: Option<Verdict>, style: Style) -> String {
@@ -189,8 +293,14 @@ fn mark(verdict: Option<Verdict>, style: Style) -> String {
 
 fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
     let line = format!(
-        "  {} of {} pairs violate isolation",
-        summary.violations, summary.cells
+        "  {} of {} {} isolation",
+        summary.violations,
+        counted(u64::from(summary.cells), "pair"),
+        if summary.violations == 1 {
+            "violates"
+        } else {
+            "violate"
+        }
     );
     let code = if summary.violations > 0 { RED } else { GREEN };
     let categories: Vec<String> = summary
@@ -208,11 +318,11 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
     if let Some(worst) = &summary.worst {
         let _ = writeln!(
             text,
-            "  worst victim: {} under {}, keeps {}; broken by {} attackers",
+            "  worst victim: {} under {}, keeps {}; broken by {}",
             style.paint(BOLD, &worst.victim),
             worst.attacker,
             kept(worst.retained),
-            worst.violations
+            counted(u64::from(worst.violations), "attacker")
         );
     }
 }

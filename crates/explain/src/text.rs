@@ -2,6 +2,7 @@
 
 use crate::explanation::{Explanation, Step};
 use crate::words::{letter, percent, us};
+use isolane_scenario::stack::{NOT_ON_SALE, is_on_sale, marked};
 use std::fmt::Write;
 
 /// Columns of a line of prose.
@@ -18,9 +19,12 @@ pub fn render(explanation: &Explanation) -> String {
         explanation.victim,
         explanation.attacker,
         explanation.profile,
-        explanation.policy,
+        marked(&explanation.policy),
         explanation.seed
     );
+    if !is_on_sale(&explanation.policy) {
+        let _ = writeln!(text, "{NOT_ON_SALE}\n");
+    }
     paragraph(&mut text, &explanation.verdict, "");
     text.push_str("\nChain of causes\n");
     for (index, link) in explanation.chain.iter().enumerate() {

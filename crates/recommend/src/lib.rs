@@ -5,6 +5,8 @@
 //! they spend. For a tenant that misses a need, further runs of the first seed say why: the tenant alone, and
 //! everybody without one of the others; the counters of both NICs name the resource that ran out.
 //!
+//! Where no tenant says what it needs, objectives are derived from what each gets alone (`derive`).
+//!
 //! * [`needs`] - what tenants need, and whether they got it;
 //! * [`result`] - the answer as plain data;
 //! * [`mod@run`] - runs the policies and ranks them;
@@ -16,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blame;
+mod derive;
 pub mod needs;
 pub mod result;
 pub mod run;
@@ -24,10 +27,10 @@ pub mod text;
 /// Why there is no recommendation.
 #[derive(Debug, thiserror::Error)]
 pub enum RecommendError {
-    /// Nobody needs anything.
+    /// Nobody needs anything, or gets anything.
     #[error(
-        "scenario {scenario}: no tenant has an SLO, so that nothing can be recommended; give one what it needs, like \
-         slo = {{ p99_max = \"10us\" }} or slo = {{ goodput_min = \"20Gb/s\" }} in its [[tenant]]"
+        "scenario {scenario}: no tenant has an SLO, and none completes a message alone from which one could be derived; say \
+         what one needs, like slo = {{ p99_max = \"10us\" }} or slo = {{ goodput_min = \"20Gb/s\" }} in its [[tenant]]"
     )]
     NoNeeds {
         /// The scenario.

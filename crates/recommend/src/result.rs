@@ -43,6 +43,8 @@ pub struct TenantNeeds {
     pub weight: u32,
     /// What it needs; empty for a tenant without an SLO.
     pub objectives: Vec<Objective>,
+    /// True when the scenario has no SLO at all, and `objectives` are derived from what the tenant gets alone.
+    pub derived: bool,
 }
 
 /// What an objective counts.
@@ -90,6 +92,9 @@ pub struct ObjectiveOutcome {
 pub struct PolicyOutcome {
     /// The policy.
     pub policy: String,
+    /// Whether what it needs can be bought: false where it needs hardware that is not on sale. Such policies stand behind
+    /// all others.
+    pub on_sale: bool,
     /// What it controls, in words.
     pub about: String,
     /// Objectives met.

@@ -6,6 +6,7 @@
 
 use crate::RecommendError;
 use crate::blame::{Evidence, miss};
+use crate::derive;
 use crate::needs::objectives;
 use crate::result::{
     PolicyOutcome, RECOMMENDATION_VERSION, Recommendation, TenantNeeds, TenantOutcome,
@@ -14,6 +15,7 @@ use isolane_audit::matrix::{LeftOut, Metrics};
 use isolane_audit::plan::settling;
 use isolane_audit::predicate::Capacity;
 use isolane_core::stats::summary::median;
+use isolane_core::text::counted;
 use isolane_core::units::Duration;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::{PolicySpec, Scenario};
@@ -42,6 +44,8 @@ pub struct Question {
     pub seeds: Vec<u64>,
     /// A command line that asks it again.
     pub rerun: String,
+    /// Whether the advice may be a policy that needs hardware that is not on sale.
+    pub advises_not_on_sale: bool,
 }
 
 /// Told after every run: runs done, and runs known to be needed, which grow when a need is missed.
@@ -58,20 +62,12 @@ pub fn run(
     on_progress: OnProgress<'_>,
 ) -> Result<Recommendation, RecommendError> {
     let scenario = &question.scenario;
-    let needs: Vec<TenantNeeds> = scenario
-        .tenants
-        .iter()
-        .map(|tenant| TenantNeeds {
-            name: tenant.name.clone(),
-            weight: tenant.weight,
-            objectives: objectives(tenant),
-        })
-        .collect();
-    if needs.iter().all(|tenant| tenant.objectives.is_empty()) {
-        return Err(RecommendError::NoNeeds {
-            scenario: scenario.name.clone(),
-        });
-    }
+    let needs = scenario.tenants.iter().map(|tenant| TenantNeeds {
+        name: tenant.name.clone(),
+        weight: tenant.weight,
+        objectives: objectives(tenant),
+        derived: false,
+    });
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(jobs.max(1))
         .thread_name(|index| format!("recommend-{index}"))
@@ -80,13 +76,19 @@ pub fn run(
             jobs,
             reason: error.to_string(),
         })?;
-    let work = Work {
+    let mut work = Work {
         question,
         testbed,
         on_progress,
         done: AtomicU64::new(0),
+        needs: needs.collect(),
     };
-    pool.install(|| work.answer(needs))
+    pool.install(|| {
+        if work.needs.iter().all(|one| one.objectives.is_empty()) {
+            work.needs = work.derived()?;
+        }
+        work.answer()
+    })
 }
 
 /// Who takes part in a run.
@@ -110,10 +112,51 @@ struct Work<'a> {
     testbed: &'a dyn Testbed,
     on_progress: OnProgress<'a>,
     done: AtomicU64,
+    /// What the tenants need.
+    needs: Vec<TenantNeeds>,
 }
 
 impl Work<'_> {
-    fn answer(&self, needs: Vec<TenantNeeds>) -> Result<Recommendation, RecommendError> {
+    /// Objectives from runs of each tenant alone under no policy.
+    fn derived(&self) -> Result<Vec<TenantNeeds>, RecommendError> {
+        let scenario = &self.question.scenario;
+        let weights = scenario.tenants.iter().map(|one| f64::from(one.weight));
+        let weights: f64 = weights.sum();
+        let tenants: Vec<usize> = (0..scenario.tenants.len()).collect();
+        let needs = tenants.par_iter().map(|&index| {
+            let tenant = &scenario.tenants[index];
+            let mut alone = self.cast(Cast::Only(index));
+            alone.policy = PolicySpec {
+                name: BASE.to_owned(),
+                parameters: BTreeMap::new(),
+            };
+            alone.seed = self.question.seeds[0];
+            let run = self.testbed.run(&alone, &self.question.profile)?;
+            let part = f64::from(tenant.weight) / weights;
+            let capacity = Capacity::of(&self.question.profile, tenant);
+            Ok(TenantNeeds {
+                name: tenant.name.clone(),
+                weight: tenant.weight,
+                objectives: derive::objectives(
+                    tenant,
+                    part,
+                    capacity,
+                    &Metrics::from(&run.tenants[0]),
+                ),
+                derived: true,
+            })
+        });
+        let needs: Result<Vec<TenantNeeds>, RecommendError> = needs.collect();
+        let needs = needs?;
+        match needs.iter().all(|one| one.objectives.is_empty()) {
+            true => Err(RecommendError::NoNeeds {
+                scenario: scenario.name.clone(),
+            }),
+            false => Ok(needs),
+        }
+    }
+
+    fn answer(&self) -> Result<Recommendation, RecommendError> {
         let question = self.question;
         let (together, left_out) = self.together()?;
         if together.is_empty() {
@@ -146,8 +189,8 @@ impl Work<'_> {
             testbed: first.testbed.clone(),
             seeds: question.seeds.clone(),
             measured_us: question.scenario.duration.as_us_f64(),
-            advice: advice(&policies),
-            tenants: needs,
+            advice: advice(&policies, question.advises_not_on_sale),
+            tenants: self.needs.clone(),
             policies,
             left_out,
             rerun: question.rerun.clone(),
@@ -201,14 +244,19 @@ impl Work<'_> {
     }
 
     fn scenario(&self, task: &Task) -> Scenario {
-        let policy = &self.question.policies[task.policy];
+        let mut scenario = self.cast(task.cast);
+        scenario.policy = self.question.policies[task.policy].clone();
+        scenario.seed = self.question.seeds[task.seed];
+        scenario
+    }
+
+    /// The scenario with those who take part.
+    fn cast(&self, cast: Cast) -> Scenario {
         let mut scenario = self.question.scenario.clone();
         scenario.warmup = self.settled();
-        scenario.policy = policy.clone();
-        scenario.seed = self.question.seeds[task.seed];
         let mut index = 0;
         scenario.tenants.retain(|_| {
-            let stays = match task.cast {
+            let stays = match cast {
                 Cast::All => true,
                 Cast::Only(one) => index == one,
                 Cast::Without(one) => index != one,
@@ -241,7 +289,7 @@ impl Work<'_> {
                     .iter()
                     .map(|run| Metrics::from(&run.tenants[index]))
                     .collect();
-                let objectives = objectives(tenant);
+                let objectives = &self.needs[index].objectives;
                 TenantOutcome {
                     name: tenant.name.clone(),
                     metrics: medians(&seeds),
@@ -262,6 +310,7 @@ impl Work<'_> {
         let about: Vec<&str> = parts.iter().map(|part| part.about).collect();
         PolicyOutcome {
             policy: spec.name.clone(),
+            on_sale: stack::is_on_sale(&spec.name),
             about: about.join("; "),
             met: all().filter(|one| one.met).count() as u32,
             objectives: all().count() as u32,
@@ -378,11 +427,12 @@ fn reason(error: &TestbedError) -> String {
     }
 }
 
-/// The order of the ranking: less is better.
-fn rank(outcome: &PolicyOutcome) -> (u32, i64, i64) {
+/// The order of the ranking: less is better. What can be bought stands before what cannot.
+fn rank(outcome: &PolicyOutcome) -> (bool, u32, i64, i64) {
     let missed = outcome.objectives - outcome.met;
     let steps = |value: f64, step: f64| (value / step).round() as i64;
     (
+        !outcome.on_sale,
         missed,
         -steps(outcome.utilisation, UTILISATION_STEP),
         steps(outcome.policy_cores, CORES_STEP),
@@ -394,36 +444,47 @@ const UTILISATION_STEP: f64 = 0.02;
 /// Cores nearer than this are equal.
 const CORES_STEP: f64 = 0.01;
 
-/// The recommendation in a sentence.
-fn advice(policies: &[PolicyOutcome]) -> String {
-    let best = &policies[0];
-    let equal: Vec<&str> = policies
+/// The recommendation in a sentence, of policies that can be bought, or of all.
+fn advice(policies: &[PolicyOutcome], not_on_sale: bool) -> String {
+    let mut candidates: Vec<&PolicyOutcome> = policies
         .iter()
-        .skip(1)
-        .filter(|other| other.met == best.met)
-        .map(|other| other.policy.as_str())
+        .filter(|one| not_on_sale || one.on_sale)
         .collect();
+    if candidates.is_empty() {
+        return "no policy that was compared can be bought: all need hardware that is not on sale; --not-on-sale advises \
+                them all the same"
+            .to_owned();
+    }
+    // Stable, and without the place of what cannot be bought.
+    candidates.sort_by_key(|one| {
+        let (_, missed, used, cores) = rank(one);
+        (missed, used, cores)
+    });
+    let best = candidates[0];
+    let equal = candidates.iter().skip(1);
+    let equal = equal.filter(|other| other.met == best.met);
+    let equal: Vec<String> = equal.map(|other| stack::marked(&other.policy)).collect();
     let cost = format!(
         "uses {:.0} % of the NIC for {:.2} cores",
         best.utilisation * 100.0,
         best.policy_cores
     );
     let (name, met, count) = (&best.policy, best.met, best.objectives);
+    let objectives = counted(u64::from(count), "objective");
     let mut text = match met {
-        0 => return format!("no policy meets any of the {count} objectives"),
-        _ if met == count => format!("{name} meets all {count} objectives and {cost}"),
+        0 => return format!("no policy meets any of the {objectives}"),
+        1 if count == 1 => format!("{name} meets the objective and {cost}"),
+        _ if met == count => format!("{name} meets all {objectives} and {cost}"),
         _ => {
-            format!("no policy meets all {count} objectives; {name} meets most, {met}, and {cost}")
+            format!("no policy meets all {objectives}; {name} meets most, {met}, and {cost}")
         }
     };
     if !equal.is_empty() {
         text.push_str(&format!("; as many are met by {}", equal.join(", ")));
     }
-    let lacking =
-        |other: &PolicyOutcome| !stack::unbuilt([other.policy.as_str()].into_iter()).is_empty();
-    if lacking(best) {
+    if !best.on_sale {
         text.push_str(&format!("; {name} needs hardware that is not on sale"));
-        if let Some(real) = policies.iter().find(|other| !lacking(other)) {
+        if let Some(real) = candidates.iter().find(|other| other.on_sale) {
             let (name, met) = (&real.policy, real.met);
             text.push_str(&format!(
                 ": of what is, {name} is best, with {met} of {count}"

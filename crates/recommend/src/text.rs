@@ -1,7 +1,10 @@
 //! The answer for a terminal: the advice, a line per policy and tenant, and what each policy cannot protect against.
 
+use crate::derive;
 use crate::needs::digits;
 use crate::result::{ObjectiveOutcome, PolicyOutcome, Recommendation, TenantOutcome};
+use isolane_core::text::{Cell, Table, counted};
+use isolane_scenario::stack::{NOT_ON_SALE, marked};
 use std::fmt::Write;
 
 /// How to print.
@@ -9,6 +12,8 @@ use std::fmt::Write;
 pub struct Style {
     /// Use ANSI colours.
     pub colour: bool,
+    /// Columns of the terminal; the table folds where it is wider. None for as wide as it is.
+    pub width: Option<usize>,
 }
 
 const RED: &str = "\x1b[31;1m";
@@ -28,14 +33,14 @@ impl Style {
 /// The whole answer, ending in a newline.
 pub fn render(answer: &Recommendation, style: Style) -> String {
     let mut text = format!(
-        "{}\n{} on {}, {} seed{}\n\n",
+        "{}\n{} on {}, {}\n\n",
         style.paint(BOLD, &sentence(&answer.advice)),
         answer.scenario,
         answer.profile,
-        answer.seeds.len(),
-        if answer.seeds.len() == 1 { "" } else { "s" }
+        counted(answer.seeds.len() as u64, "seed")
     );
     table(&mut text, answer, style);
+    derived(&mut text, answer);
     text.push_str("\nWhat each one cannot protect against\n");
     for alike in reasons(answer) {
         let names: Vec<&str> = alike.iter().map(|one| one.policy.as_str()).collect();
@@ -98,7 +103,6 @@ fn table(text: &mut String, answer: &Recommendation, style: Style) {
             header.push(format!("{}: {}", tenant.name, objective.words()));
         }
     }
-    let rows: Vec<Vec<(String, &str)>> = answer.policies.iter().map(row).collect();
     // Objectives' headings are longer than their values: they stand in a legend, by letter.
     let letters: Vec<String> = (0..header.len() - FIXED).map(letter).collect();
     for (letter, heading) in letters.iter().zip(&header[FIXED..]) {
@@ -106,45 +110,56 @@ fn table(text: &mut String, answer: &Recommendation, style: Style) {
     }
     text.push('\n');
     let headings: Vec<String> = header[..FIXED].iter().cloned().chain(letters).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].0.chars().count());
-        cells
-            .chain([headings[column].chars().count()])
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-    let plain: Vec<(String, &str)> = headings.into_iter().map(|text| (text, "")).collect();
-    for row in std::iter::once(&plain).chain(&rows) {
-        let mut line = String::new();
-        for ((cell, code), width) in row.iter().zip(&widths) {
-            let padding = " ".repeat(width - cell.chars().count());
-            let painted = match *code {
-                "" => cell.clone(),
-                code => style.paint(code, cell),
-            };
-            let _ = write!(line, "  {painted}{padding}");
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
+    let mut table = Table::new("l".repeat(headings.len()), &headings);
+    for policy in &answer.policies {
+        table.row(row(policy));
+    }
+    text.push_str(&table.render_within(style.width, style.colour));
+    if answer.policies.iter().any(|policy| !policy.on_sale) {
+        let _ = writeln!(
+            text,
+            "  {NOT_ON_SALE}, and stands behind what can be bought"
+        );
+    }
+}
+
+/// Where the objectives are derived: by which rule, and how to write one's own.
+fn derived(text: &mut String, answer: &Recommendation) {
+    let derived = answer.tenants.iter().filter(|tenant| tenant.derived);
+    let with: Vec<_> = derived.filter(|one| !one.objectives.is_empty()).collect();
+    if with.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\nNo tenant says what it needs, so its objective is derived: {}. To set others, change these lines and add them to \
+         the [[tenant]] tables",
+        derive::rule()
+    );
+    for tenant in with {
+        let _ = writeln!(
+            text,
+            "  {}: {}",
+            tenant.name,
+            derive::as_written(&tenant.objectives)
+        );
     }
 }
 
 /// Columns before the objectives.
 const FIXED: usize = 4;
 
-fn row(policy: &PolicyOutcome) -> Vec<(String, &'static str)> {
+fn row(policy: &PolicyOutcome) -> Vec<Cell> {
+    let code = |met: bool| if met { GREEN } else { RED };
     let all = policy.met == policy.objectives;
     let mut row = vec![
-        (policy.policy.clone(), BOLD),
-        (
-            format!("{}/{}", policy.met, policy.objectives),
-            if all { GREEN } else { RED },
-        ),
-        (format!("{:.0} %", policy.utilisation * 100.0), ""),
-        (digits_or_zero(policy.policy_cores), ""),
+        Cell::painted(marked(&policy.policy), BOLD),
+        Cell::painted(format!("{}/{}", policy.met, policy.objectives), code(all)),
+        Cell::from(format!("{:.0} %", policy.utilisation * 100.0)),
+        Cell::from(digits_or_zero(policy.policy_cores)),
     ];
     let objectives = policy.tenants.iter().flat_map(outcomes);
-    row.extend(objectives.map(|one| (value(one), if one.met { GREEN } else { RED })));
+    row.extend(objectives.map(|one| Cell::painted(value(one), code(one.met))));
     row
 }
 

@@ -455,6 +455,7 @@ fn summarise(policy: &str, cells: &[Cell], attackers: &[Attacker]) -> PolicySumm
     });
     PolicySummary {
         policy: policy.to_owned(),
+        on_sale: isolane_scenario::stack::is_on_sale(policy),
         cells: of_policy.len() as u32,
         violations: broken.len() as u32,
         not_applicable: 0,
