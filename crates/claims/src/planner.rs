@@ -148,7 +148,7 @@ mod tests {
             vulcan/a  prediction  1x         none  25 %       not run
             1 claims: 0 within tolerance, 0 missed, 0 reported without a published number, 1 for the query planner
         "#]]
-        .assert_eq(&crate::report::table(std::slice::from_ref(&report)));
+        .assert_eq(&crate::report::table(std::slice::from_ref(&report), None));
         let text = crate::report::markdown(&[report]);
         assert!(text.contains("### In the query planner"), "{text}");
         assert!(!text.contains("| vulcan |"), "{text}");

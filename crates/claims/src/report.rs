@@ -3,6 +3,7 @@
 use crate::claim::{Claim, ClaimKind, ClaimTestbed};
 use crate::expression::Value;
 use crate::verdict::{Over, Published, Tolerance, Unit};
+use isolane_core::text::{Table, counted};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -198,8 +199,9 @@ impl Tally {
     }
 }
 
-/// The table a terminal shows: columns padded to their widest member, reasons of misses below their row.
-pub fn table(reports: &[ClaimReport]) -> String {
+/// The table a terminal shows: columns padded to their widest member, reasons of misses below their row. Where that is wider
+/// than `width`, the table folds and the reasons stand below it.
+pub fn table(reports: &[ClaimReport], width: Option<usize>) -> String {
     let head = ["claim", "kind", "published", "ours", "tolerance", "verdict"].map(str::to_owned);
     let rows: Vec<[String; 6]> = reports.iter().map(row).collect();
     let mut widths = head.each_ref().map(String::len);
@@ -208,18 +210,25 @@ pub fn table(reports: &[ClaimReport]) -> String {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let mut text = line(&head, &widths);
-    for (report, row) in reports.iter().zip(&rows) {
-        text.push_str(&line(row, &widths));
-        if let (Some(false), Some(reason)) = (report.within, &report.reason) {
-            let _ = writeln!(text, "    why: {reason}");
+    let full: usize = widths.iter().map(|width| width + 2).sum();
+    let mut text = match width.is_some_and(|width| full > width) {
+        true => folded(&head, reports, &rows, width),
+        false => {
+            let mut text = line(&head, &widths);
+            for (report, row) in reports.iter().zip(&rows) {
+                text.push_str(&line(row, &widths));
+                if let Some(reason) = report.reason_of_miss() {
+                    let _ = writeln!(text, "    why: {reason}");
+                }
+            }
+            text
         }
-    }
+    };
     let tally = Tally::of(reports);
     let _ = write!(
         text,
-        "{} claims: {} within tolerance, {} missed, {} reported without a published number",
-        reports.len(),
+        "{}: {} within tolerance, {} missed, {} reported without a published number",
+        counted(reports.len() as u64, "claim"),
         tally.within,
         tally.missed,
         tally.reported
@@ -233,6 +242,34 @@ pub fn table(reports: &[ClaimReport]) -> String {
     }
     text.push('\n');
     text
+}
+
+/// The table in blocks of columns, and the reasons of misses.
+fn folded(
+    head: &[String; 6],
+    reports: &[ClaimReport],
+    rows: &[[String; 6]],
+    width: Option<usize>,
+) -> String {
+    let mut table = Table::new("llllll", head);
+    for row in rows {
+        table.row(row.to_vec());
+    }
+    let mut text = table.render_within(width, false);
+    for (report, row) in reports.iter().zip(rows) {
+        if let Some(reason) = report.reason_of_miss() {
+            let _ = writeln!(text, "  why {} misses: {reason}", row[0]);
+        }
+    }
+    text
+}
+
+impl ClaimReport {
+    /// Why it misses, where it does and the claim says so.
+    fn reason_of_miss(&self) -> Option<&str> {
+        let missed = self.within == Some(false);
+        self.reason.as_deref().filter(|_| missed)
+    }
 }
 
 /// Testbeds that another command runs, and what they are called.

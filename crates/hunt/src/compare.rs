@@ -16,6 +16,7 @@ use crate::bench::Spent;
 use crate::hunt::{Anomaly, HuntResult};
 use crate::known::{Known, KnownSet};
 use crate::space::Point;
+use isolane_core::text::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,9 +209,9 @@ impl Comparison {
             let races: Vec<&Race> = self.races_of(contestant).collect();
             let counts: Vec<f64> = races.iter().map(|race| race.found.len() as f64).collect();
             text.push_str(&format!(
-                "{:<18} {} seeds: finds {:.1} of {} on average ({} to {}), {:.1} others\n",
+                "{:<18} {}: finds {:.1} of {} on average ({} to {}), {:.1} others\n",
                 contestant.name(),
-                races.len(),
+                counted(races.len() as u64, "seed"),
                 counts.iter().sum::<f64>() / counts.len().max(1) as f64,
                 self.anomalies.len(),
                 counts.iter().copied().fold(f64::INFINITY, f64::min),

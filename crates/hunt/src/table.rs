@@ -6,8 +6,9 @@
 
 use crate::hunt::{Anomaly, Ended, HuntResult};
 use crate::monitor::Symptom;
-use crate::region::condition;
+use crate::region::{Region, condition};
 use crate::space::{Feature, Space};
+use isolane_core::text::{Table, counted};
 use std::fmt::Write;
 
 /// Columns and the features that they show.
@@ -38,11 +39,11 @@ const COLUMNS: [(&str, &[Feature]); 9] = [
     ),
 ];
 
-/// The table, a summary and the details, ending in a newline.
-pub fn render(result: &HuntResult, space: &Space) -> String {
+/// The table, a summary and the details, ending in a newline; the table folds where it is wider than `width`.
+pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> String {
     let mut text = String::new();
-    if !result.anomalies.is_empty() {
-        rows(&mut text, result, space);
+    if result.anomalies.iter().any(|one| one.set.is_some()) {
+        rows(&mut text, result, space, width);
         text.push('\n');
     }
     for anomaly in result.ranked() {
@@ -68,73 +69,59 @@ pub fn render(result: &HuntResult, space: &Space) -> String {
         Ended::Unfinished => "not finished",
         Ended::Exhausted => "no workload outside the known anomalies is left",
     };
-    let count = result.anomalies.len();
     let _ = writeln!(
         text,
-        "{count} {} on {} after {} experiments ({:.1} h on real hardware, modelled): {ended}",
-        match (&result.victim, count) {
-            (None, 1) => "anomaly",
-            (None, _) => "anomalies",
-            (Some(_), 1) => "attack",
-            (Some(_), _) => "attacks",
-        },
+        "{} on {} after {} ({:.1} h on real hardware, modelled): {ended}",
+        counted(
+            result.anomalies.len() as u64,
+            match &result.victim {
+                None => "anomaly",
+                Some(_) => "attack",
+            }
+        ),
         result.target,
-        result.spent.experiments,
+        counted(result.spent.experiments, "experiment"),
         result.spent.modelled_s / 3600.0,
     );
     if result.not_repeated > 0 {
         let _ = writeln!(
             text,
-            "{} anomalous experiments showed nothing when they were repeated",
-            result.not_repeated
+            "{} showed nothing when repeated",
+            counted(u64::from(result.not_repeated), "anomalous experiment")
         );
     }
     text
 }
 
-fn rows(text: &mut String, result: &HuntResult, space: &Space) {
-    let mut table = vec![vec!["#".to_owned()]];
-    table[0].extend(COLUMNS.map(|(name, _)| name.to_owned()));
-    table[0].push(match &result.victim {
-        Some(_) => "victim".to_owned(),
-        None => "symptom".to_owned(),
+/// A row for each anomaly that was reduced to its conditions; the others stand in the details with their workload.
+fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usize>) {
+    let mut headings = vec!["#"];
+    headings.extend(COLUMNS.map(|(name, _)| name));
+    headings.push(match &result.victim {
+        Some(_) => "victim",
+        None => "symptom",
     });
+    let mut table = Table::new("l".repeat(headings.len()), &headings);
     for anomaly in result.ranked() {
+        let Some(set) = &anomaly.set else {
+            continue;
+        };
         let mut row = vec![anomaly.number.to_string()];
-        row.extend(COLUMNS.map(|(_, features)| cell(anomaly, features, space)));
+        row.extend(COLUMNS.map(|(_, features)| cell(&set.region, features, space)));
         row.push(match &anomaly.harm {
             Some(harm) => format!("{:.0} % kept", harm.retained * 100.0),
             None => anomaly.symptom.name().to_owned(),
         });
-        table.push(row);
+        table.row(row);
     }
-    let widths: Vec<usize> = (0..table[0].len())
-        .map(|column| {
-            table
-                .iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for row in table {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, &width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
+    text.push_str(&table.render_within(width, false));
 }
 
-fn cell(anomaly: &Anomaly, features: &[Feature], space: &Space) -> String {
-    let Some(set) = &anomaly.set else {
-        return "?".to_owned();
-    };
+fn cell(region: &Region, features: &[Feature], space: &Space) -> String {
     let conditions: Vec<String> = features
         .iter()
         .filter_map(|&feature| {
-            let text = condition(feature, set.region.features.get(&feature)?, space);
+            let text = condition(feature, region.features.get(&feature)?, space);
             // The column says which feature it is, where it has one.
             let bare = text
                 .strip_prefix(feature.name())
@@ -177,12 +164,12 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
     };
     let _ = writeln!(
         text,
-        "#{} {}: found after {} experiments ({:.1} h), met {} times; {figures}",
+        "#{} {}: found after {} ({:.1} h), met {}; {figures}",
         anomaly.number,
         anomaly.symptom.name(),
-        anomaly.found_at.experiments,
+        counted(anomaly.found_at.experiments, "experiment"),
         anomaly.found_at.modelled_s / 3600.0,
-        anomaly.times,
+        counted(u64::from(anomaly.times), "time"),
     );
     let Some(set) = &anomaly.set else {
         let _ = writeln!(
@@ -247,7 +234,11 @@ mod tests {
             tests: true,
         };
         let mut bench = bench(&target, experiments, 1);
-        render(&hunt(&mut bench, &space(), &settings).unwrap(), &space())
+        render(
+            &hunt(&mut bench, &space(), &settings).unwrap(),
+            &space(),
+            None,
+        )
     }
 
     #[test]
@@ -269,5 +260,6 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("3 anomalies on synthetic after"), "{text}");
+        assert!(!text.contains('?') && text.starts_with('#'), "{text}");
     }
 }

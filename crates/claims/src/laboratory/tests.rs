@@ -28,7 +28,7 @@ fn arithmetic_without_runs_holds_or_says_why_not() {
         .filter(|report| report.within != Some(true))
         .cloned()
         .collect();
-    assert!(missed.is_empty(), "{}", crate::report::table(&missed));
+    assert!(missed.is_empty(), "{}", crate::report::table(&missed, None));
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn seeds_are_put_together_as_the_claim_says() {
         titan/g-ordering      prediction  holds      does not hold  exact      MISS
         7 claims: 2 within tolerance, 5 missed, 0 reported without a published number
     "#]]
-    .assert_eq(&crate::report::table(&reports));
+    .assert_eq(&crate::report::table(&reports, None));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_claim_of_the_soft_card_is_listed_and_not_run() {
         titan/soft  prediction  1x         none  25 %       not run
         1 claims: 0 within tolerance, 0 missed, 0 reported without a published number, 1 for the soft network card
     "#]]
-    .assert_eq(&crate::report::table(std::slice::from_ref(&report)));
+    .assert_eq(&crate::report::table(std::slice::from_ref(&report), None));
     let text = crate::report::markdown(&[report]);
     assert!(text.contains("### On the soft network card"), "{text}");
     assert!(!text.contains("### Missed"), "{text}");

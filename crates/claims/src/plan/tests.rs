@@ -198,7 +198,7 @@ fn audits_that_differ_in_columns_run_once_and_count_their_own_cells() {
             why: no cell of audit "cells" applies to the device
         4 claims: 2 within tolerance, 2 missed, 0 reported without a published number
     "#]]
-    .assert_eq(&crate::report::table(&reports));
+    .assert_eq(&crate::report::table(&reports, None));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn equal_runs_are_shared_between_claims() {
             why: known
         5 claims: 2 within tolerance, 2 missed, 1 reported without a published number
     "#]]
-    .assert_eq(&crate::report::table(&reports));
+    .assert_eq(&crate::report::table(&reports, None));
     expect![[r##"
         # Claims
 

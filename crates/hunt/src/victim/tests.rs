@@ -181,7 +181,7 @@ fn attacks_of_every_victim() {
         let space = Space::attackers(&profile);
         println!(
             "{}\n{:?}",
-            crate::table::render(&result, &space),
+            crate::table::render(&result, &space, None),
             columns(&result)
         );
     }
