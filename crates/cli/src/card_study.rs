@@ -8,7 +8,7 @@ pub(crate) mod table;
 
 use crate::network::cores;
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
+use crate::progress::Bar;
 use isolane_nic_sim::{Observers, RunError};
 use isolane_scenario::nic::model::NicStudy;
 use isolane_scenario::nic::profile::NicProfile;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(crate) fn simulate(
     studies: &[NicStudy],
     cancel: &AtomicBool,
-    bar: &ProgressBar,
+    bar: &Bar,
 ) -> Result<Option<Vec<NicResult>>> {
     let profile = NicProfile::of_paper();
     let next = AtomicUsize::new(0);

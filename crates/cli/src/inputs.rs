@@ -1,10 +1,12 @@
 //! What the command line names: profiles, policies with parameters, durations.
 
+use crate::policy_kinds::{self, Kind};
 use crate::status::BadInput;
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValue, TypedValueParser};
 use isolane_audit::matrix::LeftOut;
 use isolane_core::units::Duration;
+use isolane_scenario::device_name::unknown_profile;
 use isolane_scenario::library::Library;
 use isolane_scenario::mem::machine::MemMachine;
 use isolane_scenario::model::PolicySpec;
@@ -88,6 +90,18 @@ pub(crate) fn attacker_names() -> Names {
     })
 }
 
+/// Every workload of the catalogue.
+pub(crate) fn workload_names() -> Names {
+    Names(|| {
+        let catalogue = library().catalogue;
+        catalogue
+            .entries
+            .iter()
+            .map(|one| one.name.clone())
+            .collect()
+    })
+}
+
 impl TypedValueParser for Names {
     type Value = String;
 
@@ -157,7 +171,7 @@ pub(crate) fn profile(library: &mut Library, name: &str) -> Result<Profile> {
             Some(_) => {
                 "; it is a machine with tiered memory, for the key machine of [memory]".to_owned()
             }
-            None => suggestion(name, known),
+            None => unknown_profile(name, known),
         };
         bad(format!("profile {name}: unknown{hint}"))
     })
@@ -179,10 +193,13 @@ pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str> + 
 /// The policy called `name`, without parameters.
 pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
     let canonical = stack::canonical(name).map_err(|error| match error {
-        StackError::UnknownPart { part } => bad(format!(
-            "policy {name}: {part:?} is unknown{}",
-            suggestion(&part, stack::part_names())
-        )),
+        StackError::UnknownPart { part } => match policy_kinds::elsewhere(&part, Kind::Rdma) {
+            Some(kinds) => bad(format!("policy {part}: {kinds}")),
+            None => bad(format!(
+                "policy {name}: {part:?} is unknown{}",
+                suggestion(&part, stack::part_names())
+            )),
+        },
         other => bad(format!("policy {other}")),
     });
     Ok(PolicySpec {

@@ -7,9 +7,12 @@
 //! * [`commands`] - one file per command;
 //! * [`devices`] - real RDMA devices, where this program has them;
 //! * [`inputs`] - profiles, policies and durations as the command line names them;
+//! * [`numbers`] - numbers of options;
+//! * [`interrupt`] - Ctrl-C where nothing is kept;
 //! * [`network`] - runs of networks: many at once, in words, as traces;
 //! * [`output`] - printing and writing files;
-//! * [`progress`] - the progress bar;
+//! * [`policy_kinds`] - which kinds of scenario a policy runs on;
+//! * [`progress`] - how far the work is;
 //! * [`remarks`] - what a run says in words;
 //! * [`status`] - exit codes;
 //! * [`target`] - the simulator or real devices;
@@ -20,9 +23,12 @@ mod card_study;
 mod commands;
 mod devices;
 mod inputs;
+mod interrupt;
 mod laboratory;
 mod network;
+mod numbers;
 mod output;
+mod policy_kinds;
 mod progress;
 mod remarks;
 mod report;
@@ -66,23 +72,43 @@ fn main() -> ExitCode {
     }
     let arguments = match parse(command.clone()) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let is_unknown = error.kind() == ErrorKind::UnknownArgument;
-            let mistake = is_unknown
-                .then(|| usage::negative_value(&command, &words))
-                .flatten();
-            match mistake {
-                Some(mistake) => return wrong_usage(&mistake),
-                None => error.exit(),
-            }
-        }
+        Err(error) => return refused(&error, &words),
     };
     match arguments.command.run() {
         Ok(status) => status.into(),
-        Err(error) if status::is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::note(&format!("isolane: {}", output::error_line(&error)));
-            ExitCode::from(status::exit_code(&error))
+        Err(error) => failed(&error),
+    }
+}
+
+/// What clap ends with: help and version on stdout, help that nobody asked for and mistakes on stderr.
+fn refused(error: &clap::Error, words: &[String]) -> ExitCode {
+    let text = error.render();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let text = match output::colour() {
+                true => text.ansi().to_string(),
+                false => text.to_string(),
+            };
+            match output::print(&text) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(&error),
+            }
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            output::note(text.to_string().trim_end());
+            ExitCode::from(status::BAD_INPUT)
+        }
+        kind => {
+            let mut root = commands::marked(Arguments::command());
+            // Names of options and values are known then.
+            root.build();
+            let is_unknown = kind == ErrorKind::UnknownArgument;
+            let negative = is_unknown.then(|| usage::negative_value(&root, words));
+            wrong_usage(
+                &negative
+                    .flatten()
+                    .unwrap_or_else(|| usage::mistake(error, &root, words)),
+            )
         }
     }
 }
@@ -90,6 +116,14 @@ fn main() -> ExitCode {
 fn parse(command: clap::Command) -> Result<Arguments, clap::Error> {
     let mut matches = command.try_get_matches()?;
     Arguments::from_arg_matches_mut(&mut matches)
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if status::is_closed_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    output::note(&format!("isolane: {}", output::error_line(error)));
+    ExitCode::from(status::exit_code(error))
 }
 
 fn wrong_usage(mistake: &str) -> ExitCode {

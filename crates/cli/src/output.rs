@@ -45,6 +45,19 @@ pub(crate) fn colour() -> bool {
     io::stdout().is_terminal() && !refused
 }
 
+/// Narrower terminals are treated as this wide.
+const WIDTH_MIN: u16 = 40;
+
+/// Columns of the terminal that stdout is; none where it is a file, a pipe or unknown, and in tests, whose output nobody
+/// may fold.
+pub(crate) fn width() -> Option<usize> {
+    if cfg!(test) || !io::stdout().is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col.max(WIDTH_MIN)))
+}
+
 /// Makes the directory `path` with its parents.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).with_context(|| {

@@ -7,7 +7,7 @@
 //! Limits: names what was busy, not who made it busy; the causes given for a tenant that moved nothing are likely
 //! ones, read off the scenario and the counters, not proven.
 
-use crate::text::number;
+use crate::text::{counted, number};
 use isolane_scenario::measure::{
     HostCounters, RunResult, STEADY_MEDIANS_MIN, STEADY_SAMPLES_MIN, TenantResult,
 };
@@ -135,8 +135,8 @@ pub(crate) fn notes(scenario: &Scenario, result: &RunResult) -> Vec<String> {
         }
         if measured.errors > 0 {
             notes.push(format!(
-                "{name}: {} completions with an error",
-                measured.errors
+                "{name}: {} with an error",
+                counted(measured.errors, "completion")
             ));
         }
         if let Some(cause) = idle_cause(scenario, tenant, measured, &result.counters) {

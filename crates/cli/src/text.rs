@@ -1,51 +1,12 @@
-//! Text tables: text on the left of its column, numbers on the right, two spaces between.
+//! Text tables as wide as the terminal, and numbers in words.
 
-/// A table under construction.
-#[derive(Debug, Default)]
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-    /// Per column `l` (text, on the left) or `r` (numbers, on the right).
-    columns: String,
-}
+use crate::output;
 
-impl Table {
-    /// A table with these headings; `columns` has an `l` (left) or `r` (right) for each.
-    pub(crate) fn new(columns: impl Into<String>, headings: &[&str]) -> Self {
-        let rows = vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
-        Self {
-            rows,
-            columns: columns.into(),
-        }
-    }
+pub(crate) use isolane_core::text::{Table, counted};
 
-    /// Adds a row.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
-    }
-
-    /// The table, every line ending in a newline, each indented by two spaces.
-    pub(crate) fn render(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for ((cell, &width), side) in row.iter().zip(&widths).zip(self.columns.chars()) {
-                line.push_str("  ");
-                line.push_str(&match side {
-                    'l' => format!("{cell:width$}"),
-                    _ => format!("{cell:>width$}"),
-                });
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
+/// `table` for stdout: no wider than the terminal, where stdout is one.
+pub(crate) fn fitted(table: &Table) -> String {
+    table.render_within(output::width(), false)
 }
 
 /// `value` with about four significant digits, without an exponent.
@@ -69,14 +30,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_align_right_and_text_left() {
-        let mut table = Table::new("lr", &["tenant", "Gb/s"]);
-        table.row(vec!["cache".into(), number(0.0123)]);
-        table.row(vec!["b".into(), number(96.64)]);
-        let want = "  tenant    Gb/s
-  cache   0.0123
-  b        96.64
-";
-        assert_eq!(table.render(), want);
+    fn numbers_have_about_four_digits() {
+        let said = [0.0, 0.0123, 1.0, 96.64, 123.45, 12_345.6].map(number);
+        assert_eq!(said.join(" "), "0 0.0123 1.00 96.64 123.5 12346");
     }
 }

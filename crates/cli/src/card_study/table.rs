@@ -1,6 +1,6 @@
 //! Tables of studies on a terminal, shaped like the paper's (titan, tables 3 and 5): one for each number of flows.
 
-use crate::text::Table;
+use crate::text::{Table, fitted};
 use isolane_scenario::nic::config::PLAIN;
 use isolane_scenario::nic::paired::{CPU_AIM, PairedRow, PairedSummary, Spread, THROUGHPUT_AIM};
 use isolane_scenario::nic::result::NicResult;
@@ -55,7 +55,7 @@ fn flows(cells: &[&Cell]) -> String {
             format!("{:.2}", cell.nfm_1s),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn hosts(cells: &[&Cell]) -> String {
@@ -83,7 +83,7 @@ fn hosts(cells: &[&Cell]) -> String {
             time(&cell.completion_ms, 1.0),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 /// Summaries of paired runs, and the runs they are of.
@@ -144,7 +144,7 @@ fn paired_rows(summary: &PairedSummary) -> String {
             format!("{:.2}", row.nfm_1s),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn percent(ratio: Spread) -> String {

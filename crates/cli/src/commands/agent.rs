@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", requires = "listen")]
     identity: Option<PathBuf>,
     /// Sessions at once
-    #[arg(long, default_value_t = SESSIONS, value_parser = clap::value_parser!(u32).range(1..=64), requires = "listen")]
+    #[arg(long, default_value_t = SESSIONS, value_parser = crate::numbers::whole::<u32>(1..=64), requires = "listen")]
     sessions: u32,
     /// End the daemon of this directory when standard input ends; agents start it
     #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["stdio", "listen"])]

@@ -16,10 +16,11 @@ mod real {
 
 use crate::inputs::{self, DEFAULT_PROFILE, bad};
 use crate::output;
-use crate::progress;
+use crate::progress::ProgressArguments;
 use crate::report;
 use crate::status::Status;
 use crate::target::{Bed, TargetArguments, cancel_on_signal};
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use isolane_audit::journal::{JOURNAL_NAME, build_of};
@@ -59,19 +60,19 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "GLOB")]
     attackers: Option<String>,
     /// A few telling victims and attackers instead of all; with more than 3 policies one seed
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["victims", "attackers"])]
     quick: bool,
     /// Print every policy's matrix, also of more than 3 policies
     #[arg(long, conflicts_with = "json")]
     matrix: bool,
     /// Tolerated loss of what a victim is owed, 0 to 1
-    #[arg(long, default_value_t = ALPHA, value_parser = fraction)]
+    #[arg(long, default_value_t = ALPHA, value_parser = crate::numbers::real(0.0..=1.0))]
     alpha: f64,
     /// Rule for victims whose rate counts
     #[arg(long, value_enum, default_value_t = Rule::Share)]
     predicate: Rule,
     /// Runs of each cell, each with another seed [default: 3, or 1 with --quick and more than 3 policies]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     seeds: Option<u32>,
     #[command(flatten)]
     target: TargetArguments,
@@ -97,8 +98,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Runs at once [default: one per core]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
+    #[command(flatten)]
+    progress: ProgressArguments,
     /// Exit with 1 when a guarantee is violated
     #[arg(long)]
     fail_on_violation: bool,
@@ -137,7 +140,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Bed::Verbs(devices) = &bed {
         real::suit(&mut plan, devices, arguments)?;
     }
-    let bar = progress::bar();
+    let bar = arguments.progress.runs();
     let mut show = |progress: Progress| {
         bar.set_length(progress.runs_total);
         bar.set_position(progress.runs_done);
@@ -165,6 +168,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => {
             let style = table::Style {
                 colour: output::colour(),
+                width: output::width(),
                 comparison_only: !arguments.matrix && result.policies.len() > table::MATRICES_MAX,
             };
             output::print(&table::render(&result, style))?;
@@ -176,8 +180,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     Ok(match () {
         () if result.progress.partial => {
             output::note(&format!(
-                "isolane: interrupted after {} of {} runs; go on with: {} --resume",
-                result.progress.runs_done, result.progress.runs_total, result.rerun
+                "isolane: interrupted after {} of {}; go on with: {} --resume",
+                result.progress.runs_done,
+                counted(result.progress.runs_total, "run"),
+                result.rerun
             ));
             Status::Interrupted
         }
@@ -204,7 +210,7 @@ fn resumption(arguments: &Arguments, reused: Reused) -> String {
         runs_total,
     } = reused;
     match journal_found {
-        true => format!("isolane: reused {runs} of {runs_total} runs"),
+        true => format!("isolane: reused {runs} of {}", counted(runs_total, "run")),
         false => format!(
             "isolane: {} has no journal to resume; starting with the first of {runs_total} runs",
             arguments.out.display()
@@ -424,14 +430,6 @@ fn jobs(arguments: &Arguments, bed: &Bed) -> usize {
     }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     arguments.jobs.map_or_else(cores, |jobs| jobs as usize)
-}
-
-/// A number from 0 to 1.
-fn fraction(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err("must be a number from 0 to 1".to_owned()),
-    }
 }
 
 #[cfg(test)]

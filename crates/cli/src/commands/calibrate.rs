@@ -3,7 +3,7 @@
 use crate::inputs;
 use crate::output;
 use crate::status::{BadInput, Status};
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use isolane_calibrate::edit;
@@ -177,8 +177,8 @@ fn oracle_text(oracle: &Oracle) -> String {
         number(oracle.idle_p50_us),
         number(oracle.idle_p99_us),
         number(oracle.target_us),
-        sizes.render(),
-        tokens.render(),
+        fitted(&sizes),
+        fitted(&tokens),
     )
 }
 
@@ -202,8 +202,8 @@ fn costs_text(costs: &RequestCosts, profile: &Profile) -> String {
     format!(
         "profile {}: requests of 1 B (atomics 8 B) in lists, 128 pairs; cost is the rate of WRITE over the verb's\n\n{}\n{}",
         costs.profile,
-        verbs.render(),
-        parameters.render(),
+        fitted(&verbs),
+        fitted(&parameters),
     )
 }
 
@@ -234,7 +234,7 @@ fn fit_text(fit: &Fit) -> String {
         fit.misfit.0,
         fit.misfit.1,
         fit.evaluations,
-        claims.render(),
-        parameters.render(),
+        fitted(&claims),
+        fitted(&parameters),
     )
 }

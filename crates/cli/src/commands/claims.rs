@@ -3,10 +3,11 @@
 mod lab;
 
 use crate::inputs;
+use crate::interrupt;
 use crate::output;
+use crate::progress::{Bar, ProgressArguments};
 use crate::status::{BadInput, Status};
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
 use isolane_claims::claim::{Claim, ClaimTestbed};
 use isolane_claims::laboratory::Laboratory;
 use isolane_claims::plan;
@@ -32,6 +33,8 @@ pub(crate) struct Arguments {
     /// Check the claims on real devices instead, by what lab/run wrote into DIR; may be repeated
     #[arg(long, value_name = "DIR", conflicts_with = "list")]
     lab: Vec<PathBuf>,
+    #[command(flatten)]
+    progress: ProgressArguments,
     /// Exit with 1 when a claim misses
     #[arg(long)]
     fail_on_miss: bool,
@@ -58,7 +61,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let (reports, page) = match arguments.lab.as_slice() {
         [] => {
-            let reports = measure(&selected);
+            let bar = arguments.progress.runs();
+            let stop = interrupt::at_once(&bar)?;
+            let reports = measure(&selected, &bar);
+            stop.done();
             let page = report::markdown(&reports);
             (reports, page)
         }
@@ -76,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     match (arguments.json, to_stdout) {
         (true, _) => output::print_json(&reports)?,
-        (false, false) => output::print(&report::table(&reports))?,
+        (false, false) => output::print(&report::table(&reports, output::width()))?,
         (false, true) => {}
     }
     let missed = Tally::of(&reports).missed > 0;
@@ -93,17 +99,12 @@ fn list(claims: &[&Claim]) -> String {
         .collect()
 }
 
-fn measure(claims: &[&Claim]) -> Vec<ClaimReport> {
+fn measure(claims: &[&Claim], bar: &Bar) -> Vec<ClaimReport> {
     let library = inputs::library();
     let laboratory = Laboratory {
         library: &library,
         testbed: &SimTestbed,
     };
-    // Drawn on stderr, and only where that is a terminal.
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left")
-            .expect("the template is a constant that parses"),
-    );
     let (here, elsewhere): (Vec<&Claim>, Vec<&Claim>) = claims
         .iter()
         .copied()

@@ -3,6 +3,7 @@
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::{BadInput, Status};
+use crate::text::counted;
 use anyhow::{Context, Result};
 use isolane_core::units;
 use isolane_enforce::container;
@@ -142,7 +143,10 @@ fn check(arguments: &Arguments, file: &Enforcement) -> Result<Status> {
     isolane_enforce::law::Law::new(&file.tenants, file.capacity)?;
     match arguments.json {
         true => output::print_json(file)?,
-        false => output::print(&format!("{} tenants, no mistake\n", file.tenants.len()))?,
+        false => {
+            let tenants = counted(file.tenants.len() as u64, "tenant");
+            output::print(&format!("{tenants}, no mistake\n"))?;
+        }
     }
     Ok(Status::Done)
 }

@@ -1,7 +1,9 @@
 //! `isolane explain`: the causal story of one pair of victim and attacker.
 
 use crate::inputs::{self, DEFAULT_PROFILE};
+use crate::interrupt;
 use crate::output;
+use crate::progress::Bar;
 use crate::report;
 use crate::status::Status;
 use anyhow::Result;
@@ -60,7 +62,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     output::check_directory(&arguments.out)?;
+    let stop = interrupt::at_once(&Bar::of_runs())?;
     let explanation = explain(arguments)?;
+    stop.done();
     let path = report::write_explanation(&arguments.out, &explanation)?;
     match arguments.json {
         true => output::print_json(&explanation)?,

@@ -3,12 +3,12 @@
 use crate::inputs::{bad, suggestion};
 use crate::output;
 use crate::status::Status;
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::Result;
 use isolane_scenario::PolicyParameter;
 use isolane_scenario::fabric::parameters;
 use isolane_scenario::mem::model::{MEM_POLICIES, MEM_POLICIES_ABOUT};
-use isolane_scenario::stack::{self, ALL, Feature, PolicyPart};
+use isolane_scenario::stack::{self, ALL, Feature, NOT_ON_SALE, PolicyPart};
 use serde::Serialize;
 
 /// Arguments of `isolane policies`.
@@ -35,6 +35,8 @@ struct Part {
     about: &'static str,
     controls: Vec<&'static str>,
     needs: Option<&'static str>,
+    /// False where it needs hardware that is not on sale.
+    on_sale: bool,
     honours_weights: bool,
     parameters: Vec<Parameter>,
 }
@@ -101,6 +103,7 @@ fn of(part: &PolicyPart) -> Part {
         about: part.about,
         controls: controls(part),
         needs: needs(part.needs),
+        on_sale: stack::is_on_sale(part.name),
         honours_weights: stack::honours_weights(part.name),
         parameters: part.parameters.iter().map(parameter).collect(),
     }
@@ -209,16 +212,16 @@ fn list(parts: &[&PolicyPart]) -> String {
     let mut table = Table::new("llll", &["policy", "what it does", "controls", "needs"]);
     for part in parts {
         table.row(vec![
-            part.name.to_owned(),
+            stack::marked(part.name),
             part.about.to_owned(),
             dash(controls(part).join("; ")),
             needs(part.needs).unwrap_or("-").to_owned(),
         ]);
     }
     format!(
-        "{}\nParts that control different things combine with +, in any order.\n--policies all compares: {}\n\
+        "{}  {NOT_ON_SALE}\n\nParts that control different things combine with +, in any order.\n--policies all compares: {}\n\
          Networks have other policies (--networks), tiered memory too (--memory).\n",
-        table.render(),
+        fitted(&table),
         ALL.join(", ")
     )
 }
@@ -233,7 +236,11 @@ fn show(parts: &[&PolicyPart]) -> String {
         ));
         text.push_str(&format!(
             "  needs     {}\n",
-            needs(part.needs).unwrap_or("-")
+            match (stack::is_on_sale(part.name), needs(part.needs)) {
+                (true, needs) => needs.unwrap_or("-").to_owned(),
+                (false, None) => "hardware that is not on sale".to_owned(),
+                (false, Some(needs)) => format!("hardware that is not on sale; {needs}"),
+            }
         ));
         let weights = match stack::honours_weights(part.name) {
             true => "honours tenants' weights",
@@ -259,7 +266,7 @@ fn table_of(parameters: &[Parameter]) -> String {
             parameter.about.to_owned(),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn dash(text: String) -> String {

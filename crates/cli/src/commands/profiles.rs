@@ -3,7 +3,7 @@
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use isolane_scenario::library::Library;
@@ -102,7 +102,7 @@ fn list(library: &Library) -> String {
             number(machine.value("far", "capacity_gb")),
         ]);
     }
-    format!("{}\n{}", table.render(), machines.render())
+    format!("{}\n{}", fitted(&table), fitted(&machines))
 }
 
 /// A machine with tiered memory: every number with its source.
@@ -124,7 +124,7 @@ fn show_machine(machine: &MemMachine) -> String {
         "{}: {}\na machine of scenarios with [memory]\n\n{}",
         machine.name,
         machine.title,
-        table.render()
+        fitted(&table)
     )
 }
 
@@ -149,14 +149,14 @@ fn show(profile: &Profile) -> String {
             sourced.source.clone(),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&fitted(&table));
     if !profile.token_dictionary.is_empty() {
         let mut tokens = Table::new("rr", &["up to Gb/s", "token bytes"]);
         for token in &profile.token_dictionary {
             tokens.row(vec![number(token.rate_gbps), token.token_bytes.to_string()]);
         }
         text.push_str("\ntoken dictionary (justitia 5.2)\n");
-        text.push_str(&tokens.render());
+        text.push_str(&fitted(&tokens));
     }
     text
 }

@@ -65,7 +65,7 @@ enum What {
         #[arg(long)]
         class: String,
         /// Its weight for what no guarantee takes (1 for a new one)
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1_000_000))]
         weight: Option<u32>,
         /// What it gets whenever it asks, like 2Gb/s (nothing for a new one)
         #[arg(long, value_name = "RATE")]

@@ -1,8 +1,9 @@
 //! `isolane recommend`: which policy meets the SLOs of a scenario's tenants.
 
 use crate::inputs;
+use crate::interrupt;
 use crate::output;
-use crate::progress;
+use crate::progress::ProgressArguments;
 use crate::report;
 use crate::status::Status;
 use crate::target::Bed;
@@ -10,23 +11,26 @@ use anyhow::Result;
 use isolane_recommend::result::Recommendation;
 use isolane_recommend::run::{Question, run as answer};
 use isolane_recommend::text;
-use isolane_scenario::Overrides;
+use isolane_scenario::{Overrides, stack};
 use isolane_testbed::SimTestbed;
 use std::path::PathBuf;
 
 /// Arguments of `isolane recommend`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Scenario file (TOML) whose tenants say what they need; - reads it from stdin
+    /// Scenario file (TOML) whose tenants say what they need (else that is derived); - reads it from stdin
     scenario: PathBuf,
     /// Policies to compare; all stands for every one that the device can run
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
+    /// Also advise policies that need hardware that is not on sale; so does naming one in --policies
+    #[arg(long)]
+    not_on_sale: bool,
     /// Device profile instead of the scenario's: a name, or the path of a TOML file
     #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
     /// Runs under each policy, each with another seed
-    #[arg(long, default_value_t = SEEDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = SEEDS, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     seeds: u32,
     /// Print JSON
     #[arg(long)]
@@ -35,8 +39,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Runs at once [default: one per core]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
+    #[command(flatten)]
+    progress: ProgressArguments,
     /// Exit with 1 when the best policy misses an SLO
     #[arg(long)]
     fail_on_violation: bool,
@@ -50,7 +56,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(directory) = &arguments.out {
         output::check_directory(directory)?;
     }
-    let bar = progress::bar();
+    let bar = arguments.progress.runs();
+    let stop = interrupt::at_once(&bar)?;
     let show = |done: u64, total: u64| {
         bar.set_length(total);
         bar.set_position(done);
@@ -58,11 +65,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let found = answer(&question, &SimTestbed, jobs(arguments), &show);
     bar.finish_and_clear();
     let found = found?;
+    stop.done();
     match arguments.json {
         true => output::print_json(&found)?,
         false => {
             let style = text::Style {
                 colour: output::colour(),
+                width: output::width(),
             };
             output::print(&text::render(&found, style))?;
         }
@@ -116,6 +125,11 @@ fn question(arguments: &Arguments) -> Result<Question> {
     });
     Ok(Question {
         rerun: rerun(arguments),
+        advises_not_on_sale: arguments.not_on_sale
+            || arguments
+                .policies
+                .iter()
+                .any(|name| !stack::is_on_sale(name)),
         policies: policies.collect(),
         left_out: chosen.left_out,
         seeds: (1..=u64::from(arguments.seeds)).collect(),
@@ -136,6 +150,9 @@ fn rerun(arguments: &Arguments) -> String {
     }
     if let Some(profile) = &arguments.profile {
         words.push(format!("--profile {}", inputs::quoted(profile)));
+    }
+    if arguments.not_on_sale {
+        words.push("--not-on-sale".to_owned());
     }
     if arguments.seeds != SEEDS {
         words.push(format!("--seeds {}", arguments.seeds));

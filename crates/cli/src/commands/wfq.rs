@@ -4,7 +4,7 @@ use crate::inputs::bad;
 use crate::output;
 use crate::report;
 use crate::status::Status;
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::{Result, bail};
 use isolane_core::queueing::Arrivals;
 use isolane_core::queueing::fluid::Port;
@@ -64,7 +64,7 @@ struct Delay {
     #[arg(long, value_name = "US", value_parser = plain, allow_negative_numbers = true)]
     period_us: Option<f64>,
     /// Points between 0 and 1
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 100, value_parser = crate::numbers::whole::<u32>(1..=100_000))]
     steps: u32,
     /// Print JSON
     #[arg(long)]
@@ -256,7 +256,7 @@ fn text(delays: &WfqDelays) -> String {
         row.extend(point.case.clone());
         table.row(row);
     }
-    text.push_str(&table.render());
+    text.push_str(&fitted(&table));
     let _ = writeln!(
         text,
         "\n  No class waits longer than a lower one while class 0 has {} of the traffic.",

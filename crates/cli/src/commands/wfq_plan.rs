@@ -3,7 +3,7 @@
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::Result;
 use clap::ValueEnum;
 use isolane_core::policy::aequitas::AequitasOptions;
@@ -199,7 +199,7 @@ fn words(input: &PortPlan, answer: &Answer, device: &str) -> String {
         input.load_percent,
         input.burst_percent,
         number(answer.period_us),
-        table.render()
+        fitted(&table)
     );
     for class in &answer.classes {
         if class.slo_us.is_some() && class.admitted_part < ALL {

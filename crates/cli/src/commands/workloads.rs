@@ -1,10 +1,10 @@
 //! `isolane workloads`: the catalogue of victims and attackers.
 
-use crate::inputs::{bad, suggestion};
+use crate::inputs::{self, bad, suggestion};
 use crate::output;
 use crate::status::Status;
-use crate::text::Table;
-use anyhow::Result;
+use crate::text::{Table, counted, fitted};
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use isolane_scenario::application::Program;
 use isolane_scenario::catalogue::{Catalogue, CatalogueEntry};
@@ -16,6 +16,9 @@ use serde::Serialize;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
+    /// Short for `show NAME`: `victim/NAME` or `attacker/NAME`; the role may be left out
+    #[arg(value_parser = inputs::workload_names(), hide_possible_values = true)]
+    name: Option<String>,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -28,16 +31,26 @@ enum Action {
     /// One workload with its command lines
     Show {
         /// `victim/NAME` or `attacker/NAME`; the role may be left out
+        #[arg(value_parser = inputs::workload_names(), hide_possible_values = true)]
         name: String,
     },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let catalogue = Catalogue::embedded();
-    match &arguments.action {
-        None | Some(Action::List) if arguments.json => output::print_json(&catalogue.entries)?,
-        None | Some(Action::List) => output::print(&list(&catalogue))?,
-        Some(Action::Show { name }) => {
+    let name = match (&arguments.action, &arguments.name) {
+        (Some(_), Some(name)) => {
+            bail!(bad(format!(
+                "workloads {name}: name a workload or a command, not both"
+            )))
+        }
+        (Some(Action::Show { name }), None) | (None, Some(name)) => Some(name),
+        (None | Some(Action::List), None) => None,
+    };
+    match name {
+        None if arguments.json => output::print_json(&catalogue.entries)?,
+        None => output::print(&list(&catalogue))?,
+        Some(name) => {
             let entry = find(&catalogue, name)?;
             match arguments.json {
                 true => output::print_json(entry)?,
@@ -54,7 +67,7 @@ fn list(catalogue: &Catalogue) -> String {
         let category = word(&entry.category);
         table.row(vec![entry.path(), category, entry.resource.clone()]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn find<'a>(catalogue: &'a Catalogue, name: &str) -> Result<&'a CatalogueEntry> {
@@ -114,12 +127,12 @@ fn in_words(workload: &Workload) -> String {
             format!("{kind} on hosts {}", hosts.join(", "))
         }
         Traffic::Data(data) => format!(
-            "{} of {} from host {} to host {}, {} processes",
+            "{} of {} from host {} to host {}, {}",
             word(&data.verb),
             sizes(&data.pattern),
             workload.from.letter().to_ascii_lowercase(),
             workload.to.letter().to_ascii_lowercase(),
-            workload.processes
+            counted(u64::from(workload.processes), "process")
         ),
         Traffic::Control(_) => "control verbs".to_owned(),
     }

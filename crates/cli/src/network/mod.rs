@@ -10,8 +10,8 @@ pub(crate) mod text;
 pub(crate) mod trace;
 
 use crate::inputs::bad;
+use crate::progress::Bar;
 use anyhow::{Context, Result, bail};
-use indicatif::ProgressBar;
 use isolane_fabric::network::Tap;
 use isolane_fabric::run::{Observers, RunError, run};
 use isolane_scenario::fabric::model::FabricScenario;
@@ -38,7 +38,7 @@ pub(crate) struct Jobs<'a> {
     /// Threads.
     pub(crate) workers: usize,
     /// Shows how far they are.
-    pub(crate) bar: &'a ProgressBar,
+    pub(crate) bar: &'a Bar,
 }
 
 /// Threads that can run at once.
@@ -125,7 +125,7 @@ pub(crate) fn run_one(
     jobs: &Jobs<'_>,
     tap: Option<Box<dyn Tap>>,
 ) -> Result<FabricResult> {
-    if jobs.bar.length().unwrap_or(0) == 0 {
+    if jobs.bar.length() == 0 {
         jobs.bar.set_length(BAR_UNITS);
     }
     let mut shown = 0;

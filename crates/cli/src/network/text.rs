@@ -1,7 +1,7 @@
 //! What a terminal shows of runs on a network.
 
 use super::remarks;
-use crate::text::{Table, number, optional};
+use crate::text::{Table, counted, fitted, number, optional};
 use isolane_scenario::fabric::model::{CallSlo, FabricScenario};
 use isolane_scenario::fabric::result::{ClassResult, FabricResult, LatencySummary, PortResult};
 use std::fmt::Write;
@@ -29,9 +29,9 @@ pub(crate) fn runs(
         }
     }
     let mut text = format!(
-        "{}: {} hosts at {} under {} over {}, seed {}, {} measured after {}\n\n",
+        "{}: {} at {} under {} over {}, seed {}, {} measured after {}\n\n",
         first.scenario,
-        first.hosts,
+        counted(first.hosts as u64, "host"),
         scenario.topology.host_rate,
         policies.join(", "),
         transports.join(", "),
@@ -99,7 +99,7 @@ fn classes(scenarios: &[FabricScenario], results: &[FabricResult]) -> String {
         true => ("llrrrrrrrrlrr", &["class", "policy"][..]),
         false => ("lrrrrrrrrlrr", &["class"][..]),
     };
-    let mut table = Table::new(columns, &[names, &figures].concat());
+    let mut table = Table::new(columns, &[names, &figures].concat()).keys(names.len());
     for index in 0..results[0].classes.len() {
         for (scenario, result) in scenarios.iter().zip(results) {
             let class = &result.classes[index];
@@ -111,7 +111,7 @@ fn classes(scenarios: &[FabricScenario], results: &[FabricResult]) -> String {
             table.row(row);
         }
     }
-    table.render()
+    fitted(&table)
 }
 
 fn cells(class: &ClassResult, slo: Option<&CallSlo>) -> [String; 11] {
@@ -189,7 +189,7 @@ fn ports(list: &[PortResult]) -> String {
             number(port.paused_share * 100.0),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn pairs(result: &FabricResult) -> String {
@@ -220,7 +220,7 @@ fn pairs(result: &FabricResult) -> String {
             number(pair.goodput_gbps),
         ]);
     }
-    let mut text = table.render();
+    let mut text = fitted(&table);
     let more = result.pairs.len().saturating_sub(PAIRS_SHOWN);
     if more > 0 {
         let _ = writeln!(text, "  ... and {more} more: --json has all");
@@ -233,5 +233,5 @@ fn figures(result: &FabricResult) -> String {
     for (name, value) in &result.policy_state {
         table.row(vec![name.clone(), number(*value)]);
     }
-    table.render()
+    fitted(&table)
 }

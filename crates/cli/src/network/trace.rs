@@ -12,6 +12,7 @@
 
 use crate::inputs::bad;
 use crate::output;
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use isolane_core::units::Instant;
 use isolane_fabric::network::{Tap, TapMoment};
@@ -132,10 +133,10 @@ impl Trace {
             .flush()
             .with_context(|| format!("cannot write {path}; free space"))?;
         Ok(match state.seen - state.written {
-            0 => format!("wrote {path}: {} packets", state.written),
+            0 => format!("wrote {path}: {}", counted(state.written, "packet")),
             more => format!(
-                "wrote {path}: the first {} packets; {more} more were not written (--trace-packets sets how many)",
-                state.written
+                "wrote {path}: the first {}; {more} more not written (--trace-packets sets how many)",
+                counted(state.written, "packet")
             ),
         })
     }

@@ -6,10 +6,11 @@
 use crate::inputs::{self, bad};
 use crate::laboratory::Equipped;
 use crate::output;
-use crate::progress;
+use crate::progress::Bar;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use isolane_claims::claim::{Claim, ClaimTestbed};
 use isolane_claims::hunt::{HuntNumbers, HuntRun};
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "anneal,random,bayes,screen", value_parser = contestant)]
     searchers: Vec<Contestant>,
     /// Hunts of each, with seeds from 1
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 20, value_parser = crate::numbers::whole::<u64>(1..=1000))]
     seeds: u64,
     /// What each hunt may use: experiments, or modelled time like 10h
     #[arg(long, default_value = "10h", value_parser = super::budget)]
@@ -64,7 +65,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "out/bench-hunt")]
     out: PathBuf,
     /// Hunts at once [default: one per core]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
     /// Print the comparison as JSON
     #[arg(long)]
@@ -162,7 +163,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         remark.into_iter().for_each(|remark| output::note(&remark));
         let claims: Vec<&Claim> = claims.iter().collect();
         let reports = checked(&claims, &comparison);
-        output::print(&claim_report::table(&reports))?;
+        output::print(&claim_report::table(&reports, output::width()))?;
         if let Some(path) = &arguments.markdown {
             output::write_file(path, &page_of(&reports, &comparison, arguments.seeds))?;
             output::note(&format!("wrote {}", path.display()));
@@ -254,7 +255,7 @@ fn run_all(
     let file = OpenOptions::new().append(true).open(&path);
     let file = file.with_context(|| format!("cannot write {}", path.display()))?;
     let jobs = jobs(arguments);
-    let bar = progress::bar();
+    let bar = Bar::of_runs();
     bar.set_length(undone.len() as u64);
     let next = AtomicUsize::new(0);
     let done: Mutex<(std::fs::File, Vec<Race>)> = Mutex::new((file, Vec::new()));
@@ -356,9 +357,10 @@ fn asked(claims: &[&Claim], arguments: &Arguments) -> (Vec<Claim>, Option<String
     let whole = arguments.budget == Budget::ModelledSeconds(CLAIMED_S);
     let remark = (arguments.seeds < most || !whole || arguments.restrict.is_some()).then(|| {
         format!(
-            "isolane: the claims are about {most} seeds of {} in the whole space; what follows is of {} seeds of {}{}",
+            "isolane: the claims are about {} of {} in the whole space; what follows is of {} of {}{}",
+            counted(most, "seed"),
             words(Budget::ModelledSeconds(CLAIMED_S)),
-            arguments.seeds.min(most),
+            counted(arguments.seeds.min(most), "seed"),
             words(arguments.budget),
             match &arguments.restrict {
                 Some(file) => format!(" in {}", file.display()),

@@ -87,7 +87,11 @@ impl Place {
                 .profile(&victim.scenario.profile)
                 .context("a parsed scenario names a profile of its library")?
                 .clone(),
-            (None, None) => bail!(bad("--target or --victim is needed")),
+            (None, None) => bail!(bad(format!(
+                "hunt needs a device to search: give --target sim:PROFILE, where PROFILE is a file or one of {}; or give \
+                 --victim FILE to search the attackers of the tenant in it",
+                library.profile_names().collect::<Vec<_>>().join(", ")
+            ))),
         };
         Ok(Self {
             profile_name: named.unwrap_or(&profile.name).to_owned(),

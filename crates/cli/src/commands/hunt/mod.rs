@@ -12,10 +12,11 @@ mod speed;
 use super::audit;
 use crate::inputs::{self, bad};
 use crate::output;
-use crate::progress;
+use crate::progress::ProgressArguments;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use farm::{Executor, Farm};
 use ground::{Named, Place};
@@ -42,16 +43,12 @@ const DEFAULT_SEARCHER: &str = NAMES[0];
 
 /// Arguments of `isolane hunt`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,
     /// Device to search: sim: and a profile's name or file; or real ones, verbs:DEVICE,DEVICE [default: the victim's]
-    #[arg(
-        long,
-        value_name = "sim:PROFILE|verbs:...",
-        required_unless_present = "victim"
-    )]
+    #[arg(long, value_name = "sim:PROFILE|verbs:...")]
     target: Option<String>,
     /// Search the attackers of the one tenant in this scenario file instead of anomalies of the device
     #[arg(long, value_name = "FILE")]
@@ -99,11 +96,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Experiments at once; the result is the same for any number [default: one per core]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     parallel: Option<u32>,
     /// Who does the experiments: threads here, processes here, or a Ray cluster; the result is the same
     #[arg(long, value_enum, default_value_t = Executor::Local)]
     executor: Executor,
+    #[command(flatten)]
+    progress: ProgressArguments,
     /// Answer the experiments of another hunt
     #[arg(long, hide = true)]
     worker: bool,
@@ -166,7 +165,7 @@ fn fraction(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok();
     number
         .filter(|part| (0.0..1.0).contains(part))
-        .ok_or_else(|| format!("{text:?} must be a number from 0 to below 1"))
+        .ok_or_else(|| format!("{text:?} must be a number from 0 to below 1, like 0.25"))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
@@ -181,11 +180,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             "--executor is for simulated devices (--target sim:PROFILE): those of --target verbs:... are there once"
         ));
     }
+    let cancel = cancel_on_signal()?;
+    let place = Place::of(arguments, &cancel)?;
     if let Some(remark) = too_small(arguments.budget) {
         output::note(&format!("isolane: {remark}"));
     }
-    let cancel = cancel_on_signal()?;
-    let place = Place::of(arguments, &cancel)?;
     if arguments.worker {
         farm::work(arguments, &place)?;
         return Ok(Status::Done);
@@ -207,9 +206,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let session = Session::open(&out, &header, arguments.resume, || place.first(arguments))?;
     if arguments.resume {
         let done = session.known.len();
-        output::note(&format!("isolane: {done} experiments are done already"));
+        let done = counted(done as u64, "experiment");
+        output::note(&format!("isolane: {done} done already"));
     }
-    let bar = progress::part();
+    let bar = arguments.progress.part();
     bar.set_length(STEPS as u64);
     let shown = bar.clone();
     let chosen = arguments.budget;
@@ -262,7 +262,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })?;
     match arguments.json {
         true => output::print(&output::compact_json(&result)?)?,
-        false => output::print(&table::render(&result, &space))?,
+        false => output::print(&table::render(&result, &space, output::width()))?,
     }
     for path in written {
         output::note(&format!("wrote {}", path.display()));

@@ -7,7 +7,7 @@
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::{Context, Result};
 use isolane_core::rng::Stream;
 use isolane_hunt::HuntError;
@@ -29,10 +29,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "sim:PROFILE", default_value = "sim:cx6-200g-roce")]
     target: String,
     /// Random workloads of up to 500 queue pairs
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 40, value_parser = crate::numbers::whole::<u32>(1..=100_000))]
     usual: u32,
     /// Random workloads of 20,000 queue pairs
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 8, value_parser = crate::numbers::whole::<u32>(1..=100_000))]
     large: u32,
     /// Every random choice follows from it
     #[arg(long, default_value_t = 1)]
@@ -142,7 +142,7 @@ fn text(target: &str, timings: &[Timing]) -> String {
     }
     let mut text = format!(
         "simulated experiments on {target}, one core\n\n{}",
-        table.render()
+        fitted(&table)
     );
     for timing in timings {
         text.push_str(&format!(

@@ -3,7 +3,7 @@
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
-use crate::text::{Table, number};
+use crate::text::{Table, fitted, number};
 use anyhow::Result;
 use isolane_core::units::Bytes;
 use isolane_mem::application::amounts::{self, bandwidth_text, size_text};
@@ -31,10 +31,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = region)]
     stream_region: Option<Bytes>,
     /// Part of the memory that lies in the far tier, percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = crate::numbers::whole::<u32>(0..=100))]
     far_percent: u32,
     /// Streams; by default one on each core
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     cores: Option<u32>,
     /// For how long
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
@@ -165,7 +165,7 @@ fn text(results: &Results) -> String {
             number(latency.p90_ns),
             number(latency.p99_ns),
         ]);
-        text.push_str(&table.render());
+        text.push_str(&fitted(&table));
     }
     if let Some(streams) = &results.bandwidth {
         let rate = bandwidth_text(streams.bandwidth_bytes_per_s.max(0.0) as u64);

@@ -23,7 +23,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
     length: Duration,
     /// Measure each point so often; the middle value counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = crate::numbers::whole::<u32>(1..=99))]
     repeats: u32,
     /// Where the service looks for it
     #[arg(long, value_name = "DIRECTORY", default_value = PROFILES)]

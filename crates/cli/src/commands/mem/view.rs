@@ -1,6 +1,6 @@
 //! Applications, limits and plans in words and tables.
 
-use crate::text::Table;
+use crate::text::{Table, fitted};
 use isolane_core::units::Duration;
 use isolane_mem::application::Promise;
 use isolane_mem::application::amounts::{bandwidth_text, size_text};
@@ -69,7 +69,7 @@ fn applications(status: &Status) -> String {
             change(app),
         ]);
     }
-    let mut text = table.render();
+    let mut text = fitted(&table);
     for app in status
         .applications
         .iter()
@@ -148,7 +148,7 @@ fn tiers(tiers: &[TierStatus]) -> String {
             rate.map_or_else(|| "-".to_owned(), |rate| rate_text(rate.value)),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 /// A promise, short.
@@ -279,7 +279,7 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
             given.reason.clone(),
         ]);
     }
-    text.push_str(&table.render());
+    text.push_str(&fitted(&table));
     let those = |keeps: Option<bool>| -> Vec<&str> {
         let those = planned
             .yields

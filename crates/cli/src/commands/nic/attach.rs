@@ -6,6 +6,7 @@
 use super::Place;
 use crate::output;
 use crate::status::Status;
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use isolane_nic::control::{Controller, Ended};
 use isolane_nic::journal::Journal;
@@ -231,9 +232,9 @@ fn say(arguments: &Arguments, system: &System) -> Result<()> {
     }
     let netns = system.place();
     let mut text = format!(
-        "{}: {} queues, flows take the lightest; controlled by process {}\n",
+        "{}: {}, flows take the lightest; controlled by process {}\n",
         journal.device,
-        journal.queues,
+        counted(u64::from(journal.queues), "queue"),
         controller.unwrap_or_default()
     );
     if let Some(told) = &journal.weights_told_to {

@@ -3,7 +3,7 @@
 use crate::inputs;
 use crate::laboratory::Equipped;
 use crate::output;
-use crate::progress;
+use crate::progress::Bar;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::Result;
@@ -34,7 +34,7 @@ pub(super) fn run(json: bool, fail_on_miss: bool) -> Result<Status> {
             .map_err(|error| error.to_string())
     };
     let laboratory = Equipped::with_cards(&library, &cards);
-    let bar = progress::bar();
+    let bar = Bar::of_runs();
     let files = isolane_claims::embedded_scenarios();
     let reports = plan::check(&soft, &files, &laboratory, &|done, all| {
         bar.set_length(all as u64);
@@ -46,7 +46,7 @@ pub(super) fn run(json: bool, fail_on_miss: bool) -> Result<Status> {
     }
     match json {
         true => output::print_json(&reports)?,
-        false => output::print(&report::table(&reports))?,
+        false => output::print(&report::table(&reports, output::width()))?,
     }
     let missed = Tally::of(&reports).missed > 0;
     Ok(match fail_on_miss && missed {

@@ -2,7 +2,7 @@
 
 use crate::card_study::table::Paired;
 use crate::output;
-use crate::progress;
+use crate::progress::Bar;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
@@ -31,7 +31,7 @@ pub(super) struct Answer<'a> {
 /// Runs `studies` for so many rounds and says what came out.
 pub(super) fn run(studies: &[NicStudy], rounds: u64, answer: &Answer<'_>) -> Result<Status> {
     let cancel = cancel_on_signal()?;
-    let bar = progress::bar();
+    let bar = Bar::of_runs();
     let results = paired::run(
         studies,
         rounds,

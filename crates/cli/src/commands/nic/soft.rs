@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
     /// With --config: long flows of iperf3
-    #[arg(long, value_name = "N", default_value_t = 12, requires = "config", value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    #[arg(long, value_name = "N", default_value_t = 12, requires = "config", value_parser = crate::numbers::whole::<u32>(1..=4_096))]
     flows: u32,
     /// Without --config: namespaces of sender and receiver, as `ip netns` names them; two are made if none are given
     #[arg(
@@ -49,10 +49,10 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["config", "weights"])]
     round_robin: bool,
     /// Line rate in Gb/s
-    #[arg(long, value_name = "GBPS", default_value_t = super::study::SOFT_GBPS, value_parser = super::study::rate)]
+    #[arg(long, value_name = "GBPS", default_value_t = super::study::SOFT_GBPS, value_parser = crate::numbers::real(0.01..=100.0))]
     rate: f64,
     /// Transmit queues of the card
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::numbers::whole::<u16>(1..=64))]
     queues: u16,
     /// Measured time, like 2s; without --config how long to carry traffic [default: 3s, or until interrupted]
     #[arg(long, value_parser = inputs::duration)]

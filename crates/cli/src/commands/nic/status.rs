@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     /// Measure fairness for so many seconds, 60 at most; 0 is not at all
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=60))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = crate::numbers::whole::<u64>(0..=60))]
     seconds: u64,
     /// Measure what the programs cost meanwhile, for a second at least
     #[arg(long)]

@@ -5,13 +5,13 @@
 use super::paired;
 use crate::card_study::{simulate, table};
 use crate::inputs::{self, bad};
+use crate::interrupt;
 use crate::output;
-use crate::progress;
+use crate::progress::Bar;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Context, Result, bail};
-use indicatif::ProgressBar;
 use isolane_core::units::{BitRate, Bytes, Duration};
 use isolane_scenario::nic::config::{self, CATALOGUE, NicConfig, PLAIN, Qdisc};
 use isolane_scenario::nic::model::{NicStudy, NicTraffic};
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     hosts: Vec<u32>,
     /// Megabytes that each connection of a cluster sends
-    #[arg(long, value_name = "MB", requires = "hosts", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "MB", requires = "hosts", default_value_t = 100, value_parser = crate::numbers::whole::<u64>(1..=10_000))]
     megabytes: u64,
     /// Simulate: hosts, cards and switches of the paper
     #[arg(long, conflicts_with = "soft")]
@@ -67,19 +67,19 @@ pub(crate) struct Arguments {
     quick: bool,
     /// So many rounds over the soft card, each configuration once a round beside plain mq: what ours costs in throughput
     /// and processor time, as medians of ratios
-    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["sim", "hosts", "quick", "seeds"], value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["sim", "hosts", "quick", "seeds"], value_parser = crate::numbers::whole::<u64>(1..=1_000))]
     paired: Option<u64>,
     /// Runs of each; 5 in the simulator and 1 over the soft card if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000))]
     seeds: Option<u64>,
     /// Measured time of a run, like 2s
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
     /// Line rate in Gb/s; 10 in the simulator and 0.5 over the soft card if not given
-    #[arg(long, value_name = "GBPS", value_parser = rate)]
+    #[arg(long, value_name = "GBPS", value_parser = crate::numbers::real(0.01..=100.0))]
     rate: Option<f64>,
     /// Transmit queues of the card
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::numbers::whole::<u16>(1..=64))]
     queues: u16,
     /// Check the claims that are made for the soft card instead, one by one
     #[arg(long, conflicts_with_all = ["sim", "configs", "flows", "hosts", "quick", "paired", "out"])]
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return paired::run(&studies, rounds, &answer);
     }
     let cancel = cancel_on_signal()?;
-    let bar = progress::bar();
+    let bar = Bar::of_runs();
     bar.set_length(studies.len() as u64);
     let results = match arguments.sim {
         true => simulate(&studies, &cancel, &bar),
@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     };
     bar.finish_and_clear();
     let Some(results) = results? else {
-        return Ok(Status::Interrupted);
+        return Ok(interrupt::stopped(&bar));
     };
     match arguments.json {
         true => output::print_json(&results)?,
@@ -242,14 +242,6 @@ pub(super) fn named(name: &str) -> Result<NicConfig> {
     })
 }
 
-/// Gigabits per second from 0.01 to 100.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if (0.01..=100.0).contains(&rate) => Ok(rate),
-        _ => Err("0.01 to 100 Gb/s are possible".to_owned()),
-    }
-}
-
 fn of_flows(arguments: &Arguments, config: NicConfig, flows: u32, seed: u64) -> NicStudy {
     let mut study = NicStudy::of_paper(config, flows, seed);
     study.card.queues = arguments.queues;
@@ -282,11 +274,7 @@ fn of_hosts(arguments: &Arguments, config: NicConfig, hosts: u32, seed: u64) -> 
 }
 
 /// Runs `studies` over the soft card, one by one; none if interrupted.
-fn drive(
-    studies: &[NicStudy],
-    cancel: &AtomicBool,
-    bar: &ProgressBar,
-) -> Result<Option<Vec<NicResult>>> {
+fn drive(studies: &[NicStudy], cancel: &AtomicBool, bar: &Bar) -> Result<Option<Vec<NicResult>>> {
     let options = TestbedOptions::new(cancel);
     let mut results = Vec::new();
     for study in studies {

@@ -1,6 +1,6 @@
 //! An attached device in words and tables.
 
-use crate::text::{Table, number, optional};
+use crate::text::{Table, counted, fitted, number, optional};
 use isolane_nic::options::{Segments, Weights};
 use isolane_nic::status::Report;
 
@@ -61,7 +61,7 @@ fn queues(report: &Report) -> String {
             optional(share),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn flows(report: &Report, all: bool) -> String {
@@ -93,7 +93,7 @@ fn flows(report: &Report, all: bool) -> String {
         0 => String::new(),
         left => format!("  and {left} more (--flows)\n"),
     };
-    format!("\n{}{more}", table.render())
+    format!("\n{}{more}", fitted(&table))
 }
 
 fn measured(report: &Report) -> String {
@@ -110,8 +110,8 @@ fn measured(report: &Report) -> String {
     }
     if let Some(cost) = &report.cost {
         text.push_str(&format!(
-            "Cost over {} packets: {} ns each, of which {} ns at egress; {} ns for each packet freed on this machine\n",
-            cost.packets,
+            "Cost over {}: {} ns each, of which {} ns at egress; {} ns for each packet freed on this machine\n",
+            counted(cost.packets, "packet"),
             optional(cost.packet_ns),
             optional(cost.egress_ns),
             optional(cost.completion_ns)
@@ -123,8 +123,10 @@ fn measured(report: &Report) -> String {
 fn remarks(report: &Report) -> String {
     let events = &report.events;
     let mut text = format!(
-        "\n{} flows known; a queue was chosen {} times, kept {} times\n",
-        report.flows_known, events.assigned, events.kept
+        "\n{} known; a queue was chosen {}, kept {}\n",
+        counted(report.flows_known as u64, "flow"),
+        counted(events.assigned, "time"),
+        counted(events.kept, "time")
     );
     match &report.weights_told_to {
         Some(told) => text.push_str(&format!("Queue weights go to the device by {told}\n")),

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = tenant)]
     tenant: Option<String>,
     /// Its weight among the host's senders
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(WEIGHT_MAX)))]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=u64::from(WEIGHT_MAX)))]
     weight: Option<u32>,
     /// Socket of the daemon
     #[arg(long, value_name = "PATH")]

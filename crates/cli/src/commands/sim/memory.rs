@@ -1,13 +1,13 @@
 //! `isolane sim` on tiered memory: one scenario, once per policy.
 
-use super::Arguments;
+use super::{Arguments, policy_option};
 use crate::inputs::{bad, suggestion};
+use crate::interrupt;
 use crate::output;
-use crate::progress;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
-use crate::text::{Table, number, optional};
+use crate::text::{Table, fitted, number, optional};
 use anyhow::{Result, bail};
 use isolane_mem_sim::STEP;
 use isolane_scenario::mem::model::{MEM_POLICIES, MemScenario};
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     refuse(arguments, file)?;
     let scenarios = scenarios(arguments, text, file)?;
     let cancel = cancel_on_signal()?;
-    let bar = progress::part();
+    let bar = arguments.progress.part();
     let mut results = Vec::new();
     for scenario in &scenarios {
         let ran = isolane_mem_sim::run_with(scenario, &mut |done, all| {
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
             Some(result) => results.push(result),
             None => {
                 bar.finish_and_clear();
-                return Ok(Status::Interrupted);
+                return Ok(interrupt::stopped(&bar));
             }
         }
     }
@@ -126,12 +126,9 @@ fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<MemSce
             .as_deref()
             .filter(|name| !MEM_POLICIES.contains(name))
         {
-            let option = match arguments.policies.is_empty() {
-                true => "--policy",
-                false => "--policies",
-            };
             bail!(bad(format!(
-                "{option} {name}: {file} describes tiered memory ([memory]), which has the policies {}{}",
+                "{} {name}: {file} describes tiered memory ([memory]), which has the policies {}{}",
+                policy_option(arguments),
                 MEM_POLICIES.join(", "),
                 suggestion(name, MEM_POLICIES.iter().copied())
             )));
@@ -194,7 +191,8 @@ fn apps(results: &[MemResult]) -> String {
             "CPU %",
             "verdict",
         ],
-    );
+    )
+    .keys(2);
     for index in 0..results[0].apps.len() {
         for result in results {
             let app = &result.apps[index];
@@ -222,7 +220,7 @@ fn apps(results: &[MemResult]) -> String {
             ]);
         }
     }
-    table.render()
+    fitted(&table)
 }
 
 fn objective(app: &MemAppResult) -> String {
@@ -255,7 +253,7 @@ fn tiers(result: &MemResult) -> String {
             number(tier.queue_full_share * 100.0),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn machine(result: &MemResult) -> String {
@@ -270,5 +268,5 @@ fn machine(result: &MemResult) -> String {
     for (name, count) in &all.counts {
         row(name, *count as f64);
     }
-    table.render()
+    fitted(&table)
 }

@@ -11,6 +11,8 @@ mod rdma;
 
 use crate::inputs::{self, bad};
 use crate::output;
+use crate::policy_kinds::{self, Kind};
+use crate::progress::ProgressArguments;
 use crate::status::Status;
 use crate::target::TargetArguments;
 use anyhow::{Result, bail};
@@ -61,6 +63,8 @@ pub(crate) struct Arguments {
     /// Also write an HTML report into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    progress: ProgressArguments,
     /// Of ordinary cards: configuration instead of the scenario's, like T1
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
@@ -94,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         output::check_directory(directory)?;
     }
     if is_memory(&text, &file)? && arguments.config.is_none() {
+        check_policies(arguments, &file, Kind::Memory)?;
         return memory::run(arguments, &text, &file);
     }
     inputs::short("--duration", arguments.duration)?;
@@ -116,6 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                  drop the option"
             )));
         }
+        check_policies(arguments, &file, Kind::Network)?;
         return network::run(arguments, &text, &file);
     }
     let given = [
@@ -128,5 +134,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             "{option}: {file} describes RDMA hosts, and only networks (files with [fabric]) have that; drop the option"
         )));
     }
+    check_policies(arguments, &file, Kind::Rdma)?;
     rdma::run(arguments, &text, &file)
+}
+
+/// Refuses a policy that only other kinds of scenario than `here` have.
+fn check_policies(arguments: &Arguments, file: &str, here: Kind) -> Result<()> {
+    for name in arguments.policy.iter().chain(&arguments.policies) {
+        if let Some(kinds) = policy_kinds::elsewhere(name, here) {
+            let option = policy_option(arguments);
+            bail!(bad(format!(
+                "{option} {name}: {file} cannot run it: {name} {kinds}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The option that names the policies.
+fn policy_option(arguments: &Arguments) -> &'static str {
+    match arguments.policies.is_empty() {
+        true => "--policy",
+        false => "--policies",
+    }
 }

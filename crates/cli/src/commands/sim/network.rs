@@ -2,9 +2,9 @@
 
 use super::Arguments;
 use crate::inputs::bad;
+use crate::interrupt;
 use crate::network::{self, Job, Jobs, trace};
 use crate::output;
-use crate::progress;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
         )?),
         None => None,
     };
-    let bar = progress::part();
+    let bar = arguments.progress.part();
     let jobs = Jobs {
         cancel: &cancel,
         workers: network::cores(),
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     };
     bar.finish_and_clear();
     let Some(results) = network::unless_cancelled(results)? else {
-        return Ok(Status::Interrupted);
+        return Ok(interrupt::stopped(&bar));
     };
     if let Some(tap) = tap {
         output::note(&tap.finish()?);

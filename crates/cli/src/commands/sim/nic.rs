@@ -3,8 +3,8 @@
 use super::Arguments;
 use crate::card_study::{simulate, table};
 use crate::inputs::bad;
+use crate::interrupt;
 use crate::output;
-use crate::progress;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
@@ -36,12 +36,12 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     };
     let study = parse_with(text, file, &overrides)?;
     let cancel = cancel_on_signal()?;
-    let bar = progress::bar();
+    let bar = arguments.progress.runs();
     bar.set_length(1);
     let results = simulate(std::slice::from_ref(&study), &cancel, &bar);
     bar.finish_and_clear();
     let Some(results) = results? else {
-        return Ok(Status::Interrupted);
+        return Ok(interrupt::stopped(&bar));
     };
     match (arguments.json, results.first()) {
         (true, Some(result)) => output::print_json(result)?,

@@ -3,18 +3,21 @@
 use super::Arguments;
 use crate::devices;
 use crate::inputs::{self, bad};
+use crate::interrupt;
+use crate::network::BAR_UNITS;
 use crate::output;
 use crate::progress;
 use crate::remarks;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
-use crate::text::{Table, number, optional};
+use crate::text::{Table, fitted, number, optional};
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::Overrides;
 use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
 use isolane_scenario::model::{Class, Scenario};
+use isolane_scenario::stack::{self, NOT_ON_SALE};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -89,15 +92,29 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
             devices::suit(devices, scenario, arguments.duration);
         }
     }
-    let runs = scenarios.into_iter().map(|scenario| {
+    let part = arguments.progress.part();
+    // A run on devices stops by the testbed's flag, so that every process of it ends.
+    let stop = bed.devices().is_none().then(|| interrupt::at_once(&part));
+    let stop = stop.transpose()?;
+    if bed.devices().is_none() {
+        part.set_length(scenarios.len() as u64 * BAR_UNITS);
+    }
+    let runs = scenarios.into_iter().enumerate().map(|(index, scenario)| {
         let profile = library
             .profile(&scenario.profile)
             .expect("a parsed scenario names a profile of its library");
-        let result = bed.testbed().run(&scenario, profile)?;
+        let watch = |done: f64| {
+            part.set_position(((index as f64 + done) * BAR_UNITS as f64) as u64);
+        };
+        let result = bed.testbed().run_watched(&scenario, profile, &watch)?;
         Ok(Run { scenario, result })
     });
-    let runs = runs.collect();
+    let runs: Result<Vec<Run>> = runs.collect();
+    part.finish_and_clear();
     bar.finish_and_clear();
+    if let (Ok(_), Some(stop)) = (&runs, &stop) {
+        stop.done();
+    }
     runs
 }
 
@@ -121,7 +138,10 @@ fn set_duration(scenario: &mut Scenario, duration: Duration) -> Result<()> {
 /// Everything a terminal shows of `runs`; a comparison leaves counters to `verbose`.
 fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
     let Run { scenario, result } = &runs[0];
-    let policies: Vec<&str> = runs.iter().map(|run| run.result.policy.as_str()).collect();
+    let policies: Vec<String> = runs
+        .iter()
+        .map(|run| stack::marked(&run.result.policy))
+        .collect();
     let mut text = format!(
         "{} on {} under {}, seed {}, {} measured\n\n",
         result.scenario,
@@ -131,6 +151,12 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
         scenario.duration
     );
     text.push_str(&tenants(runs, compare));
+    if runs
+        .iter()
+        .any(|run| !stack::is_on_sale(&run.result.policy))
+    {
+        let _ = writeln!(text, "  {NOT_ON_SALE}");
+    }
     for run in runs {
         let under = match compare {
             true => format!(" ({})", run.result.policy),
@@ -228,19 +254,19 @@ fn tenants(runs: &[Run], compare: bool) -> String {
         true => ("lllrrrrrrrr", &["tenant", "policy"][..]),
         false => ("llrrrrrrrr", &["tenant"][..]),
     };
-    let mut table = Table::new(columns, &[names, &figures].concat());
+    let mut table = Table::new(columns, &[names, &figures].concat()).keys(names.len());
     for index in 0..runs[0].result.tenants.len() {
         for run in runs {
             let tenant = &run.result.tenants[index];
             let mut row = vec![tenant.name.clone()];
             if compare {
-                row.push(run.result.policy.clone());
+                row.push(stack::marked(&run.result.policy));
             }
             row.extend(cells(tenant));
             table.row(row);
         }
     }
-    table.render()
+    fitted(&table)
 }
 
 fn cells(tenant: &TenantResult) -> [String; 9] {
@@ -277,7 +303,7 @@ fn policy_state(result: &RunResult) -> String {
     for (name, value) in &result.policy_state {
         table.row(vec![name.clone(), number(*value)]);
     }
-    table.render()
+    fitted(&table)
 }
 
 /// Ratios as percentages, the largest first, then counts by name; those that are zero on both hosts only when
@@ -316,7 +342,7 @@ fn counters(counters: &[HostCounters], verbose: bool) -> String {
             table.row(std::iter::once(name.clone()).chain(counts).collect());
         }
     }
-    table.render()
+    fitted(&table)
 }
 
 fn largest(values: &[f64]) -> f64 {

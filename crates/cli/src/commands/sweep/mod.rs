@@ -12,9 +12,10 @@ mod store;
 use crate::inputs::{self, bad};
 use crate::network::{self, Job, Jobs};
 use crate::output;
-use crate::progress;
+use crate::progress::ProgressArguments;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
+use crate::text::counted;
 use anyhow::{Result, bail};
 use isolane_core::units::Duration;
 use isolane_scenario::fabric;
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Run each combination with this many seeds, counted up from the scenario's
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::numbers::whole::<u64>(1..=10_000))]
     seeds: u64,
     /// First seed instead of the scenario's
     #[arg(long)]
@@ -46,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
     /// Runs at once (one per core)
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u64).range(1..=4_096))]
+    #[arg(long, value_name = "W", value_parser = crate::numbers::whole::<u64>(1..=4_096))]
     workers: Option<u64>,
     /// Run every n-th point only, from the i-th on, for other machines to run the rest
     #[arg(long, value_name = "I/N")]
@@ -57,6 +58,8 @@ pub(crate) struct Arguments {
     /// Put the shards' files together: the output of the whole sweep
     #[arg(long, conflicts_with_all = ["vary", "set", "seeds", "seed", "duration", "workers", "shard"])]
     merge: bool,
+    #[command(flatten)]
+    progress: ProgressArguments,
     /// Print JSON: every point with its whole result
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -124,9 +127,9 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
         .collect();
     if !done.is_empty() {
         output::note(&format!(
-            "isolane: {} of {} points are done already",
+            "isolane: {} of {} done already",
             done.len(),
-            done.len() + points.len()
+            counted((done.len() + points.len()) as u64, "point")
         ));
     }
     let jobs = points.iter().map(|point| Job {
@@ -134,7 +137,7 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
     });
     let jobs: Vec<Job> = jobs.collect();
     let cancel = cancel_on_signal()?;
-    let bar = progress::part();
+    let bar = arguments.progress.part();
     let runs = Jobs {
         cancel: &cancel,
         workers: match arguments.workers {

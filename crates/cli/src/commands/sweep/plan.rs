@@ -6,6 +6,7 @@ use super::Arguments;
 use super::store::{DOCUMENT_VERSION, Document, PointResult};
 use crate::inputs::bad;
 use crate::network;
+use crate::text::counted;
 use anyhow::{Result, bail};
 use isolane_scenario::fabric::model::FabricScenario;
 use isolane_scenario::fabric::result::FabricResult;
@@ -92,9 +93,9 @@ impl Plan {
                 .map(|(key, values)| format!("{} of {key}", values.len()))
                 .collect();
             bail!(bad(format!(
-                "{} x {} seeds are more than {POINTS_MAX} points: vary less",
+                "{} x {} are more than {POINTS_MAX} points: vary less",
                 terms.join(" x "),
-                arguments.seeds
+                counted(arguments.seeds, "seed")
             )));
         };
         let overrides = FabricOverrides {

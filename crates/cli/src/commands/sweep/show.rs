@@ -4,7 +4,7 @@
 //! a line per point and class, units in the names.
 
 use super::store::{Document, PointResult};
-use crate::text::{Table, number};
+use crate::text::{Table, counted, fitted, number};
 use isolane_scenario::fabric::result::ClassResult;
 use std::fmt::Write;
 
@@ -103,10 +103,11 @@ pub(super) fn text(document: &Document) -> String {
         .as_ref()
         .map_or_else(String::new, |shard| format!(", shard {shard}"));
     let mut text = format!(
-        "{}: {} of {} points{part}, {seeds} seeds each; means over seeds\n\n",
+        "{}: {} of {}{part}, {} each; means over seeds\n\n",
         document.scenario,
         document.points.len(),
-        document.points_total,
+        counted(document.points_total, "point"),
+        counted(seeds as u64, "seed"),
     );
     let figures = [
         "class",
@@ -127,7 +128,7 @@ pub(super) fn text(document: &Document) -> String {
             table.row(row(document, group, class));
         }
     }
-    text.push_str(&table.render());
+    text.push_str(&fitted(&table));
     text
 }
 

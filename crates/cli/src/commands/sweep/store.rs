@@ -5,6 +5,7 @@
 
 use crate::inputs::bad;
 use crate::output;
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use isolane_scenario::fabric::result::FabricResult;
 use serde::{Deserialize, Serialize};
@@ -216,9 +217,9 @@ pub(super) fn merge(files: &[PathBuf]) -> Result<Document> {
         let shown: Vec<String> = missing.iter().take(LISTED).map(u64::to_string).collect();
         let dots = if missing.len() > LISTED { ", ..." } else { "" };
         bail!(bad(format!(
-            "{} of {} points are missing ({}{dots}): a shard's file is not given",
+            "{} of {} missing ({}{dots}): a shard's file is not given",
             missing.len(),
-            whole.points_total,
+            counted(whole.points_total, "point"),
             shown.join(", ")
         )));
     }

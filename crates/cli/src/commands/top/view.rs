@@ -3,7 +3,7 @@
 //! Units: Gb/s of payload, messages per second, and microseconds of waiting per message. A counter that ran backwards
 //! (the process began anew) counts as no traffic.
 
-use crate::text::{Table, number, optional};
+use crate::text::{Table, counted, fitted, number, optional};
 use isolaned::snapshot::{
     DeviceSnapshot, LimitSnapshot, QueuePairSnapshot, SessionSnapshot, Snapshot,
 };
@@ -14,10 +14,10 @@ pub(crate) fn text(before: &Snapshot, now: &Snapshot, brief: bool) -> String {
     let seconds = now.now_ns.saturating_sub(before.now_ns) as f64 / 1e9;
     let rates = Rates { seconds };
     let mut text = format!(
-        "{} processes, {} tenants, {} devices; rates over {} s\n",
-        now.daemon.sessions,
-        now.tenants.len(),
-        now.devices.len(),
+        "{}, {}, {}; rates over {} s\n",
+        counted(now.daemon.sessions as u64, "process"),
+        counted(now.tenants.len() as u64, "tenant"),
+        counted(now.devices.len() as u64, "device"),
         number(seconds)
     );
     text += "\nDevices\n";
@@ -100,7 +100,7 @@ fn devices(devices: &[DeviceSnapshot]) -> String {
             optional(device.figures.get("reference_p99_us").copied()),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn tenants(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
@@ -125,7 +125,7 @@ fn tenants(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
             number(rates.per_s(operations, tenant.passed_operations)),
         ]);
     }
-    let mut text = table.render();
+    let mut text = fitted(&table);
     for tenant in &now.tenants {
         for device in &tenant.latency_lost_on {
             text += &format!(
@@ -149,7 +149,7 @@ fn limits(limits: &[LimitSnapshot]) -> String {
             limit.tenants.join(", "),
         ]);
     }
-    table.render()
+    fitted(&table)
 }
 
 fn by_number(snapshot: &Snapshot) -> BTreeMap<u64, &SessionSnapshot> {
@@ -211,7 +211,7 @@ fn sessions(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
             table.row(row);
         }
     }
-    table.render()
+    fitted(&table)
 }
 
 fn queue_pairs(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
@@ -253,7 +253,7 @@ fn queue_pairs(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
             ]);
         }
     }
-    table.render()
+    fitted(&table)
 }
 
 #[cfg(test)]

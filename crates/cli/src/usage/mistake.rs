@@ -1,0 +1,192 @@
+//! What clap found wrong, in one line of the same form as every other error: object, value, what is allowed, what to do.
+
+use super::{called, value_names};
+use crate::numbers;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
+use std::error::Error;
+
+/// Names of commands that a line lists; more are left to `--help`.
+const COMMANDS_MAX: usize = 12;
+
+/// The line on `error`, which the words caused.
+pub(crate) fn line(error: &clap::Error, root: &Command, words: &[String]) -> String {
+    let (path, command) = called(root, words);
+    let help = format!("(`{path} --help` says more)");
+    let text = |kind| text(error, kind);
+    let object = text(ContextKind::InvalidArg);
+    let what = match error.kind() {
+        ErrorKind::ValueValidation => bad_value(error, command, &object),
+        ErrorKind::InvalidValue => bad_choice(error, command, &object),
+        ErrorKind::UnknownArgument => unknown(error, command, &path, &object),
+        ErrorKind::InvalidSubcommand => {
+            let name = text(ContextKind::InvalidSubcommand);
+            unknown_command(error, command, &path, &name)
+        }
+        ErrorKind::ArgumentConflict => conflict(error, &object),
+        ErrorKind::MissingRequiredArgument => {
+            let needed = strings(error, ContextKind::InvalidArg);
+            let needed: Vec<String> = needed.iter().map(|one| plain(one)).collect();
+            format!("{path} needs {}", needed.join(" and "))
+        }
+        ErrorKind::NoEquals => format!("{object}: needs = between name and value"),
+        ErrorKind::TooManyValues => {
+            let value = text(ContextKind::InvalidValue);
+            format!("{}: takes no further value {value:?}", plain(&object))
+        }
+        ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
+            let (has, needs) = (
+                text(ContextKind::ActualNumValues),
+                match text(ContextKind::ExpectedNumValues) {
+                    none if none.is_empty() => text(ContextKind::MinValues),
+                    some => some,
+                },
+            );
+            format!("{object}: has {has} values and needs {needs}")
+        }
+        ErrorKind::InvalidUtf8 => "an argument is no UTF-8 text".to_owned(),
+        _ => folded(&error.to_string()),
+    };
+    format!("{what} {help}")
+}
+
+/// A value that the option's parser refuses.
+fn bad_value(error: &clap::Error, command: &Command, object: &str) -> String {
+    let value = text(error, ContextKind::InvalidValue);
+    let own = text(error, ContextKind::Custom);
+    let number = || argument(command, object).and_then(numbers::allowed);
+    let reason = match own.is_empty() {
+        false => own,
+        true => number()
+            .or_else(|| error.source().map(ToString::to_string))
+            .unwrap_or_else(|| "is not allowed".to_owned()),
+    };
+    // Parsers of values that also stand in files begin with the value.
+    let reason = match reason.strip_prefix(&format!("{value:?}")) {
+        Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
+        None => reason,
+    };
+    format!("{} {}: {reason}", name(object), shown(&value))
+}
+
+/// A value that is none of a list, or that is not there.
+fn bad_choice(error: &clap::Error, command: &Command, object: &str) -> String {
+    let value = text(error, ContextKind::InvalidValue);
+    let choices = strings(error, ContextKind::ValidValue);
+    let likely = strings(error, ContextKind::SuggestedValue);
+    let allowed = match choices.is_empty() {
+        true => argument(command, object).map_or_else(
+            || "a value".to_owned(),
+            |argument| value_names(argument).clone(),
+        ),
+        false => format!("one of {}", choices.join(", ")),
+    };
+    if value.is_empty() {
+        return format!("{}: a value is missing; give {allowed}", name(object));
+    }
+    let hint = match likely.first() {
+        Some(likely) => format!("; did you mean {likely}?"),
+        None => String::new(),
+    };
+    format!(
+        "{} {}: must be {allowed}{hint}",
+        name(object),
+        shown(&value)
+    )
+}
+
+/// A word that begins with a minus and is no option, or a word too many.
+fn unknown(error: &clap::Error, command: &Command, path: &str, object: &str) -> String {
+    let hint = match text(error, ContextKind::SuggestedArg) {
+        near if near.is_empty() => String::new(),
+        near => format!("; did you mean {}?", name(&near)),
+    };
+    if object.starts_with('-') {
+        return format!("{object}: {path} has no such option{hint}");
+    }
+    let most = command.get_positionals().count();
+    let takes = match most {
+        0 => format!("{path} takes options only"),
+        1 => format!("{path} takes one argument without an option"),
+        more => format!("{path} takes {more} arguments without an option"),
+    };
+    format!("{object}: one word too many; {takes}{hint}")
+}
+
+fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &str) -> String {
+    let likely = strings(error, ContextKind::SuggestedSubcommand);
+    let known = command.get_subcommands().filter(|one| !one.is_hide_set());
+    let known: Vec<&str> = known.map(Command::get_name).collect();
+    let hint = match likely.last() {
+        Some(likely) => format!("; did you mean {likely}?"),
+        None if known.len() <= COMMANDS_MAX => format!("; must be one of {}", known.join(", ")),
+        None => String::new(),
+    };
+    format!("{name}: {path} has no such command{hint}")
+}
+
+fn conflict(error: &clap::Error, object: &str) -> String {
+    let others = strings(error, ContextKind::PriorArg);
+    let others: Vec<&str> = others.iter().map(|one| name(one)).collect();
+    match others.iter().all(|other| *other == name(object)) {
+        true => format!("{}: is given twice; give it once", name(object)),
+        false => format!(
+            "{} and {}: do not go together; drop one",
+            name(object),
+            others.join(", ")
+        ),
+    }
+}
+
+/// The option or argument that clap calls `object`, like `--seed <SEED>` or `<FILE>`.
+fn argument<'a>(command: &'a Command, object: &str) -> Option<&'a Arg> {
+    command
+        .get_arguments()
+        .find(|argument| argument.to_string() == object)
+}
+
+/// `--seed` of `--seed <SEED>`; `FILE` of `<FILE>`.
+fn name(object: &str) -> &str {
+    let first = object.split([' ', '=']).next().unwrap_or(object);
+    first.trim_matches(['<', '>', '[', ']', '.'])
+}
+
+/// `--seed SEED` of `--seed <SEED>`.
+fn plain(object: &str) -> String {
+    object.replace(['<', '>'], "")
+}
+
+/// A value as it was written; quoted where it has a space or is empty.
+fn shown(value: &str) -> String {
+    match value.is_empty() || value.contains(char::is_whitespace) {
+        true => format!("{value:?}"),
+        false => value.to_owned(),
+    }
+}
+
+/// One string of the error's context; empty where there is none.
+fn text(error: &clap::Error, kind: ContextKind) -> String {
+    error
+        .get(kind)
+        .map_or_else(String::new, |value| match value {
+            ContextValue::String(one) => one.clone(),
+            ContextValue::Strings(all) => all.join(", "),
+            other => other.to_string(),
+        })
+}
+
+/// The strings of the error's context.
+fn strings(error: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::Strings(all)) => all.clone(),
+        Some(ContextValue::String(one)) => vec![one.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// The first paragraph of `text` on one line, without the word that clap begins with.
+fn folded(text: &str) -> String {
+    let first = text.split("\n\n").next().unwrap_or(text);
+    let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.trim_start_matches("error: ").to_owned()
+}
