@@ -246,10 +246,10 @@ mod tests {
         let text = rendered(600);
         let table = text.split("\n\n").next().unwrap_or("");
         expect![[r#"
-            #  direction                 transport  MTU  WQE batch  SGE  WQ depth  message pattern  queue pairs  others  symptom
-            1  loopback                  -          -    -          -    -         -                -            -       pause frames
-            2  one-way or bidirectional  rc-write   -    -          -    <= 16     -                >= 512       -       low throughput
-            3  -                         ud-send    -    >= 64      -    >= 256    -                -            -       pause frames"#]].assert_eq(table);
+              #  direction                 transport  MTU  WQE batch  SGE  WQ depth  message pattern  queue pairs  others  symptom
+              1  loopback                  -          -    -          -    -         -                -            -       pause frames
+              2  one-way or bidirectional  rc-write   -    -          -    <= 16     -                >= 512       -       low throughput
+              3  -                         ud-send    -    >= 64      -    >= 256    -                -            -       pause frames"#]].assert_eq(table);
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn question(text: &str, policies: &[&str]) -> Question {
         left_out: Vec::new(),
         seeds: vec![1, 2, 3],
         rerun: "isolane recommend own.toml".to_owned(),
+        advises_not_on_sale: false,
     }
 }
 
@@ -120,18 +121,87 @@ fn two_tenants_blame_each_other_without_further_runs() {
     assert!(runs.load(Ordering::Relaxed) <= 5);
 }
 
+/// The scenario without what its tenants need.
+fn without_needs() -> String {
+    let lines = SCENARIO.lines().filter(|line| !line.starts_with("slo"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 #[test]
-fn nobody_who_needs_anything_is_an_error_with_an_example() {
-    let text: String = SCENARIO
-        .lines()
-        .filter(|line| !line.starts_with("slo"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    let error = answer(&question(&text, &["none"]), 1).unwrap_err();
-    assert!(
-        error.to_string().contains("slo = { p99_max = \"10us\" }"),
-        "{error}"
+fn needs_that_no_tenant_states_are_derived_from_what_each_gets_alone() {
+    let found = answer(&question(&without_needs(), &["justitia"]), 1).unwrap();
+    assert!(found.tenants.iter().all(|tenant| tenant.derived));
+    let text = render(&found, Style::default());
+    expect![[r#"
+          A  cache: p99 at most 4.00 us
+          B  backup: goodput at least 25.0 Gb/s
+          C  storm: messages at least 7.51 M/s
+    "#]]
+    .assert_eq(
+        &text
+            .split("\n\n")
+            .nth(1)
+            .map(|part| format!("{part}\n"))
+            .unwrap(),
     );
+    assert!(
+        text.contains("  cache: slo = { p99_max = \"4us\" }\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn hardware_that_is_not_on_sale_stands_last_and_is_advised_on_request_only() {
+    let mut question = question(SCENARIO, &["isolane", "none", "justitia"]);
+    let found = answer(&question, 1).unwrap();
+    let order: Vec<&str> = found
+        .policies
+        .iter()
+        .map(|one| one.policy.as_str())
+        .collect();
+    assert_eq!(order, ["justitia", "none", "isolane"]);
+    assert!(
+        found.advice.starts_with("justitia meets all 2"),
+        "{}",
+        found.advice
+    );
+    assert!(!found.advice.contains("isolane"), "{}", found.advice);
+    let text = render(&found, Style::default());
+    assert!(
+        text.contains("isolane *") && text.contains("* needs hardware"),
+        "{text}"
+    );
+    question.advises_not_on_sale = true;
+    let asked = answer(&question, 1).unwrap();
+    assert!(asked.advice.contains("isolane"), "{}", asked.advice);
+}
+
+/// A testbed where nothing completes.
+struct Idle;
+
+impl Testbed for Idle {
+    fn name(&self) -> &'static str {
+        "idle"
+    }
+
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
+        let mut result = FakeTestbed::default().run(scenario, profile)?;
+        for tenant in &mut result.tenants {
+            tenant.goodput_gbps = 0.0;
+            tenant.message_rate_per_s = 0.0;
+            tenant.latency_us = None;
+        }
+        Ok(result)
+    }
+}
+
+#[test]
+fn tenants_that_need_and_complete_nothing_are_an_error_with_an_example() {
+    let question = question(&without_needs(), &["none"]);
+    let error = run(&question, &Idle, 1, &|_, _| {})
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("slo = { p99_max = \"10us\" }"), "{error}");
 }
 
 /// A testbed that knows one policy only.

@@ -5,6 +5,7 @@ use crate::numbers;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use std::error::Error;
+use std::num::{ParseFloatError, ParseIntError};
 
 /// Names of commands that a line lists; more are left to `--help`.
 const COMMANDS_MAX: usize = 12;
@@ -54,7 +55,17 @@ pub(crate) fn line(error: &clap::Error, root: &Command, words: &[String]) -> Str
 fn bad_value(error: &clap::Error, command: &Command, object: &str) -> String {
     let value = text(error, ContextKind::InvalidValue);
     let own = text(error, ContextKind::Custom);
-    let number = || argument(command, object).and_then(numbers::allowed);
+    // Messages of Rust's and clap's own parsers, which say nothing of what is allowed.
+    let is_terse = error.source().is_some_and(|source| {
+        source.is::<ParseIntError>()
+            || source.is::<ParseFloatError>()
+            || source.to_string().contains(" is not in ")
+    });
+    let number = || {
+        argument(command, object)
+            .filter(|_| is_terse)
+            .and_then(numbers::allowed)
+    };
     let reason = match own.is_empty() {
         false => own,
         true => number()

@@ -9,6 +9,7 @@ mod hunt;
 mod mem;
 mod memory_twins;
 mod network;
+mod newcomer;
 mod nic;
 mod planner;
 mod policies;

@@ -170,7 +170,7 @@ fn a_sweep_has_the_same_bytes_for_any_number_of_workers_and_shards() {
     );
     refuses(
         &["sweep", "--merge", &two],
-        &["4 of 8 points are missing (0, 2, 4, 6)"],
+        &["4 of 8 points missing (0, 2, 4, 6)"],
     );
     refuses(&["sweep", "--merge", &two, &two], &["give each shard once"]);
     // A parameter counts for the points whose policy has it.
@@ -212,10 +212,7 @@ fn a_sweep_that_was_stopped_goes_on_to_the_same_bytes() {
     let part = format!("{header}{}\n{{\"index\":2,", order(&document["points"][1]));
     fs::write(format!("{stopped}.part"), part).unwrap();
     let (_, stderr) = sweep(&stopped, "3");
-    assert!(
-        stderr.contains("1 of 3 points are done already"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("1 of 3 points done already"), "{stderr}");
     assert_eq!(fs::read(&whole).unwrap(), fs::read(&stopped).unwrap());
     refuses(
         &["sweep", &file, "--seeds", "2", "--out", &stopped],

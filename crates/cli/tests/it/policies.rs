@@ -179,7 +179,6 @@ fn recommend_refuses_what_has_no_answer() {
         let file = scenario(directory.path(), top, first, second);
         refuses(&["recommend", &file, "--policies", "none"], parts);
     };
-    ask(CX5, "", "", &["no tenant has an SLO", "slo = { p99_max"]);
     let much = "slo = { goodput_min = \"60Gb/s\" }";
     ask(
         CX5,

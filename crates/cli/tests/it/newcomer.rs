@@ -2,12 +2,10 @@
 //! to do.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{check, command, has_all, refuses};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use support::{check, command, has_all, refuses};
 
 /// A file of the repository.
 fn file(path: &str) -> String {
@@ -292,7 +290,15 @@ fn interrupted_commands_say_how_far_they_were_and_write_nothing() {
     let (rdma, mixed) = (rdma(), file("scenarios/recommend/mixed-tenants.toml"));
     let out_words = ["--out", out.to_str().unwrap()];
     let recommend = [
-        &["recommend", &mixed, "--seeds", "40", "--policies", "none,justitia", "--progress"][..],
+        &[
+            "recommend",
+            &mixed,
+            "--seeds",
+            "40",
+            "--policies",
+            "none,justitia",
+            "--progress",
+        ][..],
         &out_words,
     ]
     .concat();
