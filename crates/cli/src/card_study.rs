@@ -7,8 +7,8 @@
 pub(crate) mod table;
 
 use crate::network::cores;
-use anyhow::{Context, Result};
 use crate::progress::Bar;
+use anyhow::{Context, Result};
 use isolane_nic_sim::{Observers, RunError};
 use isolane_scenario::nic::model::NicStudy;
 use isolane_scenario::nic::profile::NicProfile;
