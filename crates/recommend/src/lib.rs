@@ -17,6 +17,7 @@
 //! workers it was made.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod blame;
 mod derive;
 pub mod needs;

@@ -5,6 +5,7 @@
 //! are independent and are put together by position, so that the number of workers cannot show.
 
 use crate::RecommendError;
+use crate::advice::{advice, rank};
 use crate::blame::{Evidence, miss};
 use crate::derive;
 use crate::needs::objectives;
@@ -15,7 +16,6 @@ use isolane_audit::matrix::{LeftOut, Metrics};
 use isolane_audit::plan::settling;
 use isolane_audit::predicate::Capacity;
 use isolane_core::stats::summary::median;
-use isolane_core::text::counted;
 use isolane_core::units::Duration;
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::{PolicySpec, Scenario};
@@ -54,7 +54,7 @@ pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// Runs `question` on `testbed` with `jobs` workers.
 ///
 /// # Errors
-/// When no tenant has an SLO, no policy can run, or a run breaks.
+/// When no tenant has an SLO and none completes a message alone, no policy can run, or a run breaks.
 pub fn run(
     question: &Question,
     testbed: &dyn Testbed,
@@ -425,73 +425,6 @@ fn reason(error: &TestbedError) -> String {
         TestbedError::Unsupported { reason, .. } => reason.clone(),
         other => other.to_string(),
     }
-}
-
-/// The order of the ranking: less is better. What can be bought stands before what cannot.
-fn rank(outcome: &PolicyOutcome) -> (bool, u32, i64, i64) {
-    let missed = outcome.objectives - outcome.met;
-    let steps = |value: f64, step: f64| (value / step).round() as i64;
-    (
-        !outcome.on_sale,
-        missed,
-        -steps(outcome.utilisation, UTILISATION_STEP),
-        steps(outcome.policy_cores, CORES_STEP),
-    )
-}
-
-/// Utilisations nearer than this are equal, so that CPU decides: a seed changes as much.
-const UTILISATION_STEP: f64 = 0.02;
-/// Cores nearer than this are equal.
-const CORES_STEP: f64 = 0.01;
-
-/// The recommendation in a sentence, of policies that can be bought, or of all.
-fn advice(policies: &[PolicyOutcome], not_on_sale: bool) -> String {
-    let mut candidates: Vec<&PolicyOutcome> = policies
-        .iter()
-        .filter(|one| not_on_sale || one.on_sale)
-        .collect();
-    if candidates.is_empty() {
-        return "no policy that was compared can be bought: all need hardware that is not on sale; --not-on-sale advises \
-                them all the same"
-            .to_owned();
-    }
-    // Stable, and without the place of what cannot be bought.
-    candidates.sort_by_key(|one| {
-        let (_, missed, used, cores) = rank(one);
-        (missed, used, cores)
-    });
-    let best = candidates[0];
-    let equal = candidates.iter().skip(1);
-    let equal = equal.filter(|other| other.met == best.met);
-    let equal: Vec<String> = equal.map(|other| stack::marked(&other.policy)).collect();
-    let cost = format!(
-        "uses {:.0} % of the NIC for {:.2} cores",
-        best.utilisation * 100.0,
-        best.policy_cores
-    );
-    let (name, met, count) = (&best.policy, best.met, best.objectives);
-    let objectives = counted(u64::from(count), "objective");
-    let mut text = match met {
-        0 => return format!("no policy meets any of the {objectives}"),
-        1 if count == 1 => format!("{name} meets the objective and {cost}"),
-        _ if met == count => format!("{name} meets all {objectives} and {cost}"),
-        _ => {
-            format!("no policy meets all {objectives}; {name} meets most, {met}, and {cost}")
-        }
-    };
-    if !equal.is_empty() {
-        text.push_str(&format!("; as many are met by {}", equal.join(", ")));
-    }
-    if !best.on_sale {
-        text.push_str(&format!("; {name} needs hardware that is not on sale"));
-        if let Some(real) = candidates.iter().find(|other| other.on_sale) {
-            let (name, met) = (&real.policy, real.met);
-            text.push_str(&format!(
-                ": of what is, {name} is best, with {met} of {count}"
-            ));
-        }
-    }
-    text
 }
 
 /// Field by field; a latency that half of the runs lack is absent.

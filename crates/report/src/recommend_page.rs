@@ -131,7 +131,7 @@ fn table(answer: &Recommendation) -> String {
 fn row(policy: &PolicyOutcome) -> String {
     let mut out = format!(
         "<tr><th scope=\"row\">{}</th><td class=\"n\"><b>{}</b> of {}</td>",
-        escape(&policy.policy),
+        escape(&isolane_scenario::stack::marked(&policy.policy)),
         policy.met,
         policy.objectives
     );

@@ -64,7 +64,7 @@ pub(super) fn section(view: &View<'_>) -> String {
     let unbuilt = match unbuilt.is_empty() {
         true => String::new(),
         false => format!(
-            " <b>Hardware that is not on sale</b> is needed by {}.",
+            " * Hardware that is not on sale is needed by {}; these stand behind what can be bought.",
             escape(&unbuilt.join(", "))
         ),
     };
@@ -87,7 +87,7 @@ pub(super) fn section(view: &View<'_>) -> String {
 fn row(summary: &PolicySummary, columns: &[Column]) -> String {
     let mut out = format!(
         "<tr><th scope=\"row\">{}</th><td class=\"n\"><b>{}</b> of {}</td>",
-        escape(&summary.policy),
+        escape(&stack::marked(&summary.policy)),
         summary.violations,
         summary.cells
     );
