@@ -15,7 +15,7 @@ pub(crate) fn text(before: &Snapshot, now: &Snapshot, brief: bool) -> String {
     let rates = Rates { seconds };
     let mut text = format!(
         "{}, {}, {}; rates over {} s\n",
-        counted(now.daemon.sessions as u64, "process"),
+        counted(now.daemon.sessions, "process"),
         counted(now.tenants.len() as u64, "tenant"),
         counted(now.devices.len() as u64, "device"),
         number(seconds)
