@@ -26,9 +26,17 @@ fn check(arguments: &[&str], code: i32, part: &str) {
 fn what_cannot_be_run_is_refused_with_the_remedy() {
     check(&["--percentile", "100"], 2, "--percentile 100");
     check(&["--line-mbit", "1"], 2, "--line-mbit 1 ");
-    check(&["--line-mbit", "-5"], 2, "invalid value '-5'");
-    check(&["--seed", "-1"], 2, "invalid value '-1'");
-    check(&["--clients", "cobol"], 2, "invalid value 'cobol'");
+    check(
+        &["--line-mbit", "-5"],
+        2,
+        "--line-mbit -5: must be a whole number",
+    );
+    check(&["--seed", "-1"], 2, "--seed -1: must be a whole number");
+    check(
+        &["--clients", "cobol"],
+        2,
+        "--clients cobol: must be one of rust",
+    );
 }
 
 #[test]
