@@ -34,6 +34,7 @@ fn needs((name, kind, target): (&str, ObjectiveKind, f64)) -> TenantNeeds {
         name: name.to_owned(),
         weight: 1,
         objectives: vec![Objective { kind, target }],
+        derived: false,
     }
 }
 
@@ -59,6 +60,7 @@ fn policy(name: &str, rank: u32) -> PolicyOutcome {
     PolicyOutcome {
         policy: name.to_owned(),
         about: "made up".to_owned(),
+        on_sale: true,
         met: objectives.filter(|one| one.met).count() as u32,
         objectives: NEEDS.len() as u32,
         utilisation: 0.9 - rank / 50.0,
