@@ -101,6 +101,7 @@ impl Bar {
     }
 
     /// Sets what the work is at, which a terminal shows behind the bar.
+    #[cfg(feature = "nic-hosts")]
     pub(crate) fn set_message(&self, message: String) {
         self.bar.set_message(message);
     }
