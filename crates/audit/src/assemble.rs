@@ -5,16 +5,19 @@
 use crate::exhaustion::{Pressure, exhausted};
 use crate::figures::{CellFigures, columns, jain, policy_figures};
 use crate::matrix::{
-    AUDIT_VERSION, AuditResult, CategorySummary, Cell, Exhausted, Expected, Metrics, PolicySummary,
-    Progress, SeedRun, Series, Solo, Spread, Verdict, Victim, VictimKind, WorstVictim,
+    AUDIT_VERSION, AuditResult, CategorySummary, Cell, Exhausted, Expected, JudgedMetric, Metrics,
+    PolicySummary, Progress, SeedRun, Series, Settling, Solo, Spread, Verdict, Victim, VictimKind,
+    WorstVictim,
 };
-use crate::outcome::{Detail, Outcome, round};
+use crate::outcome::{Detail, Outcome, fitted, largest, round};
 use crate::plan::{Plan, Run, TENANTS};
 use crate::predicate::{
-    Capacity, Judged, Judgement, OPERATIONS_MIN, Part, judge, value, with_unit,
+    Capacity, Judged, Judgement, OPERATIONS_MIN, Part, Predicate, judge, value, with_unit,
 };
+use isolane_core::settle::{Demand, Figure, Limit, SAMPLES};
 use isolane_core::stats::summary::median;
 use isolane_core::text::counted;
+use isolane_core::units::Duration;
 use isolane_scenario::model::{Tenant, Traffic};
 use isolane_scenario::stack::{honours_weights, is_on_sale};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +53,11 @@ pub(crate) fn assemble(
         alpha: plan.predicate.alpha(),
         tenants: TENANTS,
         seeds: plan.seeds.clone(),
-        warmup_us: plan.settled().as_us_f64(),
+        warmup_us: match plan.cap {
+            Some(_) => plan.warmup.as_us_f64(),
+            None => plan.settled().as_us_f64(),
+        },
+        cap_us: plan.cap.map(|cap| cap.as_us_f64()),
         measured_us: plan.duration.as_us_f64(),
         policies,
         policies_left_out: plan.left_out.clone(),
@@ -73,6 +80,20 @@ fn victim(plan: &Plan, index: usize) -> Victim {
         measured_us: (measured > plan.duration).then(|| measured.as_us_f64()),
         ..plan.victims[index].info.clone()
     }
+}
+
+/// What has to be known of the victim when `run` ends: alone its figures, under attack on which side of what it is owed it
+/// is. `outcomes` has the victim alone.
+pub(crate) fn demand(plan: &Plan, outcomes: &BTreeMap<Run, Outcome>, run: &Run) -> Demand {
+    let judge = Judge { plan, outcomes };
+    let Some(attacker) = run.attacker else {
+        return judge.demand_alone(run.victim);
+    };
+    let alone = judge.seeds(run.policy, run.victim, None);
+    let alone = alone.expect("victims are run alone first");
+    let solo = medians(alone.iter().map(|run| &run.victim));
+    let (judged, predicate) = judge.rule(run.policy, run.victim, attacker);
+    Demand::Limits(predicate.limits(judged, &solo))
 }
 
 struct Judge<'a> {
@@ -99,11 +120,64 @@ impl Judge<'_> {
             .collect()
     }
 
+    /// What has to be known of a victim alone: its latency or its rates, these only as far as they are below its part of the
+    /// NIC, since it is owed no more than that.
+    fn demand_alone(&self, victim: usize) -> Demand {
+        let plan = self.plan;
+        let v = &plan.victims[victim];
+        if v.over_solo.is_some() {
+            return Demand::Latency;
+        }
+        let (Ok(tenant), Predicate::Share { .. }, VictimKind::Rate) =
+            (&v.tenant, plan.predicate, v.info.kind)
+        else {
+            return Demand::Rates;
+        };
+        let attackers = (0..plan.attackers.len()).filter_map(|a| plan.opponents(victim, a).ok());
+        let parts = attackers.map(|others| {
+            let by_weight = part(tenant, tenant, &others, true).of(1.0);
+            by_weight.max(part(tenant, tenant, &others, false).of(1.0))
+        });
+        let most = parts.fold(0.0, f64::max);
+        if most == 0.0 {
+            return Demand::Rates;
+        }
+        let capacity = Capacity::of(&plan.profile, tenant);
+        let limit = |figure, whole: f64| Limit {
+            figure,
+            value: most * whole,
+        };
+        Demand::RatesBelow(vec![
+            limit(Figure::Goodput, capacity.link_gbps),
+            limit(Figure::Messages, capacity.messages_per_s),
+        ])
+    }
+
+    /// What of the victim counts under `attacker`, and the rule for it. Both can run on the device.
+    fn rule(&self, policy: usize, victim: usize, attacker: usize) -> (Judged, Predicate) {
+        let plan = self.plan;
+        let v = &plan.victims[victim];
+        let tenant = v.tenant.as_ref().expect("opponents() checks the victim");
+        let others = plan.opponents(victim, attacker);
+        let others = others.expect("the cell applies");
+        let judged = match v.over_solo {
+            Some(over_solo) => Judged::Latency { over_solo },
+            None if v.info.kind == VictimKind::Application => Judged::Operations {
+                capacity: one_link(tenant).then(|| Capacity::of(&plan.profile, tenant)),
+            },
+            None => Judged::Rate(Capacity::of(&plan.profile, tenant)),
+        };
+        let weights = honours_weights(&plan.policies[policy].name);
+        let part = part(tenant, tenant, &others, weights);
+        (judged, plan.predicate.with_part(part))
+    }
+
     fn solo(&self, policy: usize, victim: usize) -> Solo {
         let runs = self.seeds(policy, victim, None);
         Solo {
             policy: self.plan.policies[policy].name.clone(),
             victim: self.plan.victims[victim].info.name.clone(),
+            settling: runs.as_ref().and_then(|runs| settling(runs)),
             median: runs.map(|runs| medians(runs.iter().map(|run| &run.victim))),
             not_applicable: self.plan.victims[victim].tenant.as_ref().err().cloned(),
         }
@@ -124,6 +198,7 @@ impl Judge<'_> {
             retained: None,
             spread: None,
             borderline: false,
+            settling: None,
             victim_median: None,
             attacker_median: None,
             runs: Vec::new(),
@@ -148,17 +223,8 @@ impl Judge<'_> {
             attacked.iter().filter_map(|run| run.attacker.as_ref()),
         ));
         cell.runs = seed_runs(&plan.seeds, &attacked);
-        let judged = match v.over_solo {
-            Some(over_solo) => Judged::Latency { over_solo },
-            None if v.info.kind == VictimKind::Application => Judged::Operations {
-                capacity: one_link(tenant).then(|| Capacity::of(&plan.profile, tenant)),
-            },
-            None => Judged::Rate(Capacity::of(&plan.profile, tenant)),
-        };
+        let (judged, predicate) = self.rule(policy, victim, attacker);
         let weights = honours_weights(&cell.policy);
-        let predicate = plan
-            .predicate
-            .with_part(part(tenant, tenant, &others, weights));
         cell.figures = Some(figures(tenant, &others, weights, &alone, &attacked));
         let expected = match predicate.expected(judged, &solo, &got) {
             Ok(expected) => expected,
@@ -168,9 +234,15 @@ impl Judge<'_> {
             }
         };
         let judgement = judge(&expected, &got);
-        cell.verdict = match judgement.kept {
-            true => Verdict::Pass,
-            false => Verdict::Violation,
+        let keeps = |run: &&Outcome| {
+            let expected = predicate.expected(judged, &solo, &run.victim);
+            expected.is_ok_and(|expected| judge(&expected, &run.victim).kept)
+        };
+        cell.settling = settling(&attacked);
+        cell.verdict = match is_known(&alone, &attacked, keeps, judgement.kept) {
+            false => Verdict::NotSettled,
+            true if judgement.kept => Verdict::Pass,
+            true => Verdict::Violation,
         };
         cell.measured = judgement.measured;
         cell.retained = Some(round(judgement.retained));
@@ -182,24 +254,31 @@ impl Judge<'_> {
             let latency = v.info.kind == VictimKind::Latency;
             cell.series = Some(series(plan.seeds[0], before, after, latency));
         }
-        let kept = |run: &&&Outcome| {
-            let expected = predicate.expected(judged, &solo, &run.victim);
-            expected.is_ok_and(|expected| judge(&expected, &run.victim).kept)
-        };
-        let keep = attacked.iter().filter(kept).count();
-        cell.borderline = keep > 0 && keep < attacked.len();
+        let keep = attacked.iter().filter(|run| keeps(run)).count();
+        let disagree = keep > 0 && keep < attacked.len();
+        let windows = cell.settling.map_or(0, |settling| settling.on_the_edge);
+        cell.borderline = disagree || windows > 0;
         cell.why = why(&expected, &judgement, cell.exhausted.as_ref());
+        if let Some(settling) = &cell.settling {
+            note_settling(&mut cell.why, cell.verdict, &expected, settling, plan.cap);
+        }
         if let Some(few) = got.operations.filter(|&count| count < OPERATIONS_MIN) {
             let _ = write!(
                 cell.why,
                 "; a coarse rate: {few} operations ended under attack"
             );
         }
-        if cell.borderline {
+        if disagree {
             let _ = write!(
                 cell.why,
                 "; on the edge: {keep} of {} keep isolation",
                 counted(attacked.len() as u64, "seed")
+            );
+        } else if windows > 0 {
+            let _ = write!(
+                cell.why,
+                "; on the edge: parts of {windows} of {} runs lie on either side of it",
+                attacked.len()
             );
         }
         cell.expected = Some(Expected {
@@ -208,6 +287,71 @@ impl Judge<'_> {
             ..expected
         });
         Some(cell)
+    }
+}
+
+/// How the victim's runs settled, over the seeds.
+fn settling(runs: &[&Outcome]) -> Option<Settling> {
+    let all: Option<Vec<Settling>> = runs.iter().map(|run| run.settling).collect();
+    let both =
+        |left: Option<f64>, right: Option<f64>, of: fn(f64, f64) -> f64| Some(of(left?, right?));
+    all?.into_iter().reduce(|sum, one| Settling {
+        settled: sum.settled + one.settled,
+        on_the_edge: sum.on_the_edge + one.on_the_edge,
+        settled_after_us: sum.settled_after_us.max(one.settled_after_us),
+        measured_us: sum.measured_us.max(one.measured_us),
+        samples: sum.samples.min(one.samples),
+        p99_low_us: both(sum.p99_low_us, one.p99_low_us, f64::min),
+        p99_high_us: both(sum.p99_high_us, one.p99_high_us, f64::max),
+    })
+}
+
+/// Whether the verdict `kept` of the median is known: the runs of more than half of the seeds settled and say so, or all
+/// settled. The victim alone has to have settled for more than half of the seeds.
+fn is_known(
+    alone: &[&Outcome],
+    attacked: &[&Outcome],
+    keeps: impl Fn(&&Outcome) -> bool,
+    kept: bool,
+) -> bool {
+    let settled = |run: &&&Outcome| run.settling.is_none_or(|one| one.settled > 0);
+    let most = |count: usize, of: usize| 2 * count > of;
+    let agree = attacked
+        .iter()
+        .filter(settled)
+        .filter(|run| keeps(run) == kept);
+    most(alone.iter().filter(settled).count(), alone.len())
+        && (most(agree.count(), attacked.len()) || attacked.iter().all(|run| settled(&run)))
+}
+
+/// Adds to `why` what limits the verdict: a run that did not settle, or a percentile of few samples and its bounds.
+fn note_settling(
+    why: &mut String,
+    verdict: Verdict,
+    expected: &Expected,
+    settling: &Settling,
+    cap: Option<Duration>,
+) {
+    if verdict == Verdict::NotSettled {
+        let cap = cap.map_or(0.0, |cap| cap.as_us_f64() / 1e3);
+        *why = format!("not settled within {cap:.0} ms of simulated time; {why}");
+    }
+    if expected.metric == JudgedMetric::P99Us && settling.samples < SAMPLES {
+        let bound = |name: &str, us: Option<f64>| {
+            us.map(|us| format!(" {name} {}", with_unit(JudgedMetric::P99Us, us)))
+        };
+        let bounds = [
+            bound("at least", settling.p99_low_us),
+            bound("at most", settling.p99_high_us),
+        ];
+        let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+        let _ = write!(why, "; {} messages: p99 is", settling.samples);
+        match bounds.is_empty() {
+            true => why.push_str(" not bounded"),
+            false => {
+                let _ = write!(why, "{} with 99 %", bounds.join(" and"));
+            }
+        }
     }
 }
 
@@ -345,13 +489,16 @@ fn series(seed: u64, alone: &Detail, attacked: &Detail, latency: bool) -> Series
         true => series.to_vec(),
         false => Vec::new(),
     };
+    let mean = |part: &[f64]| round(part.iter().sum::<f64>() / part.len() as f64);
+    let (from, to) = (alone.sample_us, attacked.sample_us);
+    let points = attacked.victim_gbps.len();
     Series {
         seed,
         sample_us: attacked.sample_us,
-        solo_goodput_gbps: alone.victim_gbps.clone(),
+        solo_goodput_gbps: fitted(&alone.victim_gbps, [from, to], points, mean),
         victim_goodput_gbps: attacked.victim_gbps.clone(),
         attacker_goodput_gbps: attacked.attacker_gbps.clone(),
-        solo_p99_us: if_latency(&alone.victim_p99_us),
+        solo_p99_us: if_latency(&fitted(&alone.victim_p99_us, [from, to], points, largest)),
         victim_p99_us: if_latency(&attacked.victim_p99_us),
     }
 }
@@ -389,6 +536,7 @@ fn summary(plan: &Plan, policy: &str, cells: &[Cell], solo: &[Solo]) -> PolicySu
         cells: passes + violations,
         violations,
         not_applicable: count(Verdict::NotApplicable),
+        not_settled: count(Verdict::NotSettled),
         categories: categories(plan, &of_policy),
         columns: columns(policy, &attackers, cells),
         figures: policy_figures(policy, &victims, cells, solo),
@@ -410,8 +558,7 @@ fn categories(plan: &Plan, cells: &[&Cell]) -> Vec<CategorySummary> {
         .into_iter()
         .map(|category| {
             let judged = cells.iter().filter(|cell| {
-                cell.verdict != Verdict::NotApplicable
-                    && category_of[cell.attacker.as_str()] == category
+                cell.verdict.is_judged() && category_of[cell.attacker.as_str()] == category
             });
             let broken: Vec<_> = judged
                 .clone()

@@ -148,7 +148,7 @@ pub(crate) fn policy_figures(
 fn of<'a>(policy: &'a str, cells: &'a [Cell]) -> impl Iterator<Item = (&'a Cell, &'a CellFigures)> {
     let judged = cells
         .iter()
-        .filter(move |cell| cell.policy == policy && cell.verdict != Verdict::NotApplicable);
+        .filter(move |cell| cell.policy == policy && cell.verdict.is_judged());
     judged.filter_map(|cell| Some((cell, cell.figures.as_ref()?)))
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn columns(policy: &str, attackers: &[Attacker], cells: &[Cell]) -> V
             let judged = || {
                 cells.iter().filter(move |cell| {
                     cell.policy == policy
-                        && cell.verdict != Verdict::NotApplicable
+                        && cell.verdict.is_judged()
                         && in_column(column).any(|attacker| attacker.name == cell.attacker)
                 })
             };
@@ -212,6 +212,7 @@ mod tests {
             retained: None,
             borderline: false,
             spread: None,
+            settling: None,
             victim_median: None,
             attacker_median: None,
             runs: Vec::new(),
@@ -235,6 +236,7 @@ mod tests {
             policy: policy.to_owned(),
             victim: "victim".to_owned(),
             median: Some(median),
+            settling: None,
             not_applicable: None,
         }
     }

@@ -227,6 +227,7 @@ mod tests {
             attacker: None,
             shares: vec![0.5],
             policy_cores: 0.25,
+            settling: None,
             detail: None,
         }
     }

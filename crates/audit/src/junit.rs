@@ -1,6 +1,6 @@
 //! The matrix as JUnit XML: one test suite per policy, one test case per cell.
 //!
-//! A violation is a failure with its sentence, a cell that does not apply is skipped with its reason. No times
+//! A violation is a failure with its sentence; a cell that does not apply or did not settle is skipped with its reason. No times
 //! and no host name are written, so equal audits give equal files.
 
 use crate::matrix::{AuditResult, Cell, Verdict};
@@ -30,14 +30,15 @@ fn write(xml: &mut Xml, result: &AuditResult) -> io::Result<()> {
     let root = format!("isolane audit of {}", result.profile);
     xml.write_event(start("testsuites", &[("name", &root)]))?;
     for summary in &result.summaries {
-        let tests = (summary.cells + summary.not_applicable).to_string();
+        let skipped = summary.not_applicable + summary.not_settled;
+        let tests = (summary.cells + skipped).to_string();
         xml.write_event(start(
             "testsuite",
             &[
                 ("name", &summary.policy),
                 ("tests", &tests),
                 ("failures", &summary.violations.to_string()),
-                ("skipped", &summary.not_applicable.to_string()),
+                ("skipped", &skipped.to_string()),
                 ("errors", "0"),
             ],
         ))?;
@@ -62,7 +63,7 @@ fn test_case(xml: &mut Xml, cell: &Cell, category: &str) -> io::Result<()> {
             return xml.write_event(Event::Empty(element));
         }
         Verdict::Violation => "failure",
-        Verdict::NotApplicable => "skipped",
+        Verdict::NotApplicable | Verdict::NotSettled => "skipped",
     };
     xml.write_event(start("testcase", &attributes))?;
     xml.write_event(start(child, &[("message", &cell.why)]))?;

@@ -4,13 +4,15 @@
 //! compares what the victim got with what it was owed; the counters of both NICs say which resource ran out.
 //!
 //! * [`select`] - victims and attackers of the catalogue by glob; [`tenants`] - those of a scenario;
-//! * [`plan`] - the ordered list of runs;
+//! * [`plan`] - the ordered list of runs; [`constants`] - what each has to wait for before it says anything,
+//!   [`settled`] - a run that waits for it;
 //! * [`run`] - runs it: in parallel, stoppable, resumable ([`journal`]); [`place`] - the directory it writes into;
 //! * [`predicate`] - what a victim is owed;
 //! * [`exhaustion`] - which resource ran out;
 //! * [`figures`] - what a policy costs and what it leaves of the NIC;
 //! * [`matrix`] - the result;
 //! * [`comparison`] - the policies side by side, as the answer to "which isolation should I buy or build?";
+//! * [`stability`] - whether verdicts depend on times and seeds;
 //! * [`table`], [`junit`] - the result for a terminal and for a test dashboard.
 #![forbid(unsafe_code)]
 
@@ -19,6 +21,7 @@ mod hash;
 mod outcome;
 
 pub mod comparison;
+pub mod constants;
 pub mod exhaustion;
 pub mod figures;
 pub mod journal;
@@ -29,6 +32,8 @@ pub mod plan;
 pub mod predicate;
 pub mod run;
 pub mod select;
+pub mod settled;
+pub mod stability;
 pub mod table;
 pub mod tenants;
 

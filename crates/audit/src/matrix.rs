@@ -32,10 +32,13 @@ pub struct AuditResult {
     pub tenants: u32,
     /// Run seeds; every cell was run once with each.
     pub seeds: Vec<u64>,
-    /// Time before measuring starts, microseconds.
+    /// Time before measuring starts, microseconds: the least where runs go on until they settle.
     pub warmup_us: f64,
-    /// Measured time of each run, microseconds.
+    /// Measured time of each run, microseconds: the least where runs go on until they settle.
     pub measured_us: f64,
+    /// Simulated time after which a run ends, settled or not, microseconds; absent where times are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_us: Option<f64>,
     /// Policies, in the order asked for.
     pub policies: Vec<String>,
     /// Policies of `all` that the device cannot run.
@@ -193,6 +196,9 @@ pub struct Solo {
     pub victim: String,
     /// Medians over the seeds; absent when the device cannot run the victim or the runs are not done.
     pub median: Option<Metrics>,
+    /// How its runs settled; absent where times are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<Settling>,
     /// Why it was not run.
     pub not_applicable: Option<String>,
 }
@@ -217,8 +223,11 @@ pub struct Cell {
     /// How much of its solo performance the victim kept: rate under attack / alone, or for latency alone / under
     /// attack. 1 is unharmed, 0 is starved.
     pub retained: Option<f64>,
-    /// True when the seeds disagree: some keep isolation and some violate it.
+    /// True when the seeds disagree: some keep isolation and some violate it, or the windows of one run do.
     pub borderline: bool,
+    /// How its runs settled; absent where times are fixed or the cell does not apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<Settling>,
     /// Smallest and largest value of the judged metric over the seeds.
     pub spread: Option<Spread>,
     /// Medians over the seeds: the victim under attack.
@@ -245,8 +254,39 @@ pub enum Verdict {
     Pass,
     /// It did not.
     Violation,
+    /// The runs did not settle within the cap, so that nothing can be said.
+    NotSettled,
     /// The device cannot run one of the two.
     NotApplicable,
+}
+
+impl Verdict {
+    /// Whether it says that isolation was kept or broken.
+    pub fn is_judged(self) -> bool {
+        matches!(self, Self::Pass | Self::Violation)
+    }
+}
+
+/// How the runs of one cell, or of a victim alone, settled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Settling {
+    /// Seeds whose run settled.
+    pub settled: u32,
+    /// Seeds whose windows, or bounds of the 99th percentile, lie on both sides of what is owed.
+    pub on_the_edge: u32,
+    /// Simulated time before the measured time, microseconds; the longest over the seeds.
+    pub settled_after_us: f64,
+    /// Measured time, microseconds; the longest over the seeds.
+    pub measured_us: f64,
+    /// Latencies measured; the fewest over the seeds.
+    pub samples: u64,
+    /// The true 99th percentile is at least this with 99 %, microseconds; the least over the seeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_low_us: Option<f64>,
+    /// The true 99th percentile is at most this with 99 %, microseconds; the largest over the seeds, absent with too
+    /// few samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_high_us: Option<f64>,
 }
 
 /// The metric that a rule compares.
@@ -352,6 +392,9 @@ pub struct PolicySummary {
     pub violations: u32,
     /// Cells that do not apply.
     pub not_applicable: u32,
+    /// Cells whose runs did not settle; they count as neither kept nor broken.
+    #[serde(default)]
+    pub not_settled: u32,
     /// Per attacker category, in the catalogue's order.
     pub categories: Vec<CategorySummary>,
     /// Per column of husky table 4.3, in the table's order; empty for a scenario's tenants.

@@ -4,7 +4,7 @@
 //! journal writes exactly these numbers, so a resumed audit equals an uninterrupted one to the byte.
 
 use crate::exhaustion::{Pressure, Ratios};
-use crate::matrix::{Metrics, SERIES_POINTS};
+use crate::matrix::{Metrics, SERIES_POINTS, Settling};
 use crate::predicate::Capacity;
 use isolane_scenario::measure::{RunResult, TenantResult};
 use isolane_scenario::model::{Host, Scenario};
@@ -23,6 +23,9 @@ pub(crate) struct Outcome {
     pub(crate) shares: Vec<f64>,
     /// CPU cores that the policy spends on all tenants.
     pub(crate) policy_cores: f64,
+    /// How the victim settled; absent where times are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) settling: Option<Settling>,
     /// Counters and series, kept for the first seed only.
     pub(crate) detail: Option<Detail>,
 }
@@ -72,9 +75,24 @@ impl Outcome {
             ),
             victim: rounded(metrics),
             attacker: together(attackers).map(rounded),
+            settling: result.settling.as_ref().and_then(of_victim),
             detail: with_detail.then(|| Detail::of(result, victim, attackers)),
         })
     }
+}
+
+/// How the first tenant settled.
+fn of_victim(settling: &isolane_scenario::measure::Settling) -> Option<Settling> {
+    let victim = settling.tenants.first()?;
+    Some(Settling {
+        settled: u32::from(victim.settled),
+        on_the_edge: u32::from(victim.on_the_edge),
+        settled_after_us: round(settling.settled_after_us),
+        measured_us: round(settling.measured_us),
+        samples: victim.samples,
+        p99_low_us: victim.p99_low_us.map(round),
+        p99_high_us: victim.p99_high_us.map(round),
+    })
 }
 
 impl Detail {
@@ -136,8 +154,29 @@ fn condensed<T>(series: &[T], group: usize, combine: impl Fn(&[T]) -> T) -> Vec<
     series.chunks(group).map(combine).collect()
 }
 
+/// `series` with points of another width, at most so many; it ends where the given one does.
+pub(crate) fn fitted<T: Clone>(
+    series: &[T],
+    [from_us, to_us]: [f64; 2],
+    points: usize,
+    combine: impl Fn(&[T]) -> T,
+) -> Vec<T> {
+    if from_us == to_us || from_us <= 0.0 {
+        return series.to_vec();
+    }
+    let step = to_us / from_us;
+    let part = |point: usize| {
+        let first = (point as f64 * step) as usize;
+        let last = ((point + 1) as f64 * step).ceil() as usize;
+        series
+            .get(first..last.min(series.len()))
+            .filter(|part| !part.is_empty())
+    };
+    (0..points).map_while(part).map(combine).collect()
+}
+
 /// The largest value of `part`, rounded; none where no point has one.
-fn largest(part: &[Option<f64>]) -> Option<f64> {
+pub(crate) fn largest(part: &[Option<f64>]) -> Option<f64> {
     part.iter().copied().flatten().reduce(f64::max).map(round)
 }
 

@@ -4,36 +4,36 @@
 //! cell can be judged without it; then cell by cell), and a run's scenario depends on its number alone. Workers
 //! may therefore finish runs in any order without changing a result.
 
+use crate::constants::settling;
 use crate::hash::Fnv;
 use crate::matrix::{AUDIT_VERSION, Attacker, LeftOut, Victim};
 use crate::predicate::Predicate;
-use isolane_core::policy::isolane::software::SLICE_BESIDE_LATENCY;
+use crate::settled::{cap_of, prepared};
+use isolane_core::settle::Demand;
 use isolane_core::units::Duration;
 use isolane_scenario::model::{PolicySpec, Scenario, Tenant, Topology};
 use isolane_scenario::profile::Profile;
-use isolane_scenario::stack::parts;
 
 /// Time before measuring starts. The slowest transient of the catalogue is the filling of caches and queues:
 /// some 10,000 requests at 90 M/s, 110 us; the rest is margin.
 pub const WARMUP: Duration = Duration::from_us(150);
 
-/// Measured time. The rarest victims complete one 64 KiB message per 5 us, so 1 ms gives 200 samples of a rate
-/// and thousands of a latency (a p99 needs several hundred), and the full matrix stays within minutes.
+/// Measured time of runs whose times are fixed. The rarest victims complete one 64 KiB message per 5 us, so 1 ms gives 200
+/// samples of a rate and hundreds of a latency.
 pub const DURATION: Duration = Duration::from_ms(1);
+
+/// Least measured time of runs that go on until they settle: hundreds of messages in each window.
+pub const LEAST: Duration = Duration::from_us(400);
+
+/// Simulated time after which a run ends, settled or not. The slowest oscillation of the catalogue, DCQCN of hundreds of
+/// queue pairs, has a period of 1 to 2 ms.
+pub const CAP: Duration = Duration::from_ms(4);
 
 /// Seeds per cell: the fewest with a median that one outlier cannot move.
 pub const SEEDS: u32 = 3;
 
 /// Tolerance of the guarantee (husky 4.4).
 pub const ALPHA: f64 = 0.25;
-
-/// Harmonic's T_basic unless a scenario names another, microseconds (harmonic 5.6.2).
-const T_BASIC_US: f64 = 500.0;
-
-/// Intervals of T_basic that a tenant gets to come near its part. One is the wait for the first batch; a batch of
-/// four cuts a rate to an eighth, so two more bring one connection of many from the line rate to what it had; the
-/// rest is for the swings that follow.
-const HARMONIC_BATCHES: f64 = 8.0;
 
 /// Tenants in one cell of the catalogue's audit: the victim and its attacker.
 pub const TENANTS: u32 = 2;
@@ -85,6 +85,10 @@ pub struct Plan {
     pub warmup: Duration,
     /// Measured time, at least; longer for victims that need more.
     pub duration: Duration,
+    /// Simulated time after which a run ends, settled or not; without it warm-up and measured time are fixed.
+    pub cap: Option<Duration>,
+    /// Every time constant of a policy and of loops is waited for so many times, at least once.
+    pub least_times: u64,
     /// How the hosts are joined.
     pub topology: Topology,
     /// A command line that repeats the audit.
@@ -174,7 +178,7 @@ impl Plan {
         }
         let under = attacker.map_or("alone", |attacker| attacker.info.name.as_str());
         let duration = self.measured(run.victim);
-        Scenario {
+        let mut scenario = Scenario {
             name: format!("audit/{}/{}/{under}", policy.name, victim.info.name),
             description: String::new(),
             profile: self.profile.name.clone(),
@@ -186,7 +190,12 @@ impl Plan {
             sample_interval: duration / crate::matrix::SERIES_POINTS as u64,
             policy: policy.clone(),
             tenants,
+        };
+        if self.cap.is_some() {
+            scenario.warmup = self.warmup;
+            scenario = prepared(&scenario, &self.profile, self.least_times);
         }
+        scenario
     }
 
     /// Measured time of `victim`'s runs.
@@ -195,7 +204,7 @@ impl Plan {
         self.duration.max(needed)
     }
 
-    /// Warm-up of every run: as long as the slowest of the policies needs, for all of them. What a tenant does when
+    /// Warm-up of every run with fixed times: as long as the slowest of the policies needs, for all of them. What a tenant does when
     /// it starts, such as filling its queues, is over for each policy or for none.
     pub(crate) fn settled(&self) -> Duration {
         let slowest = self
@@ -216,47 +225,19 @@ impl Plan {
         hash.finish()
     }
 
-    /// The hash that identifies `run`'s question, whatever audit asks it.
-    pub(crate) fn run_key(&self, environment: u64, run: &Run) -> u64 {
-        let scenario = serde_json::to_vec(&self.scenario(run)).expect("a scenario is plain data");
+    /// The hash that identifies `run`'s question, `demand` of the victim, whatever audit asks it.
+    pub(crate) fn run_key(&self, environment: u64, run: &Run, demand: &Demand) -> u64 {
+        let scenario = self.scenario(run);
         let mut hash = Fnv::default();
         hash.write(&environment.to_le_bytes());
+        if let Some(cap) = self.cap {
+            hash.write(&cap_of(&scenario, cap).as_ps().to_le_bytes());
+            hash.write(format!("{demand:?}").as_bytes());
+        }
+        let scenario = serde_json::to_vec(&scenario).expect("a scenario is plain data");
         hash.write(&scenario);
         hash.finish()
     }
-}
-
-/// How long the slowest part of `policy` needs on the device of `profile` before a run shows it: one that ends
-/// before would judge the device without it.
-pub fn settling(policy: &PolicySpec, profile: &Profile) -> Duration {
-    let parts = parts(&policy.name).unwrap_or_default();
-    let slowest = parts
-        .iter()
-        .map(|part| settling_of(part.name, policy, profile));
-    slowest.max().unwrap_or(Duration::ZERO)
-}
-
-/// The same of one part. A hardware queue's mapping takes milliseconds to change. Harmonic is told of an excess
-/// after T_basic at most and needs several batches, each of which the NIC's limiters digest in the ticks of
-/// fast recovery, before a tenant is where it is to be. Working sets of queue pairs change twice.
-fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
-    let named = |name: &str| policy.parameters.get(name).copied();
-    let us = match part {
-        "hw-priority" => {
-            let once = named("reconfigure_us");
-            2.0 * once.unwrap_or_else(|| profile.value("host", "reconfigure_us"))
-        }
-        "harmonic" => {
-            let asked = ["t_basic_us", "t_min_us", "poll_us"].map(named);
-            let slowest = asked.into_iter().flatten().fold(T_BASIC_US, f64::max);
-            let tick = profile.value("congestion", "increase_us");
-            let recovery = tick * profile.value("congestion", "fast_steps");
-            HARMONIC_BATCHES * slowest.max(recovery)
-        }
-        "isolane-sw" => 2.0 * SLICE_BESIDE_LATENCY.as_us_f64(),
-        _ => 0.0,
-    };
-    Duration::from_ns_f64(us * 1e3)
 }
 
 /// Part of the journal's identity: results of another version are not reused.

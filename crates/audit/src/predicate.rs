@@ -28,6 +28,7 @@
 //! nothing that could be judged: the cell does not apply.
 
 use crate::matrix::{Expected, JudgedMetric, Metrics, PredicateName};
+use isolane_core::settle::{Figure, Limit};
 use isolane_scenario::model::{Tenant, Traffic, Verb};
 use isolane_scenario::profile::Profile;
 
@@ -202,6 +203,32 @@ impl Predicate {
 }
 
 impl Predicate {
+    /// The limits that separate kept from broken for a victim that does `solo` alone; none where nothing can be said.
+    pub fn limits(self, judged: Judged, solo: &Metrics) -> Vec<Limit> {
+        // The ratio rule holds both rates against what they are alone; which one it shows depends on the attack.
+        if let (Self::Ratio { alpha }, Judged::Rate(_)) = (self, judged) {
+            let least = |figure, alone: f64| Limit {
+                figure,
+                value: (1.0 - alpha) * alone,
+            };
+            return vec![
+                least(Figure::Goodput, solo.goodput_gbps),
+                least(Figure::Messages, solo.message_rate_per_s),
+            ];
+        }
+        let expected = self.expected(judged, solo, solo);
+        let limit = expected.map(|expected| Limit {
+            figure: match expected.metric {
+                JudgedMetric::GoodputGbps => Figure::Goodput,
+                JudgedMetric::MessageRatePerS => Figure::Messages,
+                JudgedMetric::P99Us => Figure::P99,
+                JudgedMetric::OperationsPerS => Figure::Operations,
+            },
+            value: expected.bound,
+        });
+        limit.into_iter().collect()
+    }
+
     fn operations_bound(
         self,
         capacity: Option<Capacity>,

@@ -1,18 +1,21 @@
 //! Runs a plan: many runs at once, in memory that does not grow with their length, and stoppable at any moment.
 //!
 //! Workers take the next undone run from a shared counter, so the order of work is the plan's whatever their
-//! number, and hand a condensed `Outcome` to the calling thread, which writes the journal and reports progress.
+//! number: first every victim alone, which says what it is owed, then the pairs. They hand a condensed `Outcome` to the
+//! calling thread, which writes the journal and reports progress.
 //! Results are looked up by run, never by order of arrival: the number of workers cannot show. The cancel flag
 //! is checked between runs; one run lasts well below a second,
 //! an application's a few seconds.
 
 use crate::AuditError;
-use crate::assemble::assemble;
-use crate::journal::Journal;
+use crate::assemble::{assemble, demand};
+use crate::journal::{Journal, Known};
 use crate::matrix::{AuditResult, Progress, VictimKind};
 use crate::outcome::Outcome;
 use crate::place::settings;
 use crate::plan::{Plan, Run};
+use crate::settled;
+use isolane_core::settle::Demand;
 use isolane_testbed::{Testbed, TestbedError};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,11 +64,6 @@ pub fn run(
         return Err(AuditError::Empty);
     }
     let runs = plan.runs();
-    let environment = plan.environment_key(testbed.name());
-    let keys: Vec<u64> = runs
-        .iter()
-        .map(|run| plan.run_key(environment, run))
-        .collect();
     let settings = settings(&plan.rerun);
     let (mut journal, known) = match (options.journal, options.resume) {
         (None, _) => (None, None),
@@ -77,19 +75,16 @@ pub fn run(
     };
     let journal_found = known.is_some();
     let known = known.unwrap_or_default();
+    let environment = plan.environment_key(testbed.name());
+    // What a victim is owed, and so when its runs under attack have settled, follows from what it does alone.
+    let (alone, attacked): (Vec<Run>, Vec<Run>) =
+        runs.iter().partition(|run| run.attacker.is_none());
     let mut outcomes: BTreeMap<Run, Outcome> = BTreeMap::new();
-    let mut undone = Vec::new();
-    for (run, key) in runs.iter().zip(&keys) {
-        match known.outcomes.get(key) {
-            // A run can be the first seed here without having been it when the journal was written.
-            Some(outcome) if outcome.detail.is_some() || run.seed != 0 => {
-                let mut outcome = outcome.clone();
-                outcome.detail = outcome.detail.filter(|_| run.seed == 0);
-                outcomes.insert(*run, outcome);
-            }
-            _ => undone.push((*run, *key)),
-        }
-    }
+    let undone_alone = undone(plan, environment, &alone, &known, &mut outcomes);
+    let mut undone_attacked = match undone_alone.is_empty() {
+        true => Some(undone(plan, environment, &attacked, &known, &mut outcomes)),
+        false => None,
+    };
     if let Some(path) = options.journal.filter(|_| options.resume) {
         if outcomes.is_empty() && !known.outcomes.is_empty() {
             return Err(AuditError::JournalOther {
@@ -104,38 +99,80 @@ pub fn run(
             runs_total: runs.len() as u64,
         });
     }
-    drop(known);
     let progress = |done: usize| Progress {
         runs_done: done as u64,
         runs_total: runs.len() as u64,
         partial: done < runs.len(),
     };
     (options.on_progress)(progress(outcomes.len()));
-    let work = Work {
-        plan,
-        testbed,
-        undone: &undone,
-        next: AtomicUsize::new(0),
-        cancel: options.cancel,
-        broken: AtomicBool::new(false),
+    let mut finish = |tasks: &[Task], outcomes: &mut BTreeMap<Run, Outcome>| {
+        let work = Work {
+            plan,
+            testbed,
+            undone: tasks,
+            next: AtomicUsize::new(0),
+            cancel: options.cancel,
+            broken: AtomicBool::new(false),
+        };
+        work.spread(options.jobs, |task, outcome| {
+            if let Some(journal) = &mut journal {
+                journal.record(task.key, &outcome)?;
+            }
+            outcomes.insert(task.run, outcome);
+            (options.on_progress)(progress(outcomes.len()));
+            Ok(())
+        })
     };
-    work.spread(options.jobs, |run, key, outcome| {
-        if let Some(journal) = &mut journal {
-            journal.record(key, &outcome)?;
-        }
-        outcomes.insert(run, outcome);
-        (options.on_progress)(progress(outcomes.len()));
-        Ok(())
-    })?;
+    finish(&undone_alone, &mut outcomes)?;
+    let stopped = alone.iter().any(|run| !outcomes.contains_key(run));
+    if !stopped {
+        let tasks = undone_attacked
+            .take()
+            .unwrap_or_else(|| undone(plan, environment, &attacked, &known, &mut outcomes));
+        finish(&tasks, &mut outcomes)?;
+    }
     let done = progress(outcomes.len());
     Ok(assemble(plan, testbed.name(), &outcomes, done))
+}
+
+/// A run to do.
+struct Task {
+    run: Run,
+    key: u64,
+    /// What has to be known of the victim when it ends.
+    demand: Demand,
+}
+
+/// Takes what the journal has of `runs` into `outcomes`; the rest.
+fn undone(
+    plan: &Plan,
+    environment: u64,
+    runs: &[Run],
+    known: &Known,
+    outcomes: &mut BTreeMap<Run, Outcome>,
+) -> Vec<Task> {
+    let mut undone = Vec::new();
+    for &run in runs {
+        let demand = demand(plan, outcomes, &run);
+        let key = plan.run_key(environment, &run, &demand);
+        match known.outcomes.get(&key) {
+            // A run can be the first seed here without having been it when the journal was written.
+            Some(outcome) if outcome.detail.is_some() || run.seed != 0 => {
+                let mut outcome = outcome.clone();
+                outcome.detail = outcome.detail.filter(|_| run.seed == 0);
+                outcomes.insert(run, outcome);
+            }
+            _ => undone.push(Task { run, key, demand }),
+        }
+    }
+    undone
 }
 
 /// What workers share.
 struct Work<'a> {
     plan: &'a Plan,
     testbed: &'a dyn Testbed,
-    undone: &'a [(Run, u64)],
+    undone: &'a [Task],
     next: AtomicUsize,
     cancel: &'a AtomicBool,
     broken: AtomicBool,
@@ -149,7 +186,7 @@ impl Work<'_> {
     fn spread(
         &self,
         jobs: usize,
-        mut keep: impl FnMut(Run, u64, Outcome) -> Result<(), AuditError>,
+        mut keep: impl FnMut(&Task, Outcome) -> Result<(), AuditError>,
     ) -> Result<(), AuditError> {
         if self.undone.is_empty() {
             return Ok(());
@@ -172,8 +209,8 @@ impl Work<'_> {
                 drop(sender);
             });
             for (index, finished) in receiver {
-                let (run, key) = self.undone[index];
-                let kept = finished.and_then(|outcome| keep(run, key, outcome));
+                let task = &self.undone[index];
+                let kept = finished.and_then(|outcome| keep(task, outcome));
                 if let Err(error) = kept {
                     self.broken.store(true, Ordering::Relaxed);
                     if failure.as_ref().is_none_or(|(first, _)| index < *first) {
@@ -188,10 +225,10 @@ impl Work<'_> {
     fn worker(&self, sender: &SyncSender<Finished>) {
         while !self.cancel.load(Ordering::Relaxed) && !self.broken.load(Ordering::Relaxed) {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some((run, _)) = self.undone.get(index) else {
+            let Some(task) = self.undone.get(index) else {
                 return;
             };
-            let done = self.one(run);
+            let done = self.one(task);
             // Stopped by the user within a run: as if it had not begun.
             let stopped = matches!(done, Err(AuditError::Testbed(TestbedError::Interrupted)));
             if stopped || sender.send((index, done)).is_err() {
@@ -200,13 +237,28 @@ impl Work<'_> {
         }
     }
 
-    fn one(&self, run: &Run) -> Result<Outcome, AuditError> {
+    fn one(&self, task: &Task) -> Result<Outcome, AuditError> {
+        let run = &task.run;
         let scenario = self.plan.scenario(run);
-        let result = self.testbed.run(&scenario, &self.plan.profile)?;
+        let profile = &self.plan.profile;
+        let result = match self.plan.cap {
+            Some(cap) => {
+                let mut demands = vec![Demand::Nothing; scenario.tenants.len()];
+                demands[0].clone_from(&task.demand);
+                settled::run(
+                    self.testbed,
+                    &scenario,
+                    profile,
+                    (self.plan.least_times, cap),
+                    &demands,
+                )?
+            }
+            None => self.testbed.run(&scenario, profile)?,
+        };
         let outcome = Outcome::of(
             &result,
             &scenario,
-            &self.plan.profile,
+            profile,
             self.plan.victims[run.victim].info.kind == VictimKind::Application,
             run.seed == 0,
         );

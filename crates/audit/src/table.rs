@@ -4,9 +4,10 @@
 //! The matrix: victims down, attackers across, one mark per cell.
 //!
 //! Attackers are grouped by category; a column is one attacker. The last digit of its number stands above it, and
-//! the legend below the matrices lists the numbers. A matrix wider than the terminal continues in a second block. Marks, as in the HTML report: a tick for a kept promise, a cross
-//! for a violation, a dash where the cell does not apply, a space where it was not run; a tilde behind a mark says
-//! that the seeds disagree. Below stand the totals, the worst victim, and why: the violations by
+//! the legend below the matrices lists the numbers. A matrix wider than the terminal continues in a second block. Marks, as
+//! in the HTML report: a tick for a kept promise, a cross for a violation, a question mark where the runs did not settle, a
+//! dash where the cell does not apply, a space where it was not run; a tilde behind a mark says that the seeds, or the
+//! windows of a run, disagree. Below stand the totals, the worst victim, and why: the violations by
 //! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
 
 use crate::comparison;
@@ -88,9 +89,10 @@ fn legend(text: &mut String, result: &AuditResult, style: Style) {
     }
     let _ = writeln!(
         text,
-        "{} keeps isolation  {} violates it  {} does not apply  ~ behind a mark: the seeds disagree",
+        "{} keeps isolation  {} violates it  {} not settled  {} does not apply  ~ behind a mark: the seeds disagree",
         style.paint(GREEN, "✓"),
         style.paint(RED, "✗"),
+        style.paint(BOLD, "?"),
         style.paint(GREY, "–"),
     );
     let mut number = 0;
@@ -286,13 +288,14 @@ fn mark(verdict: Option<Verdict>, style: Style) -> String {
     match verdict {
         Some(Verdict::Pass) => style.paint(GREEN, "✓"),
         Some(Verdict::Violation) => style.paint(RED, "✗"),
+        Some(Verdict::NotSettled) => style.paint(BOLD, "?"),
         Some(Verdict::NotApplicable) => style.paint(GREY, "–"),
         None => " ".to_owned(),
     }
 }
 
 fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
-    let line = format!(
+    let mut line = format!(
         "  {} of {} {} isolation",
         summary.violations,
         counted(u64::from(summary.cells), "pair"),
@@ -302,6 +305,9 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
             "violate"
         }
     );
+    if summary.not_settled > 0 {
+        let _ = write!(line, "; {} more did not settle", summary.not_settled);
+    }
     let code = if summary.violations > 0 { RED } else { GREEN };
     let categories: Vec<String> = summary
         .categories

@@ -174,7 +174,7 @@ pub fn run(
             violated: match cell.verdict {
                 Verdict::Pass => Some(false),
                 Verdict::Violation => Some(true),
-                Verdict::NotApplicable => None,
+                Verdict::NotApplicable | Verdict::NotSettled => None,
             },
             victim: cell.victim,
             attacker: cell.attacker,
@@ -243,6 +243,9 @@ fn plan_of(
         },
         warmup: plan::WARMUP,
         duration: plan::DURATION,
+        // Claims state their times.
+        cap: None,
+        least_times: 1,
         topology: plan::TOPOLOGY,
         rerun: String::new(),
     })

@@ -7,6 +7,7 @@
 //! * [`policy`] - the contract and the policies;
 //! * [`queueing`] - delay bounds of weighted fair queueing;
 //! * [`rng`] - named random streams derived from one run seed;
+//! * [`settle`] - when a run has settled;
 //! * [`stats`] - quantiles, histograms, fairness;
 //! * [`text`] - tables for terminals, counts with their noun.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -15,6 +16,7 @@
 pub mod policy;
 pub mod queueing;
 pub mod rng;
+pub mod settle;
 pub mod stats;
 pub mod text;
 pub mod units;

@@ -99,8 +99,9 @@ impl<'a> Analysis<'a> {
             victim_does: words::does(&self.subject.victim),
             attacker: self.subject.attacker.clone(),
             attacker_does: words::all_do(&self.subject.attackers),
+            settled: self.measured.settled,
             warmup_us: settings.warmup.as_ps() as f64 / 1e6,
-            measured_us: settings.duration.as_ps() as f64 / 1e6,
+            measured_us: self.measured.duration.as_ps() as f64 / 1e6,
             attack_us: self.measured.attack.as_ps() as f64 / 1e6,
             window_us: self.window_us(),
             latency: MeanLatency {

@@ -33,6 +33,8 @@ pub struct Explanation {
     pub attacker: String,
     /// What it does, in words.
     pub attacker_does: String,
+    /// False when the pair did not settle, so that its figures depend on how long it was measured.
+    pub settled: bool,
     /// Time before measuring starts, microseconds.
     pub warmup_us: f64,
     /// Measured time, microseconds.

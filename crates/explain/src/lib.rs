@@ -32,6 +32,9 @@ pub use subject::Subject;
 /// Why there is nothing to explain.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
+    /// The run of the pair failed.
+    #[error(transparent)]
+    Testbed(#[from] isolane_testbed::TestbedError),
     /// A name that is not in the catalogue or in the scenario.
     #[error(transparent)]
     Names(#[from] AuditError),

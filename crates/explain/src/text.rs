@@ -45,6 +45,9 @@ pub fn render(explanation: &Explanation) -> String {
         us(explanation.window_us[0]),
         us(explanation.window_us[1])
     );
+    if !explanation.settled {
+        text.push_str("The pair did not settle: its figures depend on how long it is measured.\n");
+    }
     let latency = &explanation.latency;
     let _ = writeln!(
         text,
@@ -232,6 +235,7 @@ mod tests {
             ..Metrics::default()
         };
         let mut explanation = Explanation {
+            settled: true,
             version: EXPLANATION_VERSION,
             profile: "cx5-100g-roce".to_owned(),
             policy: "none".to_owned(),

@@ -18,6 +18,7 @@ fn settings(measured_us: u64) -> Settings {
         seed: 1,
         duration: Duration::from_us(measured_us),
         warmup: Duration::from_us(100),
+        cap: None,
     }
 }
 

@@ -15,7 +15,8 @@ use isolane_core::units::Duration;
 use isolane_scenario::measure::{HostCounters, RunResult};
 use isolane_scenario::model::Host;
 use isolane_scenario::profile::Profile;
-use isolane_testbed::{Patience, Testbed};
+use isolane_testbed::settle::Congestion;
+use isolane_testbed::{Patience, Testbed, Until};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -144,11 +145,14 @@ impl Target for Lab<'_> {
         let scenario = scenario(point, NAME, &self.profile.name, seed, self.times_of(point));
         let patience = Patience {
             settle: self.times.warmup,
+            stuck: None,
+            congestion: Congestion::default(),
+            warmup_max: scenario.warmup,
+            cap: Duration::MAX,
             extensions: self.extensions,
+            until: Until::Steady(&is_run_steady),
         };
-        let result = self
-            .testbed
-            .run_steady(&scenario, self.profile, &patience, &is_run_steady)?;
+        let result = self.testbed.run_until(&scenario, self.profile, &patience)?;
         Ok(condense(point, &result))
     }
 }

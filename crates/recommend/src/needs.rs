@@ -5,7 +5,9 @@
 
 use crate::result::{Objective, ObjectiveKind, ObjectiveOutcome};
 use isolane_audit::matrix::Metrics;
+use isolane_core::settle::{Figure, Limit};
 use isolane_core::stats::summary::median;
+use isolane_scenario::measure::TenantSettling;
 use isolane_scenario::model::Tenant;
 
 /// The objectives of `tenant`, in the order of [`ObjectiveKind`].
@@ -93,8 +95,22 @@ impl Objective {
         format!("{} {bound} {target}", self.kind.name())
     }
 
-    /// The outcome over the `seeds`' metrics.
-    pub fn outcome(&self, seeds: &[Metrics]) -> ObjectiveOutcome {
+    /// What separates met from missed; absent for a median latency, which has no rule of its own.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        let figure = match self.kind {
+            ObjectiveKind::GoodputMin => Figure::Goodput,
+            ObjectiveKind::MessagesMin => Figure::Messages,
+            ObjectiveKind::P50Max => return None,
+            ObjectiveKind::P99Max => Figure::P99,
+        };
+        Some(Limit {
+            figure,
+            value: self.target,
+        })
+    }
+
+    /// The outcome over the `seeds`' metrics, whose runs settled as `settling` says; it is empty where times were fixed.
+    pub fn outcome(&self, seeds: &[Metrics], settling: &[TenantSettling]) -> ObjectiveOutcome {
         let endless = match self.kind.is_latency() {
             true => f64::INFINITY,
             false => 0.0,
@@ -104,12 +120,16 @@ impl Objective {
         let measured = median(&values).filter(|value| value.is_finite());
         let keep = seeds.iter().filter(|seed| self.met(self.kind.of(seed)));
         let keep = keep.count();
+        let settled = settling.iter().filter(|one| one.settled).count() * 2 > settling.len()
+            || settling.is_empty();
         ObjectiveOutcome {
             kind: self.kind,
             target: self.target,
             measured,
-            met: self.met(measured),
-            borderline: keep > 0 && keep < seeds.len(),
+            met: settled && self.met(measured),
+            settled,
+            borderline: keep > 0 && keep < seeds.len()
+                || settling.iter().any(|one| one.on_the_edge),
         }
     }
 }
@@ -144,15 +164,28 @@ mod tests {
 
     #[test]
     fn silence_misses_a_latency_objective() {
-        let outcome = p99(5.0).outcome(&[latency(None), latency(None), latency(Some(1.0))]);
+        let outcome = p99(5.0).outcome(&[latency(None), latency(None), latency(Some(1.0))], &[]);
         assert_eq!(
             (outcome.measured, outcome.met, outcome.borderline),
             (None, false, true)
         );
         assert!(
-            p99(5.0).outcome(&[latency(Some(5.0))]).met,
+            p99(5.0).outcome(&[latency(Some(5.0))], &[]).met,
             "the bound itself is met"
         );
+    }
+
+    #[test]
+    fn an_objective_whose_runs_did_not_settle_is_not_met() {
+        let open = TenantSettling {
+            settled: false,
+            on_the_edge: false,
+            samples: 10,
+            p99_low_us: None,
+            p99_high_us: None,
+        };
+        let outcome = p99(5.0).outcome(&[latency(Some(1.0))], &[open]);
+        assert!(!outcome.met && !outcome.settled);
     }
 
     #[test]

@@ -81,10 +81,18 @@ pub struct ObjectiveOutcome {
     pub target: f64,
     /// Median over the seeds, in the kind's unit; absent for the latency of a tenant that completed nothing.
     pub measured: Option<f64>,
-    /// Whether the median meets the bound.
+    /// Whether the median meets the bound; false where it is not known.
     pub met: bool,
-    /// True when the seeds disagree.
+    /// False where the runs of half of the seeds or more did not settle, so that nothing can be said.
+    #[serde(default = "is_settled")]
+    pub settled: bool,
+    /// True when the seeds, or the windows of one run, disagree.
     pub borderline: bool,
+}
+
+/// Of results with fixed times.
+fn is_settled() -> bool {
+    true
 }
 
 /// One policy with all tenants.

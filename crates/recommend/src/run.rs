@@ -10,15 +10,17 @@ use crate::blame::{Evidence, miss};
 use crate::derive;
 use crate::needs::objectives;
 use crate::result::{
-    PolicyOutcome, RECOMMENDATION_VERSION, Recommendation, TenantNeeds, TenantOutcome,
+    Objective, PolicyOutcome, RECOMMENDATION_VERSION, Recommendation, TenantNeeds, TenantOutcome,
 };
+use isolane_audit::constants::settling;
 use isolane_audit::matrix::{LeftOut, Metrics};
-use isolane_audit::plan::settling;
 use isolane_audit::predicate::Capacity;
+use isolane_audit::settled;
+use isolane_core::settle::{Demand, Limit};
 use isolane_core::stats::summary::median;
 use isolane_core::units::Duration;
-use isolane_scenario::measure::RunResult;
-use isolane_scenario::model::{PolicySpec, Scenario};
+use isolane_scenario::measure::{RunResult, TenantSettling};
+use isolane_scenario::model::{PolicySpec, Scenario, Tenant};
 use isolane_scenario::profile::Profile;
 use isolane_scenario::stack;
 use isolane_testbed::{Testbed, TestbedError};
@@ -42,6 +44,8 @@ pub struct Question {
     pub left_out: Vec<LeftOut>,
     /// Run seeds, at least one.
     pub seeds: Vec<u64>,
+    /// Simulated time after which a run ends, settled or not; without it the scenario's times are fixed.
+    pub cap: Option<Duration>,
     /// A command line that asks it again.
     pub rerun: String,
     /// Whether the advice may be a policy that needs hardware that is not on sale.
@@ -235,7 +239,7 @@ impl Work<'_> {
             .par_iter()
             .map(|task| {
                 let scenario = self.scenario(task);
-                let result = self.testbed.run(&scenario, &self.question.profile);
+                let result = self.measure(&scenario);
                 let done = 1 + self.done.fetch_add(1, Ordering::Relaxed);
                 (self.on_progress)(done, total);
                 result
@@ -243,17 +247,31 @@ impl Work<'_> {
             .collect()
     }
 
+    fn measure(&self, scenario: &Scenario) -> Result<RunResult, TestbedError> {
+        let profile = &self.question.profile;
+        let Some(cap) = self.question.cap else {
+            return self.testbed.run(scenario, profile);
+        };
+        let demands: Vec<Demand> = scenario.tenants.iter().map(demand).collect();
+        settled::run(self.testbed, scenario, profile, (1, cap), &demands)
+    }
+
     fn scenario(&self, task: &Task) -> Scenario {
         let mut scenario = self.cast(task.cast);
         scenario.policy = self.question.policies[task.policy].clone();
         scenario.seed = self.question.seeds[task.seed];
-        scenario
+        match self.question.cap {
+            Some(_) => settled::prepared(&scenario, &self.question.profile, 1),
+            None => scenario,
+        }
     }
 
     /// The scenario with those who take part.
     fn cast(&self, cast: Cast) -> Scenario {
         let mut scenario = self.question.scenario.clone();
-        scenario.warmup = self.settled();
+        if self.question.cap.is_none() {
+            scenario.warmup = self.settled();
+        }
         let mut index = 0;
         scenario.tenants.retain(|_| {
             let stays = match cast {
@@ -267,8 +285,8 @@ impl Work<'_> {
         scenario
     }
 
-    /// Warm-up of every run: the scenario's, or as long as the slowest of the policies needs, for all of them, so that
-    /// none is measured in a later part of its tenants' lives than another.
+    /// Warm-up of every run with fixed times: the scenario's, or as long as the slowest of the policies needs, for all of
+    /// them, so that none is measured in a later part of its tenants' lives than another.
     fn settled(&self) -> Duration {
         let question = self.question;
         let policies = question.policies.iter();
@@ -293,7 +311,10 @@ impl Work<'_> {
                 TenantOutcome {
                     name: tenant.name.clone(),
                     metrics: medians(&seeds),
-                    objectives: objectives.iter().map(|one| one.outcome(&seeds)).collect(),
+                    objectives: objectives
+                        .iter()
+                        .map(|one| one.outcome(&seeds, &settled_in(runs, index)))
+                        .collect(),
                 }
             })
             .collect();
@@ -416,6 +437,25 @@ impl Work<'_> {
         }
         outcome.misses = misses;
     }
+}
+
+/// What has to be known of `tenant` when a run ends: on which side of its objectives it is.
+fn demand(tenant: &Tenant) -> Demand {
+    let objectives = objectives(tenant);
+    let limits: Option<Vec<Limit>> = objectives.iter().map(Objective::limit).collect();
+    match limits {
+        // Its objectives follow from what it gets alone, or it has none.
+        Some(limits) if limits.is_empty() => settled::demand(tenant),
+        Some(limits) => Demand::Limits(limits),
+        None => Demand::Latency,
+    }
+}
+
+/// How the tenant of `index` settled in each run; nothing where times were fixed.
+fn settled_in(runs: &[RunResult], index: usize) -> Vec<TenantSettling> {
+    let settling = runs.iter().filter_map(|run| run.settling.as_ref());
+    let tenants = settling.filter_map(|settling| settling.tenants.get(index));
+    tenants.cloned().collect()
 }
 
 /// The policy's own reason, without the scenario's name, which is the same for all.

@@ -168,7 +168,11 @@ fn outcomes(tenant: &TenantOutcome) -> impl Iterator<Item = &ObjectiveOutcome> {
 }
 
 fn value(one: &ObjectiveOutcome) -> String {
-    let mark = if one.met { "✓" } else { "✗" };
+    let mark = match (one.settled, one.met) {
+        (false, _) => "?",
+        (true, true) => "✓",
+        (true, false) => "✗",
+    };
     let edge = if one.borderline { "~" } else { "" };
     format!("{mark}{edge} {}", one.kind.words(one.measured))
 }

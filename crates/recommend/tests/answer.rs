@@ -39,6 +39,7 @@ fn question(text: &str, policies: &[&str]) -> Question {
         parameters: BTreeMap::new(),
     };
     Question {
+        cap: None,
         profile: library.profile(&scenario.profile).unwrap().clone(),
         scenario,
         policies: policies.iter().map(spec).collect(),

@@ -152,9 +152,10 @@ fn row(policy: &PolicyOutcome) -> String {
 }
 
 fn mark(one: &ObjectiveOutcome) -> String {
-    let (class, mark) = match one.met {
-        true => ("v5", "✓"),
-        false => ("v2", "✗"),
+    let (class, mark) = match (one.settled, one.met) {
+        (false, _) => ("na", "?"),
+        (true, true) => ("v5", "✓"),
+        (true, false) => ("v2", "✗"),
     };
     let edge = if one.borderline { "~" } else { "" };
     format!(

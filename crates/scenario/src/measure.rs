@@ -36,6 +36,41 @@ pub struct RunResult {
     pub policy_state: BTreeMap<String, f64>,
     /// Width of one point of the time series, microseconds.
     pub sample_us: f64,
+    /// When the run settled; absent where its times were fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<Settling>,
+}
+
+/// How long a run took to settle: until its rates and latencies no longer depended on how long it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Settling {
+    /// True when every tenant settled.
+    pub settled: bool,
+    /// Simulated time before the measured time, microseconds: what came before it does not count.
+    pub settled_after_us: f64,
+    /// Measured time, microseconds.
+    pub measured_us: f64,
+    /// Simulated time after which the run ends, settled or not, microseconds.
+    pub cap_us: f64,
+    /// Per tenant, in the scenario's order.
+    pub tenants: Vec<TenantSettling>,
+}
+
+/// How one tenant settled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantSettling {
+    /// True when consecutive windows agreed, or left no doubt on which side of its limits the tenant is.
+    pub settled: bool,
+    /// True when windows, or the bounds of the 99th percentile, lie on both sides of a limit.
+    pub on_the_edge: bool,
+    /// Latencies measured.
+    pub samples: u64,
+    /// The true 99th percentile is at least this with 99 %, microseconds; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_low_us: Option<f64>,
+    /// The true 99th percentile is at most this with 99 %, microseconds; absent with too few samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_high_us: Option<f64>,
 }
 
 /// One tenant's share of a run.

@@ -80,6 +80,7 @@ fn answer(scenario: &Scenario, profile: &Profile) -> RunResult {
             .to_vec(),
         policy_state: BTreeMap::new(),
         sample_us: scenario.sample_interval.as_us_f64(),
+        settling: None,
     }
 }
 

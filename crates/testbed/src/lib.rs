@@ -8,14 +8,16 @@
 
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod settle;
 mod sim;
 
-pub use isolane_sim::rnic::steady::Patience;
+pub use settle::{Patience, Until};
 pub use sim::SimTestbed;
 
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::{Scenario, Traffic, Verb};
 use isolane_scenario::profile::Profile;
+use settle::Again;
 
 /// Something that runs scenarios.
 pub trait Testbed: Sync {
@@ -42,38 +44,15 @@ pub trait Testbed: Sync {
         self.run(scenario, profile)
     }
 
-    /// Runs `scenario`, and again for twice as long where `steady` does not find the result so, as often as `patience`
-    /// says. A testbed that knows when a warm-up is over may end it before the scenario does.
-    fn run_steady(
+    /// Runs `scenario` until `patience` ends it ([`settle`]); from the beginning each time where the testbed cannot go on.
+    fn run_until(
         &self,
         scenario: &Scenario,
         profile: &Profile,
-        patience: &Patience,
-        steady: &dyn Fn(&RunResult) -> bool,
+        patience: &Patience<'_>,
     ) -> Result<RunResult, TestbedError> {
-        let run = |scenario: &Scenario| self.run(scenario, profile);
-        again(&run, scenario, patience, steady)
-    }
-}
-
-/// Runs `scenario` from the beginning, and again for twice as long until it is `steady`.
-fn again(
-    run: &dyn Fn(&Scenario) -> Result<RunResult, TestbedError>,
-    scenario: &Scenario,
-    patience: &Patience,
-    steady: &dyn Fn(&RunResult) -> bool,
-) -> Result<RunResult, TestbedError> {
-    let mut scenario = scenario.clone();
-    let mut extensions = patience.extensions;
-    loop {
-        let result = run(&scenario)?;
-        if extensions == 0 || steady(&result) {
-            return Ok(result);
-        }
-        extensions -= 1;
-        scenario.warmup += scenario.duration;
-        scenario.duration += scenario.duration;
-        scenario.sample_interval += scenario.sample_interval;
+        let run = &|scenario: &Scenario| self.run(scenario, profile);
+        settle::run(&mut Again { run, scenario }, scenario, patience)
     }
 }
 

@@ -3,12 +3,15 @@
 //! A failed assertion inside the model is our mistake; it is caught here, so that one bad cell among thousands
 //! is reported with everything needed to rerun it.
 
-use crate::{Patience, Testbed, TestbedError, again, check};
+use crate::settle::{self, Again, Course};
+use crate::{Patience, Testbed, TestbedError, check};
+use isolane_core::settle::Windows;
+use isolane_core::units::Duration;
 use isolane_fabric::leaf::{self, LeafError};
 use isolane_scenario::measure::RunResult;
 use isolane_scenario::model::Scenario;
 use isolane_scenario::profile::Profile;
-use isolane_sim::rnic::steady;
+use isolane_sim::rnic::continued::{Continued, WarmUp};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,29 +49,60 @@ impl Testbed for SimTestbed {
         })
     }
 
-    fn run_steady(
+    fn run_until(
         &self,
         scenario: &Scenario,
         profile: &Profile,
-        patience: &Patience,
-        steady: &dyn Fn(&RunResult) -> bool,
+        patience: &Patience<'_>,
     ) -> Result<RunResult, TestbedError> {
-        if !steady::takes(scenario) {
-            // Twice as long from the beginning: the same as other testbeds do.
-            return again(&|one| self.run(one, profile), scenario, patience, steady);
+        if scenario.network.is_some() {
+            let run = &|one: &Scenario| self.run(one, profile);
+            return settle::run(&mut Again { run, scenario }, scenario, patience);
         }
-        guarded(scenario, profile, || {
-            steady::run_steady(scenario, profile, patience, steady).map_err(LeafError::Hosts)
-        })
+        let run = || -> Result<_, LeafError> {
+            let mut world = Continued::new(scenario, profile)?;
+            Ok(settle::run(&mut world, scenario, patience))
+        };
+        guarded(scenario, profile, run)?
+    }
+}
+
+impl Course for Continued<'_> {
+    fn warm_up(&mut self, patience: &Patience<'_>) -> Duration {
+        Self::warm_up(
+            self,
+            &WarmUp {
+                settle: patience.settle,
+                stuck: patience.stuck,
+                latest: patience.warmup_max,
+            },
+        )
+    }
+
+    fn is_congested(&self) -> bool {
+        Self::is_congested(self)
+    }
+
+    fn go_on(&mut self, time: Duration) {
+        Self::go_on(self, time);
+    }
+
+    fn measure(
+        &mut self,
+        _: Duration,
+        length: Duration,
+    ) -> Result<(RunResult, Vec<Windows>), TestbedError> {
+        let windows = Self::measure(self, length);
+        Ok((self.result(), windows))
     }
 }
 
 /// What `run` gives, with its errors as the testbed's; a failed assertion is one too.
-fn guarded(
+fn guarded<T>(
     scenario: &Scenario,
     profile: &Profile,
-    run: impl FnOnce() -> Result<RunResult, LeafError>,
-) -> Result<RunResult, TestbedError> {
+    run: impl FnOnce() -> Result<T, LeafError>,
+) -> Result<T, TestbedError> {
     check(scenario, profile)?;
     // The simulator borrows its arguments immutably and keeps no state, so unwinding leaves nothing torn.
     let result = catch_unwind(AssertUnwindSafe(run)).map_err(|panic| TestbedError::Broken {

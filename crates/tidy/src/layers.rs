@@ -255,6 +255,7 @@ pub const ROOMS: &[Room] = &[
             "isolane-core",
             "isolane-scenario",
             "isolane-sim",
+            "isolane-testbed",
             "isolane-audit",
         ],
     },

@@ -54,6 +54,7 @@ pub(crate) fn result(
         counters: counters(scenario, measured, calibration),
         policy_state: calibration.figures(),
         sample_us: scenario.sample_interval.as_us_f64(),
+        settling: None,
     }
 }
 

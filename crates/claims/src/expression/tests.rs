@@ -93,6 +93,7 @@ pub(crate) fn run() -> RunResult {
         }],
         policy_state: BTreeMap::from([("safe_util_gbps".to_owned(), 24.0)]),
         sample_us: 1.0,
+        settling: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `isolane audit`: the matrix of victims and attackers.
 
+mod check;
 #[cfg(feature = "rdma-hosts")]
 mod real;
 #[cfg(not(feature = "rdma-hosts"))]
@@ -27,7 +28,7 @@ use isolane_audit::journal::{JOURNAL_NAME, build_of};
 use isolane_audit::matrix::{AuditResult, Progress};
 use isolane_audit::place::{Intent, Place, RESULT_NAME};
 use isolane_audit::plan::{
-    ALPHA, AttackerPlan, DURATION, Plan, SEEDS, TENANTS, TOPOLOGY, VictimPlan, WARMUP,
+    ALPHA, AttackerPlan, CAP, LEAST, Plan, SEEDS, TENANTS, TOPOLOGY, VictimPlan, WARMUP,
 };
 use isolane_audit::predicate::{Part, Predicate};
 use isolane_audit::run::{Reused, RunOptions, run as run_plan};
@@ -76,12 +77,21 @@ pub(crate) struct Arguments {
     seeds: Option<u32>,
     #[command(flatten)]
     target: TargetArguments,
-    /// Measured time of each run; applications (app_*) take 4 to 40 ms if that is more [default: the scenario's, or 1ms; 1s on real devices]
+    /// Least measured time of each run, which goes on until it settles; applications (app_*) take 4 to 40 ms if that is more [default: the scenario's, or 400us; 1s on real devices]
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
-    /// Time before measuring starts [default: the scenario's, or 150us; 200ms on real devices]
+    /// Least time before measuring starts, after what is posted at the start is done; the policy's time constants come on top [default: the scenario's, or 150us; 200ms on real devices]
     #[arg(long, value_parser = inputs::duration)]
     warmup: Option<Duration>,
+    /// Simulated time after which a run ends, settled or not [default: 4ms; on real devices four times the least times]
+    #[arg(long, value_parser = inputs::duration)]
+    cap: Option<Duration>,
+    /// Measure for exactly --warmup and --duration instead of until each run has settled
+    #[arg(long, conflicts_with = "cap")]
+    fixed: bool,
+    /// Audit again with every time doubled and other seeds, and print the verdicts that change; exits with 1 when more than 1 % do
+    #[arg(long, conflicts_with_all = ["resume", "json", "junit", "fixed", "fail_on_violation"])]
+    check_settling: bool,
     /// Where audit.json, audit.xml, report.html and the journal go
     #[arg(long, value_name = "DIR", default_value = "out/audit")]
     out: PathBuf,
@@ -126,6 +136,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             "isolane: left out {}: {}",
             left.policy, left.reason
         ));
+    }
+    if arguments.check_settling {
+        return check::run(&plan, bed.testbed(), jobs(arguments, &bed), &cancel);
     }
     if let Some(path) = &arguments.junit {
         output::check_file(path)?;
@@ -263,6 +276,8 @@ fn plan(arguments: &Arguments, bed: &Bed) -> Result<Plan> {
         predicate,
         warmup: subject.warmup,
         duration: subject.duration,
+        cap: (!arguments.fixed).then(|| arguments.cap.unwrap_or(CAP)),
+        least_times: 1,
         topology: subject.topology,
     })
 }
@@ -303,7 +318,7 @@ fn catalogue(arguments: &Arguments, library: &Library, profile: Profile) -> Resu
         victims,
         attackers,
         warmup: arguments.warmup.unwrap_or(WARMUP),
-        duration: arguments.duration.unwrap_or(DURATION),
+        duration: arguments.duration.unwrap_or(LEAST),
         topology: TOPOLOGY,
         policy: None,
     })
@@ -385,14 +400,19 @@ fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     }
     // A scenario has its own times, so that nothing is left out for being the catalogue's.
     let own = arguments.scenario.is_some() || !arguments.target.words().is_empty();
-    if let Some(duration) = arguments.duration.filter(|&d| own || d != DURATION) {
+    if let Some(duration) = arguments.duration.filter(|&d| own || d != LEAST) {
         option("duration", &duration.to_string());
     }
     if let Some(warmup) = arguments.warmup.filter(|&w| own || w != WARMUP) {
         option("warmup", &warmup.to_string());
     }
-    if arguments.quick {
-        words.push("--quick".to_owned());
+    if let Some(cap) = arguments.cap {
+        option("cap", &cap.to_string());
+    }
+    for (chosen, name) in [(arguments.fixed, "--fixed"), (arguments.quick, "--quick")] {
+        if chosen {
+            words.push(name.to_owned());
+        }
     }
     // Last, where `place` finds it.
     words.push(format!(

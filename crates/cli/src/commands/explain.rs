@@ -7,7 +7,8 @@ use crate::progress::Bar;
 use crate::report;
 use crate::status::Status;
 use anyhow::Result;
-use isolane_audit::plan::{WARMUP, settling};
+use isolane_audit::constants::settling;
+use isolane_audit::plan::{CAP, WARMUP};
 use isolane_core::units::Duration;
 use isolane_explain::measure::{DURATION, Settings};
 use isolane_explain::{Explanation, Subject, text};
@@ -99,6 +100,7 @@ fn explain(arguments: &Arguments) -> Result<Explanation> {
                 seed: arguments.seed.unwrap_or(scenario.seed),
                 duration: arguments.duration.unwrap_or(DURATION),
                 warmup: scenario.warmup,
+                cap: arguments.duration.is_none().then_some(CAP),
             };
             (subject, profile.clone(), settings)
         }
@@ -119,6 +121,7 @@ fn explain(arguments: &Arguments) -> Result<Explanation> {
                 seed: arguments.seed.unwrap_or(1),
                 duration: arguments.duration.unwrap_or(DURATION),
                 warmup: WARMUP,
+                cap: arguments.duration.is_none().then_some(CAP),
             };
             (subject, profile, settings)
         }
@@ -157,6 +160,8 @@ fn rerun(arguments: &Arguments, settings: &Settings) -> String {
         option("set", setting);
     }
     option("seed", &settings.seed.to_string());
-    option("duration", &settings.duration.to_string());
+    if settings.cap.is_none() {
+        option("duration", &settings.duration.to_string());
+    }
     words.join(" ")
 }

@@ -8,6 +8,7 @@ use crate::report;
 use crate::status::Status;
 use crate::target::Bed;
 use anyhow::Result;
+use isolane_audit::plan::CAP;
 use isolane_recommend::result::Recommendation;
 use isolane_recommend::run::{Question, run as answer};
 use isolane_recommend::text;
@@ -135,6 +136,7 @@ fn question(arguments: &Arguments) -> Result<Question> {
         seeds: (1..=u64::from(arguments.seeds)).collect(),
         profile,
         scenario,
+        cap: Some(CAP),
     })
 }
 

@@ -67,7 +67,15 @@ impl Histogram {
             return None;
         }
         // The cast of a float saturates and takes NaN to zero.
-        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count);
+        self.at_rank(((q * self.count as f64).ceil() as u64).clamp(1, self.count))
+    }
+
+    /// The value of `rank` from below, the smallest having rank 1, within 1/2,048 of the exact sample; `None` where there is
+    /// no such rank.
+    pub fn at_rank(&self, rank: u64) -> Option<u64> {
+        if rank == 0 || rank > self.count {
+            return None;
+        }
         let mut seen = 0;
         for bucket in self.used() {
             seen += self.buckets[bucket];

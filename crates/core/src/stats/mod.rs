@@ -2,9 +2,11 @@
 //!
 //! * [`SlidingQuantile`] - exact quantiles of the last N samples, for policies that act on them;
 //! * [`Histogram`] - quantiles of a whole run within a stated error, in fixed memory;
+//! * [`bounds`] - bounds of a quantile whatever the distribution is;
 //! * [`fairness`] - the Jain index, and FM and NFM over intervals;
 //! * [`summary`] - the median of repeated runs and its confidence interval.
 
+pub mod bounds;
 pub mod fairness;
 mod histogram;
 mod order_tree;

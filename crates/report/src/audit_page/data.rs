@@ -132,6 +132,7 @@ impl Pool {
             Verdict::Pass => 0,
             Verdict::Violation => 1,
             Verdict::NotApplicable => 2,
+            Verdict::NotSettled => 3,
         };
         let runs: Vec<Value> = cell
             .runs

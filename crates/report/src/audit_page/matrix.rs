@@ -164,6 +164,7 @@ fn mark(cell: Option<&Cell>) -> &'static str {
     match cell.map(|cell| cell.verdict) {
         Some(Verdict::Violation) => "×",
         Some(Verdict::Pass) => "·",
+        Some(Verdict::NotSettled) => "?",
         Some(Verdict::NotApplicable) => "–",
         None => "",
     }

@@ -114,7 +114,7 @@ impl<'a> View<'a> {
                     violations += 1;
                 }
                 Some(Verdict::Pass) => judged += 1,
-                Some(Verdict::NotApplicable) | None => {}
+                Some(Verdict::NotApplicable | Verdict::NotSettled) | None => {}
             }
         }
         (judged, violations)
@@ -181,7 +181,7 @@ pub(crate) fn class(cell: Option<&Cell>) -> &'static str {
     };
     let ratio = achieved(cell);
     match cell.verdict {
-        Verdict::NotApplicable => "na",
+        Verdict::NotApplicable | Verdict::NotSettled => "na",
         Verdict::Violation => {
             let ratio = ratio.unwrap_or(0.0);
             let bin = VIOLATION_BINS.iter().position(|&(top, _)| ratio < top);

@@ -48,6 +48,7 @@ pub(crate) fn explanation(victim: &str) -> Explanation {
         victim_does: "WRITE of 64 B on 4 queue pairs".to_owned(),
         attacker: "crowd".to_owned(),
         attacker_does: "WRITE of 512 B on 1536 queue pairs".to_owned(),
+        settled: true,
         warmup_us: 150.0,
         measured_us: 3000.0,
         attack_us: 1000.0,

@@ -214,6 +214,7 @@ pub(crate) fn audit_under(size: Size, policies: &[&str]) -> AuditResult {
                 policy: policy.clone(),
                 victim: victim.name.clone(),
                 median: Some(alone),
+                settling: None,
                 not_applicable: None,
             });
             for (a, attacker) in attackers.iter().enumerate() {
@@ -236,6 +237,7 @@ pub(crate) fn audit_under(size: Size, policies: &[&str]) -> AuditResult {
         seeds,
         warmup_us: 500.0,
         measured_us: 5000.0,
+        cap_us: None,
         policies,
         policies_left_out: Vec::new(),
         victims,
@@ -374,6 +376,7 @@ fn cell(
             measured / solo
         }),
         borderline: false,
+        settling: None,
         spread: Some(Spread {
             min: measured * 0.97,
             max: measured * 1.03,
@@ -459,6 +462,7 @@ fn summarise(policy: &str, cells: &[Cell], attackers: &[Attacker]) -> PolicySumm
         cells: of_policy.len() as u32,
         violations: broken.len() as u32,
         not_applicable: 0,
+        not_settled: 0,
         categories,
         columns: COLUMNS
             .into_iter()

@@ -102,5 +102,6 @@ pub(crate) fn run(policy: &str) -> RunResult {
             Default::default()
         },
         sample_us: 100.0,
+        settling: None,
     }
 }

@@ -73,6 +73,7 @@ impl World {
             addresses: Stream::named(seed, "addresses"),
             arrivals: Stream::named(seed, "arrivals"),
             end,
+            horizon: end,
             baseline: Baseline::default(),
             sample_interval: scenario.sample_interval.as_ps().max(1),
             open_loop: vec![false; tenants],

@@ -580,7 +580,7 @@ impl World {
         }
         if let Some(at) = daemon.policy.poll_timeout() {
             let at = at.as_ps().max(now).max(self.queue.now().as_ps());
-            if at < daemon.timer && at <= self.end {
+            if at < daemon.timer && at <= self.horizon {
                 daemon.timer = at;
                 self.schedule(at, Event::Policy { host: host as u8 });
             }

@@ -201,7 +201,7 @@ impl World {
             self.schedule(at, Event::HarmonicNotify { host: host as u8 });
         }
         let at = here.policy.poll_timeout().as_ps().max(here.core_free);
-        if at <= self.end {
+        if at <= self.horizon {
             self.schedule(at, Event::HarmonicPoll { host: host as u8 });
         }
         self.harmonic = Some(all);

@@ -51,6 +51,15 @@ impl Pace {
         }
     }
 
+    /// The pace of a measured time that begins now.
+    pub(crate) fn begun_again(self) -> Self {
+        let since = (self.ended > 0).then_some(self.last).or(self.since);
+        Self {
+            since,
+            ..Self::default()
+        }
+    }
+
     /// Operations per second until `end`: one that is under way for longer than those before took counts as if it
     /// ended then.
     pub(crate) fn per_s(self, end: u64) -> Option<f64> {

@@ -19,10 +19,9 @@ pub(crate) struct Baseline {
 }
 
 impl World {
-    /// The warm-up is over.
-    pub(crate) fn start_measuring(&mut self) {
+    /// The warm-up is over at `now`.
+    pub(crate) fn start_measuring(&mut self, now: u64) {
         self.meter.measuring = true;
-        let now = self.queue.now().as_ps();
         self.baseline = Baseline {
             counts: (0..self.nics.len())
                 .map(|host| self.counts(host, now))
@@ -99,6 +98,7 @@ impl World {
             counters,
             policy_state: self.policy_state(measured_s),
             sample_us: self.sample_interval as f64 / 1e6,
+            settling: None,
         }
     }
 

@@ -343,7 +343,10 @@ pub(crate) struct World {
     pub(crate) host_jitter: Stream,
     pub(crate) addresses: Stream,
     pub(crate) arrivals: Stream,
+    /// When measuring ends, ps.
     pub(crate) end: u64,
+    /// Until when timers are set: the end, unless the run may go on, ps.
+    pub(crate) horizon: u64,
     pub(crate) baseline: Baseline,
     pub(crate) sample_interval: u64,
     /// Per tenant: some of its work arrives whatever the NIC does.
@@ -456,7 +459,7 @@ impl World {
             Event::LookAgain { host, flow } => self.look_again(now, usize::from(host), flow),
             Event::ReceivesKnown { pair, count } => self.receives_known(now, pair, count),
             Event::Sample => self.sample(now),
-            Event::Measure => self.start_measuring(),
+            Event::Measure => self.start_measuring(now),
         }
     }
 

@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// Measured time instead of the scenario's, like 5ms
     #[arg(long, value_parser = inputs::long_duration)]
     duration: Option<Duration>,
+    /// Of RDMA hosts: go on until every tenant's rates and latency have settled, at most until this simulated time; the scenario's times are the least
+    #[arg(long, value_name = "CAP", num_args = 0..=1, require_equals = true, default_missing_value = "4ms", value_parser = inputs::duration)]
+    settle: Option<Duration>,
     #[command(flatten)]
     target: TargetArguments,
     /// Set a parameter of the policy, like target_us=3; of a network any key, like traffic.all.load=0.9; may be repeated
@@ -96,6 +99,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let (text, file) = inputs::scenario_text(&arguments.scenario)?;
     if let Some(directory) = &arguments.report {
         output::check_directory(directory)?;
+    }
+    let of_rdma_hosts = |text: &str| -> Result<bool> {
+        Ok(!is_memory(text, &file)? && !is_nic(text, &file)? && !fabric::is_network(text, &file)?)
+    };
+    if arguments.settle.is_some() && !of_rdma_hosts(&text)? {
+        bail!(bad(format!(
+            "--settle: {file} describes no RDMA hosts, and only their runs go on until they settle; give --duration"
+        )));
     }
     if is_memory(&text, &file)? && arguments.config.is_none() {
         check_policies(arguments, &file, Kind::Memory)?;

@@ -13,9 +13,10 @@ use crate::status::Status;
 use crate::target::cancel_on_signal;
 use crate::text::{Table, fitted, number, optional};
 use anyhow::{Result, bail};
+use isolane_audit::settled;
 use isolane_core::units::Duration;
 use isolane_scenario::Overrides;
-use isolane_scenario::measure::{HostCounters, RunResult, TenantResult};
+use isolane_scenario::measure::{HostCounters, RunResult, Settling, TenantResult};
 use isolane_scenario::model::{Class, Scenario};
 use isolane_scenario::stack::{self, NOT_ON_SALE};
 use std::collections::BTreeSet;
@@ -106,7 +107,18 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
         let watch = |done: f64| {
             part.set_position(((index as f64 + done) * BAR_UNITS as f64) as u64);
         };
-        let result = bed.testbed().run_watched(&scenario, profile, &watch)?;
+        let (scenario, result) = match arguments.settle {
+            None => {
+                let result = bed.testbed().run_watched(&scenario, profile, &watch)?;
+                (scenario, result)
+            }
+            Some(cap) => {
+                let scenario = settled::prepared(&scenario, profile, 1);
+                let demands = settled::demands(&scenario);
+                let result = settled::run(bed.testbed(), &scenario, profile, (1, cap), &demands)?;
+                (scenario, result)
+            }
+        };
         Ok(Run { scenario, result })
     });
     let runs: Result<Vec<Run>> = runs.collect();
@@ -135,6 +147,25 @@ fn set_duration(scenario: &mut Scenario, duration: Duration) -> Result<()> {
     Ok(())
 }
 
+/// How long a run took to settle, or who did not.
+fn settling(settling: &Settling, result: &RunResult) -> String {
+    let measured = format!(
+        "measured for {:.0} us after {:.0} us",
+        settling.measured_us, settling.settled_after_us
+    );
+    if settling.settled {
+        return format!("settled: {measured}");
+    }
+    let tenants = result.tenants.iter().zip(&settling.tenants);
+    let open = tenants.filter(|(_, how)| !how.settled);
+    let names: Vec<&str> = open.map(|(tenant, _)| tenant.name.as_str()).collect();
+    format!(
+        "not settled within {:.0} us of simulated time: {}; {measured}; raise --settle=CAP",
+        settling.cap_us,
+        names.join(", ")
+    )
+}
+
 /// Everything a terminal shows of `runs`; a comparison leaves counters to `verbose`.
 fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
     let Run { scenario, result } = &runs[0];
@@ -148,7 +179,10 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
         result.profile,
         policies.join(", "),
         result.seed,
-        scenario.duration
+        match result.settling {
+            Some(_) => format!("at least {}", scenario.duration),
+            None => scenario.duration.to_string(),
+        }
     );
     text.push_str(&tenants(runs, compare));
     if runs
@@ -162,7 +196,13 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
             true => format!(" ({})", run.result.policy),
             false => String::new(),
         };
-        let notes = remarks::notes(&run.scenario, &run.result);
+        let mut notes = remarks::notes(&run.scenario, &run.result);
+        notes.extend(
+            run.result
+                .settling
+                .as_ref()
+                .map(|one| settling(one, &run.result)),
+        );
         if !notes.is_empty() {
             list(&mut text, &format!("Notes{under}"), &notes);
         }
