@@ -153,7 +153,7 @@ fn row(policy: &PolicyOutcome) -> String {
 
 fn mark(one: &ObjectiveOutcome) -> String {
     let (class, mark) = match (one.settled, one.met) {
-        (false, _) => ("na", "?"),
+        (false, _) => ("ns", "?"),
         (true, true) => ("v5", "✓"),
         (true, false) => ("v2", "✗"),
     };

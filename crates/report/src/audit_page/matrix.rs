@@ -77,6 +77,7 @@ fn legend() -> String {
         &format!("over {}", percent(COMFORTABLE)),
     );
     item(&mut items, "na", "–", "does not apply");
+    item(&mut items, "ns", "?", "did not settle: no verdict");
     format!(
         "<div class=\"legend\"><span>Achieved, of what the victim is owed:</span><ul>{items}</ul>\
          <span><b>×</b> breaks isolation &ensp;<b>·</b> keeps it</span></div>\n"

@@ -120,6 +120,16 @@ impl<'a> View<'a> {
         (judged, violations)
     }
 
+    /// Cells of `policy` that have no verdict, for their runs did not settle.
+    pub(crate) fn unsettled(&self, policy: usize) -> usize {
+        let cells = self
+            .positions()
+            .filter_map(|(victim, attacker)| self.cell(policy, victim, attacker));
+        cells
+            .filter(|cell| cell.verdict == Verdict::NotSettled)
+            .count()
+    }
+
     /// The groups of attackers, in the order of their first member.
     pub(crate) fn groups(&self) -> Vec<String> {
         let mut groups: Vec<String> = Vec::new();
@@ -173,15 +183,16 @@ pub(crate) fn achieved(cell: &Cell) -> Option<f64> {
     Some(if whole > 0.0 { part / whole } else { 1.0 })
 }
 
-/// The style sheet's class of a cell: `v0` (a tenth of what is owed, or less) to `v6` (well above it), `na`, or
-/// `un` for one not run yet. A violation is at most `v4`, a pass at least `v5`.
+/// The style sheet's class of a cell: `v0` (a tenth of what is owed, or less) to `v6` (well above it), `na`, `ns` for
+/// one that did not settle, or `un` for one not run yet. A violation is at most `v4`, a pass at least `v5`.
 pub(crate) fn class(cell: Option<&Cell>) -> &'static str {
     let Some(cell) = cell else {
         return "un";
     };
     let ratio = achieved(cell);
     match cell.verdict {
-        Verdict::NotApplicable | Verdict::NotSettled => "na",
+        Verdict::NotApplicable => "na",
+        Verdict::NotSettled => "ns",
         Verdict::Violation => {
             let ratio = ratio.unwrap_or(0.0);
             let bin = VIOLATION_BINS.iter().position(|&(top, _)| ratio < top);

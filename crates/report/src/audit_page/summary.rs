@@ -210,6 +210,14 @@ fn card(view: &View<'_>, policy: usize) -> String {
             result.attackers.len()
         ));
     }
+    match view.unsettled(policy) {
+        0 => {}
+        count => push(format_args!(
+            "<p>{} did not settle and {} no verdict.</p>\n",
+            pairs(count),
+            if count == 1 { "has" } else { "have" }
+        )),
+    }
     push(format_args!("</article>\n"));
     text
 }
@@ -299,7 +307,7 @@ pub(super) fn overview(view: &View<'_>) -> String {
     format!(
         "<section id=\"overview\"><h2>At a glance</h2>\n<p>One square per pair: victims in rows, attackers in columns. \
          The darker (on a dark page: the brighter) an orange square, the less the victim got of what it is owed; \
-         a cross marks a broken pair.</p>\n<div class=\"multiples wide\">{figures}</div></section>\n"
+         a cross marks a broken pair, a single stroke one that did not settle.</p>\n<div class=\"multiples wide\">{figures}</div></section>\n"
     )
 }
 

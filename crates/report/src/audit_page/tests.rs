@@ -190,3 +190,23 @@ fn many_policies_are_compared_in_a_table_in_place_of_cards() {
     assert!(!two.contains("Which isolation should I buy or build?"));
     assert!(two.contains("class=\"card\""));
 }
+
+#[test]
+fn a_pair_that_did_not_settle_is_neither_kept_nor_broken() {
+    let mut result = audit(SMALL);
+    let view = View::new(&result);
+    let (judged, broken) = view.count(0, |_| true);
+    let at = result
+        .cells
+        .iter()
+        .position(|cell| cell.policy == result.policies[0] && cell.verdict == Verdict::Violation);
+    result.cells[at.expect("a pair is broken")].verdict = Verdict::NotSettled;
+    let view = View::new(&result);
+    assert_eq!(view.count(0, |_| true), (judged - 1, broken - 1));
+    assert_eq!(view.unsettled(0), 1);
+    let page = crate::audit(&result);
+    assert!(page.contains("<td class=ns>?"));
+    assert!(page.contains("1 pair did not settle and has no verdict."));
+    assert!(page.contains("did not settle: no verdict"), "the legend");
+    assert!(page.contains("<rect class=\"ns\""), "the small matrix");
+}

@@ -53,6 +53,7 @@ fn policy(name: &str, rank: u32) -> PolicyOutcome {
                 measured,
                 met: Objective { kind, target }.met(measured),
                 borderline: false,
+                settled: true,
             }],
         })
         .collect();
