@@ -138,7 +138,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         ));
     }
     if arguments.check_settling {
-        return check::run(&plan, bed.testbed(), jobs(arguments, &bed), &cancel);
+        return check::run(
+            &plan,
+            bed.testbed(),
+            jobs(arguments, &bed),
+            &cancel,
+            arguments.progress,
+        );
     }
     if let Some(path) = &arguments.junit {
         output::check_file(path)?;

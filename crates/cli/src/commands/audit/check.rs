@@ -1,7 +1,7 @@
 //! `isolane audit --check-settling`: whether verdicts depend on how long runs are, or on their seeds.
 
 use crate::output;
-use crate::progress;
+use crate::progress::ProgressArguments;
 use crate::status::Status;
 use anyhow::Result;
 use isolane_audit::matrix::{AuditResult, Progress};
@@ -17,9 +17,10 @@ pub(super) fn run(
     testbed: &dyn Testbed,
     jobs: usize,
     cancel: &AtomicBool,
+    shown: ProgressArguments,
 ) -> Result<Status> {
     let audit = |plan: &Plan| -> Result<AuditResult> {
-        let bar = progress::bar();
+        let bar = shown.runs();
         let mut show = |progress: Progress| {
             bar.set_length(progress.runs_total);
             bar.set_position(progress.runs_done);
