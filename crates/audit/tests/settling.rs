@@ -3,6 +3,7 @@
 //! Method: the catalogue's audit, and again with every time doubled and other seeds (`isolane audit --check-settling`).
 //! The first test takes pairs whose verdict a fixed time of a millisecond gets wrong. The second takes
 //! any: `VICTIMS` and `ATTACKERS` are globs.
+#![allow(clippy::unwrap_used)]
 
 use isolane_audit::matrix::{AuditResult, Verdict};
 use isolane_audit::plan::{CAP, LEAST, Plan, TOPOLOGY, WARMUP};

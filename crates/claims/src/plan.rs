@@ -121,7 +121,9 @@ fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, S
         return Ok(RunOutcome::Network(Box::new(result)));
     }
     let scenario = world.scenario(text, source)?;
-    world.run(&scenario).map(RunOutcome::Hosts)
+    world
+        .run(&scenario)
+        .map(|run| RunOutcome::Hosts(Box::new(run)))
 }
 
 /// Runs the audits of `claims`, each with every column that some claim needs. One after the other: an audit

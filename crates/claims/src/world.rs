@@ -19,7 +19,7 @@ use isolane_scenario::nic::result::NicResult;
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunOutcome {
     /// Of RDMA hosts on a device.
-    Hosts(RunResult),
+    Hosts(Box<RunResult>),
     /// Of a network, which a scenario with a `[fabric]` table describes.
     Network(Box<FabricResult>),
     /// Of a host's network card; the mean of several where the claim asks for that.

@@ -464,8 +464,9 @@ mod tests {
 
     #[test]
     fn defaults_of_the_help_are_the_crates_constants() {
-        assert_eq!(inputs::duration("1ms").unwrap(), DURATION);
+        assert_eq!(inputs::duration("400us").unwrap(), LEAST);
         assert_eq!(inputs::duration("150us").unwrap(), WARMUP);
+        assert_eq!(inputs::duration("4ms").unwrap(), CAP);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Goal: no shipped file makes the program panic, whatever a user asks it to print. Method: a copy of each file with a short warm-up;
 //! a short measured time; text, JSON, a report, and what only networks have. Limits: what the figures are is for other tests.
+#![allow(clippy::unwrap_used)]
 
 use crate::support::check;
 use serde_json::Value;
