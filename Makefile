@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,11 @@ check-packages: ## install, run and purge what `make packages` made, in fresh De
 claims: build ## run the papers' claims and write CLAIMS.md
 	@"$(ISOLANE)" claims --markdown > CLAIMS.md.new
 	@mv CLAIMS.md.new CLAIMS.md
+
+readme: build ## write README's numbers and its picture from fresh runs (needs Chromium)
+	@.ci/readme "$(ISOLANE)"
+	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out out/readme --force >/dev/null
+	@$(CARGO) run --locked --quiet --package isolane-report --example screenshot -- out/readme/report.html docs/images/audit.png
 
 bench: need-cargo ## run every benchmark, after a description of the machine
 	@.ci/machine

@@ -27,7 +27,7 @@ pub const LEAST: Duration = Duration::from_us(400);
 
 /// Simulated time after which a run ends, settled or not. The slowest oscillation of the catalogue, DCQCN of hundreds of
 /// queue pairs, has a period of 1 to 2 ms.
-pub const CAP: Duration = Duration::from_ms(4);
+pub const CAP: Duration = Duration::from_ms(8);
 
 /// Seeds per cell: the fewest with a median that one outlier cannot move.
 pub const SEEDS: u32 = 3;

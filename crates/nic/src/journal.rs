@@ -6,7 +6,7 @@
 //! numbers of devices repeat from namespace to namespace. It is replaced as a whole (written beside, renamed). A lock
 //! file serialises those who attach and detach. A journal of another boot is void: nothing of it lives on.
 //! A journal makes a privileged program write to the device, so the directory is the superuser's alone, no link in it is
-//! followed ([`PrivateDirectory`]), and every field is checked when the file is read ([`checks`]).
+//! followed ([`PrivateDirectory`]), and every field is checked when the file is read (`checks`).
 //! A device is the journal's if the namespace's cookie and the device's number agree, neither of which is used again,
 //! and its permanent address where it has one. Its name and its present address may change meanwhile.
 //! Limits: a kernel before 5.14 has no cookies; there a namespace that has ended may be taken for one that got its number.

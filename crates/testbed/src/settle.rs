@@ -2,8 +2,8 @@
 //!
 //! Problem: nobody knows beforehand how long a run has to be. Method: the warm-up ends when what every queue pair posts at
 //! the start is done and a while has passed. Then the run is measured for the scenario's duration; while it has not settled, it
-//! is measured again, longer each time, until a cap in simulated time. A testbed that can go on does ([`Course`]); others
-//! start again with longer times ([`Again`]). What "settled" means is the rule of [`isolane_core::settle`] or, for the hunt, its
+//! is measured again, longer each time, until a cap in simulated time. A testbed that can go on does (`Course`); others
+//! start again with longer times (`Again`). What "settled" means is the rule of [`isolane_core::settle`] or, for the hunt, its
 //! own test of a result. A scenario whose tenants start late, stop, or post a fixed number of messages describes a course and
 //! not a state: it is measured for its own times ([`is_course`]).
 //!

@@ -4,7 +4,7 @@
 //! end of a local socket: one session cannot touch another, and the end of the listening process ends them all.
 //!
 //! Limits: [`ListenOptions::sessions`] sessions at once; further ones are closed after the handshake. A connection without a handshake has one
-//! of [`STRANGERS_MAX`] places of its own ([`isolane_host::pool`]), so that silent ones keep no controller out.
+//! of `STRANGERS_MAX` places of its own ([`isolane_host::pool`]), so that silent ones keep no controller out.
 
 use crate::identity::{self, IdentityError};
 use crate::secure::{handshake, pump};

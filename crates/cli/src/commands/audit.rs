@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     /// Least time before measuring starts, after what is posted at the start is done; the policy's time constants come on top [default: the scenario's, or 150us; 200ms on real devices]
     #[arg(long, value_parser = inputs::duration)]
     warmup: Option<Duration>,
-    /// Simulated time after which a run ends, settled or not [default: 4ms; on real devices four times the least times]
+    /// Simulated time after which a run ends, settled or not [default: 8ms; on real devices four times the least times]
     #[arg(long, value_parser = inputs::duration)]
     cap: Option<Duration>,
     /// Measure for exactly --warmup and --duration instead of until each run has settled
@@ -466,7 +466,7 @@ mod tests {
     fn defaults_of_the_help_are_the_crates_constants() {
         assert_eq!(inputs::duration("400us").unwrap(), LEAST);
         assert_eq!(inputs::duration("150us").unwrap(), WARMUP);
-        assert_eq!(inputs::duration("4ms").unwrap(), CAP);
+        assert_eq!(inputs::duration("8ms").unwrap(), CAP);
     }
 
     #[test]

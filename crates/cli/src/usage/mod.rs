@@ -1,4 +1,4 @@
-//! Wrong usage in words: what clap found ([`mistake`]), a sign in front of a value, and lists with a name missing.
+//! Wrong usage in words: what clap found ([`mod@mistake`]), a sign in front of a value, and lists with a name missing.
 //!
 //! Method: clap's own description of the commands says which words are options with a value. A value that begins with a
 //! minus is taken for an option that does not exist, so this is asked once clap has failed. An empty part of a list would

@@ -6,7 +6,7 @@
 //!   privileged sender, such as a container runtime, hands listeners over for many tenants and is bound by the total alone.
 //! * A listener that is kept already is refused. Listeners are kept in the kernel's order of open files, so that one look
 //!   takes a dozen comparisons.
-//! * A listener whose calls somebody else takes is dropped ([`Shelf::shed`]), and its account hands over nothing for
+//! * A listener whose calls somebody else takes is dropped (`Shelf::shed`), and its account hands over nothing for
 //!   [`PENALTY`]. Each such listener costs the receiver about a millisecond once.
 
 use crate::guardian::table::SLOTS;

@@ -280,10 +280,7 @@ mod tests {
         let path = directory.path().join("a.json");
         fs::write(&path, output::json(&document()).unwrap()).unwrap();
         let error = merge(std::slice::from_ref(&path)).unwrap_err().to_string();
-        assert!(
-            error.contains("2 of 2 points are missing (0, 1)"),
-            "{error}"
-        );
+        assert!(error.contains("2 of 2 points missing (0, 1)"), "{error}");
         fs::write(&path, "[]").unwrap();
         assert!(merge(&[path]).unwrap_err().to_string().contains("no sweep"));
     }
