@@ -252,8 +252,25 @@ impl Work<'_> {
         let Some(cap) = self.question.cap else {
             return self.testbed.run(scenario, profile);
         };
-        let demands: Vec<Demand> = scenario.tenants.iter().map(demand).collect();
+        let demands: Vec<Demand> = scenario
+            .tenants
+            .iter()
+            .map(|tenant| self.demand(tenant))
+            .collect();
         settled::run(self.testbed, scenario, profile, (1, cap), &demands)
+    }
+
+    /// What has to be known of `tenant` when a run ends: on which side of its objectives it is.
+    fn demand(&self, tenant: &Tenant) -> Demand {
+        let needs = self.needs.iter().find(|needs| needs.name == tenant.name);
+        let objectives = needs.map_or(&[][..], |needs| &needs.objectives);
+        let limits: Option<Vec<Limit>> = objectives.iter().map(Objective::limit).collect();
+        match limits {
+            // It has none, or they will follow from what this run says that it gets alone.
+            Some(limits) if limits.is_empty() => settled::demand(tenant),
+            Some(limits) => Demand::Limits(limits),
+            None => Demand::Latency,
+        }
     }
 
     fn scenario(&self, task: &Task) -> Scenario {
@@ -436,18 +453,6 @@ impl Work<'_> {
             misses.push(miss(&outcome.policy, &tenant.name, missed, &evidence));
         }
         outcome.misses = misses;
-    }
-}
-
-/// What has to be known of `tenant` when a run ends: on which side of its objectives it is.
-fn demand(tenant: &Tenant) -> Demand {
-    let objectives = objectives(tenant);
-    let limits: Option<Vec<Limit>> = objectives.iter().map(Objective::limit).collect();
-    match limits {
-        // Its objectives follow from what it gets alone, or it has none.
-        Some(limits) if limits.is_empty() => settled::demand(tenant),
-        Some(limits) => Demand::Limits(limits),
-        None => Demand::Latency,
     }
 }
 

@@ -136,7 +136,7 @@ fn wrong_usage_names_value_and_range() {
             ["--class", "fast"],
             "must be latency, throughput, bandwidth or auto",
         ),
-        (["--weight", "0"], "1..=1048576"),
+        (["--weight", "0"], "from 1 to 1048576"),
         (
             ["--tenant", "a b"],
             "must be a name of 1 to 64 bytes without spaces",

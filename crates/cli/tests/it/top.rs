@@ -121,7 +121,7 @@ fn one_view_has_rates_and_no_escape_codes() {
 #[test]
 fn limits_are_shown_with_whom_they_hold() {
     let want = "\
-0 processes, 1 tenants, 0 devices; rates over 0.1000 s
+0 processes, 1 tenant, 0 devices; rates over 0.1000 s
 
 Devices
   device  policy  max Gb/s  safe Gb/s  min Gb/s  senders  readers  latency  ref p99 us
