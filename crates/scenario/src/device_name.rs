@@ -104,10 +104,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_gets_its_nearest_relative_and_the_way_to_add_it() {
-        for (wrong, kin) in [
-            ("cx7-400g", "cx6-200g-roce"),
-            ("cx4-200g", "cx4-100g-ib"),
-        ] {
+        for (wrong, kin) in [("cx7-400g", "cx6-200g-roce"), ("cx4-200g", "cx4-100g-ib")] {
             let said = of(wrong);
             let start = format!("; the nearest in generation and rate is {kin}; there are cx3pro");
             assert!(said.starts_with(&start), "{said}");

