@@ -27,9 +27,9 @@ from typing import Any
 
 from isolane import allowed
 from isolane.pipeline import costs, together
-from isolane.pipeline.deployment import from_plan
-from isolane.pipeline.observe import Probes, Reference
-from isolane.pipeline.records import summarize
+from isolane.pipeline.deployment import Deployment, from_plan
+from isolane.pipeline.observe import Probes, Reference, observation
+from isolane.pipeline.records import Record, summarize
 from isolane.pipeline.runner import Options, Runner
 from isolane.pipeline.source import Source, open_source
 from isolane.pipeline.spaces import Spaces, SpacesError, Wire, missing
@@ -38,6 +38,7 @@ from isolane.pipeline.watch import Period, Replanned, Watcher, planned
 from isolane.planner import cli as planner_cli
 from isolane.planner import formats
 from isolane.planner.model import Infrastructure, Launcher, Link, Plan, PlanError, Query, Tier
+from isolane.planner.online import with_link
 from isolane.planner.planning import plan_query
 from isolane.planner.profiles import Replay, load_profile
 
@@ -196,7 +197,7 @@ class Outcome:
     lost: int
     changes: list[dict[str, Any]]
     differences: list[str]
-    #: Utilities under the slow link, of the plan before and of the new one, and what the watcher saw last.
+    #: Utilities (`strict`) on the slow link, of the plan before and of the new one, and what the watcher saw last.
     worth: tuple[float | None, float | None]
     seen_last: str
 
@@ -273,10 +274,12 @@ async def one_query(
                 await _periods(watcher, source, reference, period_s, periods, False)
                 await _in_force(watcher, source, reference, period_s, 3 * periods)
                 begin = max([begin, *(one.at_s for one in watcher.replanned if one.differences)])
-                slowed = time.time()
+                first = runner.deployment
                 await session.slow(Cut(link, arguments.factor, 0.0))
+                slowed = time.time()
                 await _periods(watcher, source, reference, period_s, 3 * periods, True)
                 changed = time.time()
+                accuracies = [watcher.periods[-1].accuracy]
                 await _periods(watcher, source, reference, period_s, periods - 1, False)
                 await _delivered(watcher, source, reference, period_s, 3 * periods)
             finally:
@@ -284,21 +287,48 @@ async def one_query(
                 await asyncio.wait([feeding])
                 reference.close()
             await runner.settle()
-        last = max([changed, *(one.at_s for one in watcher.replanned if one.differences)])
-        seen = [_between(runner, begin, slowed), _between(runner, slowed, changed), _between(runner, last, time.time())]
+        accuracies.append(watcher.accuracy)
+        changes = [one for one in watcher.replanned if one.at_s > slowed and one.differences]
+        # While a plan is put in place, an item passes operators of both.
+        until = changes[0].at_s - changes[0].apply_ms / 1000.0 if changes else changed
+        last = max([changed, *(one.at_s for one in changes)])
+        seen = [between(runner.records, begin, slowed), between(runner.records, slowed, until)]
+        seen.append(between(runner.records, last, math.inf))
         lines = [line for event in watcher.replanned if event.at_s > slowed for line in event.differences]
         lost = summarize(runner.sent, runner.records).lost
-        worth = (_worth(watcher, slowed, changed), _worth(watcher, last, math.inf))
+        slow = slower(infrastructure, link, arguments.factor)
+        old, new = (
+            worth(deployed, ended, query, slow, accuracy, runner.options.deadline_s)
+            for deployed, ended, accuracy in zip((first, runner.deployment), seen[1:], accuracies, strict=True)
+        )
         told = [period_line(one).strip() for one in watcher.periods[-2:]]
-    before, during, after = seen
+    before, during, after = (summarize(len(ended), ended).document() for ended in seen)
     said = f"seen last: {' / '.join(told)}"
-    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.told, lines, worth, said)
+    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.told, lines, (old, new), said)
 
 
-def _worth(watcher: Watcher, begin: float, end: float) -> float | None:
-    """The last utility that was seen between two moments; the period that ended in a change counts."""
-    known = [one.utility for one in watcher.periods if begin <= one.at_s <= end and one.utility is not None]
-    return known[-1] if known else None
+def slower(infrastructure: Infrastructure, link: str, factor: float) -> Infrastructure:
+    """The infrastructure with one link so many times slower."""
+    known = {one.name: one.mbit_per_s for one in infrastructure.links}
+    return with_link(infrastructure, link, known[link] / factor)
+
+
+def worth(
+    deployment: Deployment,
+    records: Sequence[Record],
+    query: Query,
+    infrastructure: Infrastructure,
+    accuracy: float,
+    deadline_s: float,
+) -> float | None:
+    """The utility of a deployment from items that it alone handled, on links as they were then; None if no item says anything.
+
+    The watcher's own number will not do. It covers several periods, of which some lie before the change, and takes the links for
+    as fast as they were known to be: on a link that is 20 times slower than that, the plan seems to use a twentieth of what it uses.
+    The utility is `strict`, the order in which the planner chooses: where an objective is missed, using little does not help.
+    """
+    seen = observation(deployment, records, query, infrastructure, accuracy, deadline_s)
+    return None if seen is None else seen.utility(dataclasses.replace(query, utility="strict"))
 
 
 async def _periods(watcher: Watcher, source: Source, reference: Reference, period_s: float, count: int, until: bool) -> None:
@@ -328,10 +358,9 @@ async def _delivered(watcher: Watcher, source: Source, reference: Reference, per
         await watcher.period(source.items, reference)
 
 
-def _between(runner: Runner, begin: float, end: float) -> dict[str, Any]:
-    """Of the items that the source saw between two moments: not of those that were on their way when something changed."""
-    records = [one for one in runner.records if begin <= one.seen_s < end]
-    return summarize(len(records), records).document()
+def between(records: Sequence[Record], begin: float, end: float) -> list[Record]:
+    """The items that the source saw between two moments: not those that were on their way when something changed."""
+    return [one for one in records if begin <= one.seen_s < end]
 
 
 async def main(arguments: argparse.Namespace) -> int:

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isolane import allowed
+from isolane.pipeline.deployment import Deployment
 from isolane.pipeline.item import Item, decode_batch, encode_batch
 from isolane.pipeline.messages import request_json
 from isolane.pipeline.operator import KnobValue, Operator, load
@@ -165,32 +166,38 @@ async def _received(runner: Runner, name: str | None) -> float:
     return float(found[0].get("bytes_in", 0)) if found else 0.0
 
 
-def launch_of(runner: Runner, records: Sequence[Record], accuracy: float) -> Launch | None:
-    """A period's records as a launch on the profiling machine; None if some operator saw nothing that can be scaled."""
+def launch_of(deployment: Deployment, records: Sequence[Record], accuracy: float) -> Launch | None:
+    """Records as a launch of this deployment on the profiling machine; None if no item reached one of its operators."""
     results: dict[str, OperatorResult] = {}
-    for stage in runner.deployment.stages:
-        hops = [hop for one in records for hop in one.trace if hop["operator"] == stage.name and "ended_s" in hop]
+    for stage in deployment.stages:
+        here = (stage.name, stage.tier)
+        hops = [hop for one in records for hop in one.trace if (hop["operator"], hop["tier"]) == here and "ended_s" in hop]
         if not hops:
             return None
         passed = [hop for hop in hops if hop["bytes_out"]]
-        slow = runner.deployment.place(stage.tier).slowdown(stage)
+        slow = deployment.place(stage.tier).slowdown(stage)
         results[stage.name] = OperatorResult(
             float(np.mean([hop["process_ms"] for hop in hops])) / slow,
             float(np.mean([hop["bytes_out"] for hop in passed])) if passed else 0.0,
             len(passed) / len(hops),
         )
-    order = tuple(stage.name for stage in runner.deployment.stages)
+    order = tuple(stage.name for stage in deployment.stages)
     return Launch(order, (), accuracy, results, 0.0)
 
 
 def observation(
-    runner: Runner, records: Sequence[Record], query: Query, infrastructure: Infrastructure, accuracy: float
+    deployment: Deployment,
+    records: Sequence[Record],
+    query: Query,
+    infrastructure: Infrastructure,
+    accuracy: float,
+    deadline_s: float,
 ) -> Observation | None:
-    """What a period's records are worth; None if nothing ended in it."""
-    deadline = 1000.0 * runner.options.deadline_s
+    """What this deployment did with the items of these records, on links as in `infrastructure`; None if no item says anything."""
+    deadline = 1000.0 * deadline_s
     late = [one.latency_ms if one.outcome == "delivered" else deadline for one in records if one.outcome != "filtered"]
     known = [value for value in late if value is not None]
-    launch = launch_of(runner, records, accuracy)
+    launch = launch_of(deployment, records, accuracy)
     if not known:
         return None
     latency = float(np.mean(known))
@@ -198,7 +205,7 @@ def observation(
         # Items end before the last operator: what they use is unknown, and that they fail says enough.
         return Observation(accuracy, latency, 1.0, 1.0, 1.0)
     names = [tier.name for tier in infrastructure.tiers]
-    where = tuple(names.index(stage.tier) for stage in runner.deployment.stages)
+    where = tuple(names.index(stage.tier) for stage in deployment.stages)
     found = Estimator(query, launch.order, infrastructure, [where]).estimates(Table.of([launch], launch.order))
     # Overload is the planner's forecast of queues; here they are in the latency already.
     return Observation(accuracy, latency, float(found.compute[0, 0]), float(found.network[0, 0]))

@@ -104,13 +104,8 @@ class Replanned:
 
 
 def planned(plan: Plan, query: Query, infrastructure: Infrastructure, launcher: Launcher) -> Planned:
-    """A plan from a file with what its search tried, for searches that begin from there."""
-    problem = Problem(query, infrastructure, launcher, plan.order)
-    known = {placement: index for index, placement in enumerate(problem.placements)}
-    for step in plan.path:
-        if step.placement in known:
-            problem.tried[known[step.placement], step.configuration] = step.utility
-    return Planned(plan, problem, Ordering(plan.order, {}, 0.0))
+    """A plan from a file with the problem that it solves, for searches that begin from there."""
+    return Planned(plan, Problem(query, infrastructure, launcher, plan.order), Ordering(plan.order, {}, 0.0))
 
 
 def differences(before: Plan, after: Plan) -> list[str]:
@@ -160,7 +155,7 @@ class Watcher:
         self.runner, self.query, self.infrastructure = runner, query, infrastructure
         self.current = start
         self.memory = Memory()
-        self.memory.learn(start.problem)
+        self.memory.remember(start.plan.path)
         self.monitor: Monitor | None = None
         self.periods: list[Period] = []
         self.replanned: list[Replanned] = []
@@ -203,7 +198,7 @@ class Watcher:
         if reference is not None and items:
             await self._judge(records, items, reference)
         recent = [one for period in self._window for one in period]
-        seen = observation(self.runner, recent, self.query, self.infrastructure, self.accuracy)
+        seen = self._observe(recent)
         if seen is None or len(self._window) < SETTLED:
             self._add(records, seen, None, "nothing delivered" if seen is None else "settling")
             return False
@@ -224,6 +219,13 @@ class Watcher:
             return False
         self._add(records, seen, utility, f"changed by more than {self.monitor.threshold:.0%}")
         return await self._replan(utility, await self._measure())
+
+    def _observe(self, records: Sequence[Record]) -> Observation | None:
+        """What the plan in force did with these items, on the links as they are known."""
+        runner = self.runner
+        return observation(
+            runner.deployment, records, self.query, self.infrastructure, self.accuracy, runner.options.deadline_s
+        )
 
     async def _into_force(self, records: Sequence[Record], seen: Observation, utility: float) -> bool:
         """The plan's utility is known now, and is what later ones are compared with, unless it was made for other links."""

@@ -13,13 +13,13 @@ caller knows better and passes the old launcher with its cache. Source: Vulcan, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from isolane.planner.estimate import Estimates
-from isolane.planner.model import Configuration, Infrastructure, Launch, Launcher, Placement, PlanError, Query
+from isolane.planner.model import Configuration, Infrastructure, Launch, Launcher, Placement, PlanError, Query, Step
 from isolane.planner.ordering import Ordering
 from isolane.planner.planning import Planned, plan_of
 from isolane.planner.search import surrogate
@@ -83,9 +83,13 @@ class Memory:
 
     def learn(self, problem: Problem) -> None:
         """Keeps what a search tried; newer results replace older ones."""
-        for step in problem.path:
-            self.seen.setdefault(step.placement, {})[step.configuration] = (step.meets, step.utility)
+        self.remember(problem.path)
         self.launches.update({configuration: found.launch for configuration, found in problem.cache.items()})
+
+    def remember(self, path: Iterable[Step]) -> None:
+        """Keeps the results of a search path, for example of a plan's; newer results replace older ones."""
+        for step in path:
+            self.seen.setdefault(step.placement, {})[step.configuration] = (step.meets, step.utility)
 
     def known(self, placement: Placement, kept: int = KEPT) -> list[Configuration]:
         """The best, then the worst configurations of a placement."""
