@@ -46,7 +46,10 @@ def wide_table(query: Query, rng: np.random.Generator) -> Table:
     """Random numbers in the range of real launches."""
     shape = (len(query.configurations()), len(query.template))
     times, sizes, passes = rng.uniform(1, 30, shape), rng.uniform(1e3, 3e5, shape), rng.uniform(0.2, 1.0, shape)
-    return Table.from_arrays(rng.uniform(0.3, 0.95, shape[0]), times, times, sizes, sizes, passes)
+    none = np.zeros(shape)
+    return Table.from_arrays(
+        rng.uniform(0.3, 0.95, shape[0]), passes, processing_ms=times, output_bytes=sizes, core_ms=none, waiting_ms=none
+    )
 
 
 def median_ms(runs: int, work: Callable[[], object]) -> tuple[float, float]:

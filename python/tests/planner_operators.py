@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,8 @@ from isolane.planner.estimate import Array, Estimates
 from isolane.planner.model import Query
 
 COUNT = 40
+#: How long a remote model takes.
+REMOTE_S = 0.004
 
 
 class Numbers:
@@ -73,6 +76,14 @@ class Hang(Even):
     def process(self, item: Item) -> list[Item]:
         if item.id == 7:
             time.sleep(600.0)
+        return super().process(item)
+
+
+class Remote(Even):
+    """A model that another machine runs: this process only waits."""
+
+    def process(self, item: Item) -> list[Item]:
+        threading.Event().wait(REMOTE_S)
         return super().process(item)
 
 

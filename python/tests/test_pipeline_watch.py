@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isolane.pipeline import cli, lab, records, watch
+from isolane.pipeline import cli, lab, records, verdict, watch
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.observe import Probes, Reference
 from isolane.pipeline.runner import Options, Runner
@@ -255,7 +255,7 @@ def test_a_watch_plans_again_from_what_the_search_of_its_plan_tried(name: str) -
 def went(number: int, seen_s: float, latency_ms: float, tiers: tuple[str, str] = ("edge", "cloud")) -> records.Record:
     """An item through both operators of the small query."""
     trace = tuple(
-        {"operator": name, "tier": tier, "ended_s": seen_s, "process_ms": 5.0, "bytes_out": size}
+        {"operator": name, "tier": tier, "ended_s": seen_s, "processor_ms": 5.0, "idle_ms": 0.0, "bytes_out": size}
         for name, tier, size in zip(("camera", "model"), tiers, (100_200, 100), strict=True)
     )
     return records.Record(number, number, seen_s, seen_s, "delivered", latency_ms=latency_ms, trace=trace)
@@ -324,6 +324,39 @@ def test_run_reports_each_item_knobs_and_moves(tmp_path: pathlib.Path, capsys: p
     assert [move["target"] for move in found["moves"]] == ["edge"]
     lines = (tmp_path / "records").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["number"] for line in lines] == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "missed"),
+    [
+        ({"latency_max_ms": 0.001, "accuracy_min": 0.5}, 30, ["latency: median"]),
+        ({"latency_max_ms": 5000.0, "accuracy_min": 0.5}, 30, []),
+        ({"latency_max_ms": 5000.0, "accuracy_min": 0.5}, 6, ["accuracy: 0.000, least 0.5"]),
+        ({"latency_max_ms": 0.001, "accuracy_min": 0.5}, 45, ["latency: median", "accuracy: 0.333, least 0.5"]),
+    ],
+)
+def test_a_run_that_misses_an_objective_fails_and_names_it(
+    changes: dict[str, float], sent: int, missed: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of thirty items the first fifteen are never right; 45 items are a round and a half: 15 right of 45."""
+    words = ["run", written(tmp_path, objectives=changes, workload="pipeline_operators:LaterHalf"), "--tiers", "local", "--json"]
+    assert cli.main([*words, "--items", str(sent), "--rate", "50"]) == (1 if missed else 0)
+    found = json.loads(capsys.readouterr().out)
+    assert found["lost"] == 0 and len(found["missed"]) == len(missed)
+    assert all(line.startswith(start) for line, start in zip(found["missed"], missed, strict=True))
+
+
+def test_a_verdict_counts_what_failed_and_says_why_it_judges_no_accuracy() -> None:
+    deployment, source = from_plan(plan_document()), open_source(QUERY.workload)
+    made = [went(number, number, 10.0) for number in range(12)]
+    found = verdict.judge(deployment, source, made, 12, 6.0)
+    assert (found.accuracy, found.missed) == (None, ())
+    assert found.unjudged == "12 of 30 items were sent, and the workload has no accuracy_of(outputs, ids)"
+    bad = [records.Record(12 + number, 0, 0.0, 1.0, outcome) for number, outcome in enumerate(["failed"] * 7 + ["refused"] * 7)]
+    found = verdict.judge(deployment, source, [*made, *bad], 27, 6.0)
+    assert found.latency_ms == 6000.0, "more than half of the items have no result"
+    assert found.missed[:3] == ("7 of 27 items failed", "7 of 27 items were refused", "1 of 27 items have no fate")
+    assert found.missed[3] == "latency: median 6000.0 ms, limit 500 ms"
 
 
 def test_a_refused_knob_is_told_and_the_run_goes_on(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

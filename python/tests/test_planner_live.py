@@ -7,12 +7,14 @@ import dataclasses
 import pytest
 
 from isolane.pipeline.item import encode
-from isolane.planner.live import Live, Reference
-from isolane.planner.model import Knob, OperatorSpec, PlanError, Query
+from isolane.pipeline.stopwatch import Parts, Spent, parts
+from isolane.planner.estimate import Estimator, Table
+from isolane.planner.live import Live, Reference, measured
+from isolane.planner.model import Infrastructure, Knob, Launch, OperatorResult, OperatorSpec, PlanError, Query, Tier
 from isolane.planner.planning import plan_query
 from isolane.planner.search.problem import BudgetSpent, Options
 from planner_data import four_tiers
-from planner_operators import COUNT, Data
+from planner_operators import COUNT, REMOTE_S, Data
 
 
 def query(model: str = "Even", workload: str = "planner_operators:Data", least: tuple[int, ...] = (20, 0)) -> Query:
@@ -42,6 +44,47 @@ def test_a_launch_measures_accuracy_bytes_and_pass_rates() -> None:
     assert launch.launch_cost_s > 0.0
     score = live.filters(query().template, (1, 0, 1))
     assert (score.precision, score.recall) == (0.5, 0.5)
+
+
+def test_an_operator_that_waits_is_planned_with_its_wait_wherever_it_runs() -> None:
+    """Its processor time alone says that a remote model takes no time."""
+    remote = query("Remote")
+    remote = dataclasses.replace(remote, operators=(*remote.operators[:2], dataclasses.replace(remote.operators[2], gpu=False)))
+    live = Live(remote)
+    found = live.launch(remote.template, remote.most_expensive).operators["model"]
+    assert found.waiting_ms >= 1000.0 * REMOTE_S > 10.0 * found.processing_ms and found.core_ms == 0.0
+    for tiers in (four_tiers(), four_tiers(0.01)):
+        table = Table.of([live.launch(remote.template, remote.most_expensive)], remote.template)
+        estimates = Estimator(remote, remote.template, tiers).estimates(table)
+        assert estimates.latency_ms.min() >= 1000.0 * REMOTE_S
+    # As a GPU's it is the accelerator's time, which a slower accelerator makes longer, and the processor's comes besides.
+    model = Live(query("Remote")).launch(query().template, query().most_expensive).operators["model"]
+    assert model.processing_ms >= 1000.0 * REMOTE_S and model.core_ms > 0.0 == model.waiting_ms
+
+
+def test_times_are_apart_by_what_was_used() -> None:
+    assert Spent(90.0, 0.7, 9.0).idle_ms == pytest.approx(80.3)
+    assert Spent(1.0, 1.1, 0.0).idle_ms == 0.0, "clocks are read one after the other"
+    assert parts(0.7, 80.0, False) == Parts(0.7, 0.0, 80.0)
+    assert parts(0.7, 80.0, True) == Parts(80.0, 0.7, 0.0)
+    assert parts(20.0, 1.0, True) == Parts(21.0, 0.0, 0.0), "a thread that stands for the accelerator"
+    assert parts(20.0, 0.01, False) == Parts(20.0, 0.0, 0.0), "what the clocks take"
+    calls = [Spent(80.7, 0.7), Spent(81.0, 1.0), Spent(90.7, 0.7, 10.0)]
+    found = measured(query().operators[1], calls, [100, 300], 4)
+    assert (found.processing_ms, found.waiting_ms, found.pass_rate) == (pytest.approx(0.8), pytest.approx(80.0), 0.5)
+    assert found.wall_ms == pytest.approx(80.8) and found.processing_p99_ms == pytest.approx(0.994)
+
+
+def test_each_kind_of_time_is_scaled_and_charged_by_its_own_resource() -> None:
+    """A tier with cores half as fast and a GPU a quarter as fast as here; 10 items a second; 2 cores and 1 GPU."""
+    asked = Query("q", (OperatorSpec("s", "source", "a:S"), OperatorSpec("m", "model", "a:M", gpu=True)), 0.5, 500.0, rate_items_per_s=10.0)
+    tiers = Infrastructure((Tier("t", 0, 0.5, 0.25, 2.0, 1.0),), ())
+    result = OperatorResult(20.0, 100.0, core_ms=8.0, waiting_ms=30.0)
+    table = Table.of([Launch(("s", "m"), (), 1.0, {"s": OperatorResult(0.0, 100.0), "m": result}, 1.0)], ("s", "m"))
+    estimator = Estimator(asked, ("s", "m"), tiers)
+    assert estimator.latency_ms(table)[0, 0] == pytest.approx(20.0 / 0.25 + 8.0 / 0.5 + 30.0)
+    links, cores, gpus = estimator.shares(table)
+    assert cores[0, 0, 0] == pytest.approx(10 * 0.016 / 2.0) and gpus[0, 0, 0] == pytest.approx(10 * 0.080)
 
 
 def test_a_live_query_is_planned_with_the_configuration_that_is_accurate() -> None:

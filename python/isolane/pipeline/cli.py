@@ -1,7 +1,7 @@
 """`isolane pipeline run|watch|lab|manifests|serve`: plans, run for real.
 
-Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 the answer is no (items were lost or
-an objective was missed in the lab), 2 bad input (also a knob or move that was refused while items flowed), 3 the machine cannot,
+Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 the answer is no (an item failed or an
+objective was missed), 2 bad input (also a knob or move that was refused while items flowed), 3 the machine cannot,
 130 interrupted, 143 or 129 ended by SIGTERM or SIGHUP: what was made is removed first.
 """
 
@@ -27,12 +27,13 @@ from isolane.pipeline.records import Summary, summarize
 from isolane.pipeline.runner import Event, Moved, Options, Runner, RunnerError
 from isolane.pipeline.source import ITEMS, open_source
 from isolane.pipeline.spaces import Spaces, SpacesError, missing
+from isolane.pipeline.verdict import Verdict, judge
 from isolane.planner import formats
 from isolane.planner.model import PlanError
 
 DONE, NO, BAD_INPUT, CANNOT = 0, 1, 2, 3
 ENDS = (
-    "Exit codes: 0 done; 1 items failed, or the lab's answer is no; 2 bad input; 3 the machine cannot. `--python PATH` (or "
+    "Exit codes: 0 done; 1 items failed, an objective was missed, or the lab's answer is no; 2 bad input; 3 the machine cannot. `--python PATH` (or "
     "ISOLANE_PYTHON) names the interpreter."
 )
 #: What is added to a signal's number: 130 is an interrupt.
@@ -228,17 +229,15 @@ async def _run(arguments: argparse.Namespace) -> int:
             feeding.cancel()
         summary = summarize(runner.sent, runner.records)
         events = [dataclasses.asdict(one) for one in runner.events]
-        outputs = [output for one in sorted(runner.records, key=lambda one: one.number) for output in one.outputs]
-        whole = len(source.items) == len(source.workload.items()) and not summary.failed + summary.refused
-        accuracy = source.workload.accuracy(outputs) if whole and arguments.items == len(source.items) else None
+        verdict = judge(deployment, source, runner.records, runner.sent, options.deadline_s)
         if arguments.records is not None:
             _write_records(arguments.records, runner)
-    document = {"query": deployment.query, "accuracy": accuracy, **summary.document(), "events": events}
+    document = {"query": deployment.query, **verdict.document(), **summary.document(), "events": events}
     document["moves"] = [dataclasses.asdict(one) for one in moves]
-    print(json.dumps(document, indent=2) if arguments.json else text_of(deployment, summary, accuracy, document))
+    print(json.dumps(document, indent=2) if arguments.json else text_of(deployment, summary, verdict, document))
     if refused:
         return BAD_INPUT
-    return DONE if summary.lost == 0 and summary.failed == 0 else NO
+    return NO if verdict.missed else DONE
 
 
 async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]], begin: float) -> tuple[list[Moved], int]:
@@ -300,7 +299,7 @@ def _write(path: pathlib.Path, text: str) -> None:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def text_of(deployment: Deployment, summary: Summary, accuracy: float | None, document: dict[str, Any]) -> str:
+def text_of(deployment: Deployment, summary: Summary, verdict: Verdict | None, document: dict[str, Any]) -> str:
     """A run for people."""
     lines = [
         f"{deployment.query}: {summary.sent} items: {summary.delivered} delivered, {summary.filtered} filtered out, "
@@ -311,16 +310,23 @@ def text_of(deployment: Deployment, summary: Summary, accuracy: float | None, do
             f"latency: median {summary.latency_p50_ms:.1f} ms, 90 % within {summary.latency_p90_ms:.1f} ms, "
             f"99 % within {summary.latency_p99_ms:.1f} ms (at most {deployment.latency_max_ms:g} ms wanted)"
         )
-    if accuracy is not None:
-        lines.append(f"accuracy: {accuracy:.3f} (at least {deployment.accuracy_min:g} wanted)")
-    lines.append(f"{'operator':16} {'tier':10} {'items':>6} {'passed':>6} {'way ms':>8} {'wait ms':>8} {'work ms':>8} {'bytes out':>10}")
+    if verdict is not None:
+        known = "unknown" if verdict.accuracy is None else f"{verdict.accuracy:.3f}"
+        note = f"; {verdict.unjudged}" if verdict.unjudged else ""
+        lines.append(f"accuracy: {known} (at least {deployment.accuracy_min:g} wanted{note})")
+    lines.append(
+        f"{'operator':16} {'tier':10} {'items':>6} {'passed':>6} {'way ms':>8} {'wait ms':>8} {'work ms':>8} {'core ms':>8} {'idle ms':>8} "
+        f"{'bytes out':>10}"
+    )
     for hop in summary.hops:
         lines.append(
             f"{hop['operator']:16} {hop['tier']:10} {hop['items']:6} {hop['passed']:6} {hop['network_ms']:8.2f} "
-            f"{hop['waiting_ms']:8.2f} {hop['process_ms']:8.2f} {hop['bytes_out']:10.0f}"
+            f"{hop['waiting_ms']:8.2f} {hop['process_ms']:8.2f} {hop['processor_ms']:8.2f} {hop['idle_ms']:8.2f} "
+            f"{hop['bytes_out']:10.0f}"
         )
     lines += [f"{count} x {reason}" for reason, count in summary.reasons.items()]
     lines += [f"{event['operator']}: {event['what']}" for event in document["events"]]
+    lines += [f"MISSED {what}" for what in (verdict.missed if verdict is not None else ())]
     return "\n".join(lines)
 
 

@@ -83,6 +83,7 @@ class Settings:
     hang_s: float = 10.0
     identity: Identity | None = None
     private_network: bool = False
+    gpu: bool = False
 
 
 class Host:
@@ -91,7 +92,7 @@ class Host:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.operator = load(settings.implementation, settings.options)
-        self.worker = Worker(self.operator, settings.slowdown)
+        self.worker = Worker(self.operator, settings.slowdown, settings.gpu)
         self.server = Server(settings.identity)
         self.link: links.Link | None = None
         if settings.downstream is not None:
@@ -253,6 +254,7 @@ class Host:
             finally:
                 self._in_worker -= 1
             hop.update(begun_s=done.begun_s, ended_s=done.ended_s, process_ms=done.process_ms, bytes_out=len(done.body))
+            hop.update(processor_ms=done.processor_ms, idle_ms=done.idle_ms)
             self.counts.took(done.process_ms, len(done.body))
             if not done.count:
                 self.counts.filtered += 1
@@ -415,6 +417,7 @@ def main() -> None:
     parser.add_argument("--downstream", help="NAME=ADDRESS of the next operator; none: answers carry the items")
     parser.add_argument("--tier", default="", help="where this process runs, for traces")
     parser.add_argument("--slowdown", type=float, default=1.0, help="imitates a machine so many times slower")
+    parser.add_argument("--gpu", action="store_true", help="the operator's idle time is an accelerator's, which --slowdown slows too")
     parser.add_argument("--hang-s", type=float, default=10.0, help="an operator at one item for so many seconds has hung")
     parser.add_argument("--leave-with-parent", action="store_true", help="end when the starting process ends")
     words = parser.parse_args()
@@ -441,6 +444,7 @@ def main() -> None:
         words.hang_s,
         identity,
         words.private_network,
+        words.gpu,
     )
     status = asyncio.run(serve(settings))
     sys.stdout.flush()

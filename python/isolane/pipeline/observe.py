@@ -38,6 +38,7 @@ from isolane.pipeline.operator import KnobValue, Operator, load
 from isolane.pipeline.records import Record
 from isolane.pipeline.runner import Runner, RunnerError
 from isolane.pipeline.spaces import Spaces
+from isolane.pipeline.stopwatch import parts
 from isolane.planner.estimate import Estimator, Table
 from isolane.planner.model import Infrastructure, Launch, OperatorResult, Query, Workload
 from isolane.planner.online import Observation
@@ -176,10 +177,14 @@ def launch_of(deployment: Deployment, records: Sequence[Record], accuracy: float
             return None
         passed = [hop for hop in hops if hop["bytes_out"]]
         slow = deployment.place(stage.tier).slowdown(stage)
+        processor_ms, idle_ms = (float(np.mean([hop[name] for hop in hops])) for name in ("processor_ms", "idle_ms"))
+        own = parts(processor_ms / slow, idle_ms / (slow if stage.gpu else 1.0), stage.gpu)
         results[stage.name] = OperatorResult(
-            float(np.mean([hop["process_ms"] for hop in hops])) / slow,
+            own.processing_ms,
             float(np.mean([hop["bytes_out"] for hop in passed])) if passed else 0.0,
             len(passed) / len(hops),
+            core_ms=own.core_ms,
+            waiting_ms=own.waiting_ms,
         )
     order = tuple(stage.name for stage in deployment.stages)
     return Launch(order, (), accuracy, results, 0.0)

@@ -22,6 +22,7 @@ from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import ItemError, decode_batch, encode_batch
 from isolane.pipeline.operator import describe, load
+from isolane.pipeline.stopwatch import Stopwatch
 
 #: What of a tier's resource an operator takes: placement only.
 SHARE = 0.001
@@ -59,13 +60,18 @@ class Step:
         begun = time.time()
         hop: dict[str, Any] = {"operator": self.name, "tier": self.tier, "received_s": begun, "begun_s": begun}
         hop["bytes_in"] = len(body)
+        # Ray calls this from any of its threads.
+        clock = Stopwatch()
         try:
             made = [each for item in decode_batch(body) for each in self._operator.process(item)]
             data = encode_batch(made) if made else b""
         except (Exception, ItemError) as error:
             return links.FAILED, describe(error).encode(), hop
-        ended = time.time()
-        hop.update(ended_s=ended, process_ms=1000.0 * (ended - begun), bytes_out=len(data))
+        finally:
+            spent = clock.spent()
+            clock.close()
+        hop.update(ended_s=time.time(), process_ms=spent.wall_ms, processor_ms=spent.processor_ms, idle_ms=spent.idle_ms)
+        hop.update(bytes_out=len(data))
         return (links.DELIVERED if made else links.FILTERED), data, hop
 
 

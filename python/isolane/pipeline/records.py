@@ -117,6 +117,8 @@ def _hops(records: Sequence[Record]) -> list[dict[str, Any]]:
                 "network_ms": 1000.0 * (hop["received_s"] - before),
                 "waiting_ms": max(1000.0 * (hop["begun_s"] - hop["received_s"]), 0.0),
                 "process_ms": hop["process_ms"],
+                "processor_ms": hop["processor_ms"],
+                "idle_ms": hop["idle_ms"],
                 "bytes_in": hop["bytes_in"],
                 "bytes_out": hop["bytes_out"],
             }

@@ -164,7 +164,7 @@ class Runner:
         words += ["--control", running.control, "--listen", running.data or data]
         words += [] if self._spaces is None else ["--private-network"]
         words += ["--hang-s", str(self.options.hang_s)]
-        words += ["--slowdown", str(self.deployment.place(stage.tier).slowdown(stage))]
+        words += ["--slowdown", str(self.deployment.place(stage.tier).slowdown(stage)), *(["--gpu"] if stage.gpu else [])]
         if running.downstream is not None:
             words += ["--downstream", "=".join(running.downstream)]
         path = os.pathsep.join([*self.options.python_path, *filter(None, sys.path)])

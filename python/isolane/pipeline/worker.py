@@ -5,7 +5,8 @@ in the order in which items came; before each, knobs that are waiting are set, s
 operator raises is tried once more (`RETRIES`), since files and devices fail for a moment; after `BREAK_AFTER` failed items in a
 row the operator is given `REST_S` without any, and what comes meanwhile fails at once with that reason, rather than each after
 its own wait. A tier that is `slowdown` times slower than this machine is imitated by waiting after the work, in proportion to the
-processor time that it took: what a busy machine adds is not multiplied, and what an operator sleeps is not slowed.
+processor time that it took, and for a `gpu` operator also to its idle time, which is its accelerator's: what a busy machine adds is not
+multiplied, and what an operator waits for elsewhere is not slowed.
 
 Units: `_ms` milliseconds, `_s` seconds of the monotonic clock, deadlines too; `begun_s` and `ended_s` of `Done` are since the epoch. Limits: a
 thread cannot be stopped. Who finds `busy_s` beyond what is bearable ends the process.
@@ -24,6 +25,7 @@ from typing import Any
 
 from isolane.pipeline.item import Item, ItemError, decode_batch, encode_batch
 from isolane.pipeline.operator import KnobValue, Operator, OperatorError, describe
+from isolane.pipeline.stopwatch import Stopwatch
 
 #: Further attempts at an item that an operator raised on.
 RETRIES = 1
@@ -39,13 +41,16 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Done:
-    """What became of an item: bytes to send on (none: filtered out), when work began and ended (epoch), and how long it took."""
+    """What became of an item: bytes to send on (none: filtered out), when work began and ended (epoch), how long it took in wall
+    time, and of that the processor and idle time on this tier (`stopwatch`)."""
 
     body: bytes
     count: int
     begun_s: float
     ended_s: float
     process_ms: float
+    processor_ms: float
+    idle_ms: float
 
 
 @dataclass
@@ -58,7 +63,7 @@ class _Job:
 class Worker:
     """Runs one operator in one thread; all methods are called in the event loop's thread."""
 
-    def __init__(self, operator: Operator, slowdown: float = 1.0) -> None:
+    def __init__(self, operator: Operator, slowdown: float = 1.0, gpu: bool = False) -> None:
         self._operator = operator
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -69,6 +74,7 @@ class Worker:
         self._rest_until = 0.0
         self._last_error = ""
         self.slowdown = slowdown
+        self._gpu = gpu
         self.raised = self.rests = 0
         self._knobs: dict[str, KnobValue] = {}
         threading.Thread(target=self._run, name="operator", daemon=True).start()
@@ -128,6 +134,7 @@ class Worker:
         self._knobs.update(knobs)
 
     def _run(self) -> None:
+        self._clock = Stopwatch()
         while True:
             job = self._jobs.get()
             while self._changes:
@@ -169,21 +176,23 @@ class Worker:
             raise Failure(f"received what is no item: {error}") from error
         begun = time.time()
         self._current = job
-        self._busy_since = mark = time.monotonic()
-        begun_cpu = time.thread_time()
+        self._busy_since = time.monotonic()
+        self._clock.start()
         try:
             made = [each for item in items for each in self._try(item)]
-            took, spent = time.monotonic() - mark, time.thread_time() - begun_cpu
+            spent = self._clock.spent()
             body = encode_batch(made) if made else b""
         except Exception as error:
             self._note(error)
             raise Failure(self._last_error) from error
         self._failures = 0
-        if self.slowdown > 1.0:
+        slow = max(self.slowdown, 1.0)
+        processor_ms, idle_ms = slow * spent.processor_ms, spent.idle_ms * (slow if self._gpu else 1.0)
+        more_ms = processor_ms + idle_ms - spent.processor_ms - spent.idle_ms
+        if more_ms > 0.0:
             self._busy_since = None
-            time.sleep(spent * (self.slowdown - 1.0))
-            took += spent * (self.slowdown - 1.0)
-        return Done(body, len(made), begun, time.time(), 1000.0 * took)
+            time.sleep(more_ms / 1000.0)
+        return Done(body, len(made), begun, time.time(), spent.wall_ms + more_ms, processor_ms, idle_ms)
 
     def _try(self, item: Item) -> list[Item]:
         for attempt in range(RETRIES + 1):

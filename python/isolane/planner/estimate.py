@@ -4,7 +4,8 @@ Problem: accuracy, processing times and sizes do not depend on where operators r
 enough; for each placement the rest is arithmetic. Units: milliseconds, bytes, fractions of capacities.
 
 Method (equation 4.5): latency of an item that passes the whole pipeline = each operator's time, divided by the speed of its
-tier's cores or GPUs, plus, for each link that the output of an operator crosses, size / bandwidth + delay. Shares: rate of
+tier's cores or GPUs, plus what it waits for elsewhere, plus, for each link that the output of an operator crosses, size / bandwidth +
+delay. Shares: rate of
 the source times what one source item causes on average. All of it is linear in a launch's numbers, so that all placements
 of all configurations are a few matrix products, done in blocks that fit caches.
 
@@ -22,7 +23,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from isolane.planner.model import Infrastructure, Launch, Order, Placement, Query
+from isolane.planner.model import TAILS, Infrastructure, Launch, Order, Placement, Query
 from isolane.planner.placement import placements
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -71,6 +72,10 @@ class Estimates:
 ROUNDING = 1e-9
 
 
+#: What a table takes of each operator's result.
+MEASURED = (*TAILS, *TAILS.values(), "pass_rate")
+
+
 @dataclass(frozen=True)
 class Table:
     """The numbers of several launches as arrays, (configurations, operators) each."""
@@ -80,6 +85,10 @@ class Table:
     processing_p99_ms: Array
     output_bytes: Array
     output_p99_bytes: Array
+    core_ms: Array
+    core_p99_ms: Array
+    waiting_ms: Array
+    waiting_p99_ms: Array
     #: Items that reach the operator, and that it sends on, per source item.
     arrives: Array
     leaves: Array
@@ -87,26 +96,21 @@ class Table:
     @staticmethod
     def of(launches: Sequence[Launch], order: Order) -> Table:
         """The table of these launches of one order."""
-        rows = [
-            [
-                (each.processing_ms, each.processing_p99_ms, each.output_bytes, each.output_p99_bytes, each.pass_rate)
-                for each in (launch.operators[name] for name in order)
-            ]
-            for launch in launches
-        ]
-        data = np.array(rows, dtype=np.float64).reshape(len(launches), len(order), 5)
+        found = [[launch.operators[name] for name in order] for launch in launches]
+        rows = [[tuple(getattr(one, name) for name in MEASURED) for one in each] for each in found]
+        data = np.array(rows, dtype=np.float64).reshape(len(launches), len(order), len(MEASURED))
         accuracy = np.array([launch.accuracy for launch in launches], dtype=np.float64)
-        return Table.from_arrays(accuracy, *(data[:, :, index] for index in range(5)))
+        return Table.from_arrays(accuracy, **{name: data[:, :, index] for index, name in enumerate(MEASURED)})
 
     @staticmethod
-    def from_arrays(
-        accuracy: Array, processing: Array, processing_p99: Array, output: Array, output_p99: Array, passes: Array
-    ) -> Table:
-        """The table of measured or predicted numbers; `passes` are pass rates."""
-        leaves: Array = np.cumprod(passes, axis=1, dtype=np.float64)
+    def from_arrays(accuracy: Array, pass_rate: Array, **measured: Array) -> Table:
+        """The table of measured or predicted numbers, named as in `OperatorResult`; where no tails are known, means stand in."""
+        leaves: Array = np.cumprod(pass_rate, axis=1, dtype=np.float64)
         arrives = np.ones_like(leaves)
         arrives[:, 1:] = leaves[:, :-1]
-        return Table(accuracy, processing, processing_p99, output, output_p99, arrives, leaves)
+        means = {mean: measured[mean] for mean in TAILS.values()}
+        tails = {tail: measured.get(tail, measured[mean]) for tail, mean in TAILS.items()}
+        return Table(accuracy, arrives=arrives, leaves=leaves, **means, **tails)
 
     def rows(self, chosen: slice | npt.NDArray[np.bool_]) -> Table:
         """Some of its configurations."""
@@ -136,6 +140,8 @@ class Estimator:
         speed_gpu = np.array([tier.gpu_factor for tier in tiers])
         #: Time at the placement per time on the profiling machine.
         self.slow: Array = 1.0 / np.where(gpu, speed_gpu[where], speed_core[where])
+        #: The same for time on a core besides an accelerator.
+        self.slow_core: Array = 1.0 / speed_core[where]
         #: Whether the output of an operator crosses a link: (links, placements, operators).
         after = np.concatenate([where[:, 1:], where[:, -1:]], axis=1)
         self.crosses: Array = np.array(
@@ -156,6 +162,7 @@ class Estimator:
         free = np.array([query.operator(name).kind == "source" for name in order])
         self.core_share: Array = np.where(gpu | free, 0.0, busy * cores)
         self.gpu_share: Array = np.where(gpu, busy * gpus, 0.0)
+        self.beside_share: Array = query.rate_items_per_s / 1000.0 * here * self.slow_core * cores
 
     def estimates(self, table: Table) -> Estimates:
         """All placements of all these configurations."""
@@ -165,7 +172,7 @@ class Estimator:
         for begin in range(0, count, BLOCK):
             block = slice(begin, min(begin + BLOCK, count))
             part = table.rows(block)
-            latency[:, block] = self.latency_ms(part.processing_ms, part.output_bytes)
+            latency[:, block] = self.latency_ms(part)
             links, cores, gpus = self.shares(part)
             used = (self.gpu_share + self.core_share) * self.counted
             compute[:, block] = used.sum(axis=0) @ (part.processing_ms * part.arrives).T
@@ -182,21 +189,34 @@ class Estimator:
             price[:, block] = cost
         return Estimates(table.accuracy[None, :], latency, compute, network, overload, price)
 
-    def latency_ms(self, processing_ms: Array, output_bytes: Array) -> Array:
+    def latency_ms(self, table: Table) -> Array:
         """(placements, configurations): equation 4.5."""
+        return self._latency_ms(table.processing_ms, table.output_bytes, table.core_ms, table.waiting_ms)
+
+    def _latency_ms(self, processing_ms: Array, output_bytes: Array, core_ms: Array, waiting_ms: Array) -> Array:
         result: Array = self.slow @ processing_ms.T + self.ms_per_byte @ output_bytes.T + self.delay_ms[:, None]
+        # Most queries have neither: two products less.
+        if core_ms.any():
+            result += self.slow_core @ core_ms.T
+        if waiting_ms.any():
+            result += waiting_ms.sum(axis=1)
         return result
 
     def latency_p99_ms(self, table: Table) -> Array:
         """(placements, configurations): every operator and transfer at its own 99th percentile."""
-        return self.latency_ms(table.processing_p99_ms, table.output_p99_bytes)
+        return self._latency_ms(
+            table.processing_p99_ms, table.output_p99_bytes, table.core_p99_ms, table.waiting_p99_ms
+        )
 
     def shares(self, table: Table) -> tuple[Array, Array, Array]:
         """Shares of links, cores and GPUs: (links or tiers, placements, configurations) each."""
         sent = (table.output_bytes * table.leaves).T
         spent = (table.processing_ms * table.arrives).T
         links: Array = (self.crosses @ sent) * self.link_share[:, None, None]
-        return links, self.core_share @ spent, self.gpu_share @ spent
+        cores: Array = self.core_share @ spent
+        if table.core_ms.any():
+            cores = cores + self.beside_share @ (table.core_ms * table.arrives).T
+        return links, cores, self.gpu_share @ spent
 
 
 def per(capacity: float) -> float:

@@ -5,8 +5,8 @@ all items of the query's workload, one after the other, with the settings of the
 what it sends and the share that it lets pass make the launch. On live data the outputs of the most expensive configuration, on a
 burst of items once per period, stand in for truth (section 4.5.1).
 
-Units: milliseconds of processor time of this thread (other programs share the machine), bytes as on the wire; what a launch costs
-is seconds of wall time. The first item of each operator is not counted: it loads what is loaded once. A budget ends a launch
+Units: milliseconds of processor time, of an accelerator's time and of waits for something else (`isolane.pipeline.stopwatch`), without
+waits for a core, since other programs share the machine; bytes as on the wire; what a launch costs is seconds of wall time. The first item of each operator is not counted: it loads what is loaded once. A budget ends a launch
 between two items, or, where launches run in a process of their own (`apart`), whatever it is doing: that process is killed, and
 one that an operator takes down with it is an error that says so. Limits: the time of a launch is what it took here, so plans from live
 launches are not repeatable to the byte. Source: Vulcan, sections 4.4.3.1 and 4.5.1.
@@ -30,6 +30,7 @@ import numpy as np
 from isolane import allowed
 from isolane.pipeline.item import Item, ItemError, encode
 from isolane.pipeline.operator import OperatorError, describe, load
+from isolane.pipeline.stopwatch import Parts, Spent, Stopwatch, parts
 from isolane.planner.model import (
     Configuration,
     FilterScore,
@@ -158,16 +159,17 @@ def pass_through(
 ) -> tuple[list[Item], OperatorResult]:
     """All items through one operator: what it sent, and what that was like. `deadline_s` is of `time.monotonic`."""
     sent: list[Item] = []
-    times: list[float] = []
+    calls: list[Spent] = []
+    clock = Stopwatch()
     for item in items:
         if time.monotonic() > deadline_s:
             raise BudgetSpent
-        begin = time.thread_time_ns()
+        clock.start()
         try:
             out = operator.process(item)
         except Exception as error:
             raise PlanError(f"operator {spec.name} failed at item {item.id}: {describe(error)}") from error
-        times.append((time.thread_time_ns() - begin) / 1e6)
+        calls.append(clock.spent())
         if not isinstance(out, list) or not all(isinstance(each, Item) for each in out):
             odd = [each for each in out if not isinstance(each, Item)] if isinstance(out, list) else []
             wrong = f"a list with {short(odd[0])}" if odd else type(out).__name__
@@ -179,15 +181,37 @@ def pass_through(
         raise PlanError(f"operator {spec.name} sent what is no item: {error}") from error
     except Exception as error:  # Fields of any type.
         raise PlanError(f"operator {spec.name} sent what is no {ITEM}: {describe(error)}") from error
-    counted = times[1:] or times
-    result = OperatorResult(
-        processing_ms=float(np.mean(counted)) if counted else 0.0,
+    clock.close()
+    return sent, measured(spec, calls[1:] or calls, sizes, len(items))
+
+
+def measured(spec: OperatorSpec, calls: Sequence[Spent], sizes: Sequence[int], items: int) -> OperatorResult:
+    """What the calls and the sizes of what was sent say of an operator."""
+    busy = [one.processor_ms for one in calls] or [0.0]
+    idle = [one.idle_ms for one in calls] or [0.0]
+    mean = parts(float(np.mean(busy)), float(np.mean(idle)), spec.gpu)
+    tail = tails(mean, busy, idle)
+    return OperatorResult(
+        processing_ms=mean.processing_ms,
         output_bytes=float(np.mean(sizes)) if sizes else 0.0,
-        pass_rate=len(sent) / len(items) if items else 0.0,
-        processing_p99_ms=float(np.percentile(counted, 99)) if counted else 0.0,
+        pass_rate=len(sizes) / items if items else 0.0,
+        processing_p99_ms=tail.processing_ms,
         output_p99_bytes=float(np.percentile(sizes, 99)) if sizes else 0.0,
+        core_ms=mean.core_ms,
+        waiting_ms=mean.waiting_ms,
+        core_p99_ms=tail.core_ms,
+        waiting_p99_ms=tail.waiting_ms,
     )
-    return sent, result
+
+
+def tails(mean: Parts, busy: Sequence[float], idle: Sequence[float]) -> Parts:
+    """The 99th percentile of each part, of the same resources as the means."""
+    busy_ms, idle_ms = float(np.percentile(busy, 99)), float(np.percentile(idle, 99))
+    if mean.core_ms:
+        return Parts(idle_ms, busy_ms, 0.0)
+    if mean.waiting_ms:
+        return Parts(busy_ms, 0.0, idle_ms)
+    return Parts(float(np.percentile(np.add(busy, idle), 99)), 0.0, 0.0)
 
 
 Result = TypeVar("Result")

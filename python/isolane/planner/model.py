@@ -230,12 +230,25 @@ class Infrastructure:
         raise PlanError(f"there is no tier {name}; there are {', '.join(each.name for each in self.tiers)}")
 
 
+#: The mean that stands in for each 99th percentile.
+TAILS = {
+    "processing_p99_ms": "processing_ms",
+    "output_p99_bytes": "output_bytes",
+    "core_p99_ms": "core_ms",
+    "waiting_p99_ms": "waiting_ms",
+}
+
+
 @dataclass(frozen=True)
 class OperatorResult:
     """What one operator did in a launch, on the profiling machine.
 
     Times are per item that reaches it, bytes per item that it sends on; `pass_rate` is items out per item in (below 1: a
     filter drops; above: it splits). For a source: the time to produce an item, its bytes, and 1.
+
+    `processing_ms` is time on the operator's own resource: a core, or with `gpu` an accelerator. `core_ms` is time on a core besides
+    an accelerator. `waiting_ms` is time for which the operator waits for something that is not of its tier, for example a remote
+    model: it delays the item wherever the operator runs, and uses nothing. The three add up to wall time.
     """
 
     processing_ms: float
@@ -243,13 +256,21 @@ class OperatorResult:
     pass_rate: float = 1.0
     processing_p99_ms: float = -1.0
     output_p99_bytes: float = -1.0
+    core_ms: float = 0.0
+    waiting_ms: float = 0.0
+    core_p99_ms: float = -1.0
+    waiting_p99_ms: float = -1.0
 
     def __post_init__(self) -> None:
         # A profile without tails has none: the mean stands in.
-        if self.processing_p99_ms < 0.0:
-            object.__setattr__(self, "processing_p99_ms", self.processing_ms)
-        if self.output_p99_bytes < 0.0:
-            object.__setattr__(self, "output_p99_bytes", self.output_bytes)
+        for tail, mean in TAILS.items():
+            if getattr(self, tail) < 0.0:
+                object.__setattr__(self, tail, getattr(self, mean))
+
+    @property
+    def wall_ms(self) -> float:
+        """The time of a call on the profiling machine."""
+        return self.processing_ms + self.core_ms + self.waiting_ms
 
 
 @dataclass(frozen=True)
@@ -306,6 +327,9 @@ class Workload(Protocol):
 
     def filter_score(self, passed: Sequence[Any]) -> tuple[float, float]:
         """Precision and recall of the bulk filter that let these items pass."""
+
+    # A workload may also have `accuracy_of(outputs, ids) -> float`: the accuracy against the truth of these items alone. Without that
+    # method `isolane pipeline run` judges the accuracy only of runs over all items.
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,15 @@ look-up that costs what the measured one did. Units end the names. Format: JSON,
      "knobs": [{"operator": ..., "name": ..., "values": [...]}, ...],        # of `Query.knobs`, in their order
      "entries": [{"order": [...], "configuration": [index of each knob's value],
                   "accuracy": ..., "precision": ..., "recall": ..., "launch_cost_s": ...,
-                  "operators": {name: [processing_ms, output_bytes, pass_rate, processing_p99_ms, output_p99_bytes]}}]}
+                  "operators": {name: [processing_ms, output_bytes, pass_rate, processing_p99_ms, output_p99_bytes,
+                                       core_ms, waiting_ms, core_p99_ms, waiting_p99_ms]}}]}
 
-The last two of an operator may be missing. Source: Vulcan, section 4.4.3.1 (what a launch caches).
+Of an operator's numbers the last two, four or six may be missing. Source: Vulcan, section 4.4.3.1 (what a launch caches).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
@@ -83,20 +85,14 @@ def entry_json(launch: Launch) -> dict[str, Any]:
         "precision": rounded(launch.precision),
         "recall": rounded(launch.recall),
         "launch_cost_s": rounded(launch.launch_cost_s),
-        "operators": {
-            name: [
-                rounded(each)
-                for each in (
-                    result.processing_ms,
-                    result.output_bytes,
-                    result.pass_rate,
-                    result.processing_p99_ms,
-                    result.output_p99_bytes,
-                )
-            ]
-            for name, result in launch.operators.items()
-        },
+        "operators": {name: numbers_of(result) for name, result in launch.operators.items()},
     }
+
+
+def numbers_of(result: OperatorResult) -> list[float]:
+    """An operator's numbers, in the order of the fields; without those of other resources where it used none."""
+    own = [rounded(float(each)) for each in dataclasses.astuple(result)]
+    return own if any(own[5:]) else own[:5]
 
 
 def rounded(value: float) -> float:
@@ -168,7 +164,7 @@ def launch_from(entry: Mapping[str, Any], knobs: Sequence[Knob]) -> Launch:
     numbers = [entry["launch_cost_s"]]
     fractions = [entry["accuracy"], entry.get("precision", 1.0), entry.get("recall", 1.0)]
     for result in operators.values():
-        numbers += [result.processing_ms, result.output_bytes, result.pass_rate]
+        numbers += dataclasses.astuple(result)
     if not all(math.isfinite(each) and each >= 0.0 for each in numbers):
         raise PlanError(f"{who}: a time, size or rate is negative or no number")
     if not all(0.0 <= each <= 1.0 for each in fractions):
@@ -214,7 +210,7 @@ def share_of_time(launch: Launch, count: int) -> float:
     reach = 1.0
     spent = []
     for name in launch.order:
-        spent.append(reach * launch.operators[name].processing_ms)
+        spent.append(reach * launch.operators[name].wall_ms)
         reach *= launch.operators[name].pass_rate
     total = sum(spent)
     return sum(spent[:count]) / total if total > 0.0 else 0.0

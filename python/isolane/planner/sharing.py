@@ -175,9 +175,10 @@ def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices
     each = [
         estimator.crosses[index][placed] * sent * 8.0 / (link.mbit_per_s * 1000.0) for index, link in enumerate(links)
     ]
-    each += [spent * ((where == tier.order) & ~gpu & ~source) for tier in tiers]
+    beside = estimator.slow_core[placed] * table.core_ms[launched]
+    each += [(spent * (~gpu & ~source) + beside) * (where == tier.order) for tier in tiers]
     each += [spent * ((where == tier.order) & gpu) for tier in tiers]
-    fixed = estimator.delay_ms[placed] + (spent * (source & ~gpu)).sum(axis=1)
+    fixed = estimator.delay_ms[placed] + (spent * (source & ~gpu)).sum(axis=1) + table.waiting_ms[launched].sum(axis=1)
     shape = (len(placed), len(each))
     times = np.stack([one.sum(axis=1) for one in each], axis=1).reshape(shape)
     visits = np.stack([(one > 0.0).sum(axis=1) for one in each], axis=1).reshape(shape)

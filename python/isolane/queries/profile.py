@@ -93,7 +93,7 @@ class Tree:
                 own = dict(zip((knob.name for knob in specification.knobs), values, strict=True))
                 operator = configured(specification, own)
                 outputs, result = pass_through(specification, operator, items)
-                spent = result.processing_ms * len(items) / 1e3
+                spent = result.wall_ms * len(items) / 1e3
                 self._walk(
                     outputs,
                     (*path, name),

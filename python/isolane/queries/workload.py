@@ -55,6 +55,13 @@ class Clips(Sequence[Item], Generic[Truth]):
                 self._clip(clip)
         return [truth for clip in range(self.clips) for truth in self._truths[clip]]
 
+    def truth(self, index: int) -> Truth:
+        """The truth of one item."""
+        clip, position = divmod(index, self.length)
+        if clip not in self._truths:
+            self._clip(clip)
+        return self._truths[clip][position]
+
     def _clip(self, clip: int) -> list[Item]:
         items, truths = self._make(clip)
         self._truths[clip] = truths

@@ -129,11 +129,13 @@ def variants(problem: Problem, base: Configuration, operator: str) -> list[Confi
 def stage_ms(problem: Problem, placement: int, configuration: Configuration) -> list[float]:
     """The latency of each operator with the transfer after it, at this placement."""
     launch = problem.cache[configuration].launch
-    slow = problem.estimator.slow[placement]
+    slow, core = problem.estimator.slow[placement], problem.estimator.slow_core[placement]
     per_byte = problem.estimator.ms_per_byte[placement]
     return [
-        float(slow[position] * launch.operators[name].processing_ms + per_byte[position] * launch.operators[name].output_bytes)
-        for position, name in enumerate(problem.order)
+        float(
+            slow[position] * one.processing_ms + core[position] * one.core_ms + one.waiting_ms + per_byte[position] * one.output_bytes
+        )
+        for position, one in enumerate(launch.operators[name] for name in problem.order)
     ]
 
 

@@ -44,7 +44,7 @@ PATIENCE = 3
 NOTED = 3
 
 #: Added before logarithms: a microsecond or a byte, nothing that matters.
-TINY_MS, TINY_BYTES, TINY_RATE = 1e-3, 1.0, 1e-6
+TINY = {"processing_ms": 1e-3, "output_bytes": 1.0, "pass_rate": 1e-6, "core_ms": 0.1, "waiting_ms": 0.1}
 
 
 class Surrogate:
@@ -73,7 +73,7 @@ class Surrogate:
         values = {-1: np.array([[launch.accuracy] for launch in launches])}
         for position, name in enumerate(self.order):
             own = [launch.operators[name] for launch in launches]
-            rows = [(one.processing_ms + TINY_MS, one.output_bytes + TINY_BYTES, one.pass_rate + TINY_RATE) for one in own]
+            rows = [tuple(getattr(one, name) + tiny for name, tiny in TINY.items()) for one in own]
             values[position] = np.log(np.array(rows))
         groups = {}
         for group, found in values.items():
@@ -97,16 +97,15 @@ class Surrogate:
     def predict(self, candidates: Array, optimism: float) -> Table:
         """The table of these points with everything `optimism` deviations better than expected."""
         count = len(candidates)
-        columns = [np.empty((count, len(self.order))) for _ in range(3)]
+        columns = {name: np.empty((count, len(self.order))) for name in TINY}
         for position in range(len(self.order)):
             mean, deviation = self.group(position, candidates[:, self.axes[position]])
             better = np.exp(mean - optimism * deviation)
-            for column, tiny, values in zip(columns, (TINY_MS, TINY_BYTES, TINY_RATE), better.T, strict=True):
-                column[:, position] = np.maximum(values - tiny, 0.0)
+            for (name, tiny), values in zip(TINY.items(), better.T, strict=True):
+                columns[name][:, position] = np.maximum(values - tiny, 0.0)
         mean, deviation = self.group(-1, candidates)
         accuracy = np.clip(mean[:, 0] + optimism * deviation[:, 0], 0.0, 1.0)
-        times, sizes, passes = columns
-        return Table.from_arrays(accuracy, times, times, sizes, sizes, passes)
+        return Table.from_arrays(accuracy, **columns)
 
     def group(self, group: int, candidates: Array) -> tuple[Array, Array]:
         """Means and deviations of a group's columns."""

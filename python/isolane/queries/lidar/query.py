@@ -9,7 +9,7 @@ a class, no sizes or headings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -67,13 +67,13 @@ class Clear:
     def accuracy(self, outputs: Sequence[Item], reference: Sequence[Item] | None = None) -> float:
         """F1 of objects over all scans, against the truth or another pipeline's outputs."""
         if reference is None:
-            wanted = [objects for objects, _ in self.truths]
-        else:
-            wanted = self._by_scan(reference)
-        tally = Tally()
-        for found, truth in zip(self._by_scan(outputs), wanted, strict=True):
-            tally.add(found, truth, _closeness)
-        return tally.f1
+            return self.accuracy_of(outputs, range(len(self._items)))
+        return _f1(zip(self._by_scan(outputs), self._by_scan(reference), strict=True))
+
+    def accuracy_of(self, outputs: Sequence[Item], ids: Sequence[int]) -> float:
+        """The same over these scans, against the truth."""
+        found = self._by_scan(outputs)
+        return _f1((found[scan], self._items.truth(scan)[0]) for scan in ids)
 
     def filter_score(self, passed: Sequence[Item]) -> tuple[float, float]:
         """Precision and recall of cubes with a point of an object."""
@@ -96,6 +96,14 @@ class Rain(Clear):
 
     conditions = Conditions(lost=0.18, ghosts=0.03, noise_m=0.05)
     seed = RAIN_SEED
+
+
+def _f1(scans: Iterable[tuple[list[Found], list[Found]]]) -> float:
+    """The F1 of found objects, each scan's beside the true ones."""
+    tally = Tally()
+    for found, truth in scans:
+        tally.add(found, truth, _closeness)
+    return tally.f1
 
 
 def _closeness(one: Found, two: Found) -> float:

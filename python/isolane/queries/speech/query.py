@@ -9,7 +9,7 @@ quarter of the power. Limits: synthetic voices, closed vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +65,13 @@ class Home:
 
     def accuracy(self, outputs: Sequence[Item], reference: Sequence[Item] | None = None) -> float:
         """One minus the word error rate, against the truth or another pipeline's outputs."""
-        heard = {item.id: str(item.payload["text"]).split() for item in outputs}
         if reference is None:
-            wanted = dict(enumerate(text.split() for text in self.texts))
-        else:
-            wanted = {item.id: str(item.payload["text"]).split() for item in reference}
-        wrong = sum(grammar.mistakes(words, heard.get(clip, [])) for clip, words in wanted.items())
-        return max(0.0, 1 - ratio(wrong, sum(map(len, wanted.values())))) if wanted else 1.0
+            return self.accuracy_of(outputs, range(len(self._items)))
+        return _one_minus_errors(outputs, {item.id: str(item.payload["text"]).split() for item in reference})
+
+    def accuracy_of(self, outputs: Sequence[Item], ids: Sequence[int]) -> float:
+        """The same of these clips, against the truth."""
+        return _one_minus_errors(outputs, {clip: self._items.truth(clip)[0].split() for clip in ids})
 
     def filter_score(self, passed: Sequence[Item]) -> tuple[float, float]:
         """Precision and recall of cells in which speech is louder than noise."""
@@ -95,3 +95,10 @@ class Party(Home):
 
     ratio_db = (-5.0, 5.0)
     seed = 50
+
+
+def _one_minus_errors(outputs: Sequence[Item], wanted: Mapping[int, list[str]]) -> float:
+    """One minus the word error rate of the clips whose words are `wanted`."""
+    heard = {item.id: str(item.payload["text"]).split() for item in outputs}
+    wrong = sum(grammar.mistakes(words, heard.get(clip, [])) for clip, words in wanted.items())
+    return max(0.0, 1 - ratio(wrong, sum(map(len, wanted.values())))) if wanted else 1.0

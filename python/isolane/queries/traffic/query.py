@@ -9,10 +9,10 @@ in it. Limits: flat synthetic scenes (`scene`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from isolane.pipeline.item import Array, Item
-from isolane.queries.centres import Tally, overlap
+from isolane.queries.centres import Box, Tally, overlap
 from isolane.queries.operator import array, number
 from isolane.queries.traffic.scene import FRAME_RATE, Conditions, Scene, Truth
 from isolane.queries.workload import Clips, ratio
@@ -54,13 +54,13 @@ class Day:
     def accuracy(self, outputs: Sequence[Item], reference: Sequence[Item] | None = None) -> float:
         """F1 of red vehicles' boxes over all frames, against the truth or another pipeline's outputs."""
         if reference is None:
-            wanted = [[one.box for one in truth if one.red] for truth in self.truths]
-        else:
-            wanted = self._by_frame(reference)
-        tally = Tally()
-        for found, truth in zip(self._by_frame(outputs), wanted, strict=True):
-            tally.add(found, truth, lambda one, two: max(0.0, overlap(one, two) - SAME_VEHICLE))
-        return tally.f1
+            return self.accuracy_of(outputs, range(len(self._items)))
+        return _f1(zip(self._by_frame(outputs), self._by_frame(reference), strict=True))
+
+    def accuracy_of(self, outputs: Sequence[Item], ids: Sequence[int]) -> float:
+        """The same over these frames, against the truth."""
+        found = self._by_frame(outputs)
+        return _f1((found[frame], [one.box for one in self._items.truth(frame) if one.red]) for frame in ids)
 
     def filter_score(self, passed: Sequence[Item]) -> tuple[float, float]:
         """Precision and recall of frames with a red vehicle; a passed frame stands for those that it holds for."""
@@ -72,9 +72,9 @@ class Day:
         both = sum(a and b for a, b in zip(relevant, covered, strict=True))
         return ratio(both, sum(covered)), ratio(both, sum(relevant))
 
-    def _by_frame(self, outputs: Sequence[Item]) -> list[list[tuple[float, float, float, float]]]:
+    def _by_frame(self, outputs: Sequence[Item]) -> list[list[Box]]:
         """The boxes that a viewer sees at each frame."""
-        frames: list[list[tuple[float, float, float, float]]] = [[] for _ in range(len(self._items))]
+        frames: list[list[Box]] = [[] for _ in range(len(self._items))]
         for item in outputs:
             boxes: Array = array(item, "boxes", 2)
             seen = [(float(box[0]), float(box[1]), float(box[2]), float(box[3])) for box in boxes]
@@ -88,6 +88,14 @@ class Night(Day):
 
     conditions = Conditions(darkness=0.5, noise=9.0)
     seed = NIGHT_SEED
+
+
+def _f1(frames: Iterable[tuple[list[Box], list[Box]]]) -> float:
+    """The F1 of found boxes, each frame's beside the true ones."""
+    tally = Tally()
+    for found, truth in frames:
+        tally.add(found, truth, lambda one, two: max(0.0, overlap(one, two) - SAME_VEHICLE))
+    return tally.f1
 
 
 def _holds(item: Item) -> int:

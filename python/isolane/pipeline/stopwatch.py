@@ -1,0 +1,100 @@
+"""What a call of an operator takes, by what it uses: processor, accelerator, or neither.
+
+Problem: an operator that waits for an accelerator or for a remote model hardly uses its processor, and its result is late all the
+same. On a shared machine a call also waits for a core, which says nothing of the operator. Method: three clocks around the call.
+Wall time, less the thread's processor time, less the time for which the thread was ready and had no core (the kernel's
+`schedstat`), is idle time: the thread waited for something else. `parts` says whose time each is.
+
+Units: milliseconds. Limits: a thread's own clocks, so what other threads of the operator compute is idle time. Where the kernel
+keeps no `schedstat`, waits for a core are idle time too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+#: Less idle time than this is what the clocks themselves take: 0.005 ms on the machine where they were tried.
+IDLE_MIN_MS = 0.05
+#: The idle part of a call to a `gpu` operator from which on an accelerator did the work. Below it the thread stands for one.
+APART = 0.1
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Times of a call, or means over several."""
+
+    wall_ms: float
+    processor_ms: float
+    queued_ms: float = 0.0
+
+    @property
+    def idle_ms(self) -> float:
+        """The thread waited for something that is no core."""
+        return max(self.wall_ms - self.processor_ms - self.queued_ms, 0.0)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The same by what was used: the operator's own resource (a core, or with `gpu` an accelerator), a core besides an
+    accelerator, and nothing of the tier."""
+
+    processing_ms: float
+    core_ms: float
+    waiting_ms: float
+
+
+def parts(processor_ms: float, idle_ms: float, gpu: bool) -> Parts:
+    """Whose time it is.
+
+    A `gpu` operator is idle while the accelerator works. Without one, as where a profile is made on a machine that has none, the
+    thread stands for the accelerator and is hardly idle.
+    """
+    if idle_ms < IDLE_MIN_MS:
+        return Parts(processor_ms, 0.0, 0.0)
+    if not gpu:
+        return Parts(processor_ms, 0.0, idle_ms)
+    if idle_ms >= APART * (processor_ms + idle_ms):
+        return Parts(idle_ms, processor_ms, 0.0)
+    return Parts(processor_ms + idle_ms, 0.0, 0.0)
+
+
+class Stopwatch:
+    """Measures calls of the thread that makes it; no other thread may use it."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._file = -1
+        self.start()
+
+    def start(self) -> None:
+        """A call begins."""
+        assert threading.get_ident() == self._thread, "the clocks are those of one thread"
+        self._queued = self._queued_ns()
+        self._processor = time.thread_time_ns()
+        self._wall = time.monotonic_ns()
+
+    def spent(self) -> Spent:
+        """What was spent since it began."""
+        wall, processor = time.monotonic_ns(), time.thread_time_ns()
+        since = (wall - self._wall, processor - self._processor, self._queued_ns() - self._queued)
+        return Spent(*(ns / 1e6 for ns in since))
+
+    def _queued_ns(self) -> int:
+        if self._file < 0:
+            return 0
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def close(self) -> None:
+        """Gives the file back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
