@@ -35,6 +35,18 @@ pub enum ClaimError {
         /// All systems.
         systems: String,
     },
+    /// A figure or table that no selected claim is about.
+    #[error(
+        "no selected claim is about {kind} {number}; the selected claims have these {kind}s: {named}"
+    )]
+    NoFigure {
+        /// `figure` or `table`.
+        kind: &'static str,
+        /// The number as given.
+        number: String,
+        /// The numbers that there are.
+        named: String,
+    },
 }
 
 /// The member of `names` closest to `wanted`, as `, did you mean "x"?`, or nothing when none is close.

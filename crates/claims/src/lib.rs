@@ -31,6 +31,7 @@ pub mod claim;
 pub mod embedded;
 mod error;
 pub mod expression;
+pub mod figure;
 pub mod hunt;
 pub mod lab;
 pub mod laboratory;

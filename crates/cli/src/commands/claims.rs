@@ -12,6 +12,7 @@ use isolane_claims::claim::{Claim, ClaimTestbed};
 use isolane_claims::laboratory::Laboratory;
 use isolane_claims::plan;
 use isolane_claims::report::{self, ClaimReport, Tally};
+use isolane_claims::{ClaimError, figure};
 use isolane_testbed::SimTestbed;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,12 @@ pub(crate) struct Arguments {
     /// Only claims whose id, or system/id, matches (`*` is any text); may be repeated
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
     only: Vec<String>,
+    /// Of these, only claims about this figure of their paper, such as 11 or 3.22
+    #[arg(long, value_name = "NUMBER")]
+    figure: Option<String>,
+    /// Of these, only claims about this table of their paper
+    #[arg(long, value_name = "NUMBER", conflicts_with = "figure")]
+    table: Option<String>,
     /// List the claims without running them
     #[arg(long)]
     list: bool,
@@ -50,8 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return Err(inputs::bad(reason));
     }
     let claims = isolane_claims::embedded_claims()?;
-    let selected = isolane_claims::select(&claims, &arguments.only)
-        .map_err(|error| BadInput(error.to_string()))?;
+    let selected = select(&claims, arguments).map_err(|error| BadInput(error.to_string()))?;
     if arguments.list {
         output::print(&list(&selected))?;
         return Ok(Status::Done);
@@ -90,6 +96,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         true => Status::No,
         false => Status::Done,
     })
+}
+
+/// The claims that the arguments name.
+fn select<'a>(claims: &'a [Claim], arguments: &Arguments) -> Result<Vec<&'a Claim>, ClaimError> {
+    let selected = isolane_claims::select(claims, &arguments.only)?;
+    match (&arguments.figure, &arguments.table) {
+        (Some(number), _) => figure::select(&selected, "figure", number),
+        (None, Some(number)) => figure::select(&selected, "table", number),
+        (None, None) => Ok(selected),
+    }
 }
 
 fn list(claims: &[&Claim]) -> String {

@@ -66,6 +66,27 @@ fn a_selection_of_nothing_is_a_usage_error() {
 }
 
 #[test]
+fn a_figure_selects_its_claims() {
+    let output = claims(&["--only", "justitia/*", "--figure", "5", "--list"]);
+    assert!(output.status.success());
+    let ids: Vec<&str> = text(&output.stdout)
+        .lines()
+        .filter_map(|line| line.split("  ").next())
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            "justitia/fig5-ib-unfair-sizes",
+            "justitia/fig5-iwarp-unfair-sizes",
+            "justitia/fig5-roce-unfair-sizes"
+        ]
+    );
+    let output = claims(&["--only", "collie/*", "--table", "9"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("these tables: 3.2"));
+}
+
+#[test]
 fn the_list_names_every_claim_without_running_any() {
     let output = claims(&["--list"]);
     assert!(output.status.success());
