@@ -29,7 +29,7 @@ build: need-cargo ## build the release binary (isolaned and the preload library:
 	@$(CARGO) build --locked --release --package isolane --bin isolane
 
 symbols: need-cargo ## build the shipped programs with their symbols in files apart, below target/symbols/apart
-	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-shim
+	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-rdma-preload
 	@.ci/split-symbols "$(CARGO_TARGET_DIR)/symbols/apart" "$(CARGO_TARGET_DIR)/symbols"/{isolane,isolaned,libisolane_shim.so}
 
 test: ## everything that must pass: tools, lints, tests, proofs, the README's commands
@@ -48,13 +48,13 @@ lint: need-cargo ## format, clippy, documentation, scripts
 	@.ci/lint
 
 lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there, for hours; QUICK=1 for 25 minutes' worth
-	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-shim
+	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-rdma-preload
 	@lab/fetch $(if $(QUICK),,--siw)
 	@lab/run $(if $(QUICK),--quick)
 	@$(if $(QUICK),true,"$(ISOLANE)" claims --lab out/lab)
 
 lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the proofs of tiered memory; QUICK=1 for a minute's worth
-	@$(CARGO) build --locked --release --package isolaned --package isolane-mem
+	@$(CARGO) build --locked --release --package isolaned --package isolane-memory-service
 	@lab/fetch $(if $(QUICK),,--mem)
 	@lab/run --about memory $(if $(QUICK),--quick)
 
@@ -73,7 +73,7 @@ lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (need
 	@PLAN_LAB_ARGUMENTS="$(if $(QUICK),--quick,--factor 20)" .ci/languages plan
 
 bpf: ## compile the BPF programs and record what made them (needs clang and llvm-strip)
-	@crates/ebpf/bpf/compile
+	@crates/ethernet/bpf/bpf/compile
 
 install: need-cargo ## install programs, libraries, man pages, completions, units and configuration below PREFIX (/usr/local)
 	@packaging/build
@@ -95,7 +95,7 @@ claims: build ## run the papers' claims and write CLAIMS.md
 readme: build ## write README's numbers and its picture from fresh runs (needs Chromium)
 	@.ci/readme "$(ISOLANE)"
 	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out out/readme --force >/dev/null
-	@$(CARGO) run --locked --quiet --package isolane-report --example screenshot -- out/readme/report.html docs/images/audit.png
+	@$(CARGO) run --locked --quiet --package isolane-app-report --example screenshot -- out/readme/report.html docs/images/audit.png
 
 bench: need-cargo ## run every benchmark, after a description of the machine
 	@.ci/machine
@@ -107,12 +107,12 @@ bench-hunt: build ## compare the hunt's searchers over 20 seeds, with a plot, an
 bench-nic: build ## what fair queues cost: paired runs over the soft card, the BPF programs, the simulator (as root); ROUNDS=3 for a quick look
 	@.ci/machine
 	@"$(ISOLANE)" nic study --paired $(or $(ROUNDS),11) --flows 3,12,48
-	@$(CARGO) run --locked --release --package isolane-ebpf --example cost
-	@$(CARGO) bench --locked --package isolane-nic-sim --bench nic
+	@$(CARGO) run --locked --release --package isolane-ethernet-bpf --example cost
+	@$(CARGO) bench --locked --package isolane-ethernet-simulator --bench nic
 
 docs: need-cargo ## build the API documentation
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	@printf 'API documentation: %s\n' "$(CARGO_TARGET_DIR)/doc/isolane_core/index.html"
+	@printf 'API documentation: %s\n' "$(CARGO_TARGET_DIR)/doc/isolane/index.html"
 
 clean: ## remove build outputs and reports
 	@$(CARGO) clean

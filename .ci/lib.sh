@@ -8,7 +8,7 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 
 # What is compiled for lints, documentation, programs and tests. The features are those that tests ask for, so that
 # programs and tests share every library.
-everything=(--locked --workspace --features 'isolane-rpc/tonic-server isolane-testbed/fake')
+everything=(--locked --workspace --features 'isolane-rpc-library/tonic-server isolane-study-testbed/fake')
 
 # Where the programs are that the labs, the languages and the documents' commands use: `make test` makes them beside its tests.
 programs="${ISOLANE_PROGRAMS:-$CARGO_TARGET_DIR/release}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the fields of pods and nodes that an API server knows, as a table for tests.
 
-    lab/kubernetes_fields.py api__v1_openapi.json types.go > crates/mem/src/fleet/kubernetes_fields.txt
+    lab/kubernetes_fields.py api__v1_openapi.json types.go > crates/memory/service/src/fleet/kubernetes_fields.txt
 
 The first file is what a Kubernetes API server publishes at /openapi/v3/api/v1 (also in its source, api/openapi-spec/v3), the
 second one extender/v1/types.go of k8s.io/kube-scheduler, whose types have no schema: its fields are written as Go names them.

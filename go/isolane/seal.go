@@ -59,7 +59,7 @@ func readKey(file string) ([]byte, error) {
 }
 
 // seals of one connection, at one end of it: each line begins with an HMAC over who speaks, the line's number in its
-// direction and its text, under a key made of the shared one and both ends' nonces. crates/rpc/src/quota/seal.rs is the
+// direction and its text, under a key made of the shared one and both ends' nonces. crates/rpc/library/src/quota/seal.rs is the
 // server's side.
 type seals struct {
 	key           []byte

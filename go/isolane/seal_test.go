@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The same seal as in crates/rpc/src/quota/seal.rs.
+// The same seal as in crates/rpc/library/src/quota/seal.rs.
 func TestTheSealIsThatOfTheServer(t *testing.T) {
 	client := newSeals([]byte(strings.Repeat("k", 32)), "client", strings.Repeat("0", 64), strings.Repeat("1", 64))
 	const line = `{"ask":"show"}`

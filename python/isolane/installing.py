@@ -9,7 +9,7 @@ __all__ = ["NATIVE", "extra"]
 
 #: How to install the module `isolane_native`.
 NATIVE = (
-    "run `pip install ./crates/python` in a checkout of the repository (it needs Rust), or install the wheel "
+    "run `pip install ./crates/rpc/python` in a checkout of the repository (it needs Rust), or install the wheel "
     "isolane_native-*.whl of a release"
 )
 

@@ -1,6 +1,6 @@
 """The Python clients and servers of `isolane rpc lab`: grpcio and grpc.aio.
 
-Reads one JSON document a line on stdin and answers on stdout; crates/rpc-lab/src/job.rs describes them. Calls are issued when
+Reads one JSON document a line on stdin and answers on stdout; crates/rpc/demo/src/job.rs describes them. Calls are issued when
 they are due, whether earlier ones were answered or not. Times are microseconds after the start.
 """
 

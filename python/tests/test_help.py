@@ -16,7 +16,7 @@ import pytest
 from isolane.pipeline import cli as pipeline
 from isolane.planner import cli as planner
 
-COPIES = pathlib.Path(__file__).resolve().parents[2] / "crates/cli/src/commands/planner"
+COPIES = pathlib.Path(__file__).resolve().parents[2] / "crates/app/cli/src/commands/planner"
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

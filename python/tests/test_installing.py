@@ -25,7 +25,7 @@ def test_admission_without_its_compiled_module_says_how_to_install_it(monkeypatc
     pytest.importorskip("grpc", reason="the extra `grpc` is not installed")
     monkeypatch.setitem(sys.modules, "isolane_native", None)
     monkeypatch.delitem(sys.modules, "isolane.rpc", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"needs the module isolane_native; run `pip install \./crates/python`"):
+    with pytest.raises(ModuleNotFoundError, match=r"needs the module isolane_native; run `pip install \./crates/rpc/python`"):
         importlib.import_module("isolane.rpc")
 
 

@@ -1,6 +1,6 @@
 // Command isolane-rpc-lab is the Go client and server of `isolane rpc lab`.
 //
-// It reads one JSON document a line on stdin and answers on stdout; crates/rpc-lab/src/job.rs describes them. Calls are issued
+// It reads one JSON document a line on stdin and answers on stdout; crates/rpc/demo/src/job.rs describes them. Calls are issued
 // when they are due, whether earlier ones were answered or not. Times are microseconds after the start.
 package main
 

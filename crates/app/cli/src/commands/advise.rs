@@ -1,0 +1,144 @@
+//! `isolane advise`: which known anomalies an application can reach, and what gets it out.
+//!
+//! Known is what a hunt found (`--anomalies` with its directory or its `hunt.json`), what a file of published anomalies says
+//! (`--anomalies FILE`), or what was published of the devices whose profiles come with the program.
+
+use crate::inputs::{self, bad};
+use crate::output;
+use crate::status::Status;
+use anyhow::{Context, Result, bail};
+use isolane_study_hunt::advise::{Advice, advise};
+use isolane_study_hunt::hunt::HuntResult;
+use isolane_study_hunt::known::KnownSet;
+use isolane_study_hunt::space::Space;
+use isolane_study_hunt::state::{HUNT_VERSION, JOURNAL_NAME};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// File name of a hunt's result.
+const RESULT_NAME: &str = "hunt.json";
+
+/// Arguments of `isolane advise`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// What the application may ask of the card (TOML, the keys of `isolane hunt --restrict`; ranges are allowed)
+    file: PathBuf,
+    /// Known anomalies: the directory or the JSON of a hunt, or a file of published ones [default: the published ones we have]
+    #[arg(long, value_name = "DIR|FILE")]
+    anomalies: Option<PathBuf>,
+    /// Only this device, a profile's name or file; for a hunt it names the hunt's own profile where that was a file
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The advice for one device.
+#[derive(Debug, Serialize)]
+struct Answer {
+    profile: String,
+    #[serde(flatten)]
+    advice: Advice,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let text = inputs::read(&arguments.file)?;
+    let file = arguments.file.to_string_lossy();
+    let mut answers = Vec::new();
+    for (profile, device, set) in known(arguments)? {
+        let application = device.clone().restricted(&text, &file)?;
+        let advice = advise(&application, &device, &set);
+        answers.push(Answer { profile, advice });
+    }
+    match arguments.json {
+        true => output::print_json(&answers)?,
+        false => {
+            let texts = answers
+                .iter()
+                .map(|answer| format!("{}, {}", answer.profile, answer.advice.text()));
+            output::print(&texts.collect::<Vec<_>>().join("\n"))?;
+        }
+    }
+    let reaches = answers
+        .iter()
+        .any(|answer| !answer.advice.reached.is_empty());
+    Ok(if reaches { Status::No } else { Status::Done })
+}
+
+/// What is known, by device.
+fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
+    let mut library = inputs::library();
+    let mut space = |name: &str| -> Result<(String, Space)> {
+        let profile = inputs::profile(&mut library, name)?;
+        Ok((profile.name.clone(), Space::of(&profile)))
+    };
+    let Some(path) = &arguments.anomalies else {
+        if let Some(name) = &arguments.profile {
+            // A profile that is not there has no anomalies either, but that is not what is wrong.
+            space(name)?;
+        }
+        let mut sets = Vec::new();
+        for name in KnownSet::published_profiles() {
+            let (name, device) = space(name)?;
+            if arguments.profile.as_ref().is_none_or(|only| *only == name) {
+                let set = KnownSet::published(&name, &device)?;
+                sets.extend(set.map(|set| (name, device, set)));
+            }
+        }
+        if let (true, Some(name)) = (sets.is_empty(), &arguments.profile) {
+            bail!(bad(format!(
+                "--profile {name}: no anomalies were published of it; search for some with `isolane hunt --target sim:{name}`, \
+                 then give --anomalies DIR"
+            )));
+        }
+        return Ok(sets);
+    };
+    let is_hunt = path.is_dir() || path.extension().is_some_and(|name| name == "json");
+    if is_hunt {
+        let found = hunted(path)?;
+        let own = found.target.rsplit(':').next().unwrap_or_default();
+        let (name, device) = space(arguments.profile.as_deref().unwrap_or(own))?;
+        return Ok(vec![(name, device, KnownSet::of(&found))]);
+    }
+    let text = inputs::read(path)?;
+    let file = path.to_string_lossy();
+    let own = KnownSet::profile_of(&text, &file)?;
+    let (name, device) = space(arguments.profile.as_deref().unwrap_or(&own))?;
+    let set = KnownSet::parse(&text, &file, &device)?;
+    Ok(vec![(name, device, set)])
+}
+
+/// The result of the hunt in `given`, its directory or its JSON.
+fn hunted(given: &Path) -> Result<HuntResult> {
+    let within = given.join(RESULT_NAME);
+    let path = match given.is_dir() {
+        true => within.as_path(),
+        false => given,
+    };
+    if !path.exists() && given.join(JOURNAL_NAME).exists() {
+        bail!(bad(format!(
+            "--anomalies {}: the hunt there has found nothing yet (it goes on, or was stopped before it did); go on with \
+             the command of that hunt and --resume",
+            given.display()
+        )));
+    }
+    let text = inputs::read(path)?;
+    let version: serde_json::Value = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not the result of a hunt", path.display()))
+        .map_err(|error| bad(format!("{error:#}")))?;
+    let found = version["version"].as_u64();
+    if found != Some(u64::from(HUNT_VERSION)) {
+        bail!(bad(format!(
+            "{} has the form {}, this program reads {HUNT_VERSION}: hunt again",
+            path.display(),
+            found.map_or("of something else".to_owned(), |found| found.to_string())
+        )));
+    }
+    serde_json::from_value(version).map_err(|error| {
+        bad(format!(
+            "{} is damaged: {error}; hunt again",
+            path.display()
+        ))
+    })
+}

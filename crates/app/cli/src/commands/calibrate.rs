@@ -1,0 +1,241 @@
+//! `isolane calibrate`: what Justitia and Harmonic need to know of a device, and the fit of its calibrated parameters.
+
+use crate::inputs;
+use crate::output;
+use crate::status::{BadInput, Status};
+use crate::text::{Table, fitted, number};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use isolane_common_toml_input::sourced::SourceKind;
+use isolane_rdma_scenario::profile::Profile;
+use isolane_study_calibrate::edit;
+use isolane_study_calibrate::fit::{self, Fit};
+use isolane_study_calibrate::oracle::{self, Oracle};
+use isolane_study_calibrate::requests::{self, RequestCosts};
+use isolane_study_testbed_simulator::SimTestbed;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `isolane calibrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Name of a profile, or the path of a TOML file
+    #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
+    profile: String,
+    /// Fit the parameters marked `calibrated` to the calibration claims instead of measuring for Justitia
+    #[arg(long)]
+    fit: bool,
+    /// Measure what requests of each verb cost next to a WRITE, for Harmonic, instead of measuring for Justitia
+    #[arg(long, conflicts_with = "fit")]
+    request_costs: bool,
+    /// With --fit: stop after so many evaluations of the claims
+    #[arg(long, value_name = "N", default_value_t = 200, requires = "fit")]
+    evaluations: usize,
+    /// Put the results into this profile file, which must exist
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let mut library = inputs::library();
+    let profile = inputs::profile(&mut library, &arguments.profile)?;
+    if let Some(file) = &arguments.write {
+        output_text(file)?;
+        output::check_file(file)?;
+    }
+    if arguments.fit {
+        run_fit(arguments, &profile)
+    } else if arguments.request_costs {
+        run_request_costs(arguments, &profile)
+    } else {
+        run_oracle(arguments, &profile)
+    }
+}
+
+fn run_oracle(arguments: &Arguments, profile: &Profile) -> Result<Status> {
+    let bar = bar("{bar:30} {pos}/{len} runs, {eta} left");
+    let oracle = oracle::measure(profile, &SimTestbed, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&oracle)?,
+        false => output::print(&oracle_text(&oracle))?,
+    }
+    if let Some(file) = &arguments.write {
+        let measured = [
+            ("rate_max_gbps", oracle.rate_max_gbps),
+            ("message_rate_max_mps", oracle.message_rate_max_mps),
+            ("target_us", oracle.target_us),
+        ];
+        let mut text = output_text(file)?;
+        for (name, value) in measured {
+            // A published value is the operator's choice, not ours to overwrite.
+            if profile.justitia[name].kind != SourceKind::Published {
+                text = edit::set_value(&text, "justitia", name, value)?;
+            }
+        }
+        write(file, &edit::set_dictionary(&text, &oracle.token_dictionary))?;
+    }
+    Ok(Status::Done)
+}
+
+fn run_request_costs(arguments: &Arguments, profile: &Profile) -> Result<Status> {
+    let bar = bar("{bar:30} {pos}/{len} runs, {eta} left");
+    let costs = requests::measure(profile, &SimTestbed, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&costs)?,
+        false => output::print(&costs_text(&costs, profile))?,
+    }
+    if let Some(file) = &arguments.write {
+        let mut text = output_text(file)?;
+        for (name, value) in costs.parameters() {
+            // A published value is the operator's choice, not ours to overwrite.
+            if profile.harmonic[name].kind != SourceKind::Published {
+                text = edit::set_value(&text, "harmonic", name, value)?;
+            }
+        }
+        write(file, &text)?;
+    }
+    Ok(Status::Done)
+}
+
+fn run_fit(arguments: &Arguments, profile: &Profile) -> Result<Status> {
+    let claims = isolane_study_claims::embedded_claims()?;
+    let files = isolane_study_claims::embedded_scenarios();
+    let bar = bar("{spinner} evaluation {pos} of at most {len}, misfit {msg}");
+    bar.set_length(arguments.evaluations as u64);
+    let fit = fit::fit(
+        profile,
+        &claims,
+        &files,
+        &SimTestbed,
+        arguments.evaluations,
+        &|done, best| {
+            bar.set_position(done as u64);
+            bar.set_message(format!("{best:.3}"));
+        },
+    )
+    .map_err(|error| BadInput(error.to_string()))?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&fit)?,
+        false => output::print(&fit_text(&fit))?,
+    }
+    if let Some(file) = &arguments.write {
+        let mut text = output_text(file)?;
+        for change in &fit.parameters {
+            text = edit::set_value(&text, &change.section, &change.name, change.after)?;
+        }
+        write(file, &text)?;
+    }
+    Ok(Status::Done)
+}
+
+fn bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is ours");
+    ProgressBar::new(1).with_style(style)
+}
+
+fn output_text(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        BadInput(format!(
+            "{}: {error}: name the profile file to change",
+            file.display()
+        ))
+        .into()
+    })
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    output::write_file(file, text)?;
+    output::note(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+fn oracle_text(oracle: &Oracle) -> String {
+    let mut sizes = Table::new("rr", &["message (B)", "goodput (Gb/s)"]);
+    for (bytes, gbps) in &oracle.sizes {
+        sizes.row(vec![bytes.to_string(), number(*gbps)]);
+    }
+    let mut tokens = Table::new("rr", &["up to (Gb/s)", "token (B)"]);
+    for entry in &oracle.token_dictionary {
+        tokens.row(vec![number(entry.rate_gbps), entry.token_bytes.to_string()]);
+    }
+    format!(
+        "profile {}\n  bulk goodput         {} Gb/s\n  small messages       {} M/s\n  idle 10 B WRITE      p50 {} us, p99 {} us\n  \
+         latency target       {} us\n\nOne pair, messages back to back\n{}\nToken dictionary\n{}",
+        oracle.profile,
+        number(oracle.rate_max_gbps),
+        number(oracle.message_rate_max_mps),
+        number(oracle.idle_p50_us),
+        number(oracle.idle_p99_us),
+        number(oracle.target_us),
+        fitted(&sizes),
+        fitted(&tokens),
+    )
+}
+
+fn costs_text(costs: &RequestCosts, profile: &Profile) -> String {
+    let mut verbs = Table::new("lrr", &["verb", "requests (M/s)", "cost"]);
+    for one in &costs.verbs {
+        verbs.row(vec![
+            one.verb.to_owned(),
+            number(one.rate_mps),
+            number(one.cost),
+        ]);
+    }
+    let mut parameters = Table::new("lrr", &["[harmonic]", "measured", "profile"]);
+    for (name, value) in costs.parameters() {
+        parameters.row(vec![
+            name.to_owned(),
+            number(value),
+            number(profile.value("harmonic", name)),
+        ]);
+    }
+    format!(
+        "profile {}: requests of 1 B (atomics 8 B) in lists, 128 pairs; cost is the rate of WRITE over the verb's\n\n{}\n{}",
+        costs.profile,
+        fitted(&verbs),
+        fitted(&parameters),
+    )
+}
+
+fn fit_text(fit: &Fit) -> String {
+    let mut claims = Table::new(
+        "lrrr",
+        &["calibration claim", "published", "before", "after"],
+    );
+    for (id, published, before, after) in &fit.claims {
+        claims.row(vec![
+            id.clone(),
+            number(*published),
+            number(*before),
+            number(*after),
+        ]);
+    }
+    let mut parameters = Table::new("lrr", &["parameter", "before", "after"]);
+    for change in &fit.parameters {
+        parameters.row(vec![
+            format!("{}.{}", change.section, change.name),
+            number(change.before),
+            number(change.after),
+        ]);
+    }
+    format!(
+        "profile {}: misfit {:.3} before, {:.3} after {} evaluations (root mean square of ln(ours / published))\n\n{}\n{}",
+        fit.profile,
+        fit.misfit.0,
+        fit.misfit.1,
+        fit.evaluations,
+        fitted(&claims),
+        fitted(&parameters),
+    )
+}

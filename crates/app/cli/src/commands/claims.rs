@@ -1,0 +1,141 @@
+//! `isolane claims`: the papers' numbers and ours, in the simulator or as the lab measured them on real devices.
+
+mod lab;
+
+use crate::inputs;
+use crate::interrupt;
+use crate::output;
+use crate::progress::{Bar, ProgressArguments};
+use crate::status::{BadInput, Status};
+use anyhow::Result;
+use isolane_study_claims::claim::{Claim, ClaimTestbed};
+use isolane_study_claims::laboratory::Laboratory;
+use isolane_study_claims::plan;
+use isolane_study_claims::report::{self, ClaimReport, Tally};
+use isolane_study_claims::{ClaimError, figure};
+use isolane_study_testbed_simulator::SimTestbed;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `isolane claims`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only claims whose id, or system/id, matches (`*` is any text); may be repeated
+    #[arg(long, value_name = "GLOB", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Of these, only claims about this figure of their paper, such as 11 or 3.22
+    #[arg(long, value_name = "NUMBER")]
+    figure: Option<String>,
+    /// Of these, only claims about this table of their paper
+    #[arg(long, value_name = "NUMBER", conflicts_with = "figure")]
+    table: Option<String>,
+    /// List the claims without running them
+    #[arg(long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write Markdown to FILE, or print it when no file is named
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = STDOUT)]
+    markdown: Option<String>,
+    /// Check the claims on real devices instead, by what lab/run wrote into DIR; may be repeated
+    #[arg(long, value_name = "DIR", conflicts_with = "list")]
+    lab: Vec<PathBuf>,
+    #[command(flatten)]
+    progress: ProgressArguments,
+    /// Exit with 1 when a claim misses
+    #[arg(long)]
+    fail_on_miss: bool,
+}
+
+/// The file name that means stdout.
+const STDOUT: &str = "-";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let to_stdout = arguments.markdown.as_deref() == Some(STDOUT);
+    if arguments.json && to_stdout {
+        let reason = "--json and --markdown both print: name a file, as in --markdown CLAIMS.md";
+        return Err(inputs::bad(reason));
+    }
+    let claims = isolane_study_claims::embedded_claims()?;
+    let selected = select(&claims, arguments).map_err(|error| BadInput(error.to_string()))?;
+    if arguments.list {
+        output::print(&list(&selected))?;
+        return Ok(Status::Done);
+    }
+    if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
+        output::check_file(Path::new(file))?;
+    }
+    let (reports, page) = match arguments.lab.as_slice() {
+        [] => {
+            let bar = arguments.progress.runs();
+            let stop = interrupt::at_once(&bar)?;
+            let reports = measure(&selected, &bar);
+            stop.done();
+            let page = report::markdown(&reports);
+            (reports, page)
+        }
+        directories => lab::check(&selected, directories)?,
+    };
+    if let Some(file) = &arguments.markdown {
+        let text = &page;
+        match to_stdout {
+            true => output::print(text)?,
+            false => {
+                output::write_file(Path::new(file), text)?;
+                output::note(&format!("wrote {file}"));
+            }
+        }
+    }
+    match (arguments.json, to_stdout) {
+        (true, _) => output::print_json(&reports)?,
+        (false, false) => output::print(&report::table(&reports, output::width()))?,
+        (false, true) => {}
+    }
+    let missed = Tally::of(&reports).missed > 0;
+    Ok(match arguments.fail_on_miss && missed {
+        true => Status::No,
+        false => Status::Done,
+    })
+}
+
+/// The claims that the arguments name.
+fn select<'a>(claims: &'a [Claim], arguments: &Arguments) -> Result<Vec<&'a Claim>, ClaimError> {
+    let selected = isolane_study_claims::select(claims, &arguments.only)?;
+    match (&arguments.figure, &arguments.table) {
+        (Some(number), _) => figure::select(&selected, "figure", number),
+        (None, Some(number)) => figure::select(&selected, "table", number),
+        (None, None) => Ok(selected),
+    }
+}
+
+fn list(claims: &[&Claim]) -> String {
+    claims
+        .iter()
+        .map(|claim| format!("{}/{}  {}\n", claim.system, claim.id, claim.statement))
+        .collect()
+}
+
+fn measure(claims: &[&Claim], bar: &Bar) -> Vec<ClaimReport> {
+    let library = inputs::library();
+    let laboratory = Laboratory {
+        library: &library,
+        testbed: &SimTestbed,
+    };
+    let (here, elsewhere): (Vec<&Claim>, Vec<&Claim>) = claims
+        .iter()
+        .copied()
+        .partition(|claim| claim.testbed == ClaimTestbed::Simulated);
+    let mut reports = plan::check(
+        &here,
+        &isolane_study_claims::embedded_scenarios(),
+        &laboratory,
+        &|done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        },
+    );
+    bar.finish_and_clear();
+    reports.extend(elsewhere.into_iter().map(ClaimReport::elsewhere));
+    reports.sort_by(|a, b| (&a.system, &a.id).cmp(&(&b.system, &b.id)));
+    reports
+}

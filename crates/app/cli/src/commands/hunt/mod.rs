@@ -1,0 +1,440 @@
+//! `isolane hunt`: the search for performance anomalies of one device, or for the attackers of one victim.
+//!
+//! The directory of a hunt holds its journal, from which `--resume` goes on, the result as JSON, and for each anomaly a
+//! scenario that shows it. The budget does not belong to a hunt: a resumed one may have a larger one.
+
+mod bench;
+mod directory;
+mod farm;
+mod ground;
+mod speed;
+
+use super::audit;
+use crate::inputs::{self, bad};
+use crate::output;
+use crate::progress::ProgressArguments;
+use crate::report;
+use crate::status::Status;
+use crate::target::cancel_on_signal;
+use crate::text::counted;
+use anyhow::{Context, Result, bail};
+use farm::{Executor, Farm};
+use ground::{Named, Place};
+use isolane_study_audit::plan::ALPHA;
+use isolane_study_hunt::HuntError;
+use isolane_study_hunt::bench::{Bench, BenchOptions, Budget};
+use isolane_study_hunt::counters::{self, RANKING_POINTS};
+use isolane_study_hunt::experiment::{MODELLED_LEAST_S, Target};
+use isolane_study_hunt::hunt::{Ended, HuntResult, Settings, hunt_watched};
+use isolane_study_hunt::search::NAMES;
+use isolane_study_hunt::session::Session;
+use isolane_study_hunt::space::{Point, Space};
+use isolane_study_hunt::state::Header;
+use isolane_study_hunt::table;
+use isolane_study_hunt::victim::RETAINED;
+use std::path::{Path, PathBuf};
+
+/// File name of the result within the directory.
+const RESULT_NAME: &str = "hunt.json";
+/// Steps of the progress bar.
+const STEPS: f64 = 1_000.0;
+/// What searches unless told otherwise.
+const DEFAULT_SEARCHER: &str = NAMES[0];
+
+/// Arguments of `isolane hunt`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
+    /// Device to search: sim: and a profile's name or file; or real ones, verbs:DEVICE,DEVICE [default: the victim's]
+    #[arg(long, value_name = "sim:PROFILE|verbs:...")]
+    target: Option<String>,
+    /// Search the attackers of the one tenant in this scenario file instead of anomalies of the device
+    #[arg(long, value_name = "FILE")]
+    victim: Option<PathBuf>,
+    /// The policy that is to protect the victim [default: the file's]
+    #[arg(long, requires = "victim", value_parser = inputs::policy_names(), hide_possible_values = true)]
+    policy: Option<String>,
+    /// Tolerated loss of what the victim is owed, 0 to 1
+    #[arg(long, requires = "victim", default_value_t = ALPHA, value_parser = fraction)]
+    alpha: f64,
+    /// Also count attackers that take more than their own part of the link
+    #[arg(long, requires = "victim")]
+    beyond_guarantee: bool,
+    /// Also search latencies that no queue of the workload's own explains
+    #[arg(long, conflicts_with = "victim")]
+    latency: bool,
+    /// What real devices are like: transports and MTUs [default: cx5-100g-roce]
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Certificates for agents that listen; without them agents are reached by ssh
+    #[arg(long, value_name = "DIR")]
+    identity: Option<PathBuf>,
+    /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
+    #[arg(allow_hyphen_values = true, long, default_value = "2000", value_parser = budget)]
+    budget: Budget,
+    /// How to search: anneal is the paper's, screen ours
+    #[arg(long, default_value = DEFAULT_SEARCHER, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    searcher: String,
+    /// Counters to follow: perf, diag, or names of counters [default: diag, of a victim what it kept and diag]
+    #[arg(long, value_delimiter = ',', value_name = "perf|diag|NAME,...")]
+    counters: Option<Vec<String>>,
+    /// Search only workloads that this file allows (TOML)
+    #[arg(long, value_name = "FILE")]
+    restrict: Option<PathBuf>,
+    /// Every random choice follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the journal, hunt.json and a scenario per anomaly go [default: out/hunt, or the next free out/hunt-2, out/hunt-3, ...]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the hunt in --out, or else the newest with these settings; the budget counts what it has used
+    #[arg(long)]
+    resume: bool,
+    /// Print the result as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Experiments at once; the result is the same for any number [default: one per core]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
+    parallel: Option<u32>,
+    /// Who does the experiments: threads here, processes here, or a Ray cluster; the result is the same
+    #[arg(long, value_enum, default_value_t = Executor::Local)]
+    executor: Executor,
+    #[command(flatten)]
+    progress: ProgressArguments,
+    /// Answer the experiments of another hunt
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+/// What else the command does.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Compare searchers over seeds on a device whose anomalies were published
+    Bench(bench::Arguments),
+    /// Time single simulated experiments on this machine
+    Speed(speed::Arguments),
+}
+
+/// A budget: a count, or a time with a unit.
+fn budget(text: &str) -> Result<Budget, String> {
+    let form =
+        "must be a number of experiments, like 2000, or a time, like 10h, 30m or 90s, above 0";
+    let wrong = || format!("{text:?} {form}");
+    let text = text.trim();
+    if let Ok(experiments) = text.parse::<u64>() {
+        return match experiments {
+            0 => Err(wrong()),
+            some => Ok(Budget::Experiments(some)),
+        };
+    }
+    let seconds = match text.chars().last() {
+        Some('h') => 3600.0,
+        Some('m') => 60.0,
+        Some('s') => 1.0,
+        _ => return Err(wrong()),
+    };
+    let number = text[..text.len() - 1]
+        .trim()
+        .parse::<f64>()
+        .map_err(|_| wrong())?;
+    match number.is_finite() && number > 0.0 {
+        true => Ok(Budget::ModelledSeconds(number * seconds)),
+        false => Err(wrong()),
+    }
+}
+
+/// What a hunt of `budget` does besides, where it ends before the search begins.
+fn too_small(budget: Budget) -> Option<String> {
+    let least = RANKING_POINTS as f64 * MODELLED_LEAST_S;
+    let small = match budget {
+        Budget::Experiments(most) => most < RANKING_POINTS as u64,
+        Budget::ModelledSeconds(most) => most < least,
+    };
+    small.then(|| {
+        format!(
+            "--budget is less than the {RANKING_POINTS} random workloads that every hunt begins with ({least:.0} s or \
+             more on real hardware); they are run all the same, and nothing is searched"
+        )
+    })
+}
+
+/// A part, for `--alpha`.
+fn fraction(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|part| (0.0..1.0).contains(part))
+        .ok_or_else(|| format!("{text:?} must be a number from 0 to below 1, like 0.25"))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    match &arguments.other {
+        Some(Other::Bench(arguments)) => return bench::run(arguments),
+        Some(Other::Speed(arguments)) => return speed::run(arguments),
+        None => {}
+    }
+    let real = |target: &String| target.starts_with("verbs:");
+    if arguments.executor != Executor::Local && arguments.target.as_ref().is_some_and(real) {
+        bail!(bad(
+            "--executor is for simulated devices (--target sim:PROFILE): those of --target verbs:... are there once"
+        ));
+    }
+    let cancel = cancel_on_signal()?;
+    let place = Place::of(arguments, &cancel)?;
+    if let Some(remark) = too_small(arguments.budget) {
+        output::note(&format!("isolane: {remark}"));
+    }
+    if arguments.worker {
+        farm::work(arguments, &place)?;
+        return Ok(Status::Done);
+    }
+    let (space, restriction) = space(arguments, &place)?;
+    let asked = asked_counters(arguments);
+    let name = place.lab().name;
+    let counters = counters::choose(&asked, &name, &place.counters()?)?;
+    let settings = settings(arguments, &place, &restriction);
+    let header = Header::new(&audit::build(), &settings);
+    let out = directory::choose(arguments.out.as_deref(), &header, arguments.resume);
+    if out.join(bench::JOURNAL).exists() {
+        bail!(bad(format!(
+            "--out {}: holds a comparison of searchers, whose page this would replace: use another directory",
+            out.display()
+        )));
+    }
+    output::make_directory(&out)?;
+    let session = Session::open(&out, &header, arguments.resume, || place.first(arguments))?;
+    if arguments.resume {
+        let done = session.known.len();
+        let done = counted(done as u64, "experiment");
+        output::note(&format!("isolane: {done} done already"));
+    }
+    let bar = arguments.progress.part();
+    bar.set_length(STEPS as u64);
+    let shown = bar.clone();
+    let chosen = arguments.budget;
+    let parallel = parallel(arguments, &place);
+    let Session {
+        journal,
+        start,
+        known,
+    } = session;
+    let (result, written) = place.with(arguments, &start, |target, rule, reproducer| {
+        let farm = Farm::of(arguments, (&start, target.name()), parallel, &cancel)?;
+        let options = BenchOptions {
+            seed: arguments.seed,
+            parallel: farm.as_ref().map_or(parallel, Farm::workers),
+            budget: chosen,
+            cancel: &cancel,
+            on_progress: Box::new(move |spent| {
+                shown.set_position((chosen.part(spent) * STEPS) as u64);
+            }),
+        };
+        let target: &dyn Target = match &farm {
+            Some(farm) => farm,
+            None => target,
+        };
+        let mut bench = Bench::new(target, rule, Some(journal), known, options);
+        let before = written_before(&out);
+        let searched = hunt_watched(
+            &mut bench,
+            &space,
+            &Settings {
+                seed: arguments.seed,
+                searcher: arguments.searcher.clone(),
+                counters,
+                reduces: true,
+                tests: true,
+            },
+            &mut |found| keep(&out, found, before),
+        );
+        bar.finish_and_clear();
+        let result = searched?;
+        let now = result.spent.experiments;
+        if now < before {
+            return Err(bad(format!(
+                "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
+                out.display()
+            )));
+        }
+        let written = write(&out, &result, &space, &bench, reproducer)?;
+        Ok((result, written))
+    })?;
+    match arguments.json {
+        true => output::print(&output::compact_json(&result)?)?,
+        false => output::print(&table::render(&result, &space, output::width()))?,
+    }
+    for path in written {
+        output::note(&format!("wrote {}", path.display()));
+    }
+    Ok(match result.ended {
+        Ended::Interrupted => {
+            output::note("isolane: interrupted; the same command with --resume goes on");
+            Status::Interrupted
+        }
+        Ended::Budget | Ended::Exhausted | Ended::Unfinished => Status::Done,
+    })
+}
+
+/// The words of `--counters`, or what they are by default.
+fn asked_counters(arguments: &Arguments) -> Vec<String> {
+    let default = match arguments.victim {
+        Some(_) => vec![RETAINED.to_owned(), "diag".to_owned()],
+        None => vec!["diag".to_owned()],
+    };
+    arguments.counters.clone().unwrap_or(default)
+}
+
+/// The space, and the text that restricts it.
+fn space(arguments: &Arguments, place: &Place) -> Result<(Space, String)> {
+    let space = place.space();
+    let Some(path) = &arguments.restrict else {
+        return Ok((space, String::new()));
+    };
+    let text = inputs::read(path)?;
+    let file = path
+        .to_str()
+        .context("the path of --restrict must be UTF-8")?;
+    Ok((space.restricted(&text, file)?, text))
+}
+
+/// What decides which experiments are done, in which order: for the journal.
+fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
+    let hash = |text: &str| isolane_study_audit::journal::build_of(text.as_bytes());
+    // A profile may come from a file, so its name does not say all. The rates of real devices are measured anew and
+    // lie in the journal.
+    let device = match place.bed.devices() {
+        Some(_) => String::new(),
+        None => output::compact_json(&place.profile).unwrap_or_default(),
+    };
+    let target = arguments.target.clone();
+    let mut words = vec![
+        format!(
+            "--target {}",
+            target.unwrap_or_else(|| format!("sim:{}", place.profile_name))
+        ),
+        format!("--searcher {}", arguments.searcher),
+        format!("--counters {}", asked_counters(arguments).join(",")),
+        format!("--seed {}", arguments.seed),
+        format!("profile {}", hash(&device)),
+    ];
+    let restrictions = statements(restriction);
+    if !restrictions.is_empty() {
+        words.push(format!("--restrict {{{restrictions}}}"));
+    }
+    if arguments.latency {
+        words.push("--latency".to_owned());
+    }
+    if let Some(victim) = &place.victim {
+        words.push(format!(
+            "--policy {} --alpha {} victim {}",
+            victim.scenario.policy.name,
+            arguments.alpha,
+            hash(&victim.text)
+        ));
+        if arguments.beyond_guarantee {
+            words.push("--beyond-guarantee".to_owned());
+        }
+    }
+    words.join(" ")
+}
+
+/// What a file of restrictions says, in one line, so that a refused --resume can name it.
+fn statements(restriction: &str) -> String {
+    let lines = restriction.lines().map(str::trim);
+    let said = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    said.collect::<Vec<_>>().join("; ")
+}
+
+fn parallel(arguments: &Arguments, place: &Place) -> usize {
+    // Real devices are there once.
+    let cores = || match place.bed.devices() {
+        Some(_) => 1,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    arguments
+        .parallel
+        .map_or_else(cores, |parallel| parallel as usize)
+}
+
+/// Writes the result, the page and a scenario per anomaly; returns the paths for people.
+fn write(
+    out: &Path,
+    result: &HuntResult,
+    space: &Space,
+    bench: &Bench<'_>,
+    reproducer: &dyn Fn(&Point, &Named<'_>) -> Result<String>,
+) -> Result<Vec<PathBuf>> {
+    let json = out.join(RESULT_NAME);
+    output::write_file(&json, &output::compact_json(result)?)?;
+    let mut written = vec![json, report::write_hunt(out, result, space)?];
+    for anomaly in &result.anomalies {
+        let name = format!("anomaly-{}", anomaly.number);
+        let path = out.join(format!("{name}.toml"));
+        let (point, when) = match &anomaly.set {
+            Some(set) => (&set.witness, set.region.text(space)),
+            None => (&anomaly.point, "not reduced".to_owned()),
+        };
+        let description = format!("{} on {}: {when}", anomaly.symptom.name(), result.target);
+        let text = reproducer(point, &Named::of(&name, &description, bench))?;
+        output::write_file(&path, &text)?;
+        written.push(path);
+    }
+    forget(out, result.anomalies.len())?;
+    Ok(written)
+}
+
+/// Removes scenarios of anomalies that a longer search has merged since.
+fn forget(out: &Path, kept: usize) -> Result<()> {
+    for number in kept + 1.. {
+        let path = out.join(format!("anomaly-{number}.toml"));
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
+            Err(source) => bail!(HuntError::Write { path, source }),
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is known so far, for a kill; not where an earlier run left a result of more than `before` experiments.
+fn keep(out: &Path, found: &HuntResult, before: u64) {
+    if found.spent.experiments <= before {
+        return;
+    }
+    let written = output::compact_json(found)
+        .and_then(|text| output::write_file(&out.join(RESULT_NAME), &text));
+    if let Err(error) = written {
+        // The journal has it all the same, and the result at the end fails aloud.
+        output::note(&format!("isolane: {}", output::error_line(&error)));
+    }
+}
+
+/// Experiments of the result that an earlier run left in `directory`; 0 if there is none that can be read.
+fn written_before(directory: &Path) -> u64 {
+    let text = std::fs::read_to_string(directory.join(RESULT_NAME)).unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    value["spent"]["experiments"].as_u64().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_that_end_before_the_search_are_remarked_on() {
+        for (text, small) in [("9", true), ("10", false), ("1s", true), ("200s", false)] {
+            assert_eq!(too_small(budget(text).unwrap()).is_some(), small, "{text}");
+        }
+    }
+
+    #[test]
+    fn budgets_are_counts_or_times() {
+        assert_eq!(budget("2000"), Ok(Budget::Experiments(2_000)));
+        assert_eq!(budget("10h"), Ok(Budget::ModelledSeconds(36_000.0)));
+        assert_eq!(budget("1.5 m"), Ok(Budget::ModelledSeconds(90.0)));
+        for wrong in ["", "0", "0h", "-1", "10x", "h", "infs", "NaNh"] {
+            assert!(budget(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! An application as options of the command line.
+
+use crate::inputs::bad;
+use anyhow::Result;
+use isolane_memory_policy::mercury::TIERS_MAX;
+use isolane_memory_service::application::amounts::{self, Amount};
+use isolane_memory_service::application::{self, Application, Cap, PRIORITY_MAX, Promise, WEIGHT};
+use isolane_memory_service::profile::application::AppProfile;
+use std::path::PathBuf;
+
+/// What an application is.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Its name on this machine; by default the program's
+    #[arg(long)]
+    name: Option<String>,
+    /// What it is: ls (sensitive to latency), bi (intensive in bandwidth) or best-effort
+    #[arg(long = "type", value_name = "TYPE", value_parser = ["ls", "bi", "best-effort"])]
+    kind: Option<String>,
+    /// Mean latency of its memory accesses, at most, like 160ns
+    #[arg(long, value_name = "TIME", value_parser = amounts::latency, conflicts_with = "slo_bandwidth")]
+    slo_latency: Option<u64>,
+    /// Its memory bandwidth, at least, like 40GB/s
+    #[arg(long, value_name = "RATE", value_parser = amounts::bandwidth)]
+    slo_bandwidth: Option<u64>,
+    /// Larger is more important; unique on a machine
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = priority)]
+    priority: Option<u32>,
+    /// Its part of what is shared without strictness; 1000 is ordinary
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// The memory that it uses at most, over all tiers, like 20GiB
+    #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
+    memory: Option<u64>,
+    /// The most of the nearest tier, a size or a percentage of its memory
+    #[arg(long, value_name = "AMOUNT", value_parser = amounts::amount)]
+    local_max: Option<Amount>,
+    /// The most of another tier, like 1=8GiB; may be repeated
+    #[arg(long, value_name = "TIER=AMOUNT", value_parser = tier_max)]
+    tier_max: Vec<Cap>,
+    /// Tiers that its far pages may use, nearest first, like 1,2
+    #[arg(long, value_name = "TIERS", value_delimiter = ',', value_parser = far_tier)]
+    far_tiers: Vec<u8>,
+    /// What `isolane mem profile` found: its file
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+}
+
+/// A priority; the option takes texts with a minus, so that they are told the range.
+fn priority(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok();
+    number
+        .filter(|priority| *priority <= PRIORITY_MAX)
+        .ok_or_else(|| format!("must be 0 to {PRIORITY_MAX}; larger is more important"))
+}
+
+fn far_tier(text: &str) -> Result<u8, String> {
+    let last = TIERS_MAX - 1;
+    let tier = text.trim().parse().ok();
+    tier.filter(|tier| (1..=last).contains(&usize::from(*tier)))
+        .ok_or_else(|| format!("must be numbers of far tiers, 1 to {last}, with commas, like 1,2"))
+}
+
+fn tier_max(text: &str) -> Result<Cap, String> {
+    let form = "must be a tier and an amount, like 1=8GiB or 1=25%";
+    let (tier, most) = text.split_once('=').ok_or(form)?;
+    let tier = tier.trim().parse().map_err(|_| form)?;
+    let most = amounts::amount(most)?;
+    Ok(Cap { tier, most })
+}
+
+impl Options {
+    /// Whether anything is described.
+    pub(super) fn is_given(&self) -> bool {
+        self.kind.is_some()
+            || self.name.is_some()
+            || self.slo_latency.is_some()
+            || self.slo_bandwidth.is_some()
+            || self.priority.is_some()
+            || self.weight.is_some()
+            || self.memory.is_some()
+            || self.local_max.is_some()
+            || self.profile.is_some()
+            || !(self.tier_max.is_empty() && self.far_tiers.is_empty())
+    }
+
+    /// The same where the priority does not matter.
+    pub(super) fn described(&self, program: &str) -> Result<Application> {
+        self.checked(program, self.priority.unwrap_or(0))
+    }
+
+    /// The application, held to the rules; `program` names it where nothing else does.
+    pub(super) fn application(&self, program: &str) -> Result<Application> {
+        let missing =
+            "--priority is missing: a number, larger is more important, unique on a machine";
+        self.checked(program, self.priority.ok_or_else(|| bad(missing))?)
+    }
+
+    fn checked(&self, program: &str, priority: u32) -> Result<Application> {
+        let mut caps = self.tier_max.clone();
+        caps.extend(self.local_max.map(|most| Cap { tier: 0, most }));
+        let application = Application {
+            name: self.name.clone().unwrap_or_else(|| program.to_owned()),
+            promise: self.promise()?,
+            priority,
+            weight: self.weight.unwrap_or(WEIGHT),
+            memory_bytes: self.memory,
+            caps,
+            far_tiers: self.far_tiers.clone(),
+            profile: match &self.profile {
+                None => None,
+                Some(file) => Some(profile(file)?),
+            },
+        };
+        application
+            .check()
+            .map_err(|error| bad(option_of(&error, self.slo_latency.is_some())))?;
+        Ok(application)
+    }
+
+    fn promise(&self) -> Result<Promise> {
+        let promise = match (self.kind.as_deref(), self.slo_latency, self.slo_bandwidth) {
+            (Some("ls") | None, Some(ps), None) => Promise::LatencyPs(ps),
+            (Some("bi") | None, None, Some(rate)) => Promise::BandwidthBytesPerS(rate),
+            (Some("best-effort"), None, None) => Promise::BestEffort,
+            (Some("ls"), ..) => return Err(bad("--type ls needs --slo-latency, like 160ns")),
+            (Some("bi"), ..) => return Err(bad("--type bi needs --slo-bandwidth, like 40GB/s")),
+            (None, ..) => {
+                return Err(bad(
+                    "say what it is promised: --slo-latency 160ns, --slo-bandwidth 40GB/s, or --type best-effort",
+                ));
+            }
+            (Some(kind), ..) => {
+                return Err(bad(format!(
+                    "--type {kind} promises nothing: leave --slo-latency and --slo-bandwidth out"
+                )));
+            }
+        };
+        Ok(promise)
+    }
+}
+
+/// The option that a rule of applications is about.
+fn option_of(error: &application::ApplicationError, is_latency: bool) -> String {
+    let option = match error.key {
+        "caps" => "--local-max or --tier-max",
+        "far_tiers" => "--far-tiers",
+        "slo" if is_latency => "--slo-latency",
+        "slo" => "--slo-bandwidth",
+        "profile.cpu" | "profile.local" => "--profile",
+        key => return format!("--{key} {}: {}", error.value, error.expected),
+    };
+    format!("{option} {}: {}", error.value, error.expected)
+}
+
+/// What profiling found, from its file.
+fn profile(file: &std::path::Path) -> Result<application::Profile> {
+    let text = crate::inputs::read(file)?;
+    let found: AppProfile = serde_json::from_str(&text).map_err(|error| {
+        bad(format!(
+            "{}: is no profile of an application ({error}); isolane mem profile writes one",
+            file.display()
+        ))
+    })?;
+    Ok(application::Profile::of(&found.profile()))
+}

@@ -1,0 +1,151 @@
+//! `isolane mem`: applications that share tiered memory keep their objectives.
+//!
+//! One file for each question; everything that decides lives in `isolane-memory-service` and below, most of it in the service that
+//! `isolaned --mem` runs.
+
+mod bench;
+mod describe;
+mod doctor;
+mod extender;
+mod plan;
+mod profile;
+mod profile_machine;
+mod remove;
+mod run;
+mod status;
+mod submit;
+mod top;
+mod view;
+
+use crate::output;
+use crate::status::{BadInput, Status};
+use anyhow::Result;
+use isolane_memory_service::protocol::client::Client;
+use isolane_memory_service::protocol::{
+    Answer, FailureCode, Refused, RefusedCode, Request, SOCKET_PATH,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the help of the command ends with.
+const AFTER: &str = "\
+Exit codes:
+  0    done
+  1    the answer is no: refused for want of memory or bandwidth; plan: the promise would not be kept
+  2    a mistake: no such application, a value out of range, a name or priority that somebody has
+  3    the machine cannot: no service, no tiers, no privilege, a promise better than the hardware
+  130  interrupted";
+
+/// Arguments of `isolane mem`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Question {
+    /// Run a command as an application with a promise
+    Run(Box<run::Arguments>),
+    /// Put an application of a file, or a pod, under control
+    Submit(submit::Arguments),
+    /// Let an application go: no more limits, it keeps running
+    Remove(remove::Arguments),
+    /// Show applications, promises, memory, limits and why they changed
+    Status(status::Arguments),
+    /// Watch the same
+    Top(top::Arguments),
+    /// Say whether this machine can take an application, and who would yield what
+    Plan(plan::Arguments),
+    /// Find the least near memory and processor time with which a command alone keeps its promise
+    Profile(Box<profile::Arguments>),
+    /// Find the bandwidth and the rate of hint faults at which this machine's applications begin to suffer
+    ProfileMachine(profile_machine::Arguments),
+    /// Measure latency and bandwidth of this machine's memory
+    Bench(bench::Arguments),
+    /// Tell the Kubernetes scheduler which machines suit an application
+    Extender(extender::Arguments),
+    /// Say what this kernel can enforce and measure, what is missing, and how to get it
+    Doctor(doctor::Arguments),
+}
+
+/// Where the service is.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// Socket of the memory service
+    #[arg(long, value_name = "PATH", env = "ISOLANE_MEM_SOCKET", default_value = SOCKET_PATH)]
+    socket: PathBuf,
+}
+
+/// How often and after which pause a service is asked again that cannot tell just now: five seconds in all.
+const BUSY_TRIES: u32 = 25;
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+impl Place {
+    fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(&self.socket)?)
+    }
+
+    /// One question; asked again for a while where the service says that it cannot tell just now.
+    fn ask(&self, request: &Request) -> Result<Answer> {
+        let mut client = self.connect()?;
+        let mut tries = BUSY_TRIES;
+        loop {
+            match client.ask(request)? {
+                Answer::Failed(failure) if failure.code == FailureCode::Busy && tries > 0 => {
+                    tries -= 1;
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                said => return answer(said),
+            }
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    match &arguments.question {
+        Question::Run(arguments) => run::run(arguments),
+        Question::Submit(arguments) => submit::run(arguments),
+        Question::Remove(arguments) => remove::run(arguments),
+        Question::Status(arguments) => status::run(arguments),
+        Question::Top(arguments) => top::run(arguments),
+        Question::Plan(arguments) => plan::run(arguments),
+        Question::Profile(arguments) => profile::run(arguments),
+        Question::ProfileMachine(arguments) => profile_machine::run(arguments),
+        Question::Bench(arguments) => bench::run(arguments),
+        Question::Extender(arguments) => extender::run(arguments),
+        Question::Doctor(arguments) => doctor::run(arguments),
+    }
+}
+
+/// The answer, or the failure that it is.
+fn answer(answer: Answer) -> Result<Answer> {
+    match answer {
+        Answer::Failed(failure) => Err(match failure.code {
+            FailureCode::BadInput | FailureCode::NotFound => BadInput(failure.message).into(),
+            FailureCode::NoRequest
+            | FailureCode::Version
+            | FailureCode::Machine
+            | FailureCode::Busy => failure.into(),
+        }),
+        answer => Ok(answer),
+    }
+}
+
+/// An answer to another question: the service is not ours.
+fn unexpected(answer: &Answer) -> anyhow::Error {
+    anyhow::anyhow!("the service answers another question ({answer:?}); are both of one release?")
+}
+
+/// Says why not, and how the command ends.
+fn refused(refused: &Refused) -> Result<Status> {
+    if refused.code.is_bad_input() {
+        return Err(BadInput(refused.message.clone()).into());
+    }
+    output::note(&format!("isolane mem: {}", refused.message));
+    Ok(match refused.code {
+        RefusedCode::Exhausted => Status::No,
+        _ => Status::Machine,
+    })
+}

@@ -1,0 +1,122 @@
+//! `isolane mem run`: a command as an application with a promise.
+//!
+//! Method: the service puts this process into a cgroup with limits, and only then the command takes its place, so that
+//! its exit status, signals and process id are its own and everything it starts is limited with it.
+
+use super::describe::Options;
+use super::{Place, refused, unexpected, view};
+use crate::commands::run::program::{self, NotFound};
+use crate::output;
+use crate::status::Status;
+use anyhow::Result;
+use isolane_memory_service::application::pod;
+use isolane_memory_service::protocol::{Admission, Answer, Request, Submission};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Exit status for a program that is there but cannot be started, as shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit status for a program that is not there.
+const MISSING: u8 = 127;
+
+/// Arguments of `isolane mem run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    options: Options,
+    /// Do not run it where its promise is not expected to be kept (exit code 1)
+    #[arg(long)]
+    require: bool,
+    /// Say what would be asked, and end
+    #[arg(long)]
+    dry_run: bool,
+    /// With --dry-run: print JSON
+    #[arg(long, requires = "dry_run")]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Status> {
+    let path = std::env::var_os("PATH");
+    let command = arguments.command.first().expect("clap requires one");
+    let file = match program::find(command, path.as_deref()) {
+        Ok(file) => file,
+        Err(error) => {
+            output::note(&format!("isolane mem run: {error}"));
+            return Ok(Status::Exit(match error {
+                NotFound::Missing(_) => MISSING,
+                NotFound::NotExecutable(_) => NOT_EXECUTABLE,
+            }));
+        }
+    };
+    let name = Path::new(command)
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let submission = Submission {
+        application: arguments.options.application(&name)?,
+        place: pod::Place::Caller,
+    };
+    if arguments.dry_run {
+        match arguments.json {
+            true => output::print_json(&submission)?,
+            false => output::print(&view::submission(&submission))?,
+        }
+        return Ok(Status::Done);
+    }
+    match enter(&arguments.place, submission, arguments.require)? {
+        Entered::In(admission) => output::note(&view::admission(&admission)),
+        Entered::Not(status) => return Ok(status),
+    }
+    let error = Command::new(&file)
+        .arg0(command)
+        .args(&arguments.command[1..])
+        .exec();
+    output::note(&format!("isolane mem run: {}: {error}", file.display()));
+    Ok(Status::Exit(match error.kind() {
+        std::io::ErrorKind::NotFound => MISSING,
+        _ => NOT_EXECUTABLE,
+    }))
+}
+
+/// Whether this process was taken in.
+pub(super) enum Entered {
+    /// It was.
+    In(Box<Admission>),
+    /// It was not, which was said: how the command ends.
+    Not(Status),
+}
+
+/// Has this process taken in; with `require` only where its promise is expected to be kept.
+pub(super) fn enter(place: &Place, submission: Submission, require: bool) -> Result<Entered> {
+    let name = submission.application.name.clone();
+    if require && let Some(lacks) = would_lack(place, &submission)? {
+        output::note(&format!(
+            "isolane mem: {name} is not started, as --require asks: {lacks}"
+        ));
+        return Ok(Entered::Not(Status::No));
+    }
+    match place.ask(&Request::Submit(submission))? {
+        Answer::Admitted(admission) => Ok(Entered::In(Box::new(admission))),
+        Answer::Refused(reason) => refused(&reason).map(Entered::Not),
+        answer => Err(unexpected(&answer)),
+    }
+}
+
+/// What its promise would lack.
+fn would_lack(place: &Place, submission: &Submission) -> Result<Option<String>> {
+    let plan = isolane_memory_service::protocol::Plan {
+        application: submission.application.clone(),
+    };
+    match place.ask(&Request::Plan(plan))? {
+        Answer::Planned(plan) => Ok(plan.lacks.map(|lacks| view::lacks(&lacks))),
+        answer => Err(unexpected(&answer)),
+    }
+}

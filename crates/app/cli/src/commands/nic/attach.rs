@@ -1,0 +1,250 @@
+//! `isolane nic attach`: Titan on a device, with a controller beside it.
+//!
+//! The controller is this program again, detached from the terminal, or this process with `--foreground`. It may die at
+//! any time: queue assignment goes on in the kernel.
+
+use super::Place;
+use crate::output;
+use crate::status::Status;
+use crate::text::counted;
+use anyhow::{Context, Result, bail};
+use isolane_ethernet_attach::control::{Controller, Ended};
+use isolane_ethernet_attach::journal::Journal;
+use isolane_ethernet_attach::options::{Named, Options, Segments, Weights};
+use isolane_ethernet_attach::{NicError, System, attach};
+use serde::Serialize;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the controller may take to say that it runs.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Arguments of `isolane nic attach`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// Where a flow's weight comes from: flow (all weigh one), dscp (its class selector), cgroup (its container)
+    #[arg(long, default_value = "flow", value_parser = ["flow", "dscp", "cgroup"])]
+    weights: String,
+    /// Segments while flows share queues: auto (16K), off (never changed), or a size from 4K to 64K
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    dsos: String,
+    /// Give each processor queues of its own; XPS maps of the device are set aside meanwhile
+    #[arg(long)]
+    xps: bool,
+    /// Keep one queue light for small packets and for DSCP EF, CS6 and CS7
+    #[arg(long)]
+    latency: bool,
+    /// A container and its weight (100 is usual), like /tenants.slice/web=200
+    #[arg(long, value_name = "PATH=WEIGHT")]
+    container: Vec<String>,
+    /// Every child of this cgroup is a container with the weight of its cpu.weight
+    #[arg(long, value_name = "PATH")]
+    slice: Option<String>,
+    /// Control it from here, and detach at the end
+    #[arg(long)]
+    foreground: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Control what is attached (started by the command itself)
+    #[arg(long, hide = true)]
+    controller: bool,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Attached<'a> {
+    device: &'a str,
+    queues: u16,
+    options: &'a Options,
+    controller: Option<u32>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let options = options(arguments)?;
+    let system = arguments.place.enter()?;
+    let device = arguments.place.device.as_str();
+    if arguments.controller {
+        return control(&system, device);
+    }
+    if system.is_private() && !arguments.foreground {
+        bail!(NicError::Kernel {
+            action: format!("attach {device} for longer than this process"),
+            detail: "it sees a file tree of its own (as under `ip netns exec`), and what it pins there ends with it; \
+                     use --netns NAME from outside, or --foreground"
+                .to_owned(),
+        });
+    }
+    let journal = attach::attach(&system, device, options)?;
+    if arguments.foreground {
+        return foreground(arguments, &system, journal);
+    }
+    let started = start(arguments, &system, &journal);
+    if let Err(error) = started {
+        // The controller may have changed things, and the journal with them, before it failed.
+        attach::undo_latest(&system, &journal).context("and it could not be undone")?;
+        return Err(error);
+    }
+    say(arguments, &system)?;
+    Ok(Status::Done)
+}
+
+fn options(arguments: &Arguments) -> Result<Options> {
+    let containers: std::result::Result<Vec<Named>, NicError> = arguments
+        .container
+        .iter()
+        .map(|text| text.parse())
+        .collect();
+    let options = Options {
+        weights: match arguments.weights.as_str() {
+            "dscp" => Weights::Dscp,
+            "cgroup" => Weights::Cgroup,
+            _ => Weights::Flow,
+        },
+        segments: arguments.dsos.parse::<Segments>()?,
+        pools: arguments.xps,
+        latency: arguments.latency,
+        containers: containers?,
+        slice: arguments.slice.clone(),
+    };
+    options.check()?;
+    Ok(options)
+}
+
+fn own_journal(system: &System, device: &str) -> Result<Journal> {
+    let found = Journal::of_device(system, device)?;
+    Ok(found.ok_or_else(|| NicError::NotAttached {
+        place: system.place(),
+        device: device.to_owned(),
+    })?)
+}
+
+/// The process that stays.
+fn control(system: &System, device: &str) -> Result<Status> {
+    // A session of its own: the terminal that we were started from may go.
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/").context("cannot leave the directory")?;
+    let mut controller = Controller::new(system, own_journal(system, device)?)?;
+    let stop = stop_flag()?;
+    controller.run(&stop)?;
+    Ok(Status::Done)
+}
+
+fn foreground(arguments: &Arguments, system: &System, journal: Journal) -> Result<Status> {
+    let stop = stop_flag()?;
+    let controlled = Controller::new(system, journal.clone()).and_then(|mut controller| {
+        if let Err(error) = say(arguments, system) {
+            output::note(&format!("isolane: {error:#}"));
+        }
+        let ended = controller.run(&stop)?;
+        Ok((ended, controller.journal().clone()))
+    });
+    let (ended, journal) = match controlled {
+        Ok(ended) => ended,
+        Err(error) => {
+            attach::undo_latest(system, &journal).context("and it could not be undone")?;
+            return Err(error.into());
+        }
+    };
+    Ok(match ended {
+        Ended::Stopped => {
+            attach::undo(system, &journal)?;
+            Status::Interrupted
+        }
+        Ended::Gone => bail!(NicError::Gone {
+            device: arguments.place.device.clone(),
+        }),
+        Ended::Detached => Status::Done,
+    })
+}
+
+fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&stopped);
+    ctrlc::set_handler(move || stop.store(true, Ordering::Relaxed))
+        .context("cannot wait for signals")?;
+    Ok(stopped)
+}
+
+/// The most that is read of a controller's last words, bytes.
+const LOG_MAX: u64 = 64 << 10;
+
+/// Starts the controller and waits until it says that it runs.
+fn start(arguments: &Arguments, system: &System, journal: &Journal) -> Result<()> {
+    let (private, log) = (system.make_private()?, journal.log());
+    let file = private
+        .create(&log)
+        .with_context(|| format!("cannot write {}", system.run().join(&log).display()))?;
+    let own = std::env::current_exe().context("cannot find this program to start a controller")?;
+    let mut command = Command::new(own);
+    command.args(["nic", "attach", &arguments.place.device, "--controller"]);
+    if let Some(name) = &arguments.place.netns {
+        command.args(["--netns", name]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file);
+    let mut child = command.spawn().context("cannot start a controller")?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if own_journal(system, &arguments.place.device)?
+            .running(system)
+            .is_some()
+        {
+            return Ok(());
+        }
+        if child
+            .try_wait()
+            .context("cannot watch the controller")?
+            .is_some()
+        {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let said = private
+        .read(&log, LOG_MAX)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    bail!("the controller did not start: {}", said.trim())
+}
+
+fn say(arguments: &Arguments, system: &System) -> Result<()> {
+    let journal = own_journal(system, &arguments.place.device)?;
+    let controller = journal.running(system).map(|controller| controller.process);
+    if arguments.json {
+        return output::print_json(&Attached {
+            device: &journal.device,
+            queues: journal.queues,
+            options: &journal.options,
+            controller,
+        });
+    }
+    let netns = system.place();
+    let mut text = format!(
+        "{}: {}, flows take the lightest; controlled by process {}\n",
+        journal.device,
+        counted(u64::from(journal.queues), "queue"),
+        controller.unwrap_or_default()
+    );
+    if let Some(told) = &journal.weights_told_to {
+        text.push_str(&format!("Queue weights go to the device by {told}.\n"));
+    } else {
+        text.push_str("The device takes no queue weights: it serves its queues in turn.\n");
+    }
+    text.push_str(&format!(
+        "isolane nic status {0}{netns} shows it, isolane nic detach {0}{netns} ends it.\n",
+        journal.device
+    ));
+    output::print(&text)
+}

@@ -1,0 +1,87 @@
+//! `isolane nic`: flows of this host share an ordinary network card fairly.
+//!
+//! One file for each question; everything that decides lives in `isolane-ethernet-attach` and below.
+
+mod advise;
+mod attach;
+mod claims;
+mod detach;
+mod paired;
+mod soft;
+mod status;
+mod study;
+mod top;
+mod view;
+
+use crate::status::Status;
+use anyhow::Result;
+use isolane_ethernet_attach::System;
+
+/// What the help of the command ends with.
+const AFTER: &str = "\
+Exit codes:
+  0    done
+  1    advise: something should be changed; status: the device is not attached
+  2    a mistake on the command line: no such device, attached already, a value out of range
+  3    the machine cannot: no card or one transmit queue, no privilege, no BPF; nothing is changed then
+  130  interrupted";
+
+/// Arguments of `isolane nic`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Question {
+    /// Give every flow of a device the lightest queue, from now on
+    Attach(attach::Arguments),
+    /// Put the device back as it was, whoever attached it
+    Detach(detach::Arguments),
+    /// Show queues, flows, fairness and cost of an attached device
+    Status(status::Arguments),
+    /// Watch an attached device
+    Top(top::Arguments),
+    /// Say what a device's configuration costs in fairness or latency, and the command that changes it
+    Advise(advise::Arguments),
+    /// Compare configurations of a host: throughput, processor time, ping latency, fairness over 1 ms and 1 s
+    Study(study::Arguments),
+    /// Run one configuration with real traffic over a network card in this process
+    Soft(soft::Arguments),
+}
+
+/// Where the device is.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The network device, like eth0
+    #[arg(value_name = "DEVICE")]
+    device: String,
+    /// Its network namespace, a name of `ip netns` or a path
+    #[arg(long, value_name = "NAME")]
+    netns: Option<String>,
+}
+
+impl Place {
+    /// The machine, as seen from the device's namespace, which this thread is in from now on.
+    fn enter(&self) -> Result<System> {
+        Ok(match &self.netns {
+            Some(name) => System::enter(name)?,
+            // `/sys` may be another namespace's (`unshare -n`, `nsenter --net`); without privilege it is all there is.
+            None => System::here().unwrap_or_else(|_| System::machine()),
+        })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    match &arguments.question {
+        Question::Attach(arguments) => attach::run(arguments),
+        Question::Detach(arguments) => detach::run(arguments),
+        Question::Status(arguments) => status::run(arguments),
+        Question::Top(arguments) => top::run(arguments),
+        Question::Advise(arguments) => advise::run(arguments),
+        Question::Study(arguments) => study::run(arguments),
+        Question::Soft(arguments) => soft::run(arguments),
+    }
+}

@@ -1,0 +1,54 @@
+//! `isolane nic status`: queues, flows, fairness and cost of an attached device.
+
+use super::{Place, view};
+use crate::output;
+use crate::status::Status;
+use anyhow::Result;
+use isolane_ethernet_attach::status::{Asked, report};
+use isolane_ethernet_attach::{NicError, openmetrics};
+use std::time::Duration;
+
+/// Arguments of `isolane nic status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// Measure fairness for so many seconds, 60 at most; 0 is not at all
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = crate::numbers::whole::<u64>(0..=60))]
+    seconds: u64,
+    /// Measure what the programs cost meanwhile, for a second at least
+    #[arg(long)]
+    cost: bool,
+    /// Show every flow
+    #[arg(long)]
+    flows: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print OpenMetrics text
+    #[arg(long, conflicts_with = "json")]
+    openmetrics: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let system = arguments.place.enter()?;
+    let measured = arguments.seconds > 0 && !arguments.openmetrics;
+    let asked = Asked {
+        fairness: measured.then(|| Duration::from_secs(arguments.seconds)),
+        cost: arguments.cost,
+    };
+    let report = match report(&system, &arguments.place.device, asked) {
+        Ok(report) => report,
+        Err(error @ NicError::NotAttached { .. }) => {
+            output::note(&format!("isolane: {error}"));
+            return Ok(Status::No);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match (arguments.json, arguments.openmetrics) {
+        (true, _) => output::print_json(&report)?,
+        (_, true) => output::print(&openmetrics::render(&[report]))?,
+        _ => output::print(&view::text(&report, arguments.flows))?,
+    }
+    Ok(Status::Done)
+}

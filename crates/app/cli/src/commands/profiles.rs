@@ -1,0 +1,172 @@
+//! `isolane profiles`: the devices and the machines with tiered memory, and every number with its source.
+
+use crate::inputs::{self, bad};
+use crate::output;
+use crate::status::Status;
+use crate::text::{Table, fitted, number};
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use isolane_common_toml_input::sourced::SourceKind;
+use isolane_memory_scenario::machine::{MACHINE_PARAMETERS, MemMachine};
+use isolane_rdma_scenario::library::Library;
+use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
+use serde::Serialize;
+
+/// Arguments of `isolane profiles`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Short for `show NAME`: a name, or the path of a TOML file
+    #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
+    name: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// All profiles (the default)
+    List,
+    /// One profile: every number with its source
+    Show {
+        /// Name, or the path of a TOML file
+        #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
+        name: String,
+    },
+}
+
+/// A line of the list, as JSON.
+#[derive(Serialize)]
+struct Summary<'a> {
+    name: &'a str,
+    title: &'a str,
+    papers: &'a [String],
+    link_gbps: f64,
+    atomics: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let mut library = inputs::library();
+    let name = match (&arguments.action, &arguments.name) {
+        (Some(_), Some(name)) => {
+            bail!(bad(format!(
+                "profiles {name}: name a profile or a command, not both"
+            )))
+        }
+        (Some(Action::Show { name }), None) | (None, Some(name)) => Some(name),
+        (None | Some(Action::List), None) => None,
+    };
+    match name {
+        None if arguments.json => {
+            let profiles = library.profiles().iter();
+            output::print_json(&profiles.map(summary).collect::<Vec<_>>())?;
+        }
+        None => output::print(&list(&library))?,
+        Some(name) => match (MemMachine::named(name), arguments.json) {
+            (Some(machine), true) => output::print_json(&machine)?,
+            (Some(machine), false) => output::print(&show_machine(&machine))?,
+            (None, true) => output::print_json(&inputs::profile(&mut library, name)?)?,
+            (None, false) => output::print(&show(&inputs::profile(&mut library, name)?))?,
+        },
+    }
+    Ok(Status::Done)
+}
+
+fn summary(profile: &Profile) -> Summary<'_> {
+    Summary {
+        name: &profile.name,
+        title: &profile.title,
+        papers: &profile.papers,
+        link_gbps: profile.value("link", "rate_gbps"),
+        atomics: profile.atomics,
+    }
+}
+
+fn list(library: &Library) -> String {
+    let mut table = Table::new("lllr", &["profile", "device", "measured by", "Gb/s"]);
+    for profile in library.profiles() {
+        table.row(vec![
+            profile.name.clone(),
+            profile.title.clone(),
+            profile.papers.join(", "),
+            number(profile.value("link", "rate_gbps")),
+        ]);
+    }
+    let mut machines = Table::new("llrr", &["machine", "tiered memory", "near GB", "far GB"]);
+    for machine in MemMachine::embedded() {
+        machines.row(vec![
+            machine.name.clone(),
+            machine.title.clone(),
+            number(machine.value("local", "capacity_gb")),
+            number(machine.value("far", "capacity_gb")),
+        ]);
+    }
+    format!("{}\n{}", fitted(&table), fitted(&machines))
+}
+
+/// A machine with tiered memory: every number with its source.
+fn show_machine(machine: &MemMachine) -> String {
+    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
+    for parameter in MACHINE_PARAMETERS {
+        let section = machine.sections.get(parameter.section);
+        let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
+            continue;
+        };
+        table.row(vec![
+            format!("{}.{}", parameter.section, parameter.name),
+            number(sourced.value),
+            kind(sourced.kind).to_owned(),
+            sourced.source.clone(),
+        ]);
+    }
+    format!(
+        "{}: {}\na machine of scenarios with [memory]\n\n{}",
+        machine.name,
+        machine.title,
+        fitted(&table)
+    )
+}
+
+fn show(profile: &Profile) -> String {
+    let mut text = format!(
+        "{}: {}\nmeasured by: {}\natomics: {}\n\n",
+        profile.name,
+        profile.title,
+        profile.papers.join(", "),
+        if profile.atomics { "yes" } else { "no" },
+    );
+    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
+    for parameter in PARAMETERS.iter().chain(MICROARCHITECTURE) {
+        let section = profile.section(parameter.section);
+        let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
+            continue;
+        };
+        table.row(vec![
+            format!("{}.{}", parameter.section, parameter.name),
+            number(sourced.value),
+            kind(sourced.kind).to_owned(),
+            sourced.source.clone(),
+        ]);
+    }
+    text.push_str(&fitted(&table));
+    if !profile.token_dictionary.is_empty() {
+        let mut tokens = Table::new("rr", &["up to Gb/s", "token bytes"]);
+        for token in &profile.token_dictionary {
+            tokens.row(vec![number(token.rate_gbps), token.token_bytes.to_string()]);
+        }
+        text.push_str("\ntoken dictionary (justitia 5.2)\n");
+        text.push_str(&fitted(&tokens));
+    }
+    text
+}
+
+fn kind(kind: SourceKind) -> &'static str {
+    match kind {
+        SourceKind::Published => "published",
+        SourceKind::Standard => "standard",
+        SourceKind::Derived => "derived",
+        SourceKind::Calibrated => "calibrated",
+    }
+}

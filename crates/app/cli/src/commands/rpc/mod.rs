@@ -1,0 +1,37 @@
+//! `isolane rpc`: admission control in front of real remote procedure calls.
+
+mod lab;
+mod text;
+
+use crate::status::Status;
+use anyhow::Result;
+
+/// Arguments of `isolane rpc`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Question {
+    /// Overload a real port with real gRPC calls, with and without admission control, and judge both
+    Lab(Box<lab::Arguments>),
+    /// A client or server of the lab, which speaks JSON on stdin and stdout
+    #[command(hide = true)]
+    LabWorker {
+        /// What it does
+        #[arg(value_parser = ["client", "server"])]
+        role: String,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    match &arguments.question {
+        Question::Lab(arguments) => lab::run(arguments),
+        Question::LabWorker { role } => {
+            isolane_rpc_demo::worker::run(role)?;
+            Ok(Status::Done)
+        }
+    }
+}

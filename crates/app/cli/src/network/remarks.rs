@@ -1,0 +1,258 @@
+//! What a run on a network says in words: which class misses its promise and why, and which figures need a warning.
+//!
+//! Method: a promise is missed when fewer of the calls that ran in the class were in time than its percentile says. Causes
+//! are read off the counters: lost packets, pauses, a class that carries more than its weight is sure of, links that are
+//! busy all the time. They are likely causes, not proven ones.
+//! Limits: says nothing of classes without calls, but that they had none.
+
+use isolane_network_scenario::model::{
+    CallSlo, FabricPolicyKind, FabricScenario, PortScheduler, TrafficClass,
+};
+use isolane_study_results::network::{ClassResult, FabricResult};
+
+/// Utilisation of a port from which its queue is the cause of delay.
+const BUSY: f64 = 0.9;
+/// Part of the packets that must be dropped for drops to be a cause.
+const DROPPED: f64 = 0.0001;
+/// Part of the time that a port is paused from which pauses are a cause.
+const PAUSED: f64 = 0.01;
+/// Calls above a percentile that make it a figure rather than an accident.
+const TAIL_MIN: f64 = 10.0;
+/// Part of the calls that may be open at the end without a word.
+const OPEN: f64 = 0.001;
+
+/// The remarks on `result`, a run of `scenario`; the most important first.
+pub(crate) fn notes(scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (class, spec) in result.classes.iter().zip(&scenario.classes) {
+        if let Some(slo) = &spec.slo {
+            notes.extend(promise(class, slo, scenario, result));
+        }
+    }
+    notes.extend(inversions(scenario, result));
+    notes.extend(open(result));
+    notes.extend(few(scenario, result));
+    notes
+}
+
+fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    match value {
+        v if v != 0.0 && v.abs() < 0.1 => format!("{value:.4} %"),
+        v if v > 99.0 && v < 100.0 => format!("{value:.3} %"),
+        _ => format!("{value:.1} %"),
+    }
+}
+
+/// Whether a class kept its promise, and if not, why not.
+fn promise(
+    class: &ClassResult,
+    slo: &CallSlo,
+    scenario: &FabricScenario,
+    result: &FabricResult,
+) -> Option<String> {
+    let name = &class.name;
+    if class.issued == 0 {
+        let early = match scenario.calls {
+            Some(calls) => format!(
+                "; calls = {calls} may have run out before the warm-up of {} was over: raise it, or shorten the warm-up",
+                scenario.warmup
+            ),
+            None => String::new(),
+        };
+        return Some(format!(
+            "{name}: no call asked for this class while it was measured{early}"
+        ));
+    }
+    let Some(met) = class.ran_met_slo_share else {
+        return Some(format!(
+            "{name} keeps no promise: of {} calls that asked for it none that ran in it ended within the run",
+            class.issued
+        ));
+    };
+    let promised = slo.percentile / 100.0;
+    let per = if slo.per_mtu { " per MTU" } else { "" };
+    let refused = 1.0 - class.admitted_share;
+    let price = match refused > 0.0005 {
+        true => format!(
+            "; {} of the calls that asked for it ran in the lowest class",
+            percent(refused)
+        ),
+        false => String::new(),
+    };
+    // Calls that ran in it and are open at the end may have missed it already.
+    let ended = class.rnl_us.map_or(0, |summary| summary.count) + class.terminated;
+    let open = class.admitted.saturating_sub(ended);
+    if met >= promised && open as f64 > (1.0 - promised) * class.admitted as f64 {
+        return Some(format!(
+            "{name}: {} of the calls that ended in it took at most {}{per}, but {} of {} had not, so whether it keeps \
+             its promise cannot be said: a longer drain, or less load, shows it{price}",
+            percent(met),
+            slo.target,
+            open,
+            class.admitted
+        ));
+    }
+    if met >= promised {
+        return Some(format!(
+            "{name} keeps its promise: {} of the calls that ran in it took at most {}{per}{price}",
+            percent(met),
+            slo.target
+        ));
+    }
+    let mut text = format!(
+        "{name} misses its promise: {} of the calls that ran in it took at most {}{per}, promised {}{price}",
+        percent(met),
+        slo.target,
+        percent(promised)
+    );
+    let causes = causes(class, scenario, result);
+    if !causes.is_empty() {
+        text.push_str(": ");
+        text.push_str(&causes.join("; "));
+    }
+    Some(text)
+}
+
+fn causes(class: &ClassResult, scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
+    let mut causes = Vec::new();
+    let dropped: u64 = result.packets.dropped.values().sum();
+    if dropped as f64 > DROPPED * result.packets.sent as f64 {
+        causes.push(format!(
+            "{dropped} packets were dropped and {} sent again, and a call waits for its last one",
+            result.packets.repeated
+        ));
+    }
+    let weights: u32 = scenario.classes.iter().map(|one| one.weight).sum();
+    let busiest = result.ports.busiest.first();
+    let busy = busiest.filter(|port| port.utilisation >= BUSY);
+    let own = scenario.classes.iter().find(|one| one.name == class.name);
+    if let Some(own) = own
+        && let Some(sure) = guaranteed(own, weights, scenario)
+        && class.ran_share > sure
+        && busy.is_some()
+    {
+        causes.push(format!(
+            "it carries {} of the payload, and its weight is sure of {} / {weights} = {} of a link",
+            percent(class.ran_share),
+            own.weight,
+            percent(sure)
+        ));
+    }
+    if let Some(port) = busy {
+        causes.push(format!(
+            "{} is busy {} of the time",
+            port.name,
+            percent(port.utilisation)
+        ));
+    }
+    let paused = result
+        .ports
+        .fullest
+        .iter()
+        .chain(&result.ports.busiest)
+        .max_by(|a, b| a.paused_share.total_cmp(&b.paused_share));
+    if let Some(port) = paused.filter(|port| port.paused_share >= PAUSED) {
+        causes.push(format!(
+            "{} is paused {} of the time",
+            port.name,
+            percent(port.paused_share)
+        ));
+    }
+    if scenario.policy.kind == FabricPolicyKind::None {
+        causes.push("nothing limits what runs in it (--policy aequitas does)".to_owned());
+    }
+    causes
+}
+
+/// The part of a link that a class is sure of; none where weights do not count.
+fn guaranteed(class: &TrafficClass, weights: u32, scenario: &FabricScenario) -> Option<f64> {
+    let weighted = matches!(
+        scenario.ports.scheduler,
+        PortScheduler::Wfq | PortScheduler::Dwrr
+    ) && matches!(
+        scenario.policy.kind,
+        FabricPolicyKind::None | FabricPolicyKind::Aequitas
+    );
+    (weighted && scenario.classes.len() > 1)
+        .then(|| f64::from(class.weight) / f64::from(weights.max(1)))
+}
+
+/// Higher classes that took longer than lower ones (3.4.1).
+fn inversions(scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
+    let tail = |class: &ClassResult| {
+        let enough = class
+            .rnl_us
+            .filter(|summary| summary.count as f64 * 0.001 >= TAIL_MIN);
+        enough.map(|summary| summary.p999)
+    };
+    let mut notes = Vec::new();
+    for (index, pair) in result.classes.windows(2).enumerate() {
+        let (Some(high), Some(low)) = (tail(&pair[0]), tail(&pair[1])) else {
+            continue;
+        };
+        if high > low {
+            let weights = (
+                scenario.classes[index].weight,
+                scenario.classes[index + 1].weight,
+            );
+            notes.push(format!(
+                "priority inversion: p99.9 of {} is {high:.1} us and that of {} {low:.1} us: it runs {} of the payload \
+                 against {}, with weights {} and {}",
+                pair[0].name,
+                pair[1].name,
+                percent(pair[0].ran_share),
+                percent(pair[1].ran_share),
+                weights.0,
+                weights.1
+            ));
+        }
+    }
+    notes
+}
+
+/// Calls without an end.
+fn open(result: &FabricResult) -> Vec<String> {
+    let mut notes = Vec::new();
+    let sum = |of: fn(&ClassResult) -> u64| result.classes.iter().map(of).sum::<u64>();
+    let issued = sum(|class| class.issued).max(1);
+    let unfinished = sum(|class| class.unfinished);
+    let part = unfinished as f64 / issued as f64;
+    if part > OPEN {
+        notes.push(format!(
+            "{unfinished} calls ({}) had not ended when the run did: latencies leave them out, so they look better than \
+             they are; a longer drain, or less load, shows them",
+            percent(part)
+        ));
+    }
+    let terminated = sum(|class| class.terminated);
+    if terminated > 0 {
+        notes.push(format!(
+            "{terminated} calls ({}) were given up, as {} does with deadlines that it cannot meet",
+            percent(terminated as f64 / issued as f64),
+            result.policy
+        ));
+    }
+    notes
+}
+
+/// Percentiles of too few calls.
+fn few(scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (class, spec) in result.classes.iter().zip(&scenario.classes) {
+        let percentile = spec.slo.map_or(99.9, |slo| slo.percentile);
+        let Some(summary) = class.rnl_us else {
+            continue;
+        };
+        let beyond = summary.count as f64 * (1.0 - percentile / 100.0);
+        if beyond < TAIL_MIN {
+            let needed = (TAIL_MIN / (1.0 - percentile / 100.0)).round();
+            notes.push(format!(
+                "p{percentile} of {} is of {} calls, {beyond:.1} of them beyond it: at least {needed:.0} calls make it a \
+                 figure (a longer --duration)",
+                class.name, summary.count
+            ));
+        }
+    }
+    notes
+}

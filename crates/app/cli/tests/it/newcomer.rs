@@ -1,0 +1,347 @@
+//! What a hurried newcomer does wrong, and what the binary says to it: one line with object, value, what is allowed and what
+//! to do.
+#![allow(clippy::unwrap_used)]
+
+use crate::support::{check, command, has_all, refuses};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+/// A file of the repository.
+fn file(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    root.join(path).to_str().unwrap().to_owned()
+}
+
+fn rdma() -> String {
+    file("scenarios/justitia/latency-vs-bulk.toml")
+}
+
+#[test]
+fn a_policy_of_another_kind_of_scenario_is_named_with_its_kind() {
+    let network = file("scenarios/aequitas/slo-compliance.toml");
+    refuses(
+        &["sim", &rdma(), "--policy", "aequitas"],
+        &[
+            "--policy aequitas",
+            "runs on networks ([fabric])",
+            "justitia",
+        ],
+    );
+    refuses(
+        &["sim", &network, "--policies", "none,justitia"],
+        &["--policies justitia", "runs on RDMA hosts", "aequitas, spq"],
+    );
+    refuses(
+        &["sim", &rdma(), "--policy", "tpp"],
+        &["--policy tpp", "runs on tiered memory ([memory])"],
+    );
+    refuses(
+        &["audit", "--policies", "none,aequitas"],
+        &["policy aequitas: runs on networks ([fabric])"],
+    );
+}
+
+#[test]
+fn numbers_name_the_option_the_value_and_the_range() {
+    let rdma = rdma();
+    refuses(
+        &["sim", &rdma, "--seed", "abc"],
+        &[
+            "--seed abc: must be a whole number from 0 to",
+            "like 7",
+            "`isolane sim --help`",
+        ],
+    );
+    refuses(
+        &["audit", "--seeds", "0"],
+        &["--seeds 0: must be a whole number from 1 to 1000"],
+    );
+    refuses(
+        &["audit", "--alpha", "1.5"],
+        &["--alpha 1.5: must be a number from 0 to 1, like 0.25"],
+    );
+    refuses(
+        &["audit", "--duration", "5"],
+        &["--duration 5: must be a number and a unit"],
+    );
+}
+
+#[test]
+fn every_error_has_the_same_form() {
+    let rdma = rdma();
+    for (words, parts) in [
+        (
+            &["frobnicate"][..],
+            &["isolane: frobnicate: isolane has no such command"][..],
+        ),
+        (
+            &["simm", "x"],
+            &["isolane: simm: isolane has no such command; did you mean sim?"],
+        ),
+        (&["sim"], &["isolane: isolane sim needs SCENARIO"]),
+        (
+            &["sim", &rdma, "--polcy", "none"],
+            &["isolane: --polcy: isolane sim has no such option; did you mean --policy?"],
+        ),
+        (
+            &["sim", &rdma, "--policy"],
+            &["isolane: --policy: a value is missing; give one of none,"],
+        ),
+        (
+            &["sim", &rdma, "more"],
+            &["isolane: more: one word too many"],
+        ),
+        (
+            &["sim", &rdma, "--seed", "1", "--seed", "2"],
+            &["isolane: --seed: is given twice"],
+        ),
+        (
+            &["audit", "--quick", "--victims", "lat*"],
+            &["isolane: --quick", "--victims", "do not go together"],
+        ),
+        (
+            &["hunt", "--target", "sim:cx5-100g-roce", "--searcher", "x"],
+            &["isolane: --searcher x: must be one of anneal"],
+        ),
+        (&["sim", "none.toml"], &["isolane: cannot read none.toml"]),
+    ] {
+        refuses(words, parts);
+    }
+}
+
+#[test]
+fn a_hunt_without_a_device_lists_the_devices() {
+    refuses(
+        &["hunt"],
+        &["--target sim:PROFILE", "cx5-100g-roce", "--victim FILE"],
+    );
+}
+
+#[test]
+fn an_unknown_device_gets_the_nearest_relative_and_the_way_to_add_one() {
+    for words in [
+        &["profiles", "cx7-400g"][..],
+        &["audit", "--profile", "cx7-400g"],
+        &["hunt", "--target", "sim:cx7-400g"],
+    ] {
+        let parts = [
+            "nearest in generation and rate is cx6-200g-roce",
+            "adding-a-profile.md",
+        ];
+        refuses(words, &parts);
+    }
+}
+
+#[test]
+fn workloads_are_shown_by_name() {
+    let long = check(&["workloads", "show", "lat_ib_write_16"], 0).0;
+    assert_eq!(check(&["workloads", "lat_ib_write_16"], 0).0, long);
+    refuses(
+        &["workloads", "lat_ib_write_61"],
+        &["did you mean lat_ib_write_16?"],
+    );
+}
+
+/// The scenario that README shows as the user's own tenants.
+fn readme_scenario(directory: &Path) -> String {
+    let readme = fs::read_to_string(file("README.md")).unwrap();
+    let begin = readme.find("```toml\nprofile = ").unwrap() + "```toml\n".len();
+    let end = begin + readme[begin..].find("```").unwrap();
+    let path = directory.join("mine.toml");
+    fs::write(&path, &readme[begin..end]).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_scenario_of_the_readme_gets_a_recommendation_with_derived_objectives() {
+    let directory = tempfile::tempdir().unwrap();
+    let mine = readme_scenario(directory.path());
+    let ask = [
+        "recommend",
+        &mine,
+        "--policies",
+        "none,justitia",
+        "--seeds",
+        "1",
+    ];
+    let (text, _) = check(&ask, 0);
+    has_all(
+        &text,
+        &[
+            "No tenant says what it needs",
+            "cache: slo = { p99_max = ",
+            "backup: slo = { goodput_min = ",
+        ],
+    );
+    // The lines that it prints are the objectives: a scenario with them gets the same answer.
+    let slo = |tenant: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim().starts_with(&format!("{tenant}: slo")));
+        line.unwrap().split_once(": ").unwrap().1.to_owned()
+    };
+    let mut own = fs::read_to_string(&mine).unwrap();
+    for tenant in ["cache", "backup"] {
+        let name = format!("name = \"{tenant}\"\n");
+        own = own.replace(&name, &format!("{name}{}\n", slo(tenant)));
+    }
+    fs::write(&mine, own).unwrap();
+    let (again, _) = check(&ask, 0);
+    assert!(!again.contains("No tenant says what it needs"), "{again}");
+    let table = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains('/'));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(table(&text)[..3], table(&again)[..3]);
+}
+
+#[test]
+fn hardware_that_is_not_on_sale_is_marked_and_advised_on_request_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let mine = readme_scenario(directory.path());
+    let start = ["recommend", &mine, "--seeds", "1", "--json"];
+    let answer = |more: &[&str]| -> serde_json::Value {
+        let (text, _) = check(&[&start[..], more].concat(), 0);
+        serde_json::from_str(&text).unwrap()
+    };
+    let usual = answer(&[]);
+    let policies = usual["policies"].as_array().unwrap();
+    let on_sale: Vec<bool> = policies
+        .iter()
+        .map(|one| one["on_sale"].as_bool().unwrap())
+        .collect();
+    let mut sorted = on_sale.clone();
+    sorted.sort_by_key(|on_sale| !on_sale);
+    assert!(on_sale == sorted && on_sale.contains(&false), "{on_sale:?}");
+    let advice = usual["advice"].as_str().unwrap();
+    assert!(
+        !advice.contains("isolane ") && !advice.contains("isolane,"),
+        "{advice}"
+    );
+    let asked = answer(&["--policies", "none,isolane"]);
+    let advice = asked["advice"].as_str().unwrap();
+    assert!(advice.starts_with("isolane meets"), "{advice}");
+    let (list, _) = check(&["policies"], 0);
+    has_all(
+        &list,
+        &["isolane *", "* needs hardware that is not on sale"],
+    );
+    let (run, _) = check(
+        &[
+            "sim",
+            &mine,
+            "--policies",
+            "none,palos",
+            "--duration",
+            "100us",
+        ],
+        0,
+    );
+    has_all(&run, &["palos *", "* needs hardware that is not on sale"]);
+}
+
+#[test]
+fn a_hunt_that_ended_early_has_no_rows_of_question_marks() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let hunt = [
+        "hunt",
+        "--target",
+        "sim:cx6-200g-roce",
+        "--budget",
+        "10",
+        "--out",
+        out,
+    ];
+    let (text, _) = check(&hunt, 0);
+    assert!(!text.lines().any(|line| line.contains(" ?  ?")), "{text}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn help_that_cannot_be_written_is_an_error() {
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    for word in ["--help", "--version"] {
+        let output = command(&[word])
+            .stdout(full.try_clone().unwrap())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{word}: {stderr}");
+        assert!(
+            stderr.starts_with("isolane: cannot write to stdout"),
+            "{stderr}"
+        );
+    }
+}
+
+/// Goal: a signal ends commands that keep nothing with one line and the code of interrupted programs. Method: wait for the
+/// first line of progress, which says that the work has begun, and terminate.
+#[test]
+#[cfg(unix)]
+fn interrupted_commands_say_how_far_they_were_and_write_nothing() {
+    use std::io::{BufRead, BufReader};
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let (rdma, mixed) = (rdma(), file("scenarios/recommend/mixed-tenants.toml"));
+    let out_words = ["--out", out.to_str().unwrap()];
+    let recommend = [
+        &[
+            "recommend",
+            &mixed,
+            "--seeds",
+            "40",
+            "--policies",
+            "none,justitia",
+            "--progress",
+        ][..],
+        &out_words,
+    ]
+    .concat();
+    let report = out.to_str().unwrap();
+    for words in [
+        &[
+            "sim",
+            &rdma,
+            "--duration",
+            "200ms",
+            "--progress",
+            "--report",
+            report,
+        ][..],
+        &recommend,
+    ] {
+        let mut child = command(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        assert!(
+            first.starts_with("isolane: ") && first.contains(" done"),
+            "{first}"
+        );
+        let pid = child.id().to_string();
+        assert!(
+            std::process::Command::new("kill")
+                .arg(&pid)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{words:?}: {rest:?}");
+        let last = rest.last().unwrap();
+        has_all(
+            last,
+            &["isolane: interrupted after ", "nothing was written"],
+        );
+        assert!(ended.stdout.is_empty() && !out.exists());
+    }
+}

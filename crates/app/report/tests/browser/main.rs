@@ -1,0 +1,144 @@
+//! The reports in a real browser: what a reader clicks, types and sees.
+//!
+//! Skips with a printed reason where there is no Chromium, unless `ISOLANE_REQUIRE_BROWSER=1` is set. Reports are
+//! made from made-up results. Screenshots go to `report-screenshots` in the tests' folder of the build.
+
+#[path = "../support/devtools.rs"]
+mod devtools;
+#[path = "../support/story.rs"]
+mod story;
+#[path = "../support/synthetic.rs"]
+mod synthetic;
+#[path = "../support/synthetic_fabric.rs"]
+mod synthetic_fabric;
+#[path = "../support/synthetic_hunt.rs"]
+mod synthetic_hunt;
+#[path = "../support/synthetic_mem.rs"]
+mod synthetic_mem;
+#[path = "../support/synthetic_nic.rs"]
+mod synthetic_nic;
+#[path = "../support/synthetic_recommend.rs"]
+mod synthetic_recommend;
+
+mod audit;
+mod pages;
+
+use devtools::Browser;
+use isolane_app_report::{number, svg};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use synthetic::Size;
+
+const SIZE: Size = Size {
+    victims: 25,
+    attackers: 10,
+    seeds: 3,
+};
+
+const DESK: (u32, u32) = (1280, 800);
+const PHONE: (u32, u32) = (390, 844);
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// A report in a browser; the folder goes with it.
+struct Opened {
+    browser: Browser,
+    address: String,
+    folder: tempfile::TempDir,
+}
+
+impl Opened {
+    fn value(&mut self, expression: &str) -> Value {
+        self.browser
+            .evaluate(expression)
+            .expect("the page evaluates")
+    }
+
+    fn text(&mut self, selector: &str) -> String {
+        self.browser.text(selector).expect("the element has text")
+    }
+
+    fn keys(&mut self, keys: &[&str]) {
+        for key in keys {
+            self.browser.key(key).expect("the key is sent");
+        }
+    }
+
+    fn screenshot(&mut self, name: &str, whole: bool) {
+        let folder = screenshots();
+        let image = self
+            .browser
+            .screenshot(whole)
+            .expect("the browser takes a screenshot");
+        assert!(image.starts_with(b"\x89PNG"), "a screenshot is a PNG");
+        std::fs::write(folder.join(format!("{name}.png")), image)
+            .expect("the build's folder is writable");
+    }
+
+    /// Another page in the same browser.
+    fn show(&mut self, page: &str, window: (u32, u32), dark: bool) {
+        self.browser.forget();
+        std::fs::write(self.folder.path().join("report.html"), page)
+            .expect("the temporary folder is writable");
+        self.browser
+            .window(window, 1.0, dark)
+            .expect("the window can be sized");
+        self.browser.open(&self.address).expect("the report opens");
+    }
+
+    /// Nothing went wrong, and nothing but the file itself was asked for.
+    fn is_clean(&mut self) {
+        assert_eq!(
+            self.browser.problems().expect("the browser answers"),
+            Vec::<String>::new()
+        );
+        for file in self.browser.files() {
+            assert_eq!(file.split('#').next(), Some(self.address.as_str()));
+        }
+    }
+}
+
+fn screenshots() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-screenshots");
+    std::fs::create_dir_all(&folder).expect("the build's folder is writable");
+    folder
+}
+
+/// Opens `page`, or says why this test is skipped.
+fn open(page: &str, fragment: &str, window: (u32, u32), dark: bool) -> Option<Opened> {
+    let Some(program) = devtools::find() else {
+        let required = std::env::var("ISOLANE_REQUIRE_BROWSER").is_ok_and(|value| value == "1");
+        assert!(
+            !required,
+            "ISOLANE_REQUIRE_BROWSER=1, but no Chromium is on the path"
+        );
+        let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+        eprintln!("skipped ({count} so far): no Chromium on the path");
+        return None;
+    };
+    let folder = tempfile::tempdir().expect("the temporary folder is writable");
+    let file = folder.path().join("report.html");
+    std::fs::write(&file, page).expect("the temporary folder is writable");
+    let address = devtools::address(&file).expect("the report is there");
+    let mut browser = Browser::start(&program).expect("Chromium starts");
+    browser
+        .window(window, 1.0, dark)
+        .expect("the window can be sized");
+    browser
+        .open(&format!("{address}{fragment}"))
+        .expect("the report opens");
+    Some(Opened {
+        browser,
+        address,
+        folder,
+    })
+}
+
+fn audit() -> String {
+    isolane_app_report::audit(&synthetic::audit(SIZE))
+}
+
+/// The width of the layout, not that of the window: a phone shows a page that is too wide by zooming out.
+const NO_SIDEWAYS_SCROLL: &str =
+    "document.documentElement.scrollWidth <= document.documentElement.clientWidth";

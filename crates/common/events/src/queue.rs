@@ -1,0 +1,547 @@
+//! The event queue: a ring of short slots for what comes soon, a ring of long ones and a heap for the rest, over 64-bit
+//! picoseconds.
+//!
+//! Problem: a simulator spends much of its time scheduling events and taking the earliest. A binary heap costs
+//! O(log n) unpredictable branches and breaks ties arbitrarily; the order of equal times must be the order of
+//! scheduling, or results would depend on the container.
+//!
+//! Method: time is cut into slots of 512 ps. The next 3,584 to 4,096 of them (about 2 us, more than a hop of a network or
+//! a step of a device takes) form a ring of first-in first-out lists in one slab, with a bitmap of those in use:
+//! scheduling there appends, taking looks for the next set bit. Most slots hold one event, which is taken as it is;
+//! several are moved to an array and sorted when their slot's time comes, stably, so equal times keep their order.
+//! Later events wait in a second ring, of lists of blocks of 512 slots, 4 ms long, with a bitmap as well; still later ones
+//! in a heap, ordered by time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
+//! it, which is before any other event can be filed there: so they keep their place among equals too. Nothing is
+//! allocated once slab, array and heap have grown to the largest number of pending events.
+//!
+//! Speed: a list is the number of its last node, which knows the first, so the rings stay small in a cache. Timers of a
+//! transport and paced senders, some milliseconds ahead and thousands at a time, never see the heap.
+//!
+//! Units: picoseconds. Limits: 2^32 - 1 pending events; scheduling into the past is our own mistake and panics.
+
+use isolane_common_quantities::units::Instant;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// Bits of time within a slot.
+const SLOT_BITS: u32 = 9;
+/// Slots of the ring.
+const SLOTS: usize = 1 << 12;
+/// Words of the bitmap.
+const WORDS: usize = SLOTS / 64;
+const _: () = assert!(WORDS == 64, "one word has a bit for each of them");
+/// Bits of time within a block of slots.
+const BLOCK_BITS: u32 = SLOT_BITS + 9;
+/// Blocks that the ring of slots covers, the one of now in part.
+const NEAR_BLOCKS: u64 = (SLOTS as u64) >> (BLOCK_BITS - SLOT_BITS);
+/// Blocks of the second ring.
+const BLOCKS: usize = 1 << 14;
+/// Up to this many events, insertion sorts faster than anything else.
+const FEW: usize = 16;
+/// The end of a list, or an empty one.
+const NIL: u32 = u32::MAX;
+
+/// An event queue for events of type `E`.
+///
+/// ```
+/// use isolane_common_quantities::units::Instant;
+/// use isolane_common_events::EventQueue;
+/// let mut queue = EventQueue::new();
+/// queue.schedule(Instant::from_ps(20), "late");
+/// queue.schedule(Instant::from_ps(10), "first of two");
+/// queue.schedule(Instant::from_ps(10), "second of two");
+/// assert_eq!(queue.pop(), Some((Instant::from_ps(10), "first of two")));
+/// assert_eq!(queue.pop(), Some((Instant::from_ps(10), "second of two")));
+/// assert_eq!(queue.now(), Instant::from_ps(10));
+/// ```
+#[derive(Clone, Debug)]
+pub struct EventQueue<E> {
+    now: u64,
+    /// The last time that the first ring covers, at the end of a block.
+    covered: u64,
+    /// The slot (counted from time zero) whose events are in `current`, or the last that was.
+    open: u64,
+    /// Events of the open slot in order, those before `cursor` taken.
+    current: Vec<Node<E>>,
+    cursor: usize,
+    near: Lists<E>,
+    pending: usize,
+    /// One bit per word of `words` that has a bit.
+    summary: u64,
+    words: Box<[u64; WORDS]>,
+    /// The last node of each slot's list in `near`.
+    slots: Box<[u32; SLOTS]>,
+    /// The last node of each block's list in `later`.
+    blocks: Box<[u32; BLOCKS]>,
+    /// One bit per block in use.
+    blocks_used: Box<[u64; BLOCKS / 64]>,
+    /// Apart from `near`, whose few nodes are used over and over and so stay in a cache.
+    later: Lists<E>,
+    /// Events in `blocks`.
+    in_blocks: usize,
+    far: BinaryHeap<Far<E>>,
+    /// Events that ever went to `far`.
+    far_count: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node<E> {
+    time: u64,
+    /// In the slab the next of the list, the first behind the last; in `current` the place in the list.
+    next: u32,
+    event: E,
+}
+
+/// An event beyond the rings; the earliest is the greatest.
+#[derive(Clone, Copy, Debug)]
+struct Far<E> {
+    time: u64,
+    number: u64,
+    event: E,
+}
+
+impl<E> Ord for Far<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.time, other.number).cmp(&(self.time, self.number))
+    }
+}
+
+impl<E> PartialOrd for Far<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Far<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<E> Eq for Far<E> {}
+
+impl<E: Copy> Default for EventQueue<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Copy> EventQueue<E> {
+    /// An empty queue at time zero.
+    pub fn new() -> Self {
+        Self {
+            now: 0,
+            covered: (NEAR_BLOCKS << BLOCK_BITS) - 1,
+            open: 0,
+            current: Vec::new(),
+            cursor: 0,
+            near: Lists::default(),
+            pending: 0,
+            summary: 0,
+            words: Box::new([0; WORDS]),
+            slots: Box::new([NIL; SLOTS]),
+            blocks: Box::new([NIL; BLOCKS]),
+            blocks_used: Box::new([0; BLOCKS / 64]),
+            later: Lists::default(),
+            in_blocks: 0,
+            far: BinaryHeap::new(),
+            far_count: 0,
+        }
+    }
+
+    /// The time of the last event taken.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        Instant::from_ps(self.now)
+    }
+
+    /// How many events wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.pending
+    }
+
+    /// True when no event waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// Files `event` at `time`, after every event already filed at that time.
+    ///
+    /// # Panics
+    /// When `time` is before [`EventQueue::now`], or when 2^32 - 1 events already wait.
+    #[inline]
+    pub fn schedule(&mut self, time: Instant, event: E) {
+        let time = time.as_ps();
+        assert!(
+            time >= self.now,
+            "event scheduled at {time} ps, before now = {} ps",
+            self.now
+        );
+        self.pending += 1;
+        if time > self.covered {
+            return self.schedule_far(time, event);
+        }
+        if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
+            return self.schedule_early(time, event);
+        }
+        self.append(time, event);
+    }
+
+    /// Takes the earliest event; of equal times the one scheduled first.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(Instant, E)> {
+        self.pop_until(Instant::MAX)
+    }
+
+    /// Takes the earliest event as [`EventQueue::pop`] does, unless it is later than `end`.
+    #[inline]
+    pub fn pop_until(&mut self, end: Instant) -> Option<(Instant, E)> {
+        let end = end.as_ps();
+        if self.cursor == self.current.len() {
+            let place = match self.first_place() {
+                Some(place) => place,
+                None => self.cover_far(end)?,
+            };
+            let tail = self.slots[place];
+            let Node { time, next, event } = self.near.nodes[tail as usize];
+            if next == tail {
+                if time > end {
+                    return None;
+                }
+                self.clear(place);
+                self.near.release(tail, tail);
+                return Some(self.taken(time, event));
+            }
+            if time >> SLOT_BITS > end >> SLOT_BITS {
+                return None;
+            }
+            self.open_slot(place, next, tail);
+        }
+        let Node { time, event, .. } = self.current[self.cursor];
+        if time > end {
+            return None;
+        }
+        self.cursor += 1;
+        Some(self.taken(time, event))
+    }
+
+    /// An event that will be taken soon, if one is at hand: for callers that fetch from memory what it will need while
+    /// they are busy with another. It may not be the next.
+    #[inline]
+    pub fn upcoming(&self) -> Option<&E> {
+        self.current.get(self.cursor).map(|node| &node.event)
+    }
+
+    /// As [`EventQueue::upcoming`], also from the next slot in use, which takes longer to find.
+    #[inline]
+    pub fn upcoming_slot(&self) -> Option<&E> {
+        self.upcoming().or_else(|| {
+            let tail = self.slots[self.first_place()?];
+            Some(&self.near.nodes[tail as usize].event)
+        })
+    }
+
+    /// The time of the earliest event, without taking it.
+    pub fn peek_time(&self) -> Option<Instant> {
+        if let Some(node) = self.current.get(self.cursor) {
+            return Some(Instant::from_ps(node.time));
+        }
+        let earliest = match self.first_place() {
+            Some(place) => self.near.earliest(self.slots[place]),
+            None => self.earliest_far()?,
+        };
+        Some(Instant::from_ps(earliest))
+    }
+
+    #[inline]
+    fn taken(&mut self, time: u64, event: E) -> (Instant, E) {
+        self.now = time;
+        self.pending -= 1;
+        if time > self.covered - ((NEAR_BLOCKS - 1) << BLOCK_BITS) {
+            self.cover(time);
+        }
+        (Instant::from_ps(time), event)
+    }
+
+    /// At the end of its slot's list.
+    #[inline]
+    fn append(&mut self, time: u64, event: E) {
+        let place = (time >> SLOT_BITS) as usize % SLOTS;
+        if self.near.append(&mut self.slots[place], time, event) {
+            self.words[place / 64] |= 1 << (place % 64);
+            self.summary |= 1 << (place / 64);
+        }
+    }
+
+    fn schedule_far(&mut self, time: u64, event: E) {
+        if time <= self.reached() {
+            let block = (time >> BLOCK_BITS) as usize % BLOCKS;
+            if self.later.append(&mut self.blocks[block], time, event) {
+                self.blocks_used[block / 64] |= 1 << (block % 64);
+            }
+            self.in_blocks += 1;
+            return;
+        }
+        self.far_count += 1;
+        self.far.push(Far {
+            time,
+            number: self.far_count,
+            event,
+        });
+    }
+
+    /// Into the open slot, or before it (when [`EventQueue::pop_until`] has opened one and taken nothing).
+    #[cold]
+    fn schedule_early(&mut self, time: u64, event: E) {
+        if time >> SLOT_BITS < self.open {
+            for place in self.cursor..self.current.len() {
+                let Node { time, event, .. } = self.current[place];
+                self.append(time, event);
+            }
+            self.cursor = self.current.len();
+            return self.append(time, event);
+        }
+        let left = &self.current[self.cursor..];
+        let place = self.cursor + left.partition_point(|node| node.time <= time);
+        let next = NIL;
+        self.current.insert(place, Node { time, next, event });
+    }
+
+    /// Moves a slot's events to `current` in their order.
+    fn open_slot(&mut self, place: usize, head: u32, tail: u32) {
+        self.clear(place);
+        self.current.clear();
+        self.cursor = 0;
+        let mut index = head;
+        loop {
+            let mut node = self.near.nodes[index as usize];
+            let next = std::mem::replace(&mut node.next, self.current.len() as u32);
+            self.current.push(node);
+            if index == tail {
+                break;
+            }
+            index = next;
+        }
+        self.near.release(head, tail);
+        self.open = self.current[0].time >> SLOT_BITS;
+        if self.current.len() > FEW {
+            self.current
+                .sort_unstable_by_key(|node| (node.time, node.next));
+            return;
+        }
+        for sorted in 1..self.current.len() {
+            let node = self.current[sorted];
+            let mut place = sorted;
+            while place > 0 && self.current[place - 1].time > node.time {
+                self.current[place] = self.current[place - 1];
+                place -= 1;
+            }
+            self.current[place] = node;
+        }
+    }
+
+    /// The first ring is empty: lets it cover the earliest event of the others, unless that is later than `end`. Its
+    /// place; nothing is before it, so nothing can be filed there before it is taken.
+    #[cold]
+    fn cover_far(&mut self, end: u64) -> Option<usize> {
+        let earliest = self.earliest_far()?;
+        if earliest > end {
+            return None;
+        }
+        self.cover(earliest);
+        self.first_place_from(earliest >> SLOT_BITS)
+    }
+
+    /// Moves the rings on to the block of `time`, before which nothing waits.
+    #[cold]
+    fn cover(&mut self, time: u64) {
+        let first = self.first_block();
+        let end = (time >> BLOCK_BITS) + NEAR_BLOCKS;
+        // The last blocks end with time itself.
+        self.covered = match end < 1 << (u64::BITS - BLOCK_BITS) {
+            true => (end << BLOCK_BITS) - 1,
+            false => u64::MAX,
+        };
+        while let Some(block) = self.next_block(first, end) {
+            self.blocks_used[block / 64] &= !(1 << (block % 64));
+            let tail = std::mem::replace(&mut self.blocks[block], NIL);
+            self.move_block(tail);
+        }
+        while let Some(&Far { time, event, .. }) = self.far.peek() {
+            if time > self.reached() {
+                return;
+            }
+            self.far.pop();
+            match time <= self.covered {
+                true => self.append(time, event),
+                false => self.schedule_far(time, event),
+            }
+        }
+    }
+
+    /// The first block beyond the first ring.
+    fn first_block(&self) -> u64 {
+        (self.covered >> BLOCK_BITS) + 1
+    }
+
+    /// The last time that the second ring covers.
+    fn reached(&self) -> u64 {
+        self.covered.saturating_add((BLOCKS as u64) << BLOCK_BITS)
+    }
+
+    /// The place of the first block in use from block `from` (counted from time zero, as is `end`) to before `end`.
+    fn next_block(&self, from: u64, end: u64) -> Option<usize> {
+        if self.in_blocks == 0 {
+            return None;
+        }
+        let end = end.min(from + BLOCKS as u64);
+        let mut block = from;
+        while block < end {
+            let place = block as usize % BLOCKS;
+            let here = self.blocks_used[place / 64] >> (place % 64);
+            if here != 0 {
+                block += u64::from(here.trailing_zeros());
+                return (block < end).then_some(block as usize % BLOCKS);
+            }
+            block += 64 - place as u64 % 64;
+        }
+        None
+    }
+
+    /// Moves a list of the second ring to the first.
+    fn move_block(&mut self, tail: u32) {
+        let first = self.later.nodes[tail as usize].next;
+        let mut index = first;
+        loop {
+            let Node { time, next, event } = self.later.nodes[index as usize];
+            self.in_blocks -= 1;
+            self.append(time, event);
+            if index == tail {
+                break;
+            }
+            index = next;
+        }
+        self.later.release(first, tail);
+    }
+
+    /// The earliest time beyond the first ring.
+    fn earliest_far(&self) -> Option<u64> {
+        if self.in_blocks == 0 {
+            return self.far.peek().map(|far| far.time);
+        }
+        let block = self.next_block(self.first_block(), u64::MAX);
+        let tail = self.blocks[block.expect("some block holds what `in_blocks` counts")];
+        Some(self.later.earliest(tail))
+    }
+
+    /// The first place in use, from now's on and around.
+    #[inline]
+    fn first_place(&self) -> Option<usize> {
+        self.first_place_from(self.now >> SLOT_BITS)
+    }
+
+    #[inline]
+    fn first_place_from(&self, slot: u64) -> Option<usize> {
+        let place = slot as usize % SLOTS;
+        let word = place / 64;
+        let here = self.words[word] & (u64::MAX << (place % 64));
+        if here != 0 {
+            return Some(word * 64 + here.trailing_zeros() as usize);
+        }
+        let word = self.next_word(word + 1)?;
+        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+    }
+
+    /// The first word in use, from `from` on and around.
+    #[inline]
+    fn next_word(&self, from: usize) -> Option<usize> {
+        if self.summary == 0 {
+            return None;
+        }
+        let turned = self.summary.rotate_right((from % WORDS) as u32);
+        Some((from + turned.trailing_zeros() as usize) % WORDS)
+    }
+
+    #[inline]
+    fn clear(&mut self, place: usize) {
+        self.slots[place] = NIL;
+        let word = &mut self.words[place / 64];
+        *word &= !(1 << (place % 64));
+        if *word == 0 {
+            self.summary &= !(1 << (place / 64));
+        }
+    }
+}
+
+/// Lists of events in one slab. A list is the number of its last node, which knows the first.
+#[derive(Clone, Debug)]
+struct Lists<E> {
+    nodes: Vec<Node<E>>,
+    /// First node that is in no list.
+    free: u32,
+}
+
+impl<E> Default for Lists<E> {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
+        }
+    }
+}
+
+impl<E: Copy> Lists<E> {
+    /// Adds to the list that ends with `tail`; whether it was empty.
+    #[inline]
+    fn append(&mut self, tail: &mut u32, time: u64, event: E) -> bool {
+        let index = match self.free {
+            NIL => self.grow(time, event),
+            free => free,
+        };
+        let last = std::mem::replace(tail, index);
+        let next = match last {
+            NIL => index,
+            last => std::mem::replace(&mut self.nodes[last as usize].next, index),
+        };
+        let node = &mut self.nodes[index as usize];
+        self.free = node.next;
+        *node = Node { time, next, event };
+        last == NIL
+    }
+
+    /// One more free node, the only one.
+    #[cold]
+    fn grow(&mut self, time: u64, event: E) -> u32 {
+        let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending events");
+        assert!(index != NIL, "more than 2^32 - 1 pending events");
+        let next = NIL;
+        self.nodes.push(Node { time, next, event });
+        index
+    }
+
+    /// The nodes from `first` to `last` of a list are free.
+    #[inline]
+    fn release(&mut self, first: u32, last: u32) {
+        self.nodes[last as usize].next = self.free;
+        self.free = first;
+    }
+
+    /// The earliest time of the list that ends with `tail`.
+    fn earliest(&self, tail: u32) -> u64 {
+        let mut index = tail;
+        let mut earliest = u64::MAX;
+        loop {
+            let node = &self.nodes[index as usize];
+            earliest = earliest.min(node.time);
+            index = node.next;
+            if index == tail {
+                return earliest;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

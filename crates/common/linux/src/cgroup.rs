@@ -1,0 +1,357 @@
+//! Control groups: where a process is, what the path says of its container, and the rdma controller.
+//!
+//! Only the version 2 hierarchy counts; on a machine that still mounts version 1 beside it, the path is that of the
+//! unified hierarchy. A path begins with `/` and lies below the mount.
+//!
+//! The rdma controller counts two things per device: open device files (`hca_handle`) and every other object, queue
+//! pairs, CQs, MRs, PDs together (`hca_object`). A limit makes the kernel refuse (ENOMEM at the verbs call), it does
+//! not slow. Source: `Documentation/admin-guide/cgroup-v2.rst` (RDMA), cgroups(7).
+//!
+//! Container and pod come from the path alone: it holds runtime, container identifier and pod UID. Labels and names
+//! that users gave are known to the runtime only.
+
+use crate::error::HostError;
+use crate::root::Root;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The cgroup (version 2) of a process; none when it has ended.
+pub fn of_process(root: &Root, process: u32) -> Option<String> {
+    let text = root.text(&format!("/proc/{process}/cgroup"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(line.strip_suffix(" (deleted)").unwrap_or(line).to_owned())
+}
+
+/// The cgroup path in the text of `/proc/PID/cgroup`: the unified hierarchy's, or, where that says nothing, the longest of
+/// the others. Empty where the text has none.
+pub fn path(text: &str) -> &str {
+    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+    match unified {
+        Some(path) if path != "/" => path,
+        _ => paths().max_by_key(|path| path.len()).unwrap_or_default(),
+    }
+}
+
+/// The part of a cgroup's path that the host made: whatever a tenant makes below it is the tenant's.
+///
+/// It ends at the outermost pod, container, user slice, service or scope. Of a path without any of them the first two
+/// parts count.
+///
+/// ```
+/// use isolane_common_linux::cgroup::responsible;
+/// let own = "/user.slice/user-7.slice";
+/// assert_eq!(responsible("/user.slice/user-7.slice/session-1.scope"), own);
+/// assert_eq!(responsible("/docker/abc/made/by/its/root"), "/docker/abc");
+/// ```
+pub fn responsible(path: &str) -> &str {
+    let mut end = 0;
+    let mut parent = "";
+    for (index, part) in path.split('/').skip(1).enumerate() {
+        end += 1 + part.len();
+        let is_user = part.starts_with("user-") && part.ends_with(".slice");
+        let is_unit = part.ends_with(".service") || part.ends_with(".scope");
+        let is_container = pod(part).is_some() || container(part, parent).is_some();
+        let holds_tenants = part.ends_with(".slice") || HOLD_TENANTS.contains(&part);
+        if is_user || is_unit || is_container || (index >= 1 && !holds_tenants) {
+            break;
+        }
+        parent = part;
+    }
+    &path[..end.min(path.len())]
+}
+
+/// What the path of a cgroup says of who runs in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Workload {
+    /// The innermost systemd service or scope that is no container: `sshd.service`, `session-3.scope`.
+    pub unit: Option<String>,
+    /// The innermost systemd slice: `user-1000.slice`.
+    pub slice: Option<String>,
+    /// The container.
+    pub container: Option<Container>,
+    /// UID of the Kubernetes pod, with dashes.
+    pub pod: Option<String>,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Container {
+    /// What made it: `docker`, `containerd`, `cri-o`, `podman`, `lxc`, `nspawn`; `unknown` where the path has an
+    /// identifier alone.
+    pub runtime: &'static str,
+    /// Its identifier: 64 hexadecimal digits, or a name.
+    pub identifier: String,
+}
+
+/// Groups of the kubelet between the root and the pods, where it does not use systemd's slices.
+const HOLD_TENANTS: [&str; 3] = ["kubepods", "burstable", "besteffort"];
+/// Prefixes of systemd scopes that runtimes make, with the runtime.
+const SCOPES: [(&str, &str); 7] = [
+    ("docker-", "docker"),
+    ("cri-containerd-", "containerd"),
+    ("nerdctl-", "containerd"),
+    ("crio-conmon-", ""),
+    ("crio-", "cri-o"),
+    ("libpod-conmon-", ""),
+    ("libpod-", "podman"),
+];
+
+impl Workload {
+    /// Reads a path such as `/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope`. The innermost container
+    /// wins, so that Docker in Kubernetes is named by its own container.
+    pub fn of(path: &str) -> Self {
+        let mut workload = Self::default();
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        for (index, part) in parts.iter().enumerate() {
+            let parent = index.checked_sub(1).map_or("", |before| parts[before]);
+            if let Some(pod) = pod(part) {
+                workload.pod = Some(pod);
+            }
+            if let Some(container) = container(part, parent) {
+                workload.container = Some(container);
+            } else if part.ends_with(".slice") {
+                workload.slice = Some((*part).to_owned());
+            } else if part.ends_with(".service") || part.ends_with(".scope") {
+                workload.unit = Some((*part).to_owned());
+            }
+        }
+        workload
+    }
+}
+
+fn container(part: &str, parent: &str) -> Option<Container> {
+    let make = |runtime, identifier: &str| {
+        Some(Container {
+            runtime,
+            identifier: identifier.to_owned(),
+        })
+    };
+    if let Some(name) = part.strip_prefix("lxc.payload.") {
+        return make("lxc", name);
+    }
+    if parent == "lxc" {
+        return make("lxc", part);
+    }
+    let scope = part.strip_suffix(".scope");
+    let name = scope.unwrap_or(part);
+    for (prefix, runtime) in SCOPES {
+        if let Some(identifier) = name.strip_prefix(prefix) {
+            let is_container = !runtime.is_empty() && is_identifier(identifier);
+            return if is_container {
+                make(runtime, identifier)
+            } else {
+                None
+            };
+        }
+    }
+    if let (Some(_), Some(machine)) = (scope, name.strip_prefix("machine-")) {
+        return make("nspawn", machine);
+    }
+    if !is_identifier(part) {
+        return None;
+    }
+    match parent {
+        "docker" => make("docker", part),
+        _ if pod(parent).is_some() => make("unknown", part),
+        _ if part.len() == IDENTIFIER_DIGITS => make("unknown", part),
+        _ => None,
+    }
+}
+
+const IDENTIFIER_DIGITS: usize = 64;
+
+fn is_identifier(text: &str) -> bool {
+    const SHORT_DIGITS: usize = 12;
+    text.len() >= SHORT_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// `pod<UID>` or `kubepods-burstable-pod<UID with underscores>.slice`.
+fn pod(part: &str) -> Option<String> {
+    let name = part.strip_suffix(".slice").unwrap_or(part);
+    let identifier = match name.strip_prefix("kubepods-") {
+        Some(rest) => rest
+            .strip_prefix("besteffort-")
+            .or_else(|| rest.strip_prefix("burstable-"))
+            .unwrap_or(rest),
+        None => name,
+    };
+    let identifier = identifier.strip_prefix("pod")?.replace('_', "-");
+    let is_uid = identifier.len() >= 32
+        && identifier
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_uid.then_some(identifier)
+}
+
+/// Where the version 2 hierarchy is mounted: `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` beside version 1.
+pub fn mount(root: &Root) -> Option<String> {
+    let mounts = root.text("/proc/self/mounts").unwrap_or_default();
+    let listed = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let place = words.nth(1)?;
+        (words.next()? == "cgroup2").then(|| place.to_owned())
+    });
+    listed.or_else(|| {
+        let usual = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let has_controllers = |place: &&str| root.exists(&format!("{place}/cgroup.controllers"));
+        usual.into_iter().find(has_controllers).map(str::to_owned)
+    })
+}
+
+/// A count or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// No limit.
+    #[default]
+    Max,
+    /// At most this many.
+    AtMost(u32),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Max => formatter.pad("max"),
+            Self::AtMost(count) => count.fmt(formatter),
+        }
+    }
+}
+
+/// What a cgroup may hold of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RdmaLimits {
+    /// Open device files.
+    pub handles: Limit,
+    /// Objects of every kind.
+    pub objects: Limit,
+}
+
+/// What a cgroup holds of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RdmaUse {
+    /// Open device files.
+    pub handles: u32,
+    /// Objects of every kind.
+    pub objects: u32,
+}
+
+/// The rdma controller of one cgroup.
+#[derive(Clone, Debug)]
+pub struct RdmaController<'a> {
+    root: &'a Root,
+    folder: String,
+}
+
+impl<'a> RdmaController<'a> {
+    /// The controller of the cgroup `path`.
+    ///
+    /// # Errors
+    /// [`HostError::Unexpected`] where version 2 is not mounted, or the controller is not enabled for that cgroup.
+    pub fn of(root: &'a Root, path: &str) -> Result<Self, HostError> {
+        let Some(mount) = mount(root) else {
+            return Err(HostError::Unexpected {
+                path: root.path("/proc/self/mounts"),
+                value: "no cgroup2".to_owned(),
+                expected: "a cgroup version 2 mount; mount it with `mount -t cgroup2 none /sys/fs/cgroup`",
+            });
+        };
+        let path = path.trim_matches('/');
+        let folder = match path {
+            "" => mount,
+            path => format!("{mount}/{path}"),
+        };
+        let controller = Self { root, folder };
+        if !root.exists(&controller.file("rdma.max")) {
+            return Err(HostError::Unexpected {
+                path: root.path(&controller.folder),
+                value: "no rdma.max".to_owned(),
+                expected: "the rdma controller; enable it with `echo +rdma > cgroup.subtree_control` in every parent \
+                           (the root cgroup itself has no limits)",
+            });
+        }
+        Ok(controller)
+    }
+
+    /// What is held now, per device. A device of which nothing is held may be missing.
+    ///
+    /// # Errors
+    /// [`HostError::Read`] and [`HostError::Unexpected`].
+    pub fn current(&self) -> Result<BTreeMap<String, RdmaUse>, HostError> {
+        let entries = self.entries("rdma.current")?;
+        let count = |limit| match limit {
+            Limit::Max => u32::MAX,
+            Limit::AtMost(count) => count,
+        };
+        let held = entries.into_iter().map(|(device, limits)| {
+            let held = RdmaUse {
+                handles: count(limits.handles),
+                objects: count(limits.objects),
+            };
+            (device, held)
+        });
+        Ok(held.collect())
+    }
+
+    /// What may be held, per device.
+    ///
+    /// # Errors
+    /// [`HostError::Read`] and [`HostError::Unexpected`].
+    pub fn limits(&self) -> Result<BTreeMap<String, RdmaLimits>, HostError> {
+        self.entries("rdma.max")
+    }
+
+    /// Limits what may be held of `device` from now on. What is held already stays, also above the limit.
+    ///
+    /// # Errors
+    /// [`HostError::NotPermitted`]; [`HostError::Write`] with EINVAL for a device that the kernel does not know.
+    pub fn set_limits(&self, device: &str, limits: RdmaLimits) -> Result<(), HostError> {
+        let value = format!(
+            "{device} hca_handle={} hca_object={}",
+            limits.handles, limits.objects
+        );
+        self.root.write(&self.file("rdma.max"), &value)
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder)
+    }
+
+    fn entries(&self, name: &str) -> Result<BTreeMap<String, RdmaLimits>, HostError> {
+        let file = self.file(name);
+        let text = self.root.read(&file)?;
+        let entries = text.lines().map(|line| {
+            parse_entry(line).ok_or_else(|| HostError::Unexpected {
+                path: self.root.path(&file),
+                value: line.to_owned(),
+                expected: "DEVICE hca_handle=COUNT hca_object=COUNT",
+            })
+        });
+        entries.collect()
+    }
+}
+
+/// `rxe0 hca_handle=2 hca_object=max`; keys that are new are passed over.
+fn parse_entry(line: &str) -> Option<(String, RdmaLimits)> {
+    let mut words = line.split_whitespace();
+    let device = words.next()?.to_owned();
+    let mut limits = RdmaLimits::default();
+    for word in words {
+        let (key, value) = word.split_once('=')?;
+        let limit = match value {
+            "max" => Limit::Max,
+            count => Limit::AtMost(count.parse().ok()?),
+        };
+        match key {
+            "hca_handle" => limits.handles = limit,
+            "hca_object" => limits.objects = limit,
+            _ => {}
+        }
+    }
+    Some((device, limits))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! Why a policy or a model rejects a setting.
+
+/// Why a policy or a model rejects a setting.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("option {name} is {value}; {remedy}")]
+pub struct OptionError {
+    /// The option's field name.
+    pub name: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What it may be.
+    pub remedy: String,
+}
+
+impl OptionError {
+    /// `name` may not be `value`; `remedy` says what to write instead.
+    pub fn new(name: &'static str, value: impl ToString, remedy: impl Into<String>) -> Self {
+        Self {
+            name,
+            value: value.to_string(),
+            remedy: remedy.into(),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What is wrong with a text, where, and what would be right.
+//!
+//! Every message names the file, the line where one is known, the tenant or section, the key, the value and the
+//! remedy, and for a misspelt name the nearest valid one.
+
+use std::fmt;
+
+/// Words further apart than this are not offered as the nearest spelling (Jaro-Winkler similarity, 0 to 1).
+const SIMILARITY_MIN: f64 = 0.7;
+
+/// A mistake in a scenario, a catalogue or a profile.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub struct InputError {
+    /// The text's name, as the caller gave it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: Option<usize>,
+    /// Which part of the text: `tenant "redis"`.
+    pub place: Option<String>,
+    /// What is wrong.
+    pub problem: Box<Problem>,
+}
+
+/// A mistake in a scenario or a catalogue.
+pub type ScenarioError = InputError;
+
+/// A mistake in a device profile.
+pub type ProfileError = InputError;
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        f.write_str(": ")?;
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        self.problem.fmt(f)
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Problem {
+    /// Not TOML.
+    #[error("not valid TOML: {message}")]
+    Syntax {
+        /// The TOML parser's reason.
+        message: String,
+    },
+    /// A key that does not exist here.
+    #[error("unknown key {key}{}", suggestion(.nearest.as_deref(), .known))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// The nearest valid spelling.
+        nearest: Option<String>,
+        /// Every valid key.
+        known: Vec<String>,
+    },
+    /// A policy whose parts do not go together, or not with the device.
+    #[error("policy {0}")]
+    Policy(String),
+    /// Promises or needs that cannot hold together, with the arithmetic.
+    #[error("{problem}")]
+    Promise {
+        /// What does not add up, and the remedy.
+        problem: String,
+    },
+    /// A key that must be there.
+    #[error("{key} is missing: {expected}")]
+    Missing {
+        /// The key.
+        key: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// A value out of range, of the wrong type, in the wrong unit, or one that contradicts another.
+    #[error("{key} = {value}: {expected}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value as written.
+        value: String,
+        /// The allowed range or form, and the remedy.
+        expected: String,
+    },
+    /// A name that is not one of a list.
+    #[error("{key} = {value}: unknown{}", suggestion(.nearest.as_deref(), .known))]
+    UnknownName {
+        /// The key.
+        key: String,
+        /// The value as written.
+        value: String,
+        /// The nearest valid spelling.
+        nearest: Option<String>,
+        /// Every valid name.
+        known: Vec<String>,
+    },
+    /// A device profile that does not exist.
+    #[error("profile = {value}: unknown{hint}")]
+    UnknownProfile {
+        /// The value as written.
+        value: String,
+        /// The name that was meant, or the nearest device, and the way to add one.
+        hint: String,
+    },
+    /// A command line that cannot be honoured.
+    #[error("{key}: {source}")]
+    Command {
+        /// The key that holds the line.
+        key: String,
+        /// Why not.
+        source: CommandError,
+    },
+}
+
+/// A command line that cannot be honoured.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{option}: {reason}{}", .nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
+pub struct CommandError {
+    /// The program, option or argument at fault, as written.
+    pub option: String,
+    /// Why, and what to do.
+    pub reason: String,
+    /// The nearest valid spelling of an unknown option.
+    pub nearest: Option<String>,
+}
+
+impl CommandError {
+    /// `option` cannot be honoured for `reason`.
+    pub fn new(option: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            option: option.into(),
+            reason: reason.into(),
+            nearest: None,
+        }
+    }
+}
+
+/// At most this many names are listed when none is near.
+const LISTED_MAX: usize = 24;
+
+fn suggestion(nearest: Option<&str>, known: &[String]) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean {name}?"),
+        None if known.is_empty() => "; none is allowed here".to_owned(),
+        None if known.len() > LISTED_MAX => format!(
+            "; must be one of {}, ... ({} in all)",
+            known[..LISTED_MAX].join(", "),
+            known.len()
+        ),
+        None => format!("; must be one of {}", known.join(", ")),
+    }
+}
+
+/// The member of `known` that looks most like `word`; the first of equals, none when all are far.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut best: Option<(f64, &str)> = None;
+    for name in known {
+        let similarity = strsim::jaro_winkler(&word.to_lowercase(), &name.to_lowercase());
+        if similarity >= SIMILARITY_MIN && best.is_none_or(|(most, _)| similarity > most) {
+            best = Some((similarity, name));
+        }
+    }
+    best.map(|(_, name)| name)
+}
+
+impl Problem {
+    /// `value` of `key` is not one of `known`.
+    pub fn unknown_name<'a>(
+        key: &str,
+        value: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        Self::UnknownName {
+            key: key.to_owned(),
+            value: format!("{value:?}"),
+            nearest: nearest(value, known.iter().copied()).map(str::to_owned),
+            known: known.into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// `value` of `key` is wrong; `expected` says what is allowed.
+    pub fn value(key: &str, value: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::Value {
+            key: key.to_owned(),
+            value: value.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_spelling_ignores_case_and_far_words() {
+        let known = ["queue_pairs", "post_list", "depth"];
+        assert_eq!(nearest("queue_pair", known), Some("queue_pairs"));
+        assert_eq!(nearest("POSTLIST", known), Some("post_list"));
+        assert_eq!(nearest("zzz", known), None);
+    }
+
+    #[test]
+    fn a_message_names_file_line_place_key_and_remedy() {
+        let error = InputError {
+            file: "scenarios/x.toml".into(),
+            line: Some(12),
+            place: Some("tenant \"redis\"".into()),
+            problem: Box::new(Problem::value("queue_pairs", "0", "must be 1 to 20000")),
+        };
+        assert_eq!(
+            error.to_string(),
+            "scenarios/x.toml:12: tenant \"redis\": queue_pairs = 0: must be 1 to 20000"
+        );
+    }
+}

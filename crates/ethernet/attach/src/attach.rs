@@ -1,0 +1,283 @@
+//! Attaching Titan to a device, and undoing all of it.
+//!
+//! Problem: a host's network must go on working whatever happens to us: a mistake half-way, a kill, a device that goes
+//! away. Method: everything that is changed is in the [`Journal`] before it is changed; [`undo`] works from the journal
+//! alone, in any process, as often as one likes. The data path is in the kernel and pinned, so nothing of it
+//! depends on a process. Order: programs are loaded first, since that is where a kernel refuses; maps of XPS are emptied
+//! next; egress is attached last. Undoing goes the other way.
+//! Limits: while it is undone, flows get their queues by the kernel's hash again, from one packet to the next.
+
+use crate::containers::{self, Containers};
+use crate::device::Device;
+use crate::error::NicError;
+use crate::journal::{Journal, Lock, Process};
+use crate::link::{Link, Route};
+use crate::options::{Options, Weights, dscp_weights};
+use crate::push::Told;
+use crate::system::System;
+use crate::{link, qdisc, queues, segments};
+use isolane_ethernet_bpf::{
+    Completion, CpuPools, Dqa, DqaSettings, EbpfError, LoadOptions, WeightSource, bpffs, tc,
+};
+use isolane_ethernet_policy::titan::{QueueSet, pools};
+use std::path::PathBuf;
+
+/// Attaches; the caller then controls it or has it controlled.
+///
+/// What an attachment left whose controller has died is undone first.
+///
+/// # Errors
+/// Whatever the device, the kernel or the user's wish does not allow; nothing is changed then.
+pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, NicError> {
+    options.check()?;
+    let device = Device::read(system, name)?;
+    device.refuse_software(system)?;
+    let queues = check(&device)?;
+    let _lock = Lock::take(system, name)?;
+    let links = Route::open()?.links()?;
+    let link = link::named(&links, name)?;
+    if let Some(left) = Journal::find(system, &links, name)? {
+        if let Some(running) = left.running(system).filter(|_| left.is_of(link)) {
+            return Err(NicError::Attached {
+                device: name.to_owned(),
+                place: system.place(),
+                process: Some(running.process),
+            });
+        }
+        undo(system, &left)?;
+    }
+    let containers = containers::list(system, &options)?;
+    let mut journal = Journal::new(system, link, pins(link)?, queues, options);
+    journal.maps = queues::saved_maps(system, name);
+    journal.save(system)?;
+    let attached = load(system, &device, &journal, &containers);
+    if let Err(error) = attached {
+        // What was done so far is undone; if that fails too, the journal stays and the first error says why.
+        let _ = undo(system, &journal);
+        return Err(error);
+    }
+    Ok(journal)
+}
+
+/// Queues that will be managed.
+fn check(device: &Device) -> Result<u16, NicError> {
+    if !device.lower.is_empty() {
+        return Err(NicError::Upper {
+            device: device.name.clone(),
+            lower: device.lower.clone(),
+        });
+    }
+    match device.managed_queues() {
+        0 | 1 => Err(NicError::SingleQueue {
+            device: device.name.clone(),
+            command: device.more_queues(),
+        }),
+        queues => Ok(queues),
+    }
+}
+
+fn pins(link: &Link) -> Result<PathBuf, NicError> {
+    let directory = bpffs::find_or_mount()?;
+    Ok(directory.join(format!("nic-{}-{}", System::namespace(), link.index)))
+}
+
+/// Loads what the journal says and attaches it.
+fn load(
+    system: &System,
+    device: &Device,
+    journal: &Journal,
+    containers: &[containers::Container],
+) -> Result<(), NicError> {
+    let mut dqa = load_programs(system, device, journal)?;
+    if journal.options.weights == Weights::Cgroup {
+        let queues = shared_queues(journal);
+        Containers::default().refresh(&mut dqa, containers, queues)?;
+    }
+    queues::clear(system, &device.name, &journal.maps)?;
+    Ok(dqa.attach()?)
+}
+
+/// Loads the programs; they do nothing yet.
+fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<Dqa, NicError> {
+    let options = LoadOptions {
+        ifindex: device.index,
+        queues: journal.queues,
+        completion: match device.frees_what_it_sent() {
+            true => Completion::Freed,
+            false => Completion::HandedOver,
+        },
+        hardware_segmentation: device.cuts_segments() && !device.disciplines.cuts_segments(),
+        pins: journal.pins.clone(),
+        flows: 0,
+    };
+    let settings = settings(system, &journal.options, journal.queues);
+    match Dqa::load(&options, &settings) {
+        // Pins of an attachment whose journal was lost: nobody can say that they are in use.
+        Err(EbpfError::Exists { path }) => {
+            match Dqa::open(&path) {
+                Ok(left) => left.detach()?,
+                // Maps of another version say nothing to us. The pins are all that holds them and the tracing programs.
+                Err(EbpfError::OtherVersion { .. }) => {
+                    std::fs::remove_dir_all(&path).map_err(|source| EbpfError::File {
+                        action: "remove",
+                        path,
+                        source,
+                    })?;
+                    remove_filters(&mut Route::open()?, device.index)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            Ok(Dqa::load(&options, &settings)?)
+        }
+        loaded => Ok(loaded?),
+    }
+}
+
+/// What the programs are told.
+pub fn settings(system: &System, options: &Options, queues: u16) -> DqaSettings {
+    let latency_queue = latency_queue(options, queues);
+    let shared = shared_of(options, queues);
+    DqaSettings {
+        weights: match options.weights {
+            Weights::Flow => WeightSource::Flow,
+            Weights::Dscp => WeightSource::Dscp,
+            Weights::Cgroup => WeightSource::Containers,
+        },
+        pools: match options.pools {
+            true => CpuPools::PerProcessor(pools::of_processors(system.processors(), shared)),
+            false => CpuPools::Off,
+        },
+        latency_queue,
+        dscp_weights: dscp_weights(),
+        ..DqaSettings::default()
+    }
+}
+
+/// The queue kept light: the last one, as the first is what much software takes when it knows no better.
+fn latency_queue(options: &Options, queues: u16) -> Option<u16> {
+    options.latency.then(|| queues.saturating_sub(1))
+}
+
+fn shared_of(options: &Options, queues: u16) -> QueueSet {
+    let all = QueueSet::first(queues);
+    latency_queue(options, queues).map_or(all, |light| all.without(light))
+}
+
+/// The queues that bulk flows share.
+pub fn shared_queues(journal: &Journal) -> QueueSet {
+    shared_of(&journal.options, journal.queues)
+}
+
+/// Undoes everything that a journal says, and removes it. A device that is gone, or another one of its number, is left
+/// alone.
+///
+/// # Errors
+/// The first thing that failed; the rest is undone, and the journal stays for another try.
+pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
+    let mut route = Route::open()?;
+    let link = route
+        .link_by_index(journal.index)?
+        .filter(|link| journal.is_of(link));
+    let mut first = Ok(());
+    let mut note = |done: Result<(), NicError>| {
+        if first.is_ok() {
+            first = done;
+        }
+    };
+    match Dqa::open(&journal.pins) {
+        Ok(dqa) if !journal.is_here() => dqa.discard(),
+        Ok(dqa) => note(dqa.detach().map_err(NicError::from)),
+        Err(EbpfError::Absent { .. }) => {}
+        Err(error) => note(Err(error.into())),
+    }
+    if let Some(link) = link {
+        // Only there where the pins were lost while the filter was not.
+        note(remove_filters(&mut route, link.index));
+        if let Some(told) = journal
+            .weights_told_to
+            .as_ref()
+            .filter(|_| journal.weights_told)
+        {
+            let pusher = Told::named(told, link.index, journal.queues);
+            note(pusher.and_then(|pusher| {
+                pusher.map_or(Ok(()), |mut pusher| pusher.undo(journal.queues))
+            }));
+        }
+        if let Some(sizes) = journal.sizes {
+            note(segments::set(system, &mut route, link.index, sizes));
+        }
+        note(queues::restore(system, &link.name, &journal.maps).map_err(NicError::from));
+    }
+    first?;
+    journal.remove(system)
+}
+
+/// Undoes an attachment by what its journal says now: whoever controlled it since `journal` was read has changed more,
+/// or has attached the device anew after it went away. A journal that is gone has been undone.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_latest(system: &System, journal: &Journal) -> Result<(), NicError> {
+    let us = Process::of(system, std::process::id());
+    let is_meant = |now: &Journal| {
+        now.index == journal.index || (now.controller.is_some() && now.controller == us)
+    };
+    for now in Journal::all(system)?.into_iter().filter(is_meant) {
+        undo(system, &now)?;
+    }
+    Ok(())
+}
+
+/// Removes filters of ours, wherever they found a place.
+fn remove_filters(route: &mut Route, index: u32) -> Result<(), NicError> {
+    for filter in qdisc::egress(route, index)? {
+        if tc::PREFERENCES.contains(&filter.preference) && filter.handle == tc::HANDLE {
+            qdisc::remove_egress(route, index, &filter)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queues::Queue;
+
+    #[test]
+    fn devices_above_others_are_refused_with_those_below() {
+        let device = Device {
+            name: "bond0".to_owned(),
+            lower: vec!["eth0".to_owned(), "eth1".to_owned()],
+            queues: vec![Queue::default(); 16],
+            ..Device::default()
+        };
+        let error = check(&device).unwrap_err();
+        let wanted = "bond0 sends through eth0, eth1: attach those instead";
+        assert!(
+            error.is_bad_input() && error.to_string() == wanted,
+            "{error}"
+        );
+        let alone = Device {
+            lower: Vec::new(),
+            ..device
+        };
+        assert_eq!(check(&alone).unwrap(), 16);
+    }
+
+    #[test]
+    fn the_latency_queue_belongs_to_no_processor() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let options = Options {
+            latency: true,
+            pools: true,
+            ..Options::default()
+        };
+        let settings = settings(&system, &options, 8);
+        assert_eq!(settings.latency_queue, Some(7));
+        assert_eq!(
+            settings.pools,
+            CpuPools::PerProcessor(vec![QueueSet::first(7)])
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Containers: cgroups with weights, and the queues that each may take.
+//!
+//! Method: the policy [`pools::divide`] gives each container queues in proportion to its weight; the programs in the
+//! kernel hold its flows to them and divide its weight among those that are backlogged. So a container gains nothing by
+//! opening more flows. Children of a slice come and go: whoever runs the attachment calls [`Containers::refresh`].
+//! Units: weights as `cpu.weight` has them, 1 to 10,000. Limits: version 2 cgroups only, as the kernel knows a
+//! socket by no other; at most 256.
+
+use crate::error::NicError;
+use crate::options::{CGROUP_WEIGHT_DEFAULT, Options, flow_weight};
+use crate::system::System;
+use isolane_ethernet_bpf::{Dqa, QueueSnapshot};
+use isolane_ethernet_policy::titan::{QueueSet, pools};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+/// A cgroup with a weight.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Container {
+    /// Its path below the version 2 hierarchy.
+    pub path: String,
+    /// Its number, which the kernel calls it by.
+    pub cgroup: u64,
+    /// Its weight.
+    pub weight: u32,
+}
+
+/// The containers that the programs know.
+#[derive(Clone, Debug, Default)]
+pub struct Containers {
+    known: BTreeMap<u64, (u32, QueueSet)>,
+}
+
+impl Containers {
+    /// Tells the programs what changed: `now` are the containers, `queues` those that they may divide.
+    ///
+    /// # Errors
+    /// More containers than the programs hold.
+    pub fn refresh(
+        &mut self,
+        dqa: &mut Dqa,
+        now: &[Container],
+        queues: QueueSet,
+    ) -> Result<(), NicError> {
+        let weights: Vec<u32> = now.iter().map(|container| container.weight).collect();
+        let sets = pools::divide(&weights, queues);
+        let wanted: BTreeMap<u64, (u32, QueueSet)> = now
+            .iter()
+            .zip(sets)
+            .map(|(container, set)| (container.cgroup, (flow_weight(container.weight), set)))
+            .collect();
+        let gone = self
+            .known
+            .keys()
+            .filter(|cgroup| !wanted.contains_key(cgroup));
+        for cgroup in gone {
+            dqa.remove_container(*cgroup)?;
+        }
+        for (cgroup, (weight, set)) in &wanted {
+            if self.known.get(cgroup) != Some(&(*weight, *set)) {
+                dqa.set_container(*cgroup, *weight, *set)?;
+            }
+        }
+        self.known = wanted;
+        Ok(())
+    }
+
+    /// What the card is told that each queue weighs: a container's weight, however many flows it has.
+    pub fn loads(&self, queues: &[QueueSnapshot]) -> Vec<u64> {
+        let holders: Vec<(u32, QueueSet)> = self.known.values().copied().collect();
+        let flows: Vec<u32> = queues.iter().map(|queue| queue.flows).collect();
+        let own: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
+        pools::loads(&holders, &flows, &own)
+    }
+}
+
+/// The containers that `options` name, each once, in order of their paths.
+///
+/// # Errors
+/// [`NicError::Value`] for a path that is no cgroup.
+pub fn list(system: &System, options: &Options) -> Result<Vec<Container>, NicError> {
+    let mut found = BTreeMap::new();
+    if let Some(slice) = &options.slice {
+        let slice = format!("/{}", slice.trim_matches('/'));
+        number(system, &slice).ok_or_else(|| absent(&slice))?;
+        for name in system.cgroups().list(&slice) {
+            let path = format!("{}/{name}", slice.trim_end_matches('/'));
+            let weight = system.cgroups().number(&format!("{path}/cpu.weight"));
+            let weight = weight.and_then(|weight| u32::try_from(weight).ok());
+            if let Some(cgroup) = number(system, &path) {
+                let weight = weight.unwrap_or(CGROUP_WEIGHT_DEFAULT).max(1);
+                found.insert(
+                    path.clone(),
+                    Container {
+                        path,
+                        cgroup,
+                        weight,
+                    },
+                );
+            }
+        }
+    }
+    for named in &options.containers {
+        let path = named.path.clone();
+        let cgroup = number(system, &path).ok_or_else(|| absent(&path))?;
+        found.insert(
+            path.clone(),
+            Container {
+                path,
+                cgroup,
+                weight: named.weight,
+            },
+        );
+    }
+    Ok(found.into_values().collect())
+}
+
+/// A cgroup's number: that of its directory.
+fn number(system: &System, path: &str) -> Option<u64> {
+    let found = std::fs::metadata(system.cgroups().path(path)).ok()?;
+    found.is_dir().then(|| found.ino())
+}
+
+fn absent(path: &str) -> NicError {
+    NicError::Value {
+        what: "container",
+        value: path.to_owned(),
+        expected: "no such cgroup in the version 2 hierarchy; `systemd-cgls` shows them".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Weights;
+    use std::fs;
+
+    #[test]
+    fn children_of_a_slice_have_their_own_weight() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str| directory.path().join("sys/fs/cgroup").join(path);
+        for (name, weight) in [("a", "300\n"), ("b", "100\n"), ("c", "")] {
+            fs::create_dir_all(at("tenants.slice").join(name)).unwrap();
+            fs::write(at("tenants.slice").join(name).join("cpu.weight"), weight).unwrap();
+        }
+        fs::write(at("tenants.slice/cgroup.procs"), "").unwrap();
+        fs::write(at("cgroup.controllers"), "").unwrap();
+        let system = System::at(directory.path());
+        let options = Options {
+            weights: Weights::Cgroup,
+            slice: Some("tenants.slice".to_owned()),
+            containers: vec!["/tenants.slice/b=7".parse().unwrap()],
+            ..Options::default()
+        };
+        let containers = list(&system, &options).unwrap();
+        let short: Vec<_> = containers
+            .iter()
+            .map(|one| (one.path.as_str(), one.weight))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("/tenants.slice/a", 300),
+                ("/tenants.slice/b", 7),
+                ("/tenants.slice/c", 100)
+            ]
+        );
+        let wrong = Options {
+            slice: Some("none".to_owned()),
+            ..options
+        };
+        assert!(
+            list(&system, &wrong)
+                .unwrap_err()
+                .to_string()
+                .contains("systemd-cgls")
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! The queueing disciplines of a device, and the programs on its egress.
+//!
+//! Limits: only what decides fairness is kept: kind and place, no parameters.
+//! Source: rtnetlink(7), `linux/pkt_sched.h`.
+
+use crate::error::NicError;
+use crate::link::Route;
+use isolane_common_linux::HostError;
+use isolane_common_linux::netlink::{Attributes, Request};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_DELTFILTER: u16 = 45;
+const RTM_GETTFILTER: u16 = 46;
+const ETH_P_ALL: u16 = 3;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_BPF_NAME: u16 = 7;
+/// `struct tcmsg`: family, padding, device, handle, parent, info.
+const HEADER_BYTES: usize = 20;
+/// The parent of the root discipline, and of clsact.
+const ROOT: u32 = 0xffff_ffff;
+const CLSACT: u32 = 0xffff_fff1;
+/// Where egress programs of clsact hang.
+const EGRESS: u32 = 0xffff_fff3;
+
+/// A queueing discipline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Discipline {
+    /// `mq`, `fq_codel`.
+    pub kind: String,
+    /// Its number.
+    #[serde(skip)]
+    pub handle: u32,
+    /// Where it hangs.
+    #[serde(skip)]
+    pub parent: u32,
+}
+
+/// A program or rule on egress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Filter {
+    /// `bpf`, `u32`.
+    pub kind: String,
+    /// Order: lower ones first.
+    pub preference: u16,
+    /// Number among those of its preference.
+    #[serde(skip)]
+    pub handle: u32,
+    /// Name of the program; empty where it has none.
+    pub name: String,
+}
+
+/// The disciplines of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Disciplines {
+    /// All of them.
+    pub all: Vec<Discipline>,
+}
+
+impl Disciplines {
+    /// The root's kind; none where the device has none (`noqueue`).
+    pub fn root(&self) -> Option<&str> {
+        let root = self.all.iter().find(|discipline| discipline.parent == ROOT);
+        root.map(|root| root.kind.as_str())
+    }
+
+    /// Kinds of those that hang at the transmit queues of `mq`, with their number.
+    pub fn leaves(&self) -> BTreeMap<&str, usize> {
+        let mut leaves = BTreeMap::new();
+        let below = |discipline: &&Discipline| !matches!(discipline.parent, ROOT | CLSACT);
+        for leaf in self.all.iter().filter(below) {
+            *leaves.entry(leaf.kind.as_str()).or_insert(0) += 1;
+        }
+        leaves
+    }
+
+    /// Whether the hook for our program is there.
+    pub fn has_clsact(&self) -> bool {
+        self.all
+            .iter()
+            .any(|discipline| discipline.kind == "clsact")
+    }
+
+    /// Whether one of them cuts segments into packets before the device sees them, as cake does.
+    pub fn cuts_segments(&self) -> bool {
+        self.all.iter().any(|discipline| discipline.kind == "cake")
+    }
+
+    /// In a few words: `mq with 8 fq_codel`.
+    pub fn text(&self) -> String {
+        let root = self.root().unwrap_or("noqueue");
+        let leaves = self.leaves();
+        let leaves: Vec<String> = leaves
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        match leaves.is_empty() {
+            true => root.to_owned(),
+            false => format!("{root} with {}", leaves.join(", ")),
+        }
+    }
+}
+
+/// Reads the disciplines of device `index`.
+///
+/// # Errors
+/// The kernel's.
+pub fn read(route: &mut Route, index: u32) -> Result<Disciplines, NicError> {
+    let request = dump(RTM_GETQDISC, index, 0);
+    let mut all = Vec::new();
+    route.ask("list queueing disciplines", &request, |kind, payload| {
+        let parsed = (kind == RTM_NEWQDISC).then(|| parse(payload)).flatten();
+        // The kernel lists those of every device.
+        all.extend(
+            parsed
+                .filter(|(device, _)| *device == index)
+                .map(|(_, discipline)| discipline),
+        );
+    })?;
+    Ok(Disciplines { all })
+}
+
+/// The programs on the egress of device `index`; none where there is no clsact.
+///
+/// # Errors
+/// The kernel's.
+pub fn egress(route: &mut Route, index: u32) -> Result<Vec<Filter>, NicError> {
+    let request = dump(RTM_GETTFILTER, index, EGRESS);
+    let mut filters: Vec<Filter> = Vec::new();
+    let asked = route.ask("list egress programs", &request, |kind, payload| {
+        filters.extend((kind == RTM_NEWTFILTER).then(|| filter(payload)).flatten());
+    });
+    match asked {
+        Ok(()) | Err(NicError::Host(HostError::NotOffered { .. })) => Ok(filters),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a filter from the egress of device `index`. One that is gone is no error.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove_egress(route: &mut Route, index: u32, filter: &Filter) -> Result<(), NicError> {
+    let mut request = dump(RTM_DELTFILTER, index, EGRESS);
+    request.dump = false;
+    request.payload[8..12].copy_from_slice(&filter.handle.to_ne_bytes());
+    let info = u32::from(filter.preference) << 16 | u32::from(ETH_P_ALL.to_be());
+    request.payload[16..20].copy_from_slice(&info.to_ne_bytes());
+    match route.ask("remove our egress program", &request, |_, _| {}) {
+        Ok(()) | Err(NicError::Host(HostError::NotOffered { .. })) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn dump(kind: u16, index: u32, parent: u32) -> Request {
+    let mut payload = vec![0; HEADER_BYTES];
+    payload[4..8].copy_from_slice(&index.to_ne_bytes());
+    payload[12..16].copy_from_slice(&parent.to_ne_bytes());
+    Request {
+        kind,
+        dump: true,
+        create: false,
+        payload,
+    }
+}
+
+/// Device and discipline of a message.
+fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
+    let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
+    let discipline = Discipline {
+        kind: attributes.text(TCA_KIND)?,
+        handle: word(payload, 8)?,
+        parent: word(payload, 12)?,
+    };
+    Some((word(payload, 4)?, discipline))
+}
+
+/// The filter of a message; none for the message that stands for a whole preference.
+fn filter(payload: &[u8]) -> Option<Filter> {
+    let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
+    let handle = word(payload, 8)?;
+    let kind = attributes.text(TCA_KIND)?;
+    let name = match kind.as_str() {
+        "bpf" => attributes.nested(TCA_OPTIONS).text(TCA_BPF_NAME),
+        _ => None,
+    };
+    (handle != 0).then_some(Filter {
+        kind,
+        handle,
+        preference: (word(payload, 16)? >> 16) as u16,
+        name: name.unwrap_or_default(),
+    })
+}
+
+fn word(payload: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(
+        payload.get(at..at + 4)?.try_into().ok()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolane_common_linux::netlink::AttributesBuilder;
+    use proptest::prelude::*;
+
+    fn message(kind: &str, handle: u32, parent: u32) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[4..8].copy_from_slice(&9u32.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&handle.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&parent.to_ne_bytes());
+        bytes.extend(AttributesBuilder::new().with_text(TCA_KIND, kind).bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_tree_is_told_in_a_few_words() {
+        let leaves = (1..=8u32).map(|queue| message("pfifo_fast", 0, 0x1_0000 | queue));
+        let all: Vec<Discipline> = leaves
+            .chain([
+                message("mq", 0x1_0000, ROOT),
+                message("clsact", 0xffff_0000, CLSACT),
+            ])
+            .map(|bytes| parse(&bytes).unwrap().1)
+            .collect();
+        let disciplines = Disciplines { all };
+        assert_eq!(disciplines.text(), "mq with 8 pfifo_fast");
+        assert!(disciplines.has_clsact());
+        assert_eq!(Disciplines::default().text(), "noqueue");
+    }
+
+    #[test]
+    fn loopback_has_no_queue_and_no_program() {
+        let mut route = Route::open().unwrap();
+        assert_eq!(read(&mut route, 1).unwrap().text(), "noqueue");
+        assert_eq!(egress(&mut route, 1).unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_messages_are_read_without_a_panic(at in any::<proptest::sample::Index>(), value in any::<u8>(), cut in any::<proptest::sample::Index>()) {
+            let mut bytes = message("bpf", 1, EGRESS);
+            let length = bytes.len();
+            bytes[at.index(length)] = value;
+            bytes.truncate(cut.index(length + 1));
+            let _ = (parse(&bytes), filter(&bytes));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Where a host's files lie: `/sys` and `/proc` of the network namespace that this thread is in, or made-up trees.
+//!
+//! Problem: `/sys/class/net` shows the devices of the namespace in which it was mounted, which is not the one that a
+//! process has entered since.
+//! Method: after entering a namespace a sysfs of our own is mounted, detached: it hangs nowhere in the file tree, is
+//! reached through its descriptor, and ends with it. `/proc/sys/net` follows the reading thread by itself.
+//! Limits: entering a namespace and mounting need CAP_SYS_ADMIN. Source: network_namespaces(7), fsmount(2).
+
+use crate::error::NicError;
+use isolane_common_linux::Root;
+use isolane_common_linux::private::PrivateDirectory;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where `ip netns` keeps namespaces.
+const NAMED: &str = "/run/netns";
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Where journals lie, below the runtime directory.
+const RUN: &str = "/run/isolane/nic";
+/// The namespace of this thread. `/proc/self` would be the one of the process's first thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A host as files.
+#[derive(Clone, Debug)]
+pub struct System {
+    sys: Root,
+    proc: Root,
+    cgroups: Root,
+    run: PathBuf,
+    /// The name under which this namespace was entered.
+    entered: Option<PathBuf>,
+    /// Keeps a detached sysfs alive.
+    _mount: Option<Arc<OwnedFd>>,
+}
+
+impl System {
+    /// This machine, in the namespace that the process was started in.
+    pub fn machine() -> Self {
+        Self {
+            sys: Root::at("/sys"),
+            proc: Root::at("/proc"),
+            cgroups: Root::at(unified(Path::new(CGROUPS))),
+            run: PathBuf::from(RUN),
+            entered: None,
+            _mount: None,
+        }
+    }
+
+    /// The trees `sys`, `proc` and `run` below `directory`.
+    pub fn at(directory: &Path) -> Self {
+        Self {
+            sys: Root::at(directory.join("sys")),
+            proc: Root::at(directory.join("proc")),
+            cgroups: Root::at(unified(&directory.join("sys/fs/cgroup"))),
+            run: directory.join("run"),
+            entered: None,
+            _mount: None,
+        }
+    }
+
+    /// Moves this thread, and those that it will start, into the network namespace `name`, a name of `ip netns` or a
+    /// path, and sees its files.
+    ///
+    /// # Errors
+    /// [`NicError::Namespace`], [`NicError::NotPermitted`].
+    pub fn enter(name: &str) -> Result<Self, NicError> {
+        let path = match name.contains('/') {
+            true => PathBuf::from(name),
+            false => Path::new(NAMED).join(name),
+        };
+        let failed = |error: rustix::io::Errno| match error {
+            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => NicError::NotPermitted {
+                action: format!("enter the network namespace `{name}`"),
+            },
+            error => NicError::Namespace {
+                name: name.to_owned(),
+                reason: error.into(),
+            },
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let namespace = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(failed)?;
+        let here = Self::here().map_err(failed)?;
+        Ok(Self {
+            entered: Some(path),
+            ..here
+        })
+    }
+
+    /// The namespace that this thread is in, through a sysfs of its own.
+    ///
+    /// # Errors
+    /// Those of fsopen(2) and fsmount(2).
+    pub fn here() -> rustix::io::Result<Self> {
+        let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(context.as_fd())?;
+        let mount = fsmount(
+            context.as_fd(),
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            MountAttrFlags::empty(),
+        )?;
+        let sys = Root::at(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        Ok(Self {
+            sys,
+            _mount: Some(Arc::new(mount)),
+            ..Self::machine()
+        })
+    }
+
+    /// Keeps journals below `directory` instead of the machine's runtime directory.
+    #[must_use]
+    pub fn with_run(mut self, directory: &Path) -> Self {
+        directory.clone_into(&mut self.run);
+        self
+    }
+
+    /// The files of sysfs, without the leading `/sys`.
+    pub fn sys(&self) -> &Root {
+        &self.sys
+    }
+
+    /// The files of procfs, without the leading `/proc`.
+    pub fn proc(&self) -> &Root {
+        &self.proc
+    }
+
+    /// The version 2 hierarchy of cgroups.
+    pub fn cgroups(&self) -> &Root {
+        &self.cgroups
+    }
+
+    /// Where journals lie.
+    pub fn run(&self) -> &Path {
+        &self.run
+    }
+
+    /// The directory of journals, made where it is missing.
+    ///
+    /// # Errors
+    /// [`NicError::File`] and [`NicError::NotPermitted`].
+    pub fn make_private(&self) -> Result<PrivateDirectory, NicError> {
+        PrivateDirectory::open_or_make(&self.run).map_err(|error| denied(&self.run, error))
+    }
+
+    /// The directory of journals; none where there is none.
+    ///
+    /// # Errors
+    /// [`NicError::File`] and [`NicError::NotPermitted`].
+    pub fn private(&self) -> Result<Option<PrivateDirectory>, NicError> {
+        match PrivateDirectory::open(&self.run) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).map_err(|error| denied(&self.run, error)),
+        }
+    }
+
+    /// The number of this thread's network namespace; 0 where there is none to be seen.
+    pub fn namespace() -> u64 {
+        std::fs::metadata(OWN).map_or(0, |namespace| namespace.ino())
+    }
+
+    /// What names this thread's network namespace until the next boot, unlike its number, which is used again; 0 where the
+    /// kernel does not tell.
+    pub fn cookie() -> u64 {
+        isolane_ethernet_bpf::net_cookie().unwrap_or(0)
+    }
+
+    /// The name of the namespace that was entered, as `--netns` takes it.
+    pub fn entered(&self) -> Option<&str> {
+        let path = self.entered.as_ref()?;
+        let named = path.strip_prefix(NAMED).unwrap_or(path);
+        named.to_str()
+    }
+
+    /// What a command of ours needs after the device's name to mean the device of this namespace: nothing, or
+    /// ` --netns NAME`.
+    pub fn place(&self) -> String {
+        self.entered()
+            .map_or_else(String::new, |name| format!(" --netns {name}"))
+    }
+
+    /// Whether the name under which this namespace was entered is gone, or names another one now: its owner wants it
+    /// to end, which it cannot while we are in it.
+    pub fn is_abandoned(&self) -> bool {
+        let of = |path: &PathBuf| std::fs::metadata(path).map_or(0, |namespace| namespace.ino());
+        self.entered
+            .as_ref()
+            .is_some_and(|path| of(path) != Self::namespace())
+    }
+
+    /// Whether this process has a file tree of its own (`ip netns exec` makes one), so that what it mounts ends with it.
+    ///
+    /// The first process's tree tells, where it may be looked at. Where not, the mounts do: a tree that `ip netns exec`
+    /// made has the namespace's name for a source at `/sys`, and one whose root only follows another is a copy.
+    pub fn is_private(&self) -> bool {
+        let tree = |process: &str| self.proc.link_name(&format!("{process}/ns/mnt"));
+        if let Some(first) = tree("1") {
+            return Some(first) != tree("self");
+        }
+        self.proc
+            .text("self/mountinfo")
+            .is_some_and(|mounts| is_copy(&mounts))
+    }
+
+    /// What tells this boot from the last one.
+    pub fn boot(&self) -> String {
+        let boot = self.proc.text("sys/kernel/random/boot_id");
+        boot.unwrap_or_default()
+    }
+
+    /// Processors that are on.
+    pub fn processors(&self) -> u16 {
+        let text = self.sys.text("devices/system/cpu/online");
+        let count = text.as_deref().map_or(1, count_of_list);
+        count.max(1)
+    }
+
+    /// The kernel's version, as `6.18.1`.
+    pub fn kernel(&self) -> String {
+        let release = self.proc.text("sys/kernel/osrelease");
+        release.unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// The names of the devices.
+    pub fn devices(&self) -> Vec<String> {
+        self.sys.list("class/net")
+    }
+}
+
+pub(crate) fn denied(path: &Path, error: std::io::Error) -> NicError {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => NicError::NotPermitted {
+            action: format!("use {}", path.display()),
+        },
+        _ => NicError::file(path, error),
+    }
+}
+
+/// The version 2 hierarchy: the mount itself, or on hosts that also have version 1, a directory in it.
+fn unified(mount: &Path) -> PathBuf {
+    match mount.join("cgroup.controllers").exists() {
+        true => mount.to_owned(),
+        false => mount.join("unified"),
+    }
+}
+
+/// Whether `/proc/self/mountinfo` is that of a tree that another one was copied to.
+fn is_copy(mounts: &str) -> bool {
+    const PLACE: usize = 4;
+    const OPTIONAL: usize = 6;
+    // The last one at a place hides those before it.
+    let at = |place: &str| {
+        let mut lines = mounts.lines().rev();
+        lines.find(|line| line.split(' ').nth(PLACE) == Some(place))
+    };
+    let follows = at("/").is_some_and(|line| {
+        let optional = line.split(' ').skip(OPTIONAL);
+        let mut optional = optional.take_while(|word| *word != "-");
+        optional.any(|word| word.starts_with("master:"))
+    });
+    let named = at("/sys").is_some_and(|line| {
+        let of_device = line.split_once(" - ").map_or("", |(_, rest)| rest);
+        let mut words = of_device.split(' ');
+        words.next() == Some("sysfs")
+            && !matches!(words.next(), None | Some("sysfs" | "none" | "sys"))
+    });
+    follows || named
+}
+
+/// How many numbers a list such as `0-3,8` has.
+fn count_of_list(list: &str) -> u16 {
+    let count = |range: &str| -> Option<u16> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim()
+        .split(',')
+        .filter_map(count)
+        .fold(0, u16::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(
+            ["0", "0-3,8", "0-63", "x"].map(count_of_list),
+            [1, 5, 64, 0]
+        );
+    }
+
+    /// Lines as `ip netns exec` leaves them on a host whose root is private, and on one whose root is shared.
+    #[test]
+    fn a_copied_tree_is_known_by_its_mounts() {
+        let host = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+                    23 27 0:22 / /sys rw,relatime shared:7 - sysfs sysfs rw\n";
+        assert!(!is_copy(host) && !is_copy(""));
+        let private = format!("{host}426 423 0:42 / /sys rw,relatime - sysfs green rw\n");
+        assert!(is_copy(&private));
+        let shared = host.replace("/ / rw,relatime", "/ / rw,relatime master:1");
+        assert!(is_copy(&shared));
+        let back = format!("{private}430 423 0:43 / /sys rw,relatime - sysfs sysfs rw\n");
+        assert!(!is_copy(&back), "the last mount is the one that is seen");
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_named() {
+        let error = System::enter("no-such-namespace").unwrap_err().to_string();
+        assert!(
+            error.contains("no-such-namespace") && error.contains("ip netns"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,496 @@
+//! Titan attached to a real device of the real kernel, with real traffic: nothing stalls, nothing is left behind.
+
+mod lab;
+
+use isolane_ethernet_attach::attach::{attach, undo, undo_latest};
+use isolane_ethernet_attach::control::{Controller, Ended};
+use isolane_ethernet_attach::detach::{Detached, detach};
+use isolane_ethernet_attach::journal::Journal;
+use isolane_ethernet_attach::link::{Route, Sizes};
+use isolane_ethernet_attach::options::{Options, Segments};
+use isolane_ethernet_attach::{Device, NicError, System, qdisc, queues};
+use isolane_ethernet_bpf::Dqa;
+use lab::{Lab, intervals, run, wait_for};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// Bytes of a mean segment that nothing limits, at least: far above 16 KiB.
+const LARGE: f64 = 20_000.0;
+
+/// What a device must be like afterwards.
+#[derive(Debug, PartialEq)]
+struct State {
+    maps: Vec<queues::SavedMap>,
+    sizes: Sizes,
+    discipline: String,
+    clsact: bool,
+    egress: Vec<qdisc::Filter>,
+}
+
+fn state(system: &System, name: &str) -> State {
+    let device = Device::read(system, name).expect("the device is there");
+    State {
+        maps: queues::saved_maps(system, name),
+        sizes: device.sizes,
+        discipline: device.discipline,
+        clsact: device.disciplines.has_clsact(),
+        egress: device.egress,
+    }
+}
+
+fn options(segments: Segments) -> Options {
+    Options {
+        segments,
+        ..Options::default()
+    }
+}
+
+fn set_map(lab: &Lab, queue: u16, processors: &str) {
+    let path = format!("/sys/class/net/v0/queues/tx-{queue}/xps_cpus");
+    lab.in_sender(&["sh", "-c", &format!("echo {processors} > {path}")]);
+}
+
+/// Goal: through attach, a change of settings and detach no half second passes without bytes, and the device ends as it
+/// was, its XPS maps and somebody else's program included.
+#[test]
+fn traffic_flows_through_attach_change_and_detach() {
+    let Some(mut lab) = Lab::new(8) else { return };
+    set_map(&lab, 0, "1");
+    set_map(&lab, 1, "2");
+    lab.in_sender(&["tc", "qdisc", "add", "dev", "v0", "clsact"]);
+    let theirs =
+        "tc filter add dev v0 egress pref 7 protocol ip u32 match ip dst 10.99.0.9/32 flowid 1:1";
+    lab.in_sender(&theirs.split(' ').collect::<Vec<_>>());
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    assert!(
+        before.maps.len() == 2 && !before.egress.is_empty(),
+        "{before:?}"
+    );
+    let client = lab.iperf(4, &[]);
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let during = state(&system, "v0");
+    assert_eq!(during.maps, []);
+    assert_eq!(during.egress.len(), before.egress.len() + 1, "{during:?}");
+    lab.flows_move_on();
+    let mut dqa = Dqa::open(&journal.pins).unwrap();
+    let counters = dqa.counters().unwrap();
+    assert!(counters.assigned > 0, "{counters:?}");
+    let light = Options {
+        latency: true,
+        ..Options::default()
+    };
+    dqa.set(&isolane_ethernet_attach::attach::settings(
+        &system,
+        &light,
+        journal.queues,
+    ))
+    .unwrap();
+    lab.flows_move_on();
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Nothing);
+    lab.flows_move_on();
+    let bytes = intervals(client);
+    assert!(
+        bytes.len() >= 7 && bytes.iter().all(|bytes| *bytes > 0),
+        "{bytes:?}"
+    );
+    assert_eq!(state(&system, "v0"), before);
+    assert_eq!(Journal::all(&system).unwrap(), []);
+}
+
+/// Goal: a journal that somebody forged makes `detach` write nothing. Method: its map names another device's attribute, whose
+/// value the privileged program would have written.
+#[test]
+fn a_forged_journal_writes_to_no_other_device() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let file = format!("{}-{}.json", journal.namespace, journal.index);
+    let path = system.run().join(file);
+    let honest = std::fs::read_to_string(&path).unwrap();
+    let map = r#""maps": [{"queue": 0, "file": "../../../lo/tx_queue_len", "value": "777"}]"#;
+    let forged = honest.replace("\"maps\": []", map);
+    assert_ne!(forged, honest, "{honest}");
+    std::fs::write(&path, forged).unwrap();
+    let length = system.sys().text("class/net/lo/tx_queue_len");
+    let error = detach(&system, "v0").unwrap_err().to_string();
+    assert!(error.contains("has maps ="), "{error}");
+    assert_eq!(system.sys().text("class/net/lo/tx_queue_len"), length);
+    std::fs::write(&path, honest).unwrap();
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+}
+
+/// Goal: a controller that is killed leaves traffic and queue assignment as they are; whoever detaches undoes
+/// everything, and whoever attaches again starts from what the device was.
+#[test]
+fn a_killed_controller_harms_nobody() {
+    let Some(mut lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    let client = lab.iperf(9, &[]);
+    let journal = attach(&system, "v0", options(Segments::Auto)).unwrap();
+    let mut controller = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "controller_process", "--ignored", "--nocapture"])
+        .env("ISOLANE_NIC_NAMESPACE", &lab.sender)
+        .env("ISOLANE_NIC_RUN", lab.directory())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // On a veth only the queueing discipline counts as outstanding: whether nine flows share at a beat is chance.
+    wait_for("a controller", || {
+        Journal::all(&system).unwrap()[0].running(&system).is_some()
+    });
+    let again = attach(&system, "v0", options(Segments::Auto)).unwrap_err();
+    assert!(
+        matches!(
+            again,
+            NicError::Attached {
+                process: Some(_),
+                ..
+            }
+        ),
+        "{again}"
+    );
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let assigned = || {
+        Dqa::open(&journal.pins)
+            .unwrap()
+            .counters()
+            .unwrap()
+            .assigned
+    };
+    let first = assigned();
+    wait_for("packets that are assigned", || assigned() > first);
+    let second = attach(&system, "v0", options(Segments::Auto)).unwrap();
+    assert_eq!(second.controller, None);
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+    lab.flows_move_on();
+    let bytes = intervals(client);
+    assert!(
+        bytes.len() >= 7 && bytes.iter().all(|bytes| *bytes > 0),
+        "{bytes:?}"
+    );
+    assert_eq!(state(&system, "v0"), before);
+}
+
+/// Not a test: the controller that the test above kills.
+#[test]
+#[ignore = "started by another test"]
+fn controller_process() {
+    let Ok(namespace) = std::env::var("ISOLANE_NIC_NAMESPACE") else {
+        return;
+    };
+    let run = std::env::var_os("ISOLANE_NIC_RUN").expect("set together");
+    let system = System::enter(&namespace).unwrap().with_run(run.as_ref());
+    let journal = Journal::all(&system).unwrap().remove(0);
+    Controller::new(&system, journal)
+        .unwrap()
+        .run(&AtomicBool::new(false))
+        .unwrap();
+}
+
+/// Goal: pins of another version, which nobody knows of any more, are in nobody's way. Method: two pins change names, so that
+/// their maps are of other sizes, and the journal is lost.
+#[test]
+fn pins_of_another_version_without_a_journal_are_replaced() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    let lost = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let pin = |name| lost.pins.join(name);
+    for (from, to) in [
+        ("config", "left"),
+        ("counters", "config"),
+        ("left", "counters"),
+    ] {
+        std::fs::rename(pin(from), pin(to)).unwrap();
+    }
+    assert!(Dqa::open(&lost.pins).is_err());
+    lost.remove(&system).unwrap();
+    attach(&system, "v0", options(Segments::Off)).unwrap();
+    assert_eq!(state(&system, "v0").egress.len(), before.egress.len() + 1);
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
+    // Who added the place for filters, which is empty again, was written down in the maps that nobody could read.
+    let after = state(&system, "v0");
+    assert_eq!((after.egress, after.maps), (before.egress, before.maps));
+}
+
+#[test]
+fn a_device_that_goes_away_leaves_nothing() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    run(&["ip", "-n", &lab.sender, "link", "del", "v0"]).unwrap();
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Gone);
+    assert!(!journal.pins.exists());
+    assert_eq!(Journal::all(&system).unwrap(), []);
+    let error = detach(&system, "v0").unwrap_err();
+    assert!(matches!(error, NicError::NoDevice { .. }), "{error}");
+}
+
+/// Goal: the controller notices that the device went away, undoes what is left, and attaches the device that comes back
+/// under the same name and address, as after loading its driver again.
+#[test]
+fn a_device_that_comes_back_is_attached_again() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let address = "02:00:00:00:98:01";
+    run(&[
+        "ip",
+        "-n",
+        &lab.sender,
+        "link",
+        "set",
+        "v0",
+        "address",
+        address,
+    ])
+    .unwrap();
+    let first = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, first.clone()).unwrap();
+    run(&["ip", "-n", &lab.sender, "link", "del", "v0"]).unwrap();
+    let add = format!(
+        "ip -n {} link add v0 address {address} numtxqueues 6 type veth peer name v9 numrxqueues 6",
+        lab.sender
+    );
+    run(&add.split(' ').collect::<Vec<_>>()).unwrap();
+    let ended = run_until(&lab, &mut controller, |journals| {
+        journals.iter().any(|journal| journal.queues == 6)
+    });
+    assert_eq!(ended, Ended::Stopped);
+    let second = controller.journal().clone();
+    assert!(
+        second.index != first.index && second.queues == 6,
+        "{second:?}"
+    );
+    assert!(!first.pins.exists());
+    undo(&system, &second).unwrap();
+}
+
+/// Goal: fewer queues, and maps that somebody sets, are noticed while traffic flows; the maps come back at the end.
+#[test]
+fn another_number_of_queues_is_followed_under_traffic() {
+    let Some(mut lab) = Lab::new(8) else { return };
+    let system = lab.enter();
+    let client = lab.iperf(6, &[]);
+    let light = Options {
+        latency: true,
+        pools: true,
+        ..options(Segments::Off)
+    };
+    let journal = attach(&system, "v0", light).unwrap();
+    let mut controller = Controller::new(&system, journal).unwrap();
+    lab.in_sender(&["ethtool", "-L", "v0", "tx", "3"]);
+    set_map(&lab, 1, "2");
+    let ended = run_until(&lab, &mut controller, |journals| {
+        journals[0].queues == 3 && journals[0].maps.len() == 1
+    });
+    assert_eq!(ended, Ended::Stopped);
+    assert_eq!(queues::saved_maps(&system, "v0"), []);
+    assert_eq!(
+        Dqa::open(&controller.journal().pins)
+            .unwrap()
+            .queues()
+            .len(),
+        3
+    );
+    undo(&system, controller.journal()).unwrap();
+    assert_eq!(queues::saved_maps(&system, "v0").len(), 1);
+    lab.flows_move_on();
+    let bytes = intervals(client);
+    assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+}
+
+/// Goal: a device with another address is still the one that was attached; what the controller wrote down since is undone
+/// by whoever holds an older journal.
+#[test]
+fn an_address_may_change_and_an_old_journal_undoes_what_is_new() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let before = state(&system, "v0");
+    let old = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, old.clone()).unwrap();
+    let address = ["ip", "link", "set", "v0", "address", "02:00:00:00:98:07"];
+    lab.in_sender(&address);
+    set_map(&lab, 1, "2");
+    let ended = run_until(&lab, &mut controller, |journals| {
+        journals[0].address[5] == 7 && journals[0].maps.len() == 1
+    });
+    assert_eq!(
+        (ended, controller.journal().index),
+        (Ended::Stopped, old.index)
+    );
+    assert!(old.pins.exists() && old.maps.is_empty());
+    undo_latest(&system, &old).unwrap();
+    assert_eq!(Journal::all(&system).unwrap(), []);
+    lab.in_sender(&["ip", "link", "set", "v0", "name", "v1"]);
+    assert_eq!(queues::saved_maps(&system, "v1").len(), 1);
+    assert_eq!(state(&system, "v1").egress, before.egress);
+}
+
+/// Goal: an IPv6 route of ours that a kill left behind goes with the next change of sizes, and none of ours stays.
+#[test]
+fn no_route_of_ours_stays() {
+    let Some(lab) = Lab::new(2) else { return };
+    let system = lab.enter();
+    let routes = || lab.in_sender(&["ip", "-6", "route", "show", "table", "all"]);
+    let before = routes();
+    let left = "ip -6 route add unreachable fd98::/64 proto 219 metric 4294967294";
+    lab.in_sender(&left.split(' ').collect::<Vec<_>>());
+    assert_ne!(routes(), before);
+    let mut route = Route::open().unwrap();
+    let index = route.link("v0").unwrap().index;
+    isolane_ethernet_attach::segments::forget_routes(&system, &mut route, index).unwrap();
+    assert_eq!(routes(), before);
+}
+
+/// Goal: eight queues, one, and eight again: packets pass untouched meanwhile and are assigned afterwards.
+#[test]
+fn programs_that_stood_aside_come_back() {
+    let Some(mut lab) = Lab::new(8) else { return };
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, journal.clone()).unwrap();
+    let (stop, sender) = (AtomicBool::new(false), lab.sender.clone());
+    let client = lab.iperf(4, &[]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _stop = Stop(&stop);
+            let dqa = Dqa::open(&journal.pins).expect("pinned");
+            let chosen = || {
+                let counters = dqa.counters().expect("counted");
+                counters.assigned + counters.kept
+            };
+            let queues = |count: &str| {
+                let tool = [
+                    "ip", "netns", "exec", &sender, "ethtool", "-L", "v0", "tx", count,
+                ];
+                run(&tool).expect("the number of queues changes");
+            };
+            queues("1");
+            wait_for("programs that stand aside", || {
+                let before = chosen();
+                lab.flows_move_on();
+                chosen() == before
+            });
+            queues("8");
+            let first = chosen();
+            wait_for("packets that are assigned", || chosen() > first);
+        });
+        assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
+    });
+    undo(&system, controller.journal()).unwrap();
+    lab.flows_move_on();
+    let bytes = intervals(client);
+    assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+}
+
+#[test]
+fn devices_that_cannot_be_attached_say_why() {
+    let Some(lab) = Lab::new(1) else { return };
+    let system = lab.enter();
+    let single = attach(&system, "v0", Options::default()).unwrap_err();
+    assert!(matches!(single, NicError::SingleQueue { .. }), "{single}");
+    let missing = attach(&system, "v00", Options::default())
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("did you mean v0?"), "{missing}");
+    assert_eq!(Journal::all(&system).unwrap(), []);
+}
+
+/// Goal: without privileges (as where BPF is not allowed) the message names them, and the device stays as it is. Method:
+/// a thread gives up what root may do.
+#[test]
+fn without_privileges_nothing_changes() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    set_map(&lab, 1, "2");
+    let before = state(&system, "v0");
+    let refused = thread::scope(|scope| {
+        let without = scope.spawn(|| {
+            let mut sets = capabilities(None).expect("a thread has capabilities");
+            sets.effective = CapabilitySet::empty();
+            set_capabilities(None, sets).expect("they may be given up");
+            attach(&system, "v0", Options::default()).unwrap_err()
+        });
+        without.join().expect("refused, not broken")
+    });
+    let words = refused.to_string();
+    assert!(
+        words.contains("CAP_NET_ADMIN") && !refused.is_bad_input(),
+        "{words}"
+    );
+    assert_eq!(Journal::all(&system).unwrap(), []);
+    assert_eq!(state(&system, "v0"), before);
+}
+
+/// Goal: a limit set under a running flow changes the segments that leave, in both address families. Method: the kernel
+/// counts packets and bytes at the device before it segments; their ratio is the mean segment.
+#[test]
+fn a_smaller_limit_makes_smaller_segments_under_a_running_flow() {
+    for family in [&["-c", "10.98.0.2"], &["-c", "fd98::2"]] {
+        let Some(mut lab) = Lab::new(4) else { return };
+        let system = lab.enter();
+        let client = lab.iperf(1, family);
+        let mut route = Route::open().unwrap();
+        let before = route.link("v0").unwrap();
+        let small_sizes = isolane_ethernet_attach::segments::sizes(
+            before.sizes,
+            isolane_common_quantities::units::Bytes::from_kib(16),
+        );
+        is_mean_segment(&lab, "large segments", |mean| mean > LARGE);
+        isolane_ethernet_attach::segments::set(&system, &mut route, before.index, small_sizes)
+            .unwrap();
+        // Segments of whole packets below 16 KiB, not packets: the sockets know, and the device need not cut.
+        is_mean_segment(&lab, "segments below 16 KiB", |mean| {
+            mean <= 16_384.0 && mean > 8_000.0
+        });
+        isolane_ethernet_attach::segments::set(&system, &mut route, before.index, before.sizes)
+            .unwrap();
+        is_mean_segment(&lab, "large segments again", |mean| mean > LARGE);
+        let bytes = intervals(client);
+        assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+    }
+}
+
+/// Waits until the bytes for each packet that leaves the sender are as wanted, over a few megabytes: what was on its way when
+/// a limit changed is of the old size.
+fn is_mean_segment(lab: &Lab, what: &str, wanted: impl Fn(f64) -> bool) {
+    wait_for(what, || {
+        let first = lab.sent();
+        lab.flows_move_on();
+        let second = lab.sent();
+        wanted((second.0 - first.0) as f64 / (second.1 - first.1) as f64)
+    });
+}
+
+/// Stops a controller when a thread beside it ends, also by a failure.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a controller until a thread beside it, in the same namespace, sees `is_done` in the journals.
+fn run_until(lab: &Lab, controller: &mut Controller, is_done: fn(&[Journal]) -> bool) -> Ended {
+    let (stop, namespace, run) = (AtomicBool::new(false), lab.sender.clone(), lab.directory());
+    thread::scope(|scope| {
+        let stopped = &stop;
+        scope.spawn(move || {
+            let _stop = Stop(stopped);
+            let system = System::enter(&namespace)
+                .expect("the lab's namespace")
+                .with_run(run);
+            wait_for("what the journals are to say", || {
+                Journal::all(&system).is_ok_and(|journals| is_done(&journals))
+            });
+        });
+        controller.run(&stop).expect("the device is followed")
+    })
+}

@@ -1,0 +1,202 @@
+//! The profile of an ordinary network card and its host: what the simulator's mechanisms are made of.
+//!
+//! As with device profiles ([`isolane_rdma_scenario::profile`]), a number has a value, a kind and a source, none may be missing, and
+//! none is a result. [`NIC_PARAMETERS`] is the list; `docs/internals/nic-model.md` explains the mechanisms.
+
+use isolane_common_toml_input::error::ProfileError;
+use isolane_common_toml_input::keys::{Key, Kind, required};
+use isolane_common_toml_input::sourced::Parameter;
+use isolane_common_toml_input::sourced::Sourced;
+use isolane_common_toml_input::sourced::{profile_name, section_of};
+use isolane_common_toml_input::table::{Source, Table};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A card and its host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NicProfile {
+    /// Short name.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Parameters by section and name.
+    pub sections: BTreeMap<String, BTreeMap<String, Sourced>>,
+}
+
+const fn parameter(
+    section: &'static str,
+    name: &'static str,
+    min: f64,
+    max: f64,
+    about: &'static str,
+) -> Parameter {
+    Parameter {
+        section,
+        name,
+        min,
+        max,
+        about,
+    }
+}
+
+/// Every parameter, from the wire upwards.
+#[rustfmt::skip]
+pub const NIC_PARAMETERS: &[Parameter] = &[
+    parameter("link", "framing_bytes", 0.0, 100.0, "bytes of time on the wire beside a frame: preamble, check sequence, gap"),
+    parameter("link", "ethernet_bytes", 14.0, 22.0, "Ethernet header of a frame"),
+    parameter("link", "delay_ns", 0.0, 1e6, "from the card to the switch and back: cable, both ends, DMA"),
+    parameter("switch", "delay_ns", 0.0, 1e6, "what a switch adds"),
+    parameter("switch", "buffer_bytes", 1e4, 1e9, "shared by all ports of a switch"),
+    parameter("switch", "alpha", 0.01, 100.0, "a port may hold this times what is free"),
+    parameter("switch", "ecn_bytes", 0.0, 1e9, "depth from which packets that can be are marked"),
+    parameter("switch", "trunk_gbps", 0.1, 1600.0, "between two switches, each way"),
+    parameter("card", "ring_descriptors", 64.0, 65536.0, "of a transmit ring"),
+    parameter("card", "descriptor_bytes", 64.0, 65536.0, "data of one descriptor"),
+    parameter("card", "receive_descriptors", 64.0, 65536.0, "of a receive ring"),
+    parameter("card", "receive_queues_weighted", 1.0, 64.0, "receive queues while queue weights are on"),
+    parameter("card", "credit_bytes", 1.0, 65536.0, "credit of one unit of queue weight in a round"),
+    parameter("card", "weight_write_ns", 0.0, 1e7, "until a written weight is in force"),
+    parameter("card", "interrupts_bulk_per_s", 100.0, 1e7, "adaptive moderation: of a busy vector"),
+    parameter("card", "interrupts_low_per_s", 100.0, 1e7, "adaptive moderation: of a vector with some traffic"),
+    parameter("card", "interrupts_lowest_per_s", 100.0, 1e7, "adaptive moderation: of a quiet vector"),
+    parameter("card", "adaptive_low_bytes_per_us", 0.0, 1e6, "below: quiet"),
+    parameter("card", "adaptive_bulk_bytes_per_us", 0.0, 1e6, "above: busy"),
+    parameter("kernel", "poll_budget", 1.0, 4096.0, "packets received by one poll"),
+    parameter("kernel", "dequeue_quota", 1.0, 4096.0, "segments that one run of a software queue moves"),
+    parameter("kernel", "fifo_segments", 1.0, 1e6, "length of the first-in first-out queue"),
+    parameter("kernel", "sfq_segments", 1.0, 1e6, "limit of all flows of stochastic fair queueing"),
+    parameter("kernel", "gro_flows", 1.0, 4096.0, "flows that one receive poll merges at a time"),
+    parameter("tcp", "initial_window", 1.0, 1000.0, "packets"),
+    parameter("tcp", "timeout_min_ms", 0.1, 1e5, "least retransmission timeout"),
+    parameter("tcp", "delayed_ack_ms", 0.0, 1e4, "longest wait of an acknowledgement"),
+    parameter("tcp", "receive_window_bytes", 1e4, 1e9, "largest offered window"),
+    parameter("tcp", "small_queue_bytes", 1e3, 1e9, "TCP Small Queues: most bytes of a flow below TCP"),
+    parameter("tcp", "segment_overhead_bytes", 0.0, 65536.0, "memory of a segment beside its data"),
+    parameter("tcp", "pacing_start_percent", 100.0, 1000.0, "of the window each round trip, in slow start"),
+    parameter("tcp", "pacing_percent", 100.0, 1000.0, "later"),
+    parameter("tcp", "segment_packets_min", 1.0, 44.0, "fewest packets of a full segment"),
+    parameter("tcp", "write_bytes", 1.0, 1e8, "of one write of the application"),
+    parameter("cost", "interrupt_ns", 0.0, 1e6, "entry, exit, scheduling of the poll"),
+    parameter("cost", "poll_ns", 0.0, 1e6, "one poll of a vector"),
+    parameter("cost", "completion_ns", 0.0, 1e6, "one segment that was sent: unmapped, freed"),
+    parameter("cost", "segment_ns", 0.0, 1e6, "one segment through TCP, IP and the driver"),
+    parameter("cost", "descriptor_ns", 0.0, 1e6, "each descriptor: mapped, written"),
+    parameter("cost", "queue_ns", 0.0, 1e6, "one segment in and out of a software queue"),
+    parameter("cost", "lock_ns", 0.0, 1e6, "a queue that another processor had: its lock and its lines come over"),
+    parameter("cost", "contention_ns", 0.0, 1e6, "a queue whose owner is still at it: waiting for the lock"),
+    parameter("cost", "wake_ns", 0.0, 1e6, "a flow's turn after completions"),
+    parameter("cost", "ack_ns", 0.0, 1e6, "one acknowledgement received"),
+    parameter("cost", "send_ack_ns", 0.0, 1e6, "one acknowledgement made"),
+    parameter("cost", "receive_packet_ns", 0.0, 1e6, "one packet through the receive ring and merging"),
+    parameter("cost", "receive_segment_ns", 0.0, 1e6, "one merged segment through TCP"),
+    parameter("cost", "write_ns", 0.0, 1e6, "one write: system call, wake-up"),
+    parameter("cost", "copy_ps_per_byte", 0.0, 1e5, "copying from the application"),
+    parameter("cost", "software_packet_ns", 0.0, 1e6, "one packet cut off a segment by software"),
+    parameter("cost", "weight_ns", 0.0, 1e6, "one write of a queue's weight: an uncached store"),
+    parameter("cost", "assign_ns", 0.0, 1e6, "one choice of a queue by its weight"),
+    parameter("cost", "sibling_percent", 100.0, 400.0, "time of a step while the other thread of the core is busy, of the time otherwise"),
+    parameter("cost", "ping_ns", 0.0, 1e9, "both ends' processes, sleep states and timers of a round trip"),
+];
+
+const KEYS: &[Key] = &[
+    required("name", Kind::Text, "short name"),
+    required("title", Kind::Text, "one line for people"),
+    required("link", Kind::Table, "section"),
+    required("switch", Kind::Table, "section"),
+    required("card", Kind::Table, "section"),
+    required("kernel", Kind::Table, "section"),
+    required("tcp", Kind::Table, "section"),
+    required("cost", Kind::Table, "section"),
+];
+
+const SECTIONS: [&str; 6] = ["link", "switch", "card", "kernel", "tcp", "cost"];
+
+const EMBEDDED: &[(&str, &str)] = &[(
+    "cards/82599-10g.toml",
+    include_str!("../../../../cards/82599-10g.toml"),
+)];
+
+impl NicProfile {
+    /// The profile written in `text`; `file` names it in messages.
+    ///
+    /// # Errors
+    /// The first mistake, with its line: a parameter that is missing, unknown, out of range or without a source.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
+        let source = Source { file, text };
+        let tree = source.tree()?;
+        let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
+        let mut sections = BTreeMap::new();
+        for name in SECTIONS {
+            sections.insert(name.to_owned(), section_of(&top, name, NIC_PARAMETERS)?);
+        }
+        let title = top
+            .text("title")?
+            .expect("opening checked that it is there");
+        Ok(Self {
+            name: profile_name(&top)?,
+            title: title.to_owned(),
+            sections,
+        })
+    }
+
+    /// The profile compiled in under this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::embedded()
+            .into_iter()
+            .find(|profile| profile.name == name)
+    }
+
+    /// The card of the study: Intel 82599.
+    pub fn of_paper() -> Self {
+        Self::named("82599-10g").expect("it is compiled in")
+    }
+
+    /// Every profile compiled in.
+    pub fn embedded() -> Vec<Self> {
+        let profiles = EMBEDDED.iter();
+        profiles
+            .map(|(file, text)| {
+                Self::parse(text, file).expect("tests parse every embedded profile")
+            })
+            .collect()
+    }
+
+    /// The parameter `name` of `section`.
+    ///
+    /// # Panics
+    /// When there is none: a loaded profile has every member of [`NIC_PARAMETERS`].
+    pub fn value(&self, section: &str, name: &str) -> f64 {
+        self.sections
+            .get(section)
+            .and_then(|map| map.get(name))
+            .unwrap_or_else(|| panic!("profile {} has no {section}.{name}", self.name))
+            .value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_profiles_are_valid_and_found_by_name() {
+        let profile = NicProfile::of_paper();
+        assert_eq!(profile.value("link", "framing_bytes"), 24.0);
+        assert_eq!(NicProfile::named("no-such"), None);
+    }
+
+    #[test]
+    fn a_parameter_out_of_range_is_named_with_its_range() {
+        let text = EMBEDDED[0].1.replace(
+            "framing_bytes = { value = 24",
+            "framing_bytes = { value = 2400",
+        );
+        let error = NicProfile::parse(&text, "card.toml").expect_err("out of range");
+        let message = error.to_string();
+        assert!(
+            message.contains("2400") && message.contains("0 to 100"),
+            "{message}"
+        );
+    }
+}

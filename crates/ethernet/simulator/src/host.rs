@@ -1,0 +1,182 @@
+//! One host: its processors, its interrupt vectors, its queues, its card.
+//!
+//! Vector `v` serves transmit queue `v` and receive queue `v` and interrupts processor `v` modulo their number, as the
+//! driver pairs and spreads them (titan 2.1).
+
+use crate::card::Card;
+use crate::processor::Processor;
+use crate::queueing::SoftQueue;
+use crate::queueing::limit::Limit;
+use crate::segment::{Kind, List};
+use crate::settings::Settings;
+use isolane_common_quantities::units::{Duration, Instant, Ratio};
+use isolane_ethernet_policy::titan::assign::Assigner;
+use isolane_ethernet_policy::titan::pools::of_processors;
+use isolane_ethernet_policy::titan::segments::{SegmentOptions, SegmentSize};
+use isolane_ethernet_policy::titan::weights::{QueueWeights, WeightOptions};
+use isolane_ethernet_policy::titan::{QueueSet, WEIGHT_ONE};
+use isolane_ethernet_scenario::config::Assignment;
+use std::collections::VecDeque;
+
+/// How long our controller waits before segments grow again; Titan's kernel looks at each segment.
+const HOLD: Duration = Duration::from_ms(10);
+
+/// A host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) queues: Vec<TxQueue>,
+    pub(crate) vectors: Vec<Vector>,
+    pub(crate) processors: Vec<Processor>,
+    pub(crate) card: Card,
+    /// Dynamic queue assignment.
+    pub(crate) assigner: Option<Assigner>,
+    /// Weight of the flows with anything in each queue, whoever assigned them.
+    pub(crate) loads: Vec<u64>,
+    /// What the card is told of weights.
+    pub(crate) weights: Option<QueueWeights>,
+    /// Queues of each processor, if they have their own.
+    pub(crate) pools: Vec<QueueSet>,
+    /// Dynamic segment sizes.
+    pub(crate) sizes: Option<SegmentSize>,
+}
+
+/// A software queue, the hardware queue below it.
+#[derive(Debug)]
+pub(crate) struct TxQueue {
+    pub(crate) soft: SoftQueue,
+    pub(crate) limit: Limit,
+    /// Posted, not wholly sent.
+    pub(crate) ring: List,
+    /// Sent, completion not processed.
+    pub(crate) sent: List,
+    pub(crate) descriptors: u32,
+    /// A run of the software queue is planned.
+    pub(crate) planned: bool,
+    /// A wake-up for a paced flow is planned for then.
+    pub(crate) wake_at: Option<Instant>,
+    /// Who touched it last, and until when.
+    pub(crate) owner: u16,
+    pub(crate) owned_until: Instant,
+    pub(crate) sent_bytes: u64,
+    pub(crate) most: u64,
+}
+
+/// An interrupt vector.
+#[derive(Debug)]
+pub(crate) struct Vector {
+    pub(crate) processor: u16,
+    /// A poll is running or planned; interrupts are off.
+    pub(crate) polling: bool,
+    /// When the interrupt is due; `Instant::MAX` if it is not.
+    pub(crate) due: Instant,
+    pub(crate) last: Instant,
+    /// Time between interrupts.
+    pub(crate) pause: Duration,
+    /// Bytes since the last interrupt.
+    pub(crate) bytes: u64,
+    pub(crate) receive: VecDeque<Arrival>,
+}
+
+/// A packet in a receive ring, or on its way there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    /// First byte; of an acknowledgement or a ping its number.
+    pub(crate) seq: u64,
+    pub(crate) flow: u32,
+    pub(crate) payload: u16,
+    pub(crate) kind: Kind,
+    pub(crate) marked: bool,
+    pub(crate) again: bool,
+}
+
+impl Host {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let config = &settings.config;
+        let latency_queue =
+            (config.latency_queue && settings.queues > 1).then_some(settings.queues - 1);
+        let dynamic = config.assignment == Assignment::Dynamic;
+        let ours = config.latency_queue;
+        let all = QueueSet::first(settings.queues);
+        let options = match ours {
+            true => WeightOptions::default(),
+            // Titan writes at each change, batched by polls.
+            false => WeightOptions {
+                interval: Duration::ZERO,
+                dead_band: Ratio::new(0, 1),
+                ..WeightOptions::default()
+            },
+        };
+        Self {
+            queues: (0..settings.queues)
+                .map(|_| TxQueue::new(settings))
+                .collect(),
+            vectors: (0..settings.queues)
+                .map(|vector| Vector::new(vector % settings.processors, settings.moderation[0]))
+                .collect(),
+            processors: vec![Processor::default(); usize::from(settings.processors)],
+            card: Card::new(settings.queues, config.queue_weights),
+            loads: vec![0; usize::from(settings.queues)],
+            assigner: dynamic.then(|| Assigner::new(settings.queues, latency_queue)),
+            weights: config
+                .queue_weights
+                .then(|| QueueWeights::new(settings.queues, options)),
+            pools: match config.pools {
+                true => of_processors(settings.processors, all),
+                false => Vec::new(),
+            },
+            sizes: config.shared_segment.map(|reduced| {
+                SegmentSize::new(SegmentOptions {
+                    normal: config.segment,
+                    reduced,
+                    hold: if ours { HOLD } else { Duration::ZERO },
+                })
+            }),
+        }
+    }
+
+    /// Whether flows share a queue, but for the latency queue.
+    pub(crate) fn is_oversubscribed(&self) -> bool {
+        match &self.assigner {
+            Some(assigner) => assigner.is_oversubscribed(),
+            None => self.loads.iter().any(|load| *load > u64::from(WEIGHT_ONE)),
+        }
+    }
+
+    /// Processor time so far, of all processors.
+    pub(crate) fn busy(&self) -> Duration {
+        self.processors.iter().map(|processor| processor.busy).sum()
+    }
+}
+
+impl TxQueue {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            soft: SoftQueue::new(settings),
+            limit: Limit::new(settings.config.byte_limit),
+            ring: List::default(),
+            sent: List::default(),
+            descriptors: 0,
+            planned: false,
+            wake_at: None,
+            owner: u16::MAX,
+            owned_until: Instant::ZERO,
+            sent_bytes: 0,
+            most: 0,
+        }
+    }
+}
+
+impl Vector {
+    fn new(processor: u16, pause: Duration) -> Self {
+        Self {
+            processor,
+            polling: false,
+            due: Instant::MAX,
+            last: Instant::ZERO,
+            pause,
+            bytes: 0,
+            receive: VecDeque::new(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The numbers of a study and a profile in the units of the loop.
+//!
+//! Units: times as [`Duration`], sizes in bytes, rates as picoseconds for a byte, rounded down to whole picoseconds (10 Gb/s
+//! and its simple multiples are exact).
+
+use isolane_common_quantities::units::{BitRate, Duration};
+use isolane_ethernet_scenario::config::NicConfig;
+use isolane_ethernet_scenario::model::{NicStudy, TcpCongestion};
+use isolane_ethernet_scenario::profile::NicProfile;
+
+/// Headers of IP and of TCP with timestamps.
+pub(crate) const HEADERS: u32 = 20 + 32;
+/// Headers of IP and ICMP.
+pub(crate) const PING_HEADERS: u32 = 20 + 8;
+
+/// What the parts of the model need to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: NicConfig,
+    pub(crate) congestion: TcpCongestion,
+    pub(crate) processors: u16,
+    pub(crate) queues: u16,
+    /// Payload of a full packet.
+    pub(crate) mss: u32,
+    /// Bytes of a frame beside the payload.
+    pub(crate) header: u32,
+    pub(crate) ethernet: u32,
+    pub(crate) framing: u32,
+    pub(crate) ps_per_byte: u64,
+    pub(crate) link_delay: Duration,
+    pub(crate) switch_delay: Duration,
+    pub(crate) switch_buffer: u64,
+    pub(crate) switch_alpha: f64,
+    pub(crate) switch_ecn: u64,
+    pub(crate) trunk_ps_per_byte: u64,
+    pub(crate) ring: u32,
+    pub(crate) descriptor: u32,
+    pub(crate) receive_ring: usize,
+    pub(crate) receive_queues: u16,
+    pub(crate) credit: u32,
+    pub(crate) weight_write: Duration,
+    /// Time between two interrupts of a vector: quiet, some traffic, busy.
+    pub(crate) moderation: [Duration; 3],
+    /// Bytes in a microsecond between the first two and the last two.
+    pub(crate) moderation_at: [f64; 2],
+    pub(crate) poll_budget: usize,
+    pub(crate) dequeue_quota: u32,
+    pub(crate) fifo_segments: u32,
+    pub(crate) sfq_segments: u32,
+    pub(crate) gro_flows: usize,
+    pub(crate) initial_window: u32,
+    pub(crate) timeout_min: Duration,
+    pub(crate) delayed_ack: Duration,
+    pub(crate) receive_window: u64,
+    pub(crate) small_queue: u64,
+    pub(crate) overhead: u32,
+    pub(crate) pacing_start: f64,
+    pub(crate) pacing: f64,
+    pub(crate) packets_min: u32,
+    pub(crate) write: u64,
+    pub(crate) cost: Costs,
+}
+
+/// Processor time of each step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub(crate) interrupt: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) completion: Duration,
+    pub(crate) segment: Duration,
+    pub(crate) descriptor: Duration,
+    pub(crate) queue: Duration,
+    pub(crate) lock: Duration,
+    pub(crate) contention: Duration,
+    pub(crate) wake: Duration,
+    pub(crate) ack: Duration,
+    pub(crate) send_ack: Duration,
+    pub(crate) receive_packet: Duration,
+    pub(crate) receive_segment: Duration,
+    pub(crate) write: Duration,
+    pub(crate) copy_ps_per_byte: u64,
+    pub(crate) software_packet: Duration,
+    pub(crate) weight: Duration,
+    pub(crate) assign: Duration,
+    pub(crate) ping: Duration,
+    pub(crate) sibling_percent: u64,
+}
+
+impl Settings {
+    pub(crate) fn new(study: &NicStudy, profile: &NicProfile) -> Self {
+        let integer = |section, name| profile.value(section, name).round() as u64;
+        let short = |section, name| integer(section, name) as u32;
+        let ns = |section, name| Duration::from_ns_f64(profile.value(section, name));
+        let ms = |section, name| Duration::from_ns_f64(profile.value(section, name) * 1e6);
+        let every = |name| Duration::from_ns_f64(1e9 / profile.value("card", name));
+        let config = study.config;
+        let fixed = config
+            .interrupts_per_s
+            .map(|rate| Duration::from_ns_f64(1e9 / f64::from(rate)));
+        let moderation = [
+            "interrupts_lowest_per_s",
+            "interrupts_low_per_s",
+            "interrupts_bulk_per_s",
+        ]
+        .map(|name| fixed.unwrap_or_else(|| every(name)));
+        let queues = study.card.queues;
+        let weighted = short("card", "receive_queues_weighted") as u16;
+        let ethernet = short("link", "ethernet_bytes");
+        Self {
+            config,
+            congestion: study.congestion,
+            processors: study.card.processors,
+            queues,
+            mss: study.card.mtu.get() as u32 - HEADERS,
+            header: HEADERS + ethernet,
+            ethernet,
+            framing: short("link", "framing_bytes"),
+            ps_per_byte: ps_per_byte(study.card.rate),
+            link_delay: ns("link", "delay_ns"),
+            switch_delay: ns("switch", "delay_ns"),
+            switch_buffer: integer("switch", "buffer_bytes"),
+            switch_alpha: profile.value("switch", "alpha"),
+            switch_ecn: integer("switch", "ecn_bytes"),
+            trunk_ps_per_byte: ps_per_byte(BitRate::from_gbps_f64(
+                profile.value("switch", "trunk_gbps"),
+            )),
+            ring: short("card", "ring_descriptors"),
+            descriptor: short("card", "descriptor_bytes"),
+            receive_ring: integer("card", "receive_descriptors") as usize,
+            receive_queues: match config.queue_weights {
+                true => queues.min(weighted),
+                false => queues,
+            },
+            credit: short("card", "credit_bytes"),
+            weight_write: ns("card", "weight_write_ns"),
+            moderation,
+            moderation_at: [
+                profile.value("card", "adaptive_low_bytes_per_us"),
+                profile.value("card", "adaptive_bulk_bytes_per_us"),
+            ],
+            poll_budget: integer("kernel", "poll_budget") as usize,
+            dequeue_quota: short("kernel", "dequeue_quota"),
+            fifo_segments: short("kernel", "fifo_segments"),
+            sfq_segments: short("kernel", "sfq_segments"),
+            gro_flows: integer("kernel", "gro_flows") as usize,
+            initial_window: short("tcp", "initial_window"),
+            timeout_min: ms("tcp", "timeout_min_ms"),
+            delayed_ack: ms("tcp", "delayed_ack_ms"),
+            receive_window: integer("tcp", "receive_window_bytes"),
+            small_queue: integer("tcp", "small_queue_bytes"),
+            overhead: short("tcp", "segment_overhead_bytes"),
+            pacing_start: profile.value("tcp", "pacing_start_percent") / 100.0,
+            pacing: profile.value("tcp", "pacing_percent") / 100.0,
+            packets_min: short("tcp", "segment_packets_min"),
+            write: integer("tcp", "write_bytes"),
+            cost: Costs {
+                interrupt: ns("cost", "interrupt_ns"),
+                poll: ns("cost", "poll_ns"),
+                completion: ns("cost", "completion_ns"),
+                segment: ns("cost", "segment_ns"),
+                descriptor: ns("cost", "descriptor_ns"),
+                queue: ns("cost", "queue_ns"),
+                lock: ns("cost", "lock_ns"),
+                contention: ns("cost", "contention_ns"),
+                wake: ns("cost", "wake_ns"),
+                ack: ns("cost", "ack_ns"),
+                send_ack: ns("cost", "send_ack_ns"),
+                receive_packet: ns("cost", "receive_packet_ns"),
+                receive_segment: ns("cost", "receive_segment_ns"),
+                write: ns("cost", "write_ns"),
+                copy_ps_per_byte: integer("cost", "copy_ps_per_byte"),
+                software_packet: ns("cost", "software_packet_ns"),
+                weight: ns("cost", "weight_ns"),
+                assign: ns("cost", "assign_ns"),
+                ping: ns("cost", "ping_ns"),
+                sibling_percent: integer("cost", "sibling_percent"),
+            },
+        }
+    }
+
+    /// Packets of a segment.
+    #[inline]
+    pub(crate) fn packets(&self, payload: u32) -> u32 {
+        payload.div_ceil(self.mss).max(1)
+    }
+
+    /// Time of a frame on the wire.
+    #[inline]
+    pub(crate) fn wire_time(&self, frame: u32) -> Duration {
+        Duration::from_ps(u64::from(frame + self.framing) * self.ps_per_byte)
+    }
+}
+
+fn ps_per_byte(rate: BitRate) -> u64 {
+    (8_000_000_000_000 / rate.as_bps()).max(1)
+}

@@ -1,0 +1,75 @@
+//! Everything that a run changes, and the loop over events.
+
+use crate::host::Host;
+use crate::measure::Measure;
+use crate::network::Network;
+use crate::ping::Pings;
+use crate::segment::{Acks, Segments};
+use crate::settings::Settings;
+use crate::tcp::flow::Flow;
+use isolane_common_events::EventQueue;
+use isolane_common_quantities::units::{Duration, Instant};
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A card has sent a packet.
+    Wire { host: u16 },
+    /// A vector's interrupt.
+    Interrupt { host: u16, vector: u16 },
+    /// A processor is free.
+    Processor { host: u16, processor: u16 },
+    /// A packet has left the trunk's port of this switch.
+    Trunk { from: u16 },
+    /// Weights written to a card are in force.
+    Weights { host: u16 },
+    /// A paced flow's time has come.
+    Paced { host: u16, queue: u16 },
+    /// A flow begins.
+    Begin { flow: u32 },
+    /// A retransmission timer may be due.
+    Timer { flow: u32 },
+    /// A delayed acknowledgement may be due.
+    AckTimer { flow: u32 },
+    /// The next ping.
+    Ping,
+}
+
+/// A run's state.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) settings: Settings,
+    pub(crate) events: EventQueue<Event>,
+    pub(crate) now: Instant,
+    /// What the running job has cost so far.
+    pub(crate) spent: Duration,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) flows: Vec<Flow>,
+    pub(crate) segments: Segments,
+    pub(crate) acks: Acks,
+    pub(crate) network: Network,
+    pub(crate) pings: Pings,
+    pub(crate) measure: Measure,
+    /// Reused for what queues drop.
+    pub(crate) drops: Vec<u32>,
+}
+
+impl World {
+    /// Handles one event.
+    #[inline]
+    pub(crate) fn handle(&mut self, now: Instant, event: Event) {
+        self.now = now;
+        match event {
+            Event::Wire { host } => self.wire(host),
+            Event::Interrupt { host, vector } => self.interrupt(host, vector),
+            Event::Processor { host, processor } => self.next_job(host, processor),
+            Event::Trunk { from } => self.trunk(from),
+            Event::Weights { host } => self.weights_in_force(host),
+            Event::Paced { host, queue } => self.paced(host, queue),
+            Event::Begin { flow } => self.begin(flow),
+            Event::Timer { flow } => self.timer(flow),
+            Event::AckTimer { flow } => self.ack_timer(flow),
+            Event::Ping => self.ping_due(),
+        }
+    }
+}

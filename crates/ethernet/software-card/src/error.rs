@@ -1,0 +1,37 @@
+//! What stops the soft card, by whose fault.
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum SoftNicError {
+    /// An option has a value that cannot be.
+    #[error("{0}")]
+    Input(String),
+    /// This machine lacks something; the message says what to do.
+    #[error("{0}")]
+    Machine(String),
+    /// A program of the testbed ended early or spoke nonsense.
+    #[error("`{program}` {problem}; its last words: {words}")]
+    Program {
+        /// Its command line.
+        program: String,
+        /// What it did.
+        problem: String,
+        /// The end of what it wrote.
+        words: String,
+    },
+    /// Ctrl-C.
+    #[error("interrupted; the namespaces and devices are removed")]
+    Interrupted,
+}
+
+impl From<isolane_common_linux::command::CommandError> for SoftNicError {
+    fn from(error: isolane_common_linux::command::CommandError) -> Self {
+        Self::Machine(error.to_string())
+    }
+}
+
+impl From<isolane_ethernet_bpf::EbpfError> for SoftNicError {
+    fn from(error: isolane_ethernet_bpf::EbpfError) -> Self {
+        Self::Machine(error.to_string())
+    }
+}

@@ -1,0 +1,357 @@
+//! An application as a TOML file: `isolane mem submit app.toml`.
+//!
+//! Method: keys are read one by one, so that a mistake is told with file, line, key, value and what is allowed; then
+//! the application is held to [`Application::check`] like any other.
+//! Units: in the values themselves (`"160ns"`, `"40GB/s"`, `"20GiB"`, `"25%"`).
+
+use super::amounts::{self, Amount};
+use super::{Application, ApplicationError, Cap, Profile, Promise, WEIGHT};
+use crate::application::pod::Place;
+use isolane_common_toml_input::error::{InputError, Problem};
+use isolane_common_toml_input::keys::{Key, Kind, key, required};
+use isolane_common_toml_input::table::{Source, Table};
+use isolane_memory_policy::mercury::{CPU_ONE, TIERS_MAX};
+
+/// A file, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The application.
+    pub application: Application,
+    /// Where its processes are.
+    pub place: Place,
+    /// What starts it, where it does not run yet.
+    pub command: Vec<String>,
+}
+
+const TOP: &[Key] = &[
+    required("name", Kind::Text, "unique name on this machine"),
+    required(
+        "type",
+        Kind::Choice(&["ls", "bi", "best-effort"]),
+        "latency-sensitive, bandwidth-intensive, or without a promise",
+    ),
+    key(
+        "slo_latency",
+        Kind::Text,
+        "with type ls: mean latency of memory accesses, at most",
+    ),
+    key(
+        "slo_bandwidth",
+        Kind::Text,
+        "with type bi: memory bandwidth, at least",
+    ),
+    required(
+        "priority",
+        Kind::Count {
+            min: 0,
+            max: super::PRIORITY_MAX as u64,
+        },
+        "unique; larger is more important",
+    ),
+    key(
+        "weight",
+        Kind::Count {
+            min: 1,
+            max: super::WEIGHT_MAX as u64,
+        },
+        "its part of what is shared without strictness (1000)",
+    ),
+    key(
+        "memory",
+        Kind::Size {
+            min: super::MEMORY_MIN,
+            max: super::MEMORY_MAX,
+        },
+        "the memory it uses at most, over all tiers",
+    ),
+    key(
+        "max",
+        Kind::Table,
+        "the most it may hold of tiers, set by hand",
+    ),
+    key(
+        "far_tiers",
+        Kind::Text,
+        "tiers its far pages may use, nearest first, like [1]",
+    ),
+    key("profile", Kind::Table, "what isolane mem profile found"),
+    key(
+        "cgroup",
+        Kind::Text,
+        "where it runs already: a cgroup's path, beginning with /",
+    ),
+    key("pod", Kind::Text, "where it runs already: UID of a pod"),
+    key(
+        "container",
+        Kind::Text,
+        "where it runs already: identifier of a container",
+    ),
+    key(
+        "command",
+        Kind::Commands,
+        "what starts it: a list of program and arguments",
+    ),
+];
+
+const MAX: &[Key] = &[
+    key(
+        "local",
+        Kind::Text,
+        "of the nearest tier: a size, or a percentage of memory",
+    ),
+    key("tier1", Kind::Text, "of the first far tier"),
+    key("tier2", Kind::Text, "of the second far tier"),
+    key("tier3", Kind::Text, "of the third far tier"),
+];
+
+const PROFILE: &[Key] = &[
+    key(
+        "admissible",
+        Kind::Flag,
+        "whether the promise can be kept at all (true)",
+    ),
+    required(
+        "local",
+        Kind::Size {
+            min: 0,
+            max: super::MEMORY_MAX,
+        },
+        "near memory that just keeps the promise",
+    ),
+    key(
+        "cpu",
+        Kind::Text,
+        "processor time that just keeps it, like \"64%\" (100%)",
+    ),
+    key(
+        "bandwidth",
+        Kind::Text,
+        "bandwidth at that point, like \"30GB/s\"",
+    ),
+    key("best", Kind::Text, "latency or bandwidth without any limit"),
+];
+
+/// The file written in `text`; `file` names it in messages.
+///
+/// # Errors
+/// The first mistake, with file, line, key, value and remedy.
+///
+/// ```
+/// let text = r#"
+/// name = "redis"
+/// type = "ls"
+/// slo_latency = "160ns"
+/// priority = 3
+/// command = ["redis-server", "--port", "7777"]
+/// "#;
+/// let file = isolane_memory_service::application::parse(text, "app.toml")?;
+/// assert_eq!(file.application.promise.kind(), "ls");
+/// # Ok::<(), isolane_common_toml_input::error::InputError>(())
+/// ```
+pub fn parse(text: &str, file: &str) -> Result<File, InputError> {
+    let source = Source { file, text };
+    let tree = source.tree()?;
+    let table = Table::open(source, tree.get_ref(), 0, TOP, None)?;
+    let name = table
+        .text("name")?
+        .expect("opening checked that it is there");
+    let profile = match table.table("profile", PROFILE)? {
+        None => None,
+        Some(profile) => Some(self::profile(&profile)?),
+    };
+    let application = Application {
+        name: name.to_owned(),
+        promise: promise(&table)?,
+        priority: table.count32("priority")?.expect("as above"),
+        weight: table.count32("weight")?.unwrap_or(WEIGHT),
+        memory_bytes: table.size("memory")?.map(|bytes| bytes.get()),
+        caps: caps(&table)?,
+        far_tiers: far_tiers(&table)?,
+        profile,
+    };
+    application.check().map_err(|error| at(&table, error))?;
+    let (place, command) = place(&table)?;
+    Ok(File {
+        application,
+        place,
+        command,
+    })
+}
+
+/// The place of a mistake that the rules found.
+fn at(table: &Table<'_>, error: ApplicationError) -> InputError {
+    let key = match error.key {
+        "slo" if table.has("slo_latency") => "slo_latency",
+        "slo" => "slo_bandwidth",
+        "caps" => "max",
+        "profile.cpu" | "profile.local" => "profile",
+        key => key,
+    };
+    let problem = Problem::Value {
+        key: key.to_owned(),
+        value: error.value,
+        expected: error.expected,
+    };
+    table.error_at(key, problem)
+}
+
+fn promise(table: &Table<'_>) -> Result<Promise, InputError> {
+    let kind = table
+        .text("type")?
+        .expect("opening checked that it is there");
+    // Reports what is not in the list, with the nearest that is.
+    let _: Option<String> = table.choice("type")?;
+    let (wanted, other) = match kind {
+        "ls" => (Some("slo_latency"), "slo_bandwidth"),
+        "bi" => (Some("slo_bandwidth"), "slo_latency"),
+        _ => (
+            None,
+            if table.has("slo_latency") {
+                "slo_latency"
+            } else {
+                "slo_bandwidth"
+            },
+        ),
+    };
+    if table.has(other) {
+        let expected = match wanted {
+            Some(wanted) => {
+                format!("does not go with type = {kind:?}: write {wanted}, or change the type")
+            }
+            None => "type = \"best-effort\" promises nothing: leave it out, or change the type"
+                .to_owned(),
+        };
+        return Err(table.wrong(other, expected));
+    }
+    let Some(wanted) = wanted else {
+        return Ok(Promise::BestEffort);
+    };
+    let Some(text) = table.text(wanted)? else {
+        let form = match kind {
+            "ls" => "type = \"ls\" needs a latency, like \"160ns\"",
+            _ => "type = \"bi\" needs a bandwidth, like \"40GB/s\"",
+        };
+        return Err(table.missing(wanted, form));
+    };
+    let promise = match kind {
+        "ls" => amounts::latency(text).map(Promise::LatencyPs),
+        _ => amounts::bandwidth(text).map(Promise::BandwidthBytesPerS),
+    };
+    promise.map_err(|reason| table.wrong(wanted, reason))
+}
+
+fn caps(table: &Table<'_>) -> Result<Vec<Cap>, InputError> {
+    let Some(max) = table.table("max", MAX)? else {
+        return Ok(Vec::new());
+    };
+    let mut caps = Vec::new();
+    for (tier, key) in MAX.iter().enumerate() {
+        if let Some(most) = amount(&max, key.name)? {
+            let tier = u8::try_from(tier).expect("there are few tiers");
+            caps.push(Cap { tier, most });
+        }
+    }
+    Ok(caps)
+}
+
+fn amount(table: &Table<'_>, key: &str) -> Result<Option<Amount>, InputError> {
+    let text = table.text(key)?;
+    text.map(|text| amounts::amount(text).map_err(|reason| table.wrong(key, reason)))
+        .transpose()
+}
+
+fn far_tiers(table: &Table<'_>) -> Result<Vec<u8>, InputError> {
+    let Some(value) = table.raw("far_tiers") else {
+        return Ok(Vec::new());
+    };
+    let last = TIERS_MAX - 1;
+    let form = || {
+        table.wrong(
+            "far_tiers",
+            format!("must be a list of numbers, 1 to {last}, like [1]"),
+        )
+    };
+    let list = value.get_ref().as_array().ok_or_else(form)?;
+    let tier = |text: &str| {
+        text.parse::<u8>()
+            .ok()
+            .filter(|tier| (1..=last).contains(&usize::from(*tier)))
+    };
+    list.iter()
+        .map(|item| {
+            let number = item
+                .get_ref()
+                .as_integer()
+                .filter(|number| number.radix() == 10);
+            number
+                .and_then(|number| tier(number.as_str()))
+                .ok_or_else(form)
+        })
+        .collect()
+}
+
+fn profile(table: &Table<'_>) -> Result<Profile, InputError> {
+    let text = |key: &str, read: &dyn Fn(&str) -> Result<u64, String>| {
+        let text = table.text(key)?;
+        text.map(|text| read(text).map_err(|reason| table.wrong(key, reason)))
+            .transpose()
+    };
+    let cpu = text("cpu", &|text| {
+        amounts::share(text).map(|share| u64::from(share / 1_000))
+    })?;
+    let best = match table.text("best")? {
+        None => Promise::BestEffort,
+        Some(text) => {
+            let latency = amounts::latency(text).map(Promise::LatencyPs);
+            let bandwidth = || amounts::bandwidth(text).map(Promise::BandwidthBytesPerS);
+            latency.or_else(|_| bandwidth()).map_err(|_| {
+                table.wrong(
+                    "best",
+                    "must be a latency or a bandwidth, like \"120ns\" or \"80GB/s\"",
+                )
+            })?
+        }
+    };
+    Ok(Profile {
+        admissible: table.flag("admissible")?.unwrap_or(true),
+        local_bytes: table.size("local")?.map_or(0, |bytes| bytes.get()),
+        cpu_per_mille: cpu.map_or(CPU_ONE, |cpu| u32::try_from(cpu).unwrap_or(CPU_ONE)),
+        bandwidth_bytes_per_s: text("bandwidth", &amounts::bandwidth)?.unwrap_or(0),
+        best,
+    })
+}
+
+fn place(table: &Table<'_>) -> Result<(Place, Vec<String>), InputError> {
+    let keys = ["cgroup", "pod", "container", "command"];
+    let mut given = keys.into_iter().filter(|key| table.has(key));
+    let (first, second) = (given.next(), given.next());
+    if let Some(second) = second {
+        let first = first.expect("it comes before the second");
+        let expected =
+            format!("{first} says already where the application is: leave one of the two out");
+        return Err(table.wrong(second, expected));
+    }
+    if first == Some("command") {
+        let words: Vec<String> = table
+            .commands("command")?
+            .into_iter()
+            .map(|(_, word)| word.to_owned())
+            .collect();
+        if words.len() == 1 && words[0].contains(char::is_whitespace) {
+            let expected = "must be a list of program and arguments, like [\"redis-server\", \"--port\", \"7777\"]";
+            return Err(table.wrong("command", expected));
+        }
+        return Ok((Place::Caller, words));
+    }
+    let Some(key) = first else {
+        return Ok((Place::Caller, Vec::new()));
+    };
+    let text = table.text(key)?.expect("it is there").to_owned();
+    let place = match key {
+        "cgroup" => Place::Cgroup(text),
+        "pod" => Place::Pod(text),
+        _ => Place::Container(text),
+    };
+    place.check().map_err(|error| at(table, error))?;
+    Ok((place, Vec::new()))
+}

@@ -1,0 +1,261 @@
+//! Where an application's processes are, and what a pod says of itself in its annotations.
+//!
+//! Problem: containers are known by cgroup, by the runtime's identifier or by their pod; a pod says what it needs in
+//! annotations, as Kubernetes has no other place for it.
+//! Method: the pod as `kubectl get pod NAME -o json` prints it; annotations `isolane.dev/type`, `isolane.dev/slo`,
+//! `isolane.dev/priority` and the optional `isolane.dev/name`, `/weight`, `/memory`, `/local-max`, `/far-tiers`.
+//! Unknown ones below `isolane.dev/` are errors, as a misspelt promise is none. The cgroup is that of the pod's UID.
+//! Limits: one application for each pod. Source: annotations as in nri-plugins and memtierd's users' requests.
+
+use super::amounts;
+use super::{Application, ApplicationError, Cap, Promise, WEIGHT};
+use isolane_common_quantities::units::Bytes;
+use isolane_common_toml_input::quantity;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What our annotations begin with.
+pub const PREFIX: &str = "isolane.dev/";
+const KNOWN: [&str; 8] = [
+    "type",
+    "slo",
+    "priority",
+    "name",
+    "weight",
+    "memory",
+    "local-max",
+    "far-tiers",
+];
+/// Characters of a container's identifier that name it, as runtimes print it.
+const CONTAINER_MIN: usize = 12;
+/// Longest path of a cgroup.
+const PATH_MAX: usize = 4_096;
+
+/// Where an application's processes are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The process that asks, and what it will start: a cgroup is made for it.
+    Caller,
+    /// A cgroup that somebody else made, as the line `0::` of `/proc/PID/cgroup` shows it.
+    Cgroup(String),
+    /// The pod of this UID.
+    Pod(String),
+    /// The container whose identifier begins so.
+    Container(String),
+}
+
+impl Place {
+    /// Holds it to the rules: it comes from outside and becomes a path.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn check(&self) -> Result<(), ApplicationError> {
+        let word = |text: &str| {
+            text.len() <= 128
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        match self {
+            Self::Cgroup(path) => {
+                let parts_are_plain = path.split('/').all(|part| part != ".." && part != ".");
+                let is_plain = path.len() <= PATH_MAX && !path.contains(|c: char| c.is_control());
+                match path.starts_with('/')
+                    && !path.trim_matches('/').is_empty()
+                    && parts_are_plain
+                    && is_plain
+                {
+                    true => Ok(()),
+                    false => Err(ApplicationError::new(
+                        "cgroup",
+                        format!("{path:?}"),
+                        "must be a path below the cgroup root that begins with /, as the line 0:: of /proc/PID/cgroup shows it",
+                    )),
+                }
+            }
+            Self::Pod(uid) if uid.is_empty() || !word(uid) => Err(ApplicationError::new(
+                "pod",
+                format!("{uid:?}"),
+                "must be a pod's UID, as metadata.uid has it",
+            )),
+            Self::Container(id) if id.len() < CONTAINER_MIN || !word(id) => {
+                Err(ApplicationError::new(
+                    "container",
+                    format!("{id:?}"),
+                    format!(
+                        "must be a container's identifier, {CONTAINER_MIN} characters at least, as the runtime prints it"
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Caller => "a cgroup of its own".to_owned(),
+            Self::Cgroup(path) => format!("cgroup {path}"),
+            Self::Pod(uid) => format!("pod {uid}"),
+            Self::Container(id) => format!("container {id}"),
+        }
+    }
+}
+
+/// The part of a pod that matters here; the rest is skipped.
+#[derive(Debug, Deserialize)]
+struct Pod {
+    kind: Option<String>,
+    metadata: Metadata,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// The application that a pod is by its annotations, and where it is; `text` is the pod as JSON.
+///
+/// # Errors
+/// No pod, no UID, an annotation that is missing, misspelt or wrong.
+pub fn parse(text: &str) -> Result<(Application, Place), ApplicationError> {
+    let pod: Pod = serde_json::from_str(text).map_err(|error| {
+        ApplicationError::new(
+            "--pod",
+            format!("line {}", error.line()),
+            format!("is no pod as JSON ({error}); kubectl get pod NAME -o json prints one, and a file in TOML goes without --pod"),
+        )
+    })?;
+    if let Some(kind) = pod.kind.filter(|kind| kind != "Pod") {
+        return Err(ApplicationError::new(
+            "kind",
+            kind,
+            "must be Pod; use kubectl get pod NAME -o json",
+        ));
+    }
+    let metadata = pod.metadata;
+    let place = Place::Pod(metadata.uid);
+    place.check()?;
+    let application = annotations(&metadata.name, &metadata.annotations)?;
+    Ok((application, place))
+}
+
+/// The application that annotations describe; `pod` names it where they do not.
+///
+/// # Errors
+/// An annotation is missing, misspelt or wrong.
+pub fn annotations(
+    pod: &str,
+    annotations: &BTreeMap<String, String>,
+) -> Result<Application, ApplicationError> {
+    let ours: BTreeMap<&str, &str> = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.as_str())))
+        .collect();
+    if let Some(key) = ours.keys().find(|key| !KNOWN.contains(key)) {
+        let expected = format!(
+            "unknown annotation; there are {PREFIX}{}",
+            KNOWN.join(&format!(", {PREFIX}"))
+        );
+        return Err(ApplicationError::new(
+            "annotation",
+            format!("{PREFIX}{key}"),
+            expected,
+        ));
+    }
+    let needed = |key: &'static str, form: &str| {
+        let missing = || {
+            ApplicationError::new(
+                "annotation",
+                format!("{PREFIX}{key}"),
+                format!("is missing: {form}"),
+            )
+        };
+        ours.get(key).copied().ok_or_else(missing)
+    };
+    let number = |key: &'static str, text: &str| {
+        text.parse::<u32>()
+            .map_err(|_| ApplicationError::new(key, format!("{text:?}"), "must be a whole number"))
+    };
+    let kind = needed("type", "ls, bi or best-effort")?;
+    let promise = match kind {
+        "ls" => quantity::duration(needed("slo", "a latency, like 160ns")?)
+            .map(|latency| Promise::LatencyPs(latency.as_ps())),
+        "bi" => amounts::bandwidth(needed("slo", "a bandwidth, like 40GB/s")?)
+            .map(Promise::BandwidthBytesPerS),
+        "best-effort" => Ok(Promise::BestEffort),
+        _ => {
+            return Err(ApplicationError::new(
+                "type",
+                format!("{kind:?}"),
+                "must be ls, bi or best-effort",
+            ));
+        }
+    };
+    let promise = promise
+        .map_err(|reason| ApplicationError::new("slo", format!("{:?}", ours["slo"]), reason))?;
+    let memory = match ours.get("memory") {
+        None => None,
+        Some(text) => {
+            let size = kubernetes_size(text)
+                .map_err(|reason| ApplicationError::new("memory", format!("{text:?}"), reason))?;
+            Some(size.get())
+        }
+    };
+    let caps = match ours.get("local-max") {
+        None => Vec::new(),
+        Some(text) => {
+            let most = amounts::amount(text).map_err(|reason| {
+                ApplicationError::new("local-max", format!("{text:?}"), reason)
+            })?;
+            vec![Cap { tier: 0, most }]
+        }
+    };
+    let far_tiers = match ours.get("far-tiers") {
+        None => Vec::new(),
+        Some(text) => {
+            let tier = |text: &str| {
+                text.trim().parse::<u8>().map_err(|_| {
+                    ApplicationError::new(
+                        "far-tiers",
+                        format!("{text:?}"),
+                        "must be numbers with commas, like 1,2",
+                    )
+                })
+            };
+            text.split(',').map(tier).collect::<Result<_, _>>()?
+        }
+    };
+    let application = Application {
+        name: ours.get("name").copied().unwrap_or(pod).to_owned(),
+        promise,
+        priority: number(
+            "priority",
+            needed("priority", "a whole number; larger is more important")?,
+        )?,
+        weight: ours
+            .get("weight")
+            .map_or(Ok(WEIGHT), |text| number("weight", text))?,
+        memory_bytes: memory,
+        caps,
+        far_tiers,
+        profile: None,
+    };
+    application.check()?;
+    Ok(application)
+}
+
+/// A size as Kubernetes writes it (`20Gi`) or as we do (`20GiB`).
+fn kubernetes_size(text: &str) -> Result<Bytes, String> {
+    let text = text.trim();
+    match text.ends_with(['i', 'k', 'K', 'M', 'G']) {
+        true => quantity::size(&format!("{text}B")),
+        false => quantity::size(text),
+    }
+}

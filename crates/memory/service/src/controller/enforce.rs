@@ -1,0 +1,308 @@
+//! What the policy wants, onto the machine; what the machine says of it.
+//!
+//! Method: each application knows what it may use and whether the machine was told. A refusal is kept for people to
+//! see and tried again after [`RETRY`]; meanwhile everybody else gets theirs. Now and then `cpu.max` is compared
+//! with what it should be, as others may write it: where we limit nothing theirs stands, else ours.
+
+use super::groups::Groups;
+use super::{Controlled, Controller, Enforcement, Parts, RETRY, UNLIMITED, is_same, lift_cpu};
+use crate::backend::{Backend, Progress};
+use crate::error::MemError;
+use isolane_common_quantities::units::Instant;
+use isolane_memory_policy::mercury::{Action, AppId, CPU_ONE, Limits};
+
+impl Controller {
+    /// Takes what the policy has decided.
+    pub(super) fn take_actions(&mut self, now: Instant) {
+        while let Some(action) = self.parts.policy.poll_action() {
+            self.take_action(now, action);
+        }
+    }
+
+    pub(super) fn take_action(&mut self, now: Instant, action: Action) {
+        // One that has just gone needs no limits.
+        let Some(app) = self.apps.get_mut(&action.app) else {
+            return;
+        };
+        if app.wanted != action.limits {
+            self.counters.changes += 1;
+        }
+        app.want(action.limits);
+        let reason = super::show::reason(action.reason, |id| self.name(id));
+        if let Some(app) = self.apps.get_mut(&action.app) {
+            app.last_change = (now, reason);
+        }
+    }
+
+    /// Tells the machine what it was not told yet.
+    pub(super) fn enforce(&mut self, now: Instant) {
+        if self.apps.values().any(|app| !app.cpu_done) {
+            self.adopt_cpu();
+        }
+        let is_noted = self.note_cpu(now);
+        let Parts {
+            backend,
+            sensors,
+            groups,
+            ..
+        } = &mut self.parts;
+        for (id, app) in &mut self.apps {
+            if app.is_told() || now < app.retry_at {
+                continue;
+            }
+            // Somebody else's by now: the next sweep forgets it, and nothing is written meanwhile.
+            if !is_same(groups.as_ref(), &app.entry, &app.cgroup) {
+                continue;
+            }
+            if !app.is_sensed {
+                app.is_sensed = sensors.adopt(*id, &app.cgroup).is_ok();
+            }
+            if !app.tiers_done {
+                app.tell_backend(*id, backend.as_mut());
+            }
+            if !app.cpu_done {
+                app.tell_cpu(groups.as_mut(), is_noted);
+            }
+            if !app.is_told() {
+                self.counters.refused_writes += 1;
+                app.retry_at = now.saturating_add(RETRY);
+            }
+        }
+    }
+
+    /// Looks whether somebody else has changed what we wrote.
+    pub(super) fn compare(&mut self) {
+        self.adopt_cpu();
+        self.pay_debts();
+        for app in self.apps.values_mut().filter(|app| app.cpu_done) {
+            app.cpu_done = self.parts.groups.cpu(&app.cgroup) == app.cpu_text;
+        }
+    }
+
+    /// Where no limit of ours is in force, what somebody else has written to `cpu.max` is theirs: it stays, our
+    /// limits are parts of it, and it is what is put back.
+    pub(super) fn adopt_cpu(&mut self) {
+        let groups = self.parts.groups.as_ref();
+        let mut is_changed = false;
+        for app in self.apps.values_mut() {
+            let left = app.cpu_text.as_ref();
+            let is_free = left.is_some_and(|left| {
+                Some(left) == app.entry.cpu_before.as_ref() || !app.entry.cpu_ours.contains(left)
+            });
+            if !is_free || !is_same(groups, &app.entry, &app.cgroup) {
+                continue;
+            }
+            let Some(text) = groups
+                .cpu(&app.cgroup)
+                .filter(|text| Some(text) != app.entry.cpu_before.as_ref())
+            else {
+                continue;
+            };
+            app.entry.cpu_before = Some(text.clone());
+            app.cpu_text = Some(text);
+            let entries = &mut self.journal.entries;
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.id == app.entry.id) {
+                entry.cpu_before.clone_from(&app.entry.cpu_before);
+            }
+            is_changed = true;
+        }
+        if is_changed {
+            self.save();
+        }
+    }
+
+    /// Writes down what `cpu.max` is about to become, so that a successor can tell it from what others write. False:
+    /// that failed, and limits of ours must not be written.
+    fn note_cpu(&mut self, now: Instant) -> bool {
+        let groups = self.parts.groups.as_ref();
+        let mut is_changed = false;
+        for app in self.apps.values_mut() {
+            let is_due = !app.cpu_done && now >= app.retry_at && app.wanted.cpu < CPU_ONE;
+            if !is_due || !is_same(groups, &app.entry, &app.cgroup) {
+                continue;
+            }
+            let before = app.entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
+            let text = groups.cpu_text(&app.cgroup, app.wanted.cpu, before);
+            if app.entry.cpu_ours.last() == Some(&text) {
+                continue;
+            }
+            // What is in force stays known until the new one is; others were never written, or are overwritten.
+            let in_force = groups.cpu(&app.cgroup);
+            let ours = &mut app.entry.cpu_ours;
+            ours.retain(|ours| Some(ours) == in_force.as_ref());
+            ours.push(text);
+            let entries = &mut self.journal.entries;
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.id == app.entry.id) {
+                entry.cpu_ours.clone_from(&app.entry.cpu_ours);
+            }
+            is_changed = true;
+        }
+        if is_changed || !self.is_saved {
+            self.save();
+        }
+        self.is_saved
+    }
+
+    /// Tries again what an earlier backend's limits could not be lifted of. Who is under control of the same backend now
+    /// has limits of today there.
+    fn pay_debts(&mut self) {
+        if self.journal.owed.is_empty() {
+            return;
+        }
+        let kind = self.parts.backend.kind();
+        let groups = self.parts.groups.as_mut();
+        let apps = &self.apps;
+        let before = self.journal.owed.len();
+        self.journal.owed.retain(|owed| {
+            let is_ours = apps.values().any(|app| app.entry.cgroup == owed.cgroup);
+            (owed.backend == kind && is_ours) || groups.lift(owed).is_err()
+        });
+        if self.journal.owed.len() < before {
+            self.save();
+        }
+    }
+
+    /// What became of the limits, of comings and of goings.
+    pub(super) fn hear_backend(&mut self, now: Instant) {
+        for progress in self.parts.backend.poll(now) {
+            let id: AppId = progress.app();
+            let (enforcement, trouble) = match progress {
+                Progress::Gone { .. } => {
+                    self.forget(now, id);
+                    continue;
+                }
+                Progress::Released { .. } => {
+                    self.lifted(id);
+                    continue;
+                }
+                Progress::ReleaseFailed { why, .. } => {
+                    self.not_lifted(now, id, &why);
+                    continue;
+                }
+                Progress::AdoptFailed { why, .. } if !self.apps.contains_key(&id) => {
+                    self.not_lifted(now, id, &why);
+                    continue;
+                }
+                Progress::AdoptFailed { why, .. } => {
+                    self.counters.adoptions_refused += 1;
+                    if let Some(app) = self.apps.get_mut(&id) {
+                        (app.is_kept, app.tiers_done) = (false, false);
+                        app.retry_at = now.saturating_add(RETRY);
+                    }
+                    (Enforcement::Stuck, Some(why.to_string()))
+                }
+                Progress::Stuck { why, .. } => (Enforcement::Stuck, Some(why.to_string())),
+                Progress::Moving { .. } => (Enforcement::Moving, None),
+                Progress::Reached { .. } => (Enforcement::Reached, None),
+            };
+            let Some(app) = self.apps.get_mut(&id) else {
+                continue;
+            };
+            let is_new = enforcement == Enforcement::Stuck && app.enforcement != Enforcement::Stuck;
+            self.counters.stuck += u64::from(is_new);
+            let is_free = app.wanted.tiers == Limits::NONE.tiers;
+            app.enforcement = match enforcement {
+                Enforcement::Reached if is_free => Enforcement::None,
+                other => other,
+            };
+            app.trouble.moving = trouble;
+        }
+    }
+
+    /// Nothing of ours is left on one that was let go.
+    fn lifted(&mut self, id: AppId) {
+        self.counters.released += 1;
+        self.lifting.remove(&id.0);
+        let entries = &mut self.journal.entries;
+        if let Some(entry) = entries
+            .iter_mut()
+            .find(|entry| entry.id == id.0 && entry.let_go)
+        {
+            entry.limited = false;
+        }
+    }
+
+    /// Something is left, and is tried again by the sweep.
+    fn not_lifted(&mut self, now: Instant, id: AppId, why: &MemError) {
+        // That it was not taken follows a refusal which says more.
+        if matches!(why, MemError::Unknown(_)) && self.lifting.contains_key(&id.0) {
+            return;
+        }
+        self.counters.releases_refused += 1;
+        let until = now.saturating_add(RETRY);
+        self.lifting.insert(id.0, (until, why.to_string()));
+    }
+
+    /// Keeps in the journal what the machine refuses now: written when it begins and when it ends.
+    pub(super) fn note_trouble(&mut self) {
+        let mut is_changed = false;
+        for app in self.apps.values_mut() {
+            let now = app.trouble.first();
+            if now == app.entry.trouble.as_ref() {
+                continue;
+            }
+            is_changed |= now.is_some() != app.entry.trouble.is_some();
+            app.entry.trouble = now.cloned();
+            let entries = &mut self.journal.entries;
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.id == app.entry.id) {
+                entry.trouble.clone_from(&app.entry.trouble);
+            }
+        }
+        if is_changed {
+            self.save();
+        }
+    }
+}
+
+impl super::Trouble {
+    /// What a person should hear first.
+    pub(super) fn first(&self) -> Option<&String> {
+        self.tiers
+            .as_ref()
+            .or(self.moving.as_ref())
+            .or(self.cpu.as_ref())
+    }
+}
+
+impl Controlled {
+    fn is_told(&self) -> bool {
+        self.is_sensed && self.tiers_done && self.cpu_done
+    }
+
+    fn tell_backend(&mut self, id: AppId, backend: &mut dyn Backend) {
+        let far_tiers = &self.entry.application.far_tiers;
+        let adopted = match self.is_kept {
+            true => Ok(()),
+            false => backend.adopt(id, &self.cgroup, far_tiers),
+        };
+        self.is_kept = adopted.is_ok();
+        let done = adopted.and_then(|()| backend.apply(id, &self.wanted.tiers));
+        self.tiers_done = done.is_ok();
+        self.enforcement = match self.trouble.moving {
+            // What was refused a moment ago is in trouble until pages are seen to move.
+            Some(_) => Enforcement::Stuck,
+            None => self.expected(),
+        };
+        self.trouble.tiers = done.err().map(|error| error.to_string());
+    }
+
+    fn expected(&self) -> Enforcement {
+        match self.wanted.tiers.iter().any(Option::is_some) {
+            true => Enforcement::Moving,
+            false => Enforcement::None,
+        }
+    }
+
+    fn tell_cpu(&mut self, groups: &mut dyn Groups, is_noted: bool) {
+        let done = match (self.wanted.cpu, self.entry.cpu_ours.last()) {
+            (CPU_ONE.., _) => lift_cpu(groups, &self.cgroup, &self.entry),
+            (_, Some(text)) if is_noted => groups.write_cpu(&self.cgroup, text),
+            _ => Err(MemError::NotPermitted {
+                action: "write to the journal what cpu.max is about to become".to_owned(),
+            }),
+        };
+        self.cpu_done = done.is_ok();
+        self.cpu_text = groups.cpu(&self.cgroup);
+        self.trouble.cpu = done.err().map(|error| error.to_string());
+    }
+}

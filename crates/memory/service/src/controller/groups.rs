@@ -1,0 +1,271 @@
+//! Cgroups of applications as the controller needs them: found, made, joined, limited in processor time, left, removed.
+//!
+//! Problem: tests of the controller need thousands of machines that fail at every point; the kernel has one.
+//! Method: [`Groups`] is what the controller asks for, [`HostGroups`] the real one over [`MemoryHost`].
+//! Units: bytes; processor time in thousandths of the cores that the cgroup may use.
+
+use crate::application::pod::Place;
+use crate::backend::undo;
+use crate::cgroup::{Cgroup, cpu_max_below, own};
+use crate::error::MemError;
+use crate::host::MemoryHost;
+use crate::journal::Owed;
+use crate::tiers::parse_list;
+use isolane_common_quantities::units::Bytes;
+use std::os::unix::fs::MetadataExt;
+
+/// Whether anybody lives in a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Processes do, or it is not known.
+    Alive,
+    /// Nobody does.
+    Empty,
+    /// There is no such cgroup any more.
+    Gone,
+}
+
+/// Cgroups of applications.
+pub trait Groups: Send {
+    /// The cgroup that an application of that name would get.
+    ///
+    /// # Errors
+    /// The name cannot be one.
+    fn own(&self, name: &str) -> Result<Cgroup, MemError>;
+
+    /// Makes that cgroup; one that is there already is taken.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    fn make(&mut self, name: &str) -> Result<Cgroup, MemError>;
+
+    /// Our cgroups that exist, whoever made them.
+    fn all_own(&self) -> Vec<Cgroup>;
+
+    /// Removes a cgroup of ours. False: somebody lives there.
+    ///
+    /// # Errors
+    /// It is not ours, or the machine refuses.
+    fn unmake(&mut self, cgroup: &Cgroup) -> Result<bool, MemError>;
+
+    /// The cgroup of a pod, a container or a path.
+    ///
+    /// # Errors
+    /// There is none, or several.
+    fn find(&self, place: &Place) -> Result<Cgroup, MemError>;
+
+    /// The cgroup's inode; none where it is gone.
+    fn inode(&self, cgroup: &Cgroup) -> Option<u64>;
+
+    /// Whether anybody lives there.
+    fn life(&self, cgroup: &Cgroup) -> Life;
+
+    /// Moves a process there.
+    ///
+    /// # Errors
+    /// One of the two is gone, or the machine refuses.
+    fn enter(&mut self, cgroup: &Cgroup, process: u32) -> Result<(), MemError>;
+
+    /// The most memory that the cgroup may use, else what it uses; none where that is not known.
+    fn memory(&self, cgroup: &Cgroup) -> Option<Bytes>;
+
+    /// The text of `cpu.max`.
+    fn cpu(&self, cgroup: &Cgroup) -> Option<String>;
+
+    /// The text of `cpuset.mems`; none where the group has no such file.
+    fn mems(&self, _cgroup: &Cgroup) -> Option<String> {
+        None
+    }
+
+    /// The text of `cpu.max` for thousandths of what `before`, the group's own, leaves it.
+    fn cpu_text(&self, cgroup: &Cgroup, per_mille: u32, before: &str) -> String;
+
+    /// Writes `cpu.max`.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError>;
+
+    /// Lifts a limit that an earlier backend wrote.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    fn lift(&mut self, _owed: &Owed) -> Result<(), MemError> {
+        Ok(())
+    }
+}
+
+/// Those of a machine.
+#[derive(Clone, Debug)]
+pub struct HostGroups {
+    host: MemoryHost,
+}
+
+impl HostGroups {
+    /// Of this host.
+    pub fn new(host: MemoryHost) -> Self {
+        Self { host }
+    }
+
+    /// Cores that a cgroup may use.
+    fn cores(&self, cgroup: &Cgroup) -> u32 {
+        let own = self.host.read_cgroup(cgroup, "cpuset.cpus.effective").ok();
+        let all = || self.host.root.text("/sys/devices/system/cpu/online");
+        let cores = own.filter(|text| !text.trim().is_empty()).or_else(all);
+        let count = cores.map_or(1, |text| parse_list(&text).len().max(1));
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Cgroups below `path` whose last part is wanted, nearest to the root first.
+    fn search(
+        &self,
+        path: &str,
+        depth: u32,
+        wanted: &dyn Fn(&str) -> bool,
+        found: &mut Vec<Cgroup>,
+    ) {
+        let directory = match self.host.cgroup_file(path, "") {
+            Ok(directory) if depth > 0 => directory,
+            _ => return,
+        };
+        for name in self.host.root.list(&directory) {
+            let below = format!("{}/{name}", path.trim_end_matches('/'));
+            if !self.host.root.path(&format!("{directory}/{name}")).is_dir() {
+                continue;
+            }
+            match Cgroup::new(&below) {
+                Ok(cgroup) if wanted(&name) => found.push(cgroup),
+                _ => self.search(&below, depth - 1, wanted, found),
+            }
+        }
+    }
+
+    fn only(&self, place: &Place, wanted: &dyn Fn(&str) -> bool) -> Result<Cgroup, MemError> {
+        let bad = |why: String| MemError::BadCgroup {
+            path: place.text(),
+            why,
+        };
+        let mut found = Vec::new();
+        self.search("/", DEPTH_MAX, wanted, &mut found);
+        match (found.pop(), found.len()) {
+            (Some(one), 0) => Ok(one),
+            (None, _) => Err(bad(
+                "no cgroup on this machine is its own; does it run here?".to_owned(),
+            )),
+            (Some(one), more) => Err(bad(format!(
+                "{} cgroups could be meant, {one} among them; say more of it",
+                more + 1
+            ))),
+        }
+    }
+}
+
+/// How deep containers lie: a systemd slice in a slice in a slice, twice.
+const DEPTH_MAX: u32 = 8;
+
+impl Groups for HostGroups {
+    fn own(&self, name: &str) -> Result<Cgroup, MemError> {
+        Cgroup::new(&format!("{}/{name}", own::PARENT))
+    }
+
+    fn make(&mut self, name: &str) -> Result<Cgroup, MemError> {
+        own::create(&self.host, name)
+    }
+
+    fn all_own(&self) -> Vec<Cgroup> {
+        own::list(&self.host)
+    }
+
+    fn unmake(&mut self, cgroup: &Cgroup) -> Result<bool, MemError> {
+        own::remove(&self.host, cgroup)
+    }
+
+    fn find(&self, place: &Place) -> Result<Cgroup, MemError> {
+        match place {
+            Place::Caller => Err(MemError::BadCgroup {
+                path: place.text(),
+                why: "it is made, not found".to_owned(),
+            }),
+            Place::Cgroup(path) => {
+                let cgroup = Cgroup::new(path)?;
+                match self.host.has_cgroup(&cgroup) {
+                    true => Ok(cgroup),
+                    false => Err(MemError::Gone(path.clone())),
+                }
+            }
+            // systemd's driver writes `-` as `_`, and ends the name in `.slice`.
+            Place::Pod(uid) => {
+                let systemd = uid.replace('-', "_");
+                let wanted = |name: &str| {
+                    let name = name.trim_end_matches(".slice");
+                    [uid.as_str(), &systemd].into_iter().any(|uid| {
+                        let before = name.strip_suffix(uid);
+                        before.is_some_and(|before| before == "pod" || before.ends_with("-pod"))
+                    })
+                };
+                self.only(place, &wanted)
+            }
+            Place::Container(id) => {
+                let wanted = |name: &str| {
+                    let name = name.trim_end_matches(".scope");
+                    // The monitor of a container has a group of its own beside it.
+                    if name.contains("conmon") {
+                        return false;
+                    }
+                    let last = name.rsplit(['-', ':']).next().unwrap_or(name);
+                    last.starts_with(id.as_str())
+                };
+                self.only(place, &wanted)
+            }
+        }
+    }
+
+    fn inode(&self, cgroup: &Cgroup) -> Option<u64> {
+        let path = self.host.cgroup_file(cgroup.path(), "").ok()?;
+        let metadata = std::fs::metadata(self.host.root.path(&path)).ok()?;
+        Some(metadata.ino())
+    }
+
+    fn life(&self, cgroup: &Cgroup) -> Life {
+        match self.host.is_populated(cgroup) {
+            Some(true) => Life::Alive,
+            Some(false) => Life::Empty,
+            None if self.host.has_cgroup(cgroup) => Life::Alive,
+            None => Life::Gone,
+        }
+    }
+
+    fn enter(&mut self, cgroup: &Cgroup, process: u32) -> Result<(), MemError> {
+        own::enter(&self.host, cgroup, process)
+    }
+
+    fn memory(&self, cgroup: &Cgroup) -> Option<Bytes> {
+        let number = |file: &str| {
+            let text = self.host.read_cgroup(cgroup, file).ok()?;
+            text.trim().parse().ok().map(Bytes::new)
+        };
+        number("memory.max").or_else(|| number("memory.current"))
+    }
+
+    fn cpu(&self, cgroup: &Cgroup) -> Option<String> {
+        let text = self.host.read_cgroup(cgroup, "cpu.max").ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn mems(&self, cgroup: &Cgroup) -> Option<String> {
+        let text = self.host.read_cgroup(cgroup, "cpuset.mems").ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn cpu_text(&self, cgroup: &Cgroup, per_mille: u32, before: &str) -> String {
+        cpu_max_below(before, per_mille, self.cores(cgroup))
+    }
+
+    fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError> {
+        self.host.write_cpu(cgroup, text)
+    }
+
+    fn lift(&mut self, owed: &Owed) -> Result<(), MemError> {
+        undo::lift(&self.host, owed)
+    }
+}

@@ -1,0 +1,204 @@
+//! What can go wrong between us and the kernel: each message names the object, the value and the remedy.
+//!
+//! [`MemError::is_gone`] tells a control group that vanished (an application that ended, which is no fault) from a
+//! refusal. Units: bytes.
+
+use crate::application::amounts::size_text;
+use crate::backend::BackendKind;
+use isolane_common_linux::HostError;
+use isolane_common_quantities::units::Bytes;
+use std::io;
+use std::path::PathBuf;
+
+/// Something that the machine did not do for us.
+#[derive(Debug, thiserror::Error)]
+pub enum MemError {
+    /// Fewer than two tiers: there is nothing to move between.
+    #[error("this machine has {tiers} memory tier(s) and two are needed; {remedy}")]
+    NoTiers {
+        /// How many it has.
+        tiers: usize,
+        /// What to do.
+        remedy: String,
+    },
+    /// No version 2 hierarchy with the controllers that are needed.
+    #[error("no usable control groups: {seen}; {remedy}")]
+    NoCgroups {
+        /// What was seen.
+        seen: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A control group that is no longer there.
+    #[error(
+        "the control group `{0}` is gone: the application has ended, or its manager removed it"
+    )]
+    Gone(String),
+    /// A path that is no control group, or must not be used as one.
+    #[error("`{path}` cannot stand for an application: {why}")]
+    BadCgroup {
+        /// The path.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// Somebody else's object that we must not touch.
+    #[error("{object} belongs to {owner} and is left alone; {remedy}")]
+    NotOurs {
+        /// The object.
+        object: String,
+        /// Whose it seems to be.
+        owner: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A mechanism that this kernel lacks.
+    #[error("the backend `{backend}` does not work here: {why}; {remedy}")]
+    Unsupported {
+        /// The mechanism.
+        backend: BackendKind,
+        /// Why not.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// No mechanism works.
+    #[error(
+        "no backend can enforce tier limits here; `isolane mem doctor` says what each one lacks"
+    )]
+    NoBackend,
+    /// The application is not adopted.
+    #[error("application {0} is not under control of this backend; adopt it first")]
+    Unknown(u32),
+    /// A far tier without room for what should move there.
+    #[error(
+        "tier {tier} has {free} free and {needed} should move there; free memory there, or raise the limit",
+        free = size_text(free.get()), needed = size_text(needed.get())
+    )]
+    FarFull {
+        /// The tier.
+        tier: usize,
+        /// Its free memory.
+        free: Bytes,
+        /// What should move.
+        needed: Bytes,
+    },
+    /// A measurement that wants more memory than is free.
+    #[error(
+        "{wanted} of memory are wanted and {place} has {available} to spare: choose less (--region, --stream-region or \
+         --cores), or free memory", wanted = size_text(wanted.get()), available = size_text(available.get())
+    )]
+    NoRoom {
+        /// Where.
+        place: &'static str,
+        /// What is wanted.
+        wanted: Bytes,
+        /// What may be had.
+        available: Bytes,
+    },
+    /// Pages that do not move although the kernel is asked again and again.
+    #[error(
+        "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \
+         and pages that several applications map cannot move: raise the limit, or look at mlocked pages in memory.stat",
+        over = size_text(over.get())
+    )]
+    Unmoved {
+        /// The group.
+        cgroup: String,
+        /// What is above the limits.
+        over: Bytes,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// The kernel refused for lack of privilege.
+    #[error("{action}: not permitted; run as root")]
+    NotPermitted {
+        /// What was asked.
+        action: String,
+    },
+    /// The kernel refused a write.
+    #[error("cannot write `{value}` to {}: {source}; {remedy}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// The value.
+        value: String,
+        /// Why.
+        source: io::Error,
+        /// What to do.
+        remedy: String,
+    },
+    /// A file whose text is not what its place promises.
+    #[error("{path} says `{value}`; expected {expected}")]
+    Unexpected {
+        /// The file.
+        path: String,
+        /// What it says.
+        value: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// A system call that failed.
+    #[error("{action}: {source}")]
+    Kernel {
+        /// What was asked.
+        action: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The user has ended it.
+    #[error("interrupted; what was begun is taken back")]
+    Interrupted,
+    /// Anything else about files.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+/// What the kernel answers when a control group is being removed.
+const ENODEV: i32 = 19;
+
+impl MemError {
+    /// True when the object has vanished, as applications do.
+    pub fn is_gone(&self) -> bool {
+        let gone = |source: &io::Error| {
+            source.kind() == io::ErrorKind::NotFound || source.raw_os_error() == Some(ENODEV)
+        };
+        match self {
+            Self::Gone(_) => true,
+            Self::Refused { source, .. } | Self::Kernel { source, .. } => gone(source),
+            Self::Host(HostError::Read { source, .. } | HostError::Write { source, .. }) => {
+                gone(source)
+            }
+            _ => false,
+        }
+    }
+
+    /// A refused write with what to do about it.
+    pub fn refused(error: HostError, remedy: &str) -> Self {
+        match error {
+            HostError::Write {
+                path,
+                value,
+                source,
+            } => Self::Refused {
+                path,
+                value,
+                source,
+                remedy: remedy.to_owned(),
+            },
+            HostError::NotPermitted { action } => Self::NotPermitted { action },
+            other => Self::Host(other),
+        }
+    }
+
+    /// The kernel's error number, where there is one.
+    pub fn code(&self) -> Option<i32> {
+        match self {
+            Self::Refused { source, .. } | Self::Kernel { source, .. } => source.raw_os_error(),
+            Self::Host(HostError::Read { source, .. } | HostError::Write { source, .. }) => {
+                source.raw_os_error()
+            }
+            _ => None,
+        }
+    }
+}

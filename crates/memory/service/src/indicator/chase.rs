@@ -1,0 +1,134 @@
+//! The pointer chase as an indicator: what a dependent load of each tier takes now, beside the applications.
+//!
+//! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call walks
+//! half of the tiers for `LENGTH` each and returns the last value of all, so that on two tiers calls every 100 ms cost half a
+//! percent of a core, and no value is older than a period. The
+//! kernel may move our pages as it does everyone's, so their place is asked for now and then, and a region that strayed is
+//! made anew.
+//!
+//! Units: picoseconds. Limits: it tells how loaded a tier is, not what an application's own loads take; in an emulated
+//! machine all tiers take the same. Source: Mercury 5.3.1 (LS).
+
+use super::machine::Chase;
+use crate::bench::region::Region;
+use crate::bench::{Nodes, chase};
+use crate::tiers::Tiers;
+use isolane_common_quantities::units::{Bytes, Duration};
+use isolane_memory_policy::mercury::TIERS_MAX;
+
+/// Memory on each tier.
+const REGION: Bytes = Bytes::from_mib(32);
+
+/// How long one walk lasts.
+const LENGTH: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Walks between two questions where our pages lie.
+const ASK: u32 = 64;
+
+/// Percent of a region that may be elsewhere.
+const STRAY_PERCENT: f64 = 5.0;
+
+struct Place {
+    own: Nodes,
+    all: Nodes,
+    region: Option<Region>,
+    last: Option<Duration>,
+}
+
+/// Regions on the tiers, walked in turn.
+pub struct TierChase {
+    places: Vec<Place>,
+    calls: u32,
+}
+
+impl TierChase {
+    /// Takes memory on every tier; a tier that has none for us is not measured.
+    pub fn new(tiers: &Tiers) -> Self {
+        let place = |index: usize| {
+            let nodes = tiers.tiers[index].nodes.clone();
+            let others = tiers
+                .tiers
+                .iter()
+                .flat_map(|tier| &tier.nodes)
+                .filter(|node| !nodes.contains(node));
+            let own = Nodes {
+                near: nodes.clone(),
+                far: Vec::new(),
+            };
+            Place {
+                region: Region::new(REGION, &own, 0).ok(),
+                all: Nodes {
+                    far: others.copied().collect(),
+                    near: nodes.clone(),
+                },
+                own,
+                last: None,
+            }
+        };
+        Self {
+            places: (0..tiers.len().min(TIERS_MAX)).map(place).collect(),
+            calls: 0,
+        }
+    }
+}
+
+impl Chase for TierChase {
+    fn latencies(&mut self) -> [Option<Duration>; TIERS_MAX] {
+        // Two calls walk every tier, so that no value is older than a period of the policy.
+        for _ in 0..self.places.len().div_ceil(2) {
+            self.walk();
+        }
+        std::array::from_fn(|tier| self.places.get(tier).and_then(|place| place.last))
+    }
+}
+
+impl TierChase {
+    /// Walks the tier whose turn it is.
+    fn walk(&mut self) {
+        let count = self.places.len().max(1);
+        let turn = self.calls as usize % count;
+        self.calls = self.calls.wrapping_add(1);
+        let asks = self.calls.wrapping_rem(ASK) < u32::try_from(count).unwrap_or(1);
+        let Some(place) = self.places.get_mut(turn) else {
+            return;
+        };
+        if asks {
+            let strayed = place
+                .region
+                .as_ref()
+                .and_then(|region| region.far_percent(&place.all));
+            if strayed.is_none_or(|percent| percent > STRAY_PERCENT) && !place.all.far.is_empty() {
+                place.region = Region::new(REGION, &place.own, 0).ok();
+            }
+        }
+        place.last = place.region.as_ref().and_then(|region| {
+            let mean = chase::run(region, LENGTH).mean()?;
+            Some(Duration::from_ps(mean.round() as u64))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::MemoryHost;
+
+    #[test]
+    fn every_tier_has_its_turn() {
+        let tiers = Tiers::read(&MemoryHost::machine());
+        let mut chase = TierChase::new(&tiers);
+        let mut seen = [None; TIERS_MAX];
+        for _ in 0..tiers.len() {
+            seen = chase.latencies();
+        }
+        if tiers.is_empty() || seen[0].is_none() {
+            println!("skipped: no memory could be placed on this machine's nodes");
+            return;
+        }
+        assert!(
+            seen[..tiers.len()]
+                .iter()
+                .all(|latency| latency.is_some_and(|value| !value.is_zero()))
+        );
+    }
+}

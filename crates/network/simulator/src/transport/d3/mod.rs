@@ -1,0 +1,283 @@
+//! D3 (SIGCOMM 2011): rates for deadlines, granted in order of arrival.
+//!
+//! Problem: fair shares make all flows miss their deadlines where some of them could be met.
+//!
+//! Method: a sender asks all ports on its way, once per interval, for the rate that ends its flow in time; the answer is
+//! the least that any of them granted (`router`), and the flow sends at it until the next answer. A flow without a
+//! deadline asks for nothing and gets of what is left. A flow that cannot make it any more is given up, so that
+//! its rate serves others. With the last packet, the flow returns what it has.
+//!
+//! Units: rates are bits per second on the wire. Limits: see `docs/internals/baselines.md`.
+
+mod router;
+#[cfg(test)]
+mod tests;
+
+use super::congestion::ParameterError;
+use super::flow::alarm::Alarm;
+use super::flow::paced::{self, PACE, Paced, SILENCE};
+use super::flow::{Flows, answer, base_round_trip, line_rate};
+use super::parameters::Given;
+use super::{Ended, How, Message, Transport};
+use crate::network::Network;
+use crate::packet::{Packet, PacketId, PacketKind, Timer, flags};
+use isolane_common_quantities::units::{BitRate, Bytes, Duration};
+use isolane_network_scenario::model::FabricPolicy;
+use router::Router;
+
+/// Timer of the next request.
+const ASK: u8 = 2;
+/// What a request wants, in `sequence`: a rate.
+const WANT: u32 = 0;
+/// The same: to return all, since all is sent.
+const RETURN: u32 = 1;
+/// The same: to return all, since the flow is over.
+const FINAL: u32 = 2;
+
+/// The numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    interval: Duration,
+    round_trip: Duration,
+    queue_gain: f64,
+    retry: Duration,
+    packet: Bytes,
+}
+
+impl Settings {
+    /// From the policy's parameters.
+    ///
+    /// # Errors
+    /// For a parameter that is unknown or out of range.
+    pub fn new(policy: &FabricPolicy, network: &Network) -> Result<Self, ParameterError> {
+        let given = Given::new(policy)?;
+        let round_trip = base_round_trip(network);
+        let interval_us = 4.0 * round_trip.as_us_f64();
+        Ok(Self {
+            interval: given.duration_us("request_interval_us", interval_us),
+            round_trip,
+            queue_gain: given.or("queue_gain", 1.0),
+            retry: given.duration_us("retry_us", 100.0),
+            packet: network.mtu() + network.header(),
+        })
+    }
+}
+
+/// A sender's state of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sender {
+    paced: Paced,
+    ask: Alarm,
+    /// The caller knows that the flow is over.
+    over: bool,
+    /// All rates were returned, or are being.
+    returned: bool,
+}
+
+impl AsMut<Paced> for Sender {
+    fn as_mut(&mut self) -> &mut Paced {
+        &mut self.paced
+    }
+}
+
+/// All hosts.
+#[derive(Clone, Debug)]
+pub struct D3 {
+    settings: Settings,
+    flows: Flows<Sender>,
+    requests: u64,
+    quenched: u64,
+    silences: u64,
+}
+
+impl D3 {
+    /// Hosts of `network`, whose ports serve in order of arrival. Their router is installed.
+    pub fn new(settings: Settings, network: &mut Network) -> Self {
+        let ports = network.topology().ports.len();
+        network.set_agent(Box::new(Router::new(ports, &settings)));
+        Self {
+            settings,
+            flows: Flows::new(network),
+            requests: 0,
+            quenched: 0,
+            silences: 0,
+        }
+    }
+
+    /// Asks for the rate that ends the flow in time, or gives it up; asks again after the interval.
+    fn ask(&mut self, network: &mut Network, id: u32, ended: &mut Vec<Ended>) {
+        let now = network.now();
+        let (settings, mtu, header) = (self.settings, self.flows.mtu, self.flows.header);
+        let flow = &mut self.flows[id];
+        let rate = line_rate(network, flow.message.from);
+        let unsent = Bytes::new(paced::unsent(flow, &flow.own.paced, mtu, header));
+        let mut desired = BitRate::ZERO;
+        if let Some(deadline) = flow.message.deadline {
+            // The last packet and its answer are under way for a round trip.
+            let left = deadline
+                .saturating_since(now)
+                .saturating_sub(settings.round_trip);
+            let needed = match left.is_zero() {
+                true => BitRate::from_bps(u64::MAX),
+                false => BitRate::of(unsent, left),
+            };
+            if now >= deadline || (unsent.get() > 0 && needed > rate) {
+                self.quenched += 1;
+                return self.end(network, id, How::Terminated, ended);
+            }
+            if unsent.get() > 0 {
+                desired = needed;
+            }
+        }
+        if unsent.get() > 0 {
+            flow.own.returned = false;
+            let request = flow.control(id, PacketKind::Request, now, header);
+            network.transmit(Packet {
+                key: rate.as_bps(),
+                extra: desired.as_bps(),
+                sequence: WANT,
+                flags: flags::VISIT_PORTS,
+                ..request
+            });
+            self.requests += 1;
+        }
+        let timer = Timer {
+            index: id,
+            what: ASK,
+        };
+        let flow = &mut self.flows[id];
+        // With all sent, only a deadline is left to be watched.
+        flow.own.ask.set(network, now + settings.interval, timer);
+        if !flow.own.paced.silence.is_set() {
+            flow.own.paced.expect(network, settings.retry, id);
+        }
+    }
+
+    /// Returns the flow's rates.
+    fn give_back(&mut self, network: &mut Network, id: u32) {
+        let (now, header) = (network.now(), self.flows.header);
+        let flow = &mut self.flows[id];
+        flow.own.returned = true;
+        flow.own.paced.stop();
+        let request = flow.control(id, PacketKind::Request, now, header);
+        network.transmit(Packet {
+            sequence: if flow.own.over { FINAL } else { RETURN },
+            flags: flags::VISIT_PORTS,
+            ..request
+        });
+        flow.own.paced.expect(network, self.settings.retry, id);
+    }
+
+    /// Tells the caller; the record stays until the ports have their rates back.
+    fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
+        let flow = &mut self.flows[id];
+        flow.own.over = true;
+        flow.own.ask.clear();
+        ended.push(Ended {
+            token: flow.message.token,
+            how,
+        });
+        self.give_back(network, id);
+    }
+
+    fn on_answer(&mut self, network: &mut Network, packet: &Packet, ended: &mut Vec<Ended>) {
+        let (mtu, patience) = (self.flows.mtu, self.settings.retry);
+        let Some(flow) = self.flows.on_path(packet) else {
+            return;
+        };
+        if flow.own.over {
+            if packet.kind == PacketKind::Grant && packet.sequence == FINAL {
+                flow.own.paced.stop();
+                self.flows.release(packet.flow);
+            }
+            return;
+        }
+        flow.own.paced.expect(network, patience, packet.flow);
+        if packet.kind == PacketKind::Ack {
+            flow.acknowledge(packet.sequence, mtu);
+            if flow.acked.is_full() {
+                self.end(network, packet.flow, How::Acknowledged, ended);
+            }
+        } else if packet.sequence == WANT && !flow.own.returned {
+            paced::set_rate(network, flow, packet.flow, BitRate::from_bps(packet.key));
+        }
+    }
+}
+
+impl Transport for D3 {
+    fn send(&mut self, network: &mut Network, message: Message) {
+        let id = self.flows.open(message);
+        let own = &mut self.flows[id].own;
+        *own = Sender {
+            paced: own.paced.renewed(),
+            ask: own.ask,
+            ..Sender::default()
+        };
+        // The end of a hopeless flow can be told from a timer only.
+        let timer = Timer {
+            index: id,
+            what: ASK,
+        };
+        own.ask.set(network, network.now(), timer);
+    }
+
+    fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
+        let packet = network.packets[id];
+        let header = self.flows.header;
+        match packet.kind {
+            PacketKind::Data => self.flows.take_in_order(network, id),
+            PacketKind::Request => {
+                network.packets[id].flags = 0;
+                answer(network, id, PacketKind::Grant, header);
+            }
+            _ => {
+                network.free(id);
+                self.on_answer(network, &packet, ended);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, network: &mut Network, timer: Timer, ended: &mut Vec<Ended>) {
+        let (mtu, header) = (self.flows.mtu, self.flows.header);
+        let flow = &mut self.flows[timer.index];
+        match timer.what {
+            PACE => {
+                let Some(packet) = paced::next_packet(network, flow, timer, mtu, header) else {
+                    return;
+                };
+                let all = paced::unsent(flow, &flow.own.paced, mtu, header) == 0;
+                network.transmit(packet);
+                if all {
+                    self.give_back(network, timer.index);
+                }
+            }
+            ASK => {
+                let rings = flow.own.ask.rings(network, timer);
+                if rings && flow.open && !flow.own.over {
+                    self.ask(network, timer.index, ended);
+                }
+            }
+            SILENCE => {
+                if !flow.own.paced.silence.rings(network, timer) || !flow.open {
+                    return;
+                }
+                self.silences += 1;
+                if flow.own.over {
+                    return self.give_back(network, timer.index);
+                }
+                paced::repeat(network, flow, timer.index);
+                self.ask(network, timer.index, ended);
+            }
+            _ => {}
+        }
+    }
+
+    fn figures(&self) -> Vec<(String, f64)> {
+        vec![
+            ("requests".to_owned(), self.requests as f64),
+            ("quenched".to_owned(), self.quenched as f64),
+            ("silences".to_owned(), self.silences as f64),
+            ("open_flows".to_owned(), self.flows.open_now() as f64),
+        ]
+    }
+}

@@ -1,0 +1,138 @@
+//! Sending at a rate that the network has allocated (D3, PDQ).
+//!
+//! A packet leaves no earlier than the one before it would have at the rate of now; a rate of zero stops the flow. All
+//! packets of a flow take one way and stay in order. What is not acknowledged after a silence is sent again, from the
+//! first gap.
+
+use super::Flow;
+use super::alarm::Alarm;
+use crate::network::Network;
+use crate::packet::{Packet, Timer, flags};
+use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
+
+/// Timer of the next packet.
+pub const PACE: u8 = 0;
+/// Timer of silence.
+pub const SILENCE: u8 = 1;
+
+/// The sending end of a paced flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Paced {
+    /// Rate on the wire.
+    pub rate: BitRate,
+    /// Rings when nothing was heard for long.
+    pub silence: Alarm,
+    pace: Alarm,
+    next: u32,
+    fresh: u32,
+    last_at: Instant,
+    last_bytes: u16,
+}
+
+impl Paced {
+    /// For a new flow in the record of an old one: its timers may still be on their way.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self {
+            silence: self.silence,
+            pace: self.pace,
+            ..Self::default()
+        }
+    }
+
+    /// Neither sends nor waits any more.
+    pub fn stop(&mut self) {
+        self.rate = BitRate::ZERO;
+        self.pace.clear();
+        self.silence.clear();
+    }
+
+    /// Something was heard, or sent that must be answered: silence counts from now.
+    pub fn expect(&mut self, network: &mut Network, patience: Duration, id: u32) {
+        let due = network.now() + patience;
+        let timer = Timer {
+            index: id,
+            what: SILENCE,
+        };
+        self.silence.set(network, due, timer);
+    }
+}
+
+/// Wire bytes of `flow` that wait to be sent.
+pub fn unsent<P>(flow: &Flow<P>, paced: &Paced, mtu: u16, header: u16) -> u64 {
+    let from = flow.acked.missing_from(paced.next);
+    if from >= flow.packets {
+        return 0;
+    }
+    let full = u64::from(flow.packets - 1 - from);
+    full * u64::from(mtu + header) + u64::from(flow.last_payload + header)
+}
+
+/// Sets the rate and the time of the next packet.
+pub fn set_rate<P>(network: &mut Network, flow: &mut Flow<P>, id: u32, rate: BitRate)
+where
+    P: AsMut<Paced>,
+{
+    flow.own.as_mut().rate = rate;
+    arm(network, flow, id);
+}
+
+/// Starts over from the first gap.
+pub fn repeat<P>(network: &mut Network, flow: &mut Flow<P>, id: u32)
+where
+    P: AsMut<Paced>,
+{
+    flow.own.as_mut().next = flow.acked.first_missing();
+    arm(network, flow, id);
+}
+
+/// The timer [`PACE`] fired: the packet that leaves now, if one does. The next one is timed.
+pub fn next_packet<P>(
+    network: &mut Network,
+    flow: &mut Flow<P>,
+    timer: Timer,
+    mtu: u16,
+    header: u16,
+) -> Option<Packet>
+where
+    P: AsMut<Paced>,
+{
+    let paced = flow.own.as_mut();
+    if !paced.pace.rings(network, timer) || !flow.open {
+        return None;
+    }
+    let sequence = flow.acked.missing_from(paced.next);
+    if sequence >= flow.packets {
+        return None;
+    }
+    let now = network.now();
+    let mut packet = flow.data(timer.index, sequence, now, mtu, header);
+    let paced = flow.own.as_mut();
+    if sequence < paced.fresh {
+        packet.flags |= flags::REPEATED;
+    }
+    paced.next = sequence + 1;
+    paced.fresh = paced.fresh.max(sequence + 1);
+    paced.last_at = now;
+    paced.last_bytes = packet.bytes;
+    arm(network, flow, timer.index);
+    Some(packet)
+}
+
+fn arm<P>(network: &mut Network, flow: &mut Flow<P>, id: u32)
+where
+    P: AsMut<Paced>,
+{
+    let (packets, now) = (flow.packets, network.now());
+    let paced = flow.own.as_mut();
+    if paced.rate == BitRate::ZERO || flow.acked.missing_from(paced.next) >= packets {
+        return paced.pace.clear();
+    }
+    let gap = paced.rate.time_for(Bytes::new(u64::from(paced.last_bytes)));
+    let due = now.max(paced.last_at.saturating_add(gap));
+    let timer = Timer {
+        index: id,
+        what: PACE,
+    };
+    paced.pace.set(network, due, timer);
+}

@@ -1,0 +1,114 @@
+//! The paper's experiments in `scenarios/aequitas`: each file is taken by the parser, and its first half millisecond
+//! runs twice to the same bytes, under each policy that the simulator has.
+
+use isolane_network_scenario::parameters::POLICY;
+use isolane_network_scenario::{FabricOverrides, parse_with};
+use isolane_network_simulator::run::{Observers, RunError, run};
+use std::path::PathBuf;
+
+fn files() -> Vec<PathBuf> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
+    let entries = std::fs::read_dir(folder).expect("the folder of scenarios");
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// The beginning of a file's experiment under `policy`, as JSON.
+fn beginning(file: &PathBuf, policy: &str) -> String {
+    let text = std::fs::read_to_string(file).expect("a readable scenario");
+    let name = file.display().to_string();
+    let settings = [
+        ("warmup", "\"100us\"".to_owned()),
+        ("duration", "\"400us\"".to_owned()),
+        ("drain", "\"1ms\"".to_owned()),
+    ];
+    let settings = settings.map(|(key, value)| (key.to_owned(), value));
+    let overrides = FabricOverrides {
+        policy: (policy != "own").then(|| policy.to_owned()),
+        settings: settings.into(),
+        ..FabricOverrides::default()
+    };
+    let scenario = parse_with(&text, &name, &overrides).unwrap_or_else(|error| panic!("{error}"));
+    let outcome =
+        run(&scenario, Observers::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    serde_json::to_string(&outcome.result).expect("plain data")
+}
+
+#[test]
+fn every_experiment_runs_twice_to_the_same_bytes() {
+    let files = files();
+    assert!(files.len() >= 11, "{files:?}");
+    for file in files {
+        let first = beginning(&file, "own");
+        assert!(first.contains("\"issued\":"), "{first}");
+        assert_eq!(first, beginning(&file, "own"), "{}", file.display());
+    }
+}
+
+#[test]
+fn the_comparison_runs_under_every_policy() {
+    let files = files();
+    let file = files
+        .iter()
+        .find(|file| file.ends_with("related-work.toml"))
+        .expect("the comparison");
+    let mut seen = std::collections::BTreeSet::new();
+    for policy in POLICY {
+        assert!(
+            seen.insert(beginning(file, policy)),
+            "{policy} changes nothing"
+        );
+    }
+}
+
+/// Who copies the manual's example sees promises kept, not a network that is still learning.
+#[test]
+fn the_manuals_example_keeps_its_promises() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../docs/reference/fabric-scenario.md"
+    );
+    let manual = std::fs::read_to_string(file).expect("the manual");
+    let (_, rest) = manual.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let scenario = parse_with(example, "example.toml", &FabricOverrides::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let outcome = run(&scenario, Observers::default()).unwrap_or_else(|error| panic!("{error}"));
+    for (class, spec) in outcome.result.classes.iter().zip(&scenario.classes) {
+        let Some(slo) = spec.slo else { continue };
+        let kept = class.ran_met_slo_share.expect("calls ran in it");
+        assert!(
+            kept * 100.0 >= slo.percentile,
+            "{}: {kept}, seed {}",
+            class.name,
+            scenario.seed
+        );
+    }
+}
+
+#[test]
+fn a_cancelled_run_has_no_result() {
+    let text = std::fs::read_to_string(&files()[0]).expect("a readable scenario");
+    let scenario = parse_with(&text, "first", &FabricOverrides::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let cancel = std::sync::atomic::AtomicBool::new(true);
+    let mut heard = Vec::new();
+    let mut progress = |part: f64| heard.push(part);
+    let observers = Observers {
+        cancel: Some(&cancel),
+        progress: Some(&mut progress),
+        tap: None,
+    };
+    assert!(matches!(
+        run(&scenario, observers),
+        Err(RunError::Cancelled)
+    ));
+    assert_eq!(heard.len(), 1, "it ends at the first look");
+}

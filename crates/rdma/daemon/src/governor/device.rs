@@ -1,0 +1,450 @@
+//! One device: its policy, and the two streams among whose senders the policy's rate is divided.
+
+use super::seat::Place;
+use crate::attachment::Order;
+use crate::config::{Config, DeviceConfig, PolicyName};
+use isolane_common_quantities::OptionError;
+use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
+use isolane_rdma_policy::justitia::{Justitia, JustitiaOptions, Weights};
+use isolane_rdma_policy::leases::{
+    EVERYTHING, GroupId, LeaseOptions, Leases, LimitId, MemberId, Rates,
+};
+use isolane_rdma_policy::{Action, Direction, Policy, RemoteState, Signal};
+use isolane_rdma_session::region::{Lease, METER_ACTIVE, METER_RELEASED};
+use std::collections::BTreeMap;
+
+/// Both directions, in the order in which a session's meters are numbered.
+pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Outgoing, Direction::RemoteRead];
+
+/// Senders of one direction.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) leases: Leases,
+    /// Whose each member is, by its id.
+    pub(super) owners: Vec<Place>,
+    /// The group of each tenant or session, by its number.
+    groups: Vec<Option<(GroupId, u32)>>,
+    /// The limit of each of the enforcer's tenants that had a process here, by its number.
+    pub(super) limits: BTreeMap<u32, LimitId>,
+}
+
+impl Stream {
+    fn new(options: LeaseOptions, rates: Rates) -> Self {
+        Self {
+            leases: Leases::new(options, rates),
+            owners: Vec::new(),
+            groups: Vec::new(),
+            limits: BTreeMap::new(),
+        }
+    }
+
+    /// One more member of the group with that number.
+    pub(super) fn join(
+        &mut self,
+        number: u32,
+        group_weight: u32,
+        weight: u32,
+        owner: Place,
+    ) -> MemberId {
+        let at = number as usize;
+        if self.groups.len() <= at {
+            self.groups.resize(at + 1, None);
+        }
+        let leases = &mut self.leases;
+        let (group, members) =
+            self.groups[at].get_or_insert_with(|| (leases.open(group_weight), 0));
+        *members += 1;
+        let member = self.leases.join(*group, weight);
+        let at = member.0 as usize;
+        if self.owners.len() <= at {
+            self.owners.resize(at + 1, owner);
+        }
+        self.owners[at] = owner;
+        member
+    }
+
+    /// A member of the group with that number is gone; whether it was active.
+    pub(super) fn leave(&mut self, number: u32, member: MemberId) -> bool {
+        let was_active = self.leases.leave(member);
+        let place = &mut self.groups[number as usize];
+        let (group, members) = place.as_mut().expect("a member's group is open");
+        *members -= 1;
+        if *members == 0 {
+            self.leases.close(*group);
+            *place = None;
+        }
+        was_active
+    }
+
+    /// The group with that number weighs so much from now on.
+    pub(super) fn set_weight(&mut self, number: u32, weight: u32) {
+        if let Some(Some((group, _))) = self.groups.get(number as usize) {
+            self.leases.set_group_weight(*group, weight);
+        }
+    }
+}
+
+/// A device of the configuration.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) config: DeviceConfig,
+    pub(super) options: JustitiaOptions,
+    /// `None`: nobody is paced.
+    pub(super) policy: Option<Box<Justitia>>,
+    pub(super) streams: [Stream; 2],
+    /// Latency flows and weight of each tenant or session, by its number.
+    latency: Vec<(u32, u32)>,
+    /// Summed weights of those that have any.
+    pub(super) latency_weight: u64,
+    /// Something changed: divide before going to sleep.
+    pub(super) dirty: bool,
+    /// The rule of bursts and chunks changed: idle meters must hear of it too.
+    pub(super) refresh_idle: bool,
+    /// The last word of the peers, for a policy that is made anew.
+    remote: Option<RemoteState>,
+    pub(super) scratch: Vec<MemberId>,
+}
+
+impl Device {
+    /// A device whose port carries `port_rate`.
+    ///
+    /// # Errors
+    /// When the policy refuses an option.
+    pub(super) fn new(
+        config: &Config,
+        device: &DeviceConfig,
+        port_rate: BitRate,
+    ) -> Result<Self, OptionError> {
+        let options = options(config, device, port_rate);
+        options.check()?;
+        let policy = match device.policy {
+            PolicyName::None => None,
+            PolicyName::Justitia => Some(Box::new(Justitia::new(options.clone())?)),
+        };
+        let lease_options = LeaseOptions {
+            idle_after: config.idle_after,
+            hungry_for: config.period * HUNGRY_PERIODS,
+        };
+        let rates = Rates {
+            bytes_per_s: options.rate_max.as_bps() / 8,
+            operations_per_s: options.message_rate_max_per_s,
+        };
+        Ok(Self {
+            config: device.clone(),
+            options,
+            policy,
+            streams: [rates, rates].map(|rates| Stream::new(lease_options, rates)),
+            latency: Vec::new(),
+            latency_weight: 0,
+            dirty: true,
+            refresh_idle: false,
+            remote: None,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Who is active and who needs low latency, as of now, told to the policy; its orders go to `orders`.
+    pub(super) fn settle(&mut self, now: Instant, orders: &mut impl FnMut(Order)) {
+        let weights = self.weights();
+        let Some(policy) = &mut self.policy else {
+            return;
+        };
+        let had_latency = policy.has_latency();
+        policy.set_weights(now, weights);
+        self.refresh_idle |= policy.has_latency() != had_latency;
+        self.perform(orders);
+    }
+
+    /// The policy's time has come.
+    pub(super) fn handle_timeout(&mut self, now: Instant, orders: &mut impl FnMut(Order)) {
+        if let Some(policy) = &mut self.policy {
+            policy.handle_timeout(now);
+            self.perform(orders);
+        }
+    }
+
+    /// A reference message took this long.
+    pub(super) fn reference_latency(&mut self, now: Instant, latency: Duration) {
+        if let Some(policy) = &mut self.policy {
+            policy.on_signal(now, &Signal::ReferenceLatency(latency));
+        }
+    }
+
+    /// What the other hosts say.
+    pub(super) fn remote(
+        &mut self,
+        now: Instant,
+        state: RemoteState,
+        orders: &mut impl FnMut(Order),
+    ) {
+        self.remote = Some(state);
+        if let Some(policy) = &mut self.policy {
+            let had_latency = policy.has_latency();
+            policy.on_signal(now, &Signal::Remote(state));
+            self.refresh_idle |= policy.has_latency() != had_latency;
+            self.perform(orders);
+        }
+    }
+
+    /// The tenant or session with that number has one more latency flow.
+    pub(super) fn add_latency(&mut self, number: u32, weight: u32) {
+        let at = number as usize;
+        if self.latency.len() <= at {
+            self.latency.resize(at + 1, (0, 0));
+        }
+        let (count, held) = &mut self.latency[at];
+        if *count == 0 {
+            *held = weight;
+            self.latency_weight += u64::from(weight);
+            self.dirty = true;
+        }
+        *count += 1;
+    }
+
+    /// It has one less.
+    pub(super) fn remove_latency(&mut self, number: u32) {
+        let (count, held) = &mut self.latency[number as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.latency_weight -= u64::from(*held);
+            self.dirty = true;
+        }
+    }
+
+    /// It weighs so much from now on.
+    pub(super) fn set_weight(&mut self, number: u32, weight: u32) {
+        for stream in &mut self.streams {
+            stream.set_weight(number, weight);
+        }
+        if let Some((count, held)) = self.latency.get_mut(number as usize)
+            && *count > 0
+        {
+            self.latency_weight = self.latency_weight - u64::from(*held) + u64::from(weight);
+            *held = weight;
+        }
+        self.dirty = true;
+    }
+
+    /// Takes over what a device before it knew of the world.
+    pub(super) fn inherit(&mut self, now: Instant, other: &Self, orders: &mut impl FnMut(Order)) {
+        if let Some(state) = other.remote {
+            self.remote(now, state, orders);
+        }
+    }
+
+    /// When the policy wants to be called; never while nobody is active, for then there is nothing to learn.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        match self.is_active() {
+            true => self.policy.as_ref()?.poll_timeout(),
+            false => None,
+        }
+    }
+
+    /// Whether nobody's lease depends on how soon somebody looks: no latency flow is known, and whoever is active in a
+    /// direction is alone in it and has all there is.
+    pub(super) fn is_calm(&self) -> bool {
+        let has_latency = |policy: &Justitia| policy.has_latency();
+        self.latency_weight == 0
+            && !self.policy.as_deref().is_some_and(has_latency)
+            && self.streams.iter().all(|one| one.leases.active() <= 1)
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.streams.iter().any(|stream| stream.leases.active() > 0)
+    }
+
+    /// Divides the rates of both directions; the caller writes the leases.
+    pub(super) fn divide(&mut self) {
+        if let Some(policy) = &self.policy {
+            let rates = [policy.sending_rate(), policy.reading_rate()];
+            for (stream, rate) in self.streams.iter_mut().zip(rates) {
+                stream.leases.set_rates(Rates {
+                    bytes_per_s: rate.as_bps() / 8,
+                    operations_per_s: policy.messages_per_s_at(rate),
+                });
+            }
+        }
+        for stream in &mut self.streams {
+            stream.leases.divide();
+        }
+    }
+
+    /// The lease of a member, until `valid_until_ns`. An idle member's has no end: it holds until somebody looks.
+    pub(super) fn lease(&self, direction: usize, member: MemberId, valid_until_ns: u64) -> Lease {
+        let leases = &self.streams[direction].leases;
+        let is_active = leases.is_active(member);
+        let Some(policy) = &self.policy else {
+            let flags = if is_active { METER_ACTIVE } else { 0 };
+            return match leases.cap(member) {
+                EVERYTHING => Lease {
+                    flags: METER_ACTIVE | METER_RELEASED,
+                    valid_until_ns: u64::MAX,
+                    ..Lease::default()
+                },
+                limit => Lease {
+                    flags,
+                    valid_until_ns: if is_active { valid_until_ns } else { u64::MAX },
+                    ..self.limited_lease(limit)
+                },
+            };
+        };
+        let share = match is_active {
+            true => leases.share(member),
+            false => leases.share_if_active(member),
+        };
+        let senders = leases.active() as u64 + u64::from(!is_active);
+        let chunk = self.chunk(policy, direction, senders).get();
+        let (saved, chunks) = match policy.has_latency() {
+            true => (self.config.burst.unwrap_or(BURST), CHUNKS_WITH_LATENCY),
+            false => (
+                self.config
+                    .burst_without_latency
+                    .unwrap_or(BURST_WITHOUT_LATENCY),
+                1,
+            ),
+        };
+        let in_time = |rate: u64| BitRate::from_bps(rate).bytes_in(saved * 8).get();
+        Lease {
+            // A rate of zero would be no limit.
+            rate_bytes_per_s: share.bytes_per_s.max(1),
+            rate_operations_per_s: share.operations_per_s.max(1),
+            burst_bytes: in_time(share.bytes_per_s).max(chunk * chunks),
+            burst_operations: in_time(share.operations_per_s).max(OPERATIONS_LEAST),
+            chunk_bytes: u32::try_from(chunk).unwrap_or(u32::MAX),
+            valid_until_ns: if is_active { valid_until_ns } else { u64::MAX },
+            flags: if is_active { METER_ACTIVE } else { 0 },
+        }
+    }
+
+    /// What messages are split into while so many `senders` are active in that direction. Where nobody set it and the
+    /// target is known, the bursts of all senders together may take half of the target, and each chunk is whole packets:
+    /// the paper's 5,000 bytes are right for 2 us at 56 Gb/s, but with an MTU of 4 KiB their second packet is nearly empty.
+    fn chunk(&self, policy: &Justitia, direction: usize, senders: u64) -> Bytes {
+        let least = policy.chunk();
+        if !policy.has_latency() || self.config.chunk.is_some() || self.config.target.is_none() {
+            return least;
+        }
+        let rate = match DIRECTIONS[direction] {
+            Direction::Outgoing => policy.sending_rate(),
+            Direction::RemoteRead => policy.reading_rate(),
+        };
+        let together = rate.bytes_in(self.options.target / 2).get();
+        let each = together / (CHUNKS_WITH_LATENCY * senders.max(1));
+        let most = self.options.token_without_latency.max(least);
+        Bytes::new(each / PACKET * PACKET).clamp(least, most)
+    }
+
+    /// The lease of whoever has a limit on a device without a policy.
+    fn limited_lease(&self, limit: u64) -> Lease {
+        let chunk = self.options.token_without_latency.get();
+        let saved = self
+            .config
+            .burst_without_latency
+            .unwrap_or(BURST_WITHOUT_LATENCY);
+        Lease {
+            rate_bytes_per_s: limit.max(1),
+            // Operations are not limited; a rate of zero says so.
+            rate_operations_per_s: 0,
+            burst_bytes: BitRate::from_bps(limit.saturating_mul(8))
+                .bytes_in(saved)
+                .get()
+                .max(chunk),
+            chunk_bytes: u32::try_from(chunk).unwrap_or(u32::MAX),
+            ..Lease::default()
+        }
+    }
+
+    fn weights(&self) -> Weights {
+        Weights {
+            sending_hungry: self.streams[0].leases.active_weight(),
+            reading_hungry: self.streams[1].leases.active_weight(),
+            sending_latency: self.latency_weight,
+            reading_latency: 0,
+        }
+    }
+
+    /// Passes the policy's actions on.
+    fn perform(&mut self, orders: &mut impl FnMut(Order)) {
+        let Some(policy) = &mut self.policy else {
+            return;
+        };
+        while let Some(action) = policy.poll_action() {
+            match action {
+                Action::SendReference => orders(Order::SendReference),
+                Action::Tell(state) => orders(Order::Tell(state)),
+                // The chunk is part of every lease; flows, which the others are about, have not joined.
+                _ => {}
+            }
+        }
+        let rates = [policy.sending_rate(), policy.reading_rate()];
+        for (stream, rate) in self.streams.iter().zip(rates) {
+            self.dirty |= stream.leases.rates().bytes_per_s != rate.as_bps() / 8;
+        }
+    }
+}
+
+/// Parameters of a device: the operator's, and for the rest what follows from its rate.
+pub(super) fn options(
+    config: &Config,
+    device: &DeviceConfig,
+    port_rate: BitRate,
+) -> JustitiaOptions {
+    let usable = BitRate::from_bps(port_rate.as_bps() / 100 * USABLE_PERCENT);
+    let rate = device.rate.unwrap_or(usable).max(RATE_LEAST);
+    let messages = device
+        .message_rate_per_s
+        .unwrap_or(rate.as_bps() / BITS_PER_MESSAGE)
+        .max(1);
+    let chunk = device.chunk.unwrap_or(CHUNK);
+    let large = rate
+        .bytes_in(LARGE_CHUNK_TIME)
+        .clamp(LARGE_CHUNK_LEAST, LARGE_CHUNK_MOST);
+    let period = device.reference_period.unwrap_or(config.period);
+    let step =
+        u128::from(rate.as_bps()) * u128::from(period.as_ps()) / (2 * u128::from(CLIMB.as_ps()));
+    let target = device
+        .target
+        .unwrap_or(TARGET_LEAST + rate.time_for(chunk) * TARGET_CHUNKS);
+    JustitiaOptions {
+        reference_period: period,
+        reference_count: device.reference_count.unwrap_or(REFERENCE_COUNT),
+        token_dictionary: vec![(rate, chunk)],
+        token_without_latency: device.chunk_without_latency.unwrap_or(large),
+        additive_step: device.additive_step.unwrap_or(BitRate::from_bps(
+            u64::try_from(step).unwrap_or(u64::MAX).max(1),
+        )),
+        idle_after: config.idle_after,
+        ..JustitiaOptions::for_device(rate, messages, target)
+    }
+}
+
+/// A member that waited demands everything for so many periods.
+const HUNGRY_PERIODS: u64 = 8;
+/// Payload of a port's signalling rate: headers and gaps take the rest.
+const USABLE_PERCENT: u64 = 92;
+/// Below this nothing sensible can be paced.
+const RATE_LEAST: BitRate = BitRate::from_bps(1_000_000);
+/// Bits per message at a device's limit of both: 200 bytes, as in the paper's device of 48 Gb/s and 30 M/s.
+const BITS_PER_MESSAGE: u64 = 1_600;
+/// Chunk while a latency flow exists (justitia 5.2).
+const CHUNK: Bytes = Bytes::new(5_000);
+/// The largest path MTU: chunks of so many bytes leave no small packet behind, whatever the MTU is.
+const PACKET: u64 = 4_096;
+/// Chunk while none does: what takes this long, within limits.
+const LARGE_CHUNK_TIME: Duration = Duration::from_ms(10);
+const LARGE_CHUNK_LEAST: Bytes = Bytes::from_kib(64);
+const LARGE_CHUNK_MOST: Bytes = Bytes::new(1_000_000);
+/// Reference latencies: the last 0.2 s at the default period, which is what 10,000 at 20 us are.
+const REFERENCE_COUNT: usize = 200;
+/// Target where none is measured or set: this, and the time of so many chunks of others.
+const TARGET_LEAST: Duration = Duration::from_us(20);
+const TARGET_CHUNKS: u64 = 2;
+/// SafeUtil climbs from half of the device to all of it in this time, as the paper's step does at 48 Gb/s.
+const CLIMB: Duration = Duration::from_ms(60);
+/// Saved credit bridges the sleep of a process that waits.
+const BURST: Duration = Duration::from_us(200);
+const BURST_WITHOUT_LATENCY: Duration = Duration::from_ms(2);
+/// One chunk goes while the next one's credit grows; a process that sleeps too long by less loses nothing.
+const CHUNKS_WITH_LATENCY: u64 = 2;
+/// At least so many messages may go at once.
+const OPERATIONS_LEAST: u64 = 4;

@@ -1,0 +1,513 @@
+//! What decides: sessions, tenants and devices in, leases, classes and orders out.
+//!
+//! Problem: who may send how much depends on everybody, changes within a millisecond, and must follow from what the
+//! kernel says and what counters show, never from what a process would like.
+//! Method: a state machine without a clock. Whoever drives it (the loop, or a test) tells it who comes, goes
+//! and knocks; calls [`Governor::advance`] when [`Governor::next_deadline_ns`] has come and [`Governor::settle`]
+//! before it goes to sleep; and takes orders and looks from it. It reads counters from, and writes leases to, the
+//! sessions' shared memory. While any sender is active it looks at the active ones once a period; otherwise at nobody.
+//! Who is alone on its device, with no latency flow known, is looked at more rarely.
+//! A process that begins to send knocks on its event counter and has its lease by the next `settle`.
+//! Invariants: shares of a device and direction sum to at most the policy's rate, apart from newcomers' standing
+//! leases between their first message and the next `settle`; a session that is gone leaves no weight, member, group
+//! or tenant behind; each look costs O(active log active).
+//! Units: nanoseconds of CLOCK_MONOTONIC outside, picoseconds since [`Governor::new`] inside.
+//! Source: justitia 4 and appendix F; leases are ours ([`isolane_rdma_policy::leases`]).
+
+mod device;
+mod figures;
+mod latency;
+mod limits;
+mod seat;
+mod shares;
+mod slots;
+mod tenants;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use crate::attachment::Order;
+use crate::config::Config;
+use crate::identity::{Assigned, Who, assign};
+use crate::snapshot::DaemonFigures;
+use device::{DIRECTIONS, Device};
+use isolane_common_linux::account::{Account, NoPlace, Places};
+use isolane_common_quantities::OptionError;
+use isolane_common_quantities::units::{BitRate, Duration, Instant};
+use isolane_rdma_policy::RemoteState;
+use isolane_rdma_session::message::{Class, NO_METER};
+use isolane_rdma_session::region::{
+    Lease, METER_ACTIVE, METER_RELEASED, METERS, Region, RegionError, STATE_RELEASED,
+};
+use seat::Seat;
+use slots::Scan;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use tenants::Tenants;
+
+/// A session's handle; stale ones name nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey {
+    /// Its place, used again when it is gone.
+    pub index: u32,
+    /// How often the place was used before.
+    pub epoch: u32,
+}
+
+/// A session that begins.
+#[derive(Debug)]
+pub struct Begun {
+    /// Its handle.
+    pub key: SessionKey,
+    /// Its number, unique while the daemon lives.
+    pub session: u64,
+    /// Its class after the operator's rules.
+    pub class: Class,
+    /// The memory to send to the process.
+    pub memory: OwnedFd,
+}
+
+/// Why a session is refused. The text goes to the process.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Too many.
+    #[error("{0}; raise sessions_max or sessions_per_account_max")]
+    Place(#[from] NoPlace),
+    /// No memory.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Governor {
+    config: Config,
+    port_rates: Vec<BitRate>,
+    epoch_ns: u64,
+    devices: Vec<Device>,
+    tenants: Tenants,
+    seats: Vec<(u32, Option<Seat>)>,
+    free: Vec<u32>,
+    places: Places,
+    next_session: u64,
+    next_period_ns: Option<u64>,
+    /// Who knocked without that anything was to be seen yet.
+    again: Vec<SessionKey>,
+    again_at_ns: Option<u64>,
+    scan: Scan,
+    orders: VecDeque<(usize, Order)>,
+    looks: VecDeque<SessionKey>,
+    figures: DaemonFigures,
+    /// Of whoever enforces guarantees.
+    limits: limits::Limits,
+}
+
+impl Governor {
+    /// A daemon without sessions, whose devices' ports carry `port_rates`, in the configuration's order.
+    ///
+    /// # Errors
+    /// When a device's options cannot work.
+    ///
+    /// # Panics
+    /// When there are not as many port rates as devices.
+    pub fn new(config: Config, port_rates: Vec<BitRate>, now_ns: u64) -> Result<Self, OptionError> {
+        let devices = Self::devices(&config, &port_rates)?;
+        Ok(Self {
+            config,
+            port_rates,
+            epoch_ns: now_ns,
+            devices,
+            tenants: Tenants::default(),
+            seats: Vec::new(),
+            free: Vec::new(),
+            places: Places::default(),
+            next_session: 1,
+            next_period_ns: None,
+            again: Vec::new(),
+            again_at_ns: None,
+            scan: Scan::default(),
+            orders: VecDeque::new(),
+            looks: VecDeque::new(),
+            figures: DaemonFigures::default(),
+            limits: limits::Limits::default(),
+        })
+    }
+
+    fn devices(config: &Config, port_rates: &[BitRate]) -> Result<Vec<Device>, OptionError> {
+        assert_eq!(
+            config.devices.len(),
+            port_rates.len(),
+            "one port rate for each device"
+        );
+        let each = config.devices.iter().zip(port_rates);
+        each.map(|(device, &rate)| Device::new(config, device, rate))
+            .collect()
+    }
+
+    /// What it works by.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether there is a place for one more session of `account`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn check_place(&self, account: &Account) -> Result<(), NoPlace> {
+        self.places.check(&self.config.session_places(), account)
+    }
+
+    /// Who holds how many sessions.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// A process wants to be served.
+    ///
+    /// # Errors
+    /// When there are too many, or no memory.
+    pub fn arrive(&mut self, _now_ns: u64, who: Who) -> Result<Begun, Refusal> {
+        if let Err(refusal) = self.check_place(&who.account) {
+            self.figures.refused_total += 1;
+            return Err(refusal.into());
+        }
+        let session = self.next_session;
+        let (region, memory) = Region::create(session)?;
+        self.next_session += 1;
+        let assigned = self.assign(&who);
+        let class = assigned.class;
+        region.header.class.store(class as u32, Ordering::Release);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.seats.push((0, None));
+            (self.seats.len() - 1) as u32
+        });
+        let limits = self.config.session_places();
+        let taken = self.places.take(&limits, &who.account);
+        taken.expect("there was a place");
+        let (tenant, reweighed) = self.tenants.join(&assigned);
+        let seat = Seat {
+            region,
+            session,
+            who,
+            tenant,
+            group: self.group(tenant, index),
+            assigned,
+            meters: Vec::new(),
+            slots: Vec::new(),
+            latency: vec![0; self.devices.len()],
+        };
+        if seat.is_auto() {
+            self.scan.watch(index);
+        }
+        let place = &mut self.seats[index as usize];
+        place.1 = Some(seat);
+        let key = SessionKey {
+            index,
+            epoch: place.0,
+        };
+        if reweighed {
+            self.reweigh(tenant);
+        }
+        self.figures.sessions_total += 1;
+        Ok(Begun {
+            key,
+            session,
+            class,
+            memory,
+        })
+    }
+
+    /// What the process is for the daemon, within what its owner's processes may name.
+    fn assign(&self, who: &Who) -> Assigned {
+        let assigned = assign(&self.config, who);
+        match self
+            .tenants
+            .has_too_many_names(&assigned, self.config.own_names_max)
+        {
+            true => assigned.without_its_word(&self.config),
+            false => assigned,
+        }
+    }
+
+    /// The process opened a device: its two meters, or [`NO_METER`] twice where the device is not served.
+    pub fn open(&mut self, now_ns: u64, key: SessionKey, device: &str) -> [u16; 2] {
+        const NOT_SERVED: [u16; 2] = [NO_METER; 2];
+        let Some(at) = self
+            .config
+            .devices
+            .iter()
+            .position(|known| known.name == device)
+        else {
+            return NOT_SERVED;
+        };
+        let Some(seat) = self.seat(key) else {
+            return NOT_SERVED;
+        };
+        if let Some(first) = seat.meters.iter().position(|meter| meter.device == at) {
+            return [first as u16, first as u16 + 1];
+        }
+        if seat.meters.len() + DIRECTIONS.len() > METERS {
+            return NOT_SERVED;
+        }
+        let first = seat.meters.len() as u16;
+        let is_latency = seat.assigned.class == Class::Latency;
+        for direction in 0..DIRECTIONS.len() {
+            self.add_meter(now_ns, key.index, at, direction);
+        }
+        if is_latency {
+            // Its data path is out of our sight, so it counts as long as it is there.
+            self.add_latency(key.index, at);
+        }
+        [first, first + 1]
+    }
+
+    /// The process is gone, or is to be treated so.
+    pub fn depart(&mut self, now_ns: u64, key: SessionKey) {
+        if self.seat(key).is_none() {
+            return;
+        }
+        self.look_at(now_ns, key.index);
+        let (epoch, seat) = &mut self.seats[key.index as usize];
+        *epoch = epoch.wrapping_add(1);
+        let seat = seat.take().expect("it was there");
+        self.free.push(key.index);
+        seat.region
+            .header
+            .state
+            .store(STATE_RELEASED, Ordering::Release);
+        self.drop_shares(&seat);
+        self.scan.forget(key.index);
+        let sum = |at: usize| {
+            let each = seat.meters.iter().map(|meter| meter.passed[at]);
+            each.fold(0, u64::saturating_add)
+        };
+        self.tenants.leave(now_ns, seat.tenant, [sum(0), sum(1)]);
+        self.places.give_back(&seat.who.account);
+    }
+
+    /// The process knocked: it sends, or something in its memory changed.
+    pub fn knocked(&mut self, now_ns: u64, key: SessionKey) {
+        if self.seat(key).is_none() {
+            return;
+        }
+        self.scan.hurry(now_ns);
+        if !self.look_at(now_ns, key.index) {
+            // It knocks before it counts.
+            self.again.push(key);
+            self.again_at_ns.get_or_insert(now_ns + AGAIN_NS);
+        }
+    }
+
+    /// A reference message of `device` took this long.
+    pub fn reference_latency(&mut self, now_ns: u64, device: usize, latency: Duration) {
+        let now = self.instant(now_ns);
+        self.devices[device].reference_latency(now, latency);
+    }
+
+    /// The sum of what other hosts' daemons say of `device`.
+    pub fn remote(&mut self, now_ns: u64, device: usize, state: RemoteState) {
+        let now = self.instant(now_ns);
+        let orders = &mut self.orders;
+        self.devices[device].remote(now, state, &mut |order| orders.push_back((device, order)));
+        self.devices[device].dirty = true;
+    }
+
+    /// When [`Self::advance`] is to be called next, if ever.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        let policies = self.devices.iter().filter_map(Device::timeout);
+        let policies = policies.map(|at| self.epoch_ns + at.as_ps().div_ceil(1_000));
+        let own = [self.next_period_ns, self.again_at_ns, self.scan.next_ns()];
+        policies.chain(own.into_iter().flatten()).min()
+    }
+
+    /// Does what is due, then settles.
+    pub fn advance(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.epoch_ns) > EPOCH_NS {
+            let (config, rates) = (self.config.clone(), self.port_rates.clone());
+            self.reconfigure(now_ns, config, rates)
+                .expect("the options worked before");
+        }
+        let now = self.instant(now_ns);
+        let period_ns = self.period_ns();
+        let orders = &mut self.orders;
+        // What is due soon is done now: waking up costs more than looking.
+        let mut slack_ns = period_ns / 8;
+        for (at, device) in self.devices.iter_mut().enumerate() {
+            if device.timeout().is_some_and(|due| due <= now) {
+                slack_ns = period_ns / 2;
+                device.handle_timeout(now, &mut |order| orders.push_back((at, order)));
+            }
+        }
+        if self
+            .next_period_ns
+            .is_some_and(|due| due <= now_ns + slack_ns)
+        {
+            self.period(now_ns);
+        }
+        if self.again_at_ns.is_some_and(|due| due <= now_ns) {
+            self.again_at_ns = None;
+            for key in std::mem::take(&mut self.again) {
+                if self.seat(key).is_some() {
+                    self.look_at(now_ns, key.index);
+                }
+            }
+        }
+        if self.scan.next_ns().is_some_and(|due| due <= now_ns) {
+            self.scan_slots(now_ns);
+        }
+        self.settle(now_ns);
+    }
+
+    /// Brings leases in line with everything that was told since the last call.
+    pub fn settle(&mut self, now_ns: u64) {
+        let now = self.instant(now_ns);
+        for at in 0..self.devices.len() {
+            if !self.devices[at].dirty {
+                continue;
+            }
+            let orders = &mut self.orders;
+            self.devices[at].settle(now, &mut |order| orders.push_back((at, order)));
+            self.divide(now_ns, at);
+        }
+        let soonest = self.pause_ns().map(|pause_ns| now_ns + pause_ns);
+        self.next_period_ns =
+            soonest.map(|soonest| self.next_period_ns.unwrap_or(soonest).min(soonest));
+    }
+
+    /// The next thing to be done outside, with the device that it is about.
+    pub fn take_order(&mut self) -> Option<(usize, Order)> {
+        self.orders.pop_front()
+    }
+
+    /// The next session whose process should look at its memory.
+    pub fn take_look(&mut self) -> Option<SessionKey> {
+        self.looks.pop_front()
+    }
+
+    /// Another configuration, or the same once more: every session is judged anew, every policy starts anew.
+    ///
+    /// # Errors
+    /// When a device's options cannot work; then nothing changes.
+    ///
+    /// # Panics
+    /// When there are not as many port rates as devices, or the devices are others.
+    pub fn reconfigure(
+        &mut self,
+        now_ns: u64,
+        config: Config,
+        port_rates: Vec<BitRate>,
+    ) -> Result<(), OptionError> {
+        let names = |config: &Config| -> Vec<String> {
+            config
+                .devices
+                .iter()
+                .map(|device| device.name.clone())
+                .collect()
+        };
+        assert_eq!(
+            names(&config),
+            names(&self.config),
+            "sessions hold meters of the devices"
+        );
+        let devices = Self::devices(&config, &port_rates)?;
+        for index in 0..self.seats.len() as u32 {
+            self.look_at(now_ns, index);
+        }
+        let before = std::mem::replace(&mut self.devices, devices);
+        self.config = config;
+        self.port_rates = port_rates;
+        self.epoch_ns = now_ns;
+        self.next_period_ns = None;
+        self.tenants = self.tenants.emptied();
+        self.scan = Scan::default();
+        for index in 0..self.seats.len() as u32 {
+            self.seat_anew(now_ns, index);
+        }
+        self.tenants.prune();
+        let orders = &mut self.orders;
+        let now = Instant::ZERO;
+        for (at, (device, before)) in self.devices.iter_mut().zip(&before).enumerate() {
+            device.inherit(now, before, &mut |order| orders.push_back((at, order)));
+        }
+        self.settle(now_ns);
+        Ok(())
+    }
+
+    /// The target of a device's reference flow, now that it is known; its policy starts anew.
+    ///
+    /// # Errors
+    /// When the policy refuses it; then nothing changes.
+    pub fn set_target(
+        &mut self,
+        now_ns: u64,
+        device: usize,
+        target: Duration,
+    ) -> Result<(), OptionError> {
+        let (mut config, rates) = (self.config.clone(), self.port_rates.clone());
+        config.devices[device].target = Some(target);
+        self.reconfigure(now_ns, config, rates)
+    }
+
+    /// What the devices' ports carry, in the configuration's order.
+    pub fn port_rates(&self) -> &[BitRate] {
+        &self.port_rates
+    }
+
+    /// The daemon ends: everything passes from now on.
+    pub fn release_all(&mut self) {
+        for (_, seat) in &self.seats {
+            let Some(seat) = seat else { continue };
+            for (meter, _) in seat.region.meters.iter().zip(&seat.meters) {
+                meter.grant(&Lease {
+                    flags: METER_ACTIVE | METER_RELEASED,
+                    valid_until_ns: u64::MAX,
+                    ..Lease::default()
+                });
+            }
+            let header = &seat.region.header;
+            header.state.store(STATE_RELEASED, Ordering::Release);
+            header.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn instant(&self, now_ns: u64) -> Instant {
+        Instant::from_ps(now_ns.saturating_sub(self.epoch_ns).saturating_mul(1_000))
+    }
+
+    fn period_ns(&self) -> u64 {
+        (self.config.period.as_ps() / 1_000).max(1)
+    }
+
+    /// From one look at those that are active to the next; nothing while nobody is.
+    fn pause_ns(&self) -> Option<u64> {
+        let active = self.devices.iter().filter(|device| device.is_active());
+        let pauses = active.map(|device| match device.is_calm() {
+            true => self.period_ns() * CALM_PERIODS,
+            false => self.period_ns(),
+        });
+        pauses.min()
+    }
+
+    /// How long the only active process may rest before its lease is taken for somebody else.
+    fn rest_ns(&self) -> u64 {
+        self.config.idle_after.as_ps() / 1_000 * CALM_RESTS
+    }
+
+    fn seat(&self, key: SessionKey) -> Option<&Seat> {
+        let (epoch, seat) = self.seats.get(key.index as usize)?;
+        (*epoch == key.epoch).then_some(seat.as_ref()?)
+    }
+}
+
+/// A process that has its device for itself is looked at this much more rarely: its lease does not depend on what is seen. A
+/// newcomer's knock ends the pause.
+const CALM_PERIODS: u64 = 8;
+/// And may rest this many times longer. Falling idle, and the knock after it, cost more than looking on: a process counts what it
+/// posts when it draws credit, a sixteenth of a burst at a time, which on a fast device is rarer than `idle_after`.
+const CALM_RESTS: u64 = 5;
+/// When to look again at a process that knocked and showed nothing.
+const AGAIN_NS: u64 = 100_000;
+/// Picoseconds since the start fit 213 days; before that everything starts anew.
+const EPOCH_NS: u64 = 100 * 86_400 * 1_000_000_000;

@@ -1,0 +1,145 @@
+//! Where a session stands in the division: its groups, weights, meters and latency flows.
+
+use super::seat::{MeterState, Place, Seat};
+use super::{Governor, SessionKey};
+use isolane_rdma_policy::granularity::Granularity;
+use isolane_rdma_session::message::{Class, WEIGHT_MAX};
+use std::sync::atomic::Ordering;
+
+impl Governor {
+    pub(super) fn group(&self, tenant: u32, index: u32) -> u32 {
+        match self.config.granularity {
+            Granularity::Tenant => tenant,
+            _ => index,
+        }
+    }
+
+    /// Weight of the group that the seat belongs to, and of the seat in it.
+    pub(super) fn weights(&self, seat: &Seat) -> (u32, u32) {
+        let own = seat.assigned.weight.clamp(1, WEIGHT_MAX);
+        match self.config.granularity {
+            Granularity::Tenant => (
+                self.tenants.get(seat.tenant).weight.clamp(1, WEIGHT_MAX),
+                own,
+            ),
+            _ => {
+                let tenant = seat.assigned.tenant_weight.unwrap_or(1);
+                (tenant.saturating_mul(own).clamp(1, WEIGHT_MAX), 1)
+            }
+        }
+    }
+
+    pub(super) fn reweigh(&mut self, tenant: u32) {
+        if self.config.granularity == Granularity::Tenant {
+            let weight = self.tenants.get(tenant).weight.clamp(1, WEIGHT_MAX);
+            for device in &mut self.devices {
+                device.set_weight(tenant, weight);
+            }
+        }
+    }
+
+    pub(super) fn add_meter(&mut self, now_ns: u64, index: u32, at: usize, direction: usize) {
+        let seat = self.seats[index as usize]
+            .1
+            .as_ref()
+            .expect("a session that is there");
+        let (group_weight, weight) = self.weights(seat);
+        let meter = seat.meters.len();
+        let place = Place {
+            seat: index,
+            meter: meter as u16,
+        };
+        let group = seat.group;
+        let seen = seat.region.meters[meter].counters();
+        let stream = &mut self.devices[at].streams[direction];
+        let member = stream.join(group, group_weight, weight, place);
+        let state = MeterState::new(at, direction, member, seen, now_ns);
+        let (_, seat) = &mut self.seats[index as usize];
+        seat.as_mut().expect("as above").meters.push(state);
+        self.hold_newest(index);
+        self.grant(at, place, now_ns);
+    }
+
+    pub(super) fn add_latency(&mut self, index: u32, at: usize) {
+        let seat = self.seats[index as usize]
+            .1
+            .as_mut()
+            .expect("a session that is there");
+        seat.latency[at] += 1;
+        if seat.latency[at] > 1 {
+            return;
+        }
+        let group = seat.group;
+        let seat = self.seats[index as usize].1.as_ref().expect("as above");
+        let (weight, _) = self.weights(seat);
+        self.devices[at].add_latency(group, weight);
+    }
+
+    pub(super) fn remove_latency(&mut self, index: u32, at: usize) {
+        let seat = self.seats[index as usize]
+            .1
+            .as_mut()
+            .expect("a session that is there");
+        seat.latency[at] -= 1;
+        if seat.latency[at] == 0 {
+            self.devices[at].remove_latency(seat.group);
+        }
+    }
+
+    /// Takes a session out of everything that divides.
+    pub(super) fn drop_shares(&mut self, seat: &Seat) {
+        for meter in &seat.meters {
+            let device = &mut self.devices[meter.device];
+            device.dirty |= device.streams[meter.direction].leave(seat.group, meter.member);
+        }
+        for (device, &flows) in self.devices.iter_mut().zip(&seat.latency) {
+            if flows > 0 {
+                device.remove_latency(seat.group);
+            }
+        }
+    }
+
+    /// A seat after everything that divides was made anew.
+    pub(super) fn seat_anew(&mut self, now_ns: u64, index: u32) {
+        let Some(mut seat) = self.seats[index as usize].1.take() else {
+            return;
+        };
+        seat.assigned = self.assign(&seat.who);
+        let class = seat.assigned.class as u32;
+        let header = &seat.region.header;
+        if header.class.swap(class, Ordering::AcqRel) != class {
+            header.changes.fetch_add(1, Ordering::Release);
+            self.looks.push_back(SessionKey {
+                index,
+                epoch: self.seats[index as usize].0,
+            });
+        }
+        let (tenant, reweighed) = self.tenants.join(&seat.assigned);
+        seat.tenant = tenant;
+        seat.group = self.group(tenant, index);
+        seat.latency = vec![0; self.devices.len()];
+        for slot in &seat.region.slots[..seat.slots.len()] {
+            slot.class.store(Class::Auto as u32, Ordering::Release);
+        }
+        seat.slots.clear();
+        let is_latency = seat.assigned.class == Class::Latency;
+        if seat.is_auto() {
+            self.scan.watch(index);
+        }
+        let meters = std::mem::take(&mut seat.meters);
+        self.seats[index as usize].1 = Some(seat);
+        if reweighed {
+            self.reweigh(tenant);
+        }
+        for meter in meters {
+            self.add_meter(now_ns, index, meter.device, meter.direction);
+            let (_, seat) = &mut self.seats[index as usize];
+            let new = seat.as_mut().and_then(|seat| seat.meters.last_mut());
+            new.expect("just added").passed = meter.passed;
+            if is_latency && meter.direction == 0 {
+                self.add_latency(index, meter.device);
+            }
+        }
+        self.look_at(now_ns, index);
+    }
+}

@@ -1,0 +1,149 @@
+//! Finding out the classes of queue pairs of which nobody said one.
+//!
+//! Method: while anything moves, all watched sessions' queue pairs are looked at every [`LOOK_NS`], at most
+//! [`BUDGET`] of them in one go; a session with a thousand, or one that says so, delays the others' classification
+//! and costs no more. When nothing moves, looks become rarer.
+
+use super::seat::{SlotState, classifier_options};
+use super::{Governor, SessionKey};
+use isolane_common_quantities::units::Duration;
+use isolane_rdma_session::message::Class;
+use std::sync::atomic::Ordering;
+
+/// Who is watched, and when next.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    watched: Vec<u32>,
+    /// Where the next look begins: session (place in `watched`) and slot.
+    cursor: (usize, usize),
+    next_ns: Option<u64>,
+    pause_ns: u64,
+    /// Something moved since the cursor was at the start.
+    moved: bool,
+}
+
+impl Scan {
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    pub(super) fn watch(&mut self, index: u32) {
+        self.watched.push(index);
+    }
+
+    pub(super) fn forget(&mut self, index: u32) {
+        self.watched.retain(|&other| other != index);
+        if self.watched.is_empty() {
+            self.next_ns = None;
+        }
+    }
+
+    /// Somebody sends: look soon.
+    pub(super) fn hurry(&mut self, now_ns: u64) {
+        if !self.watched.is_empty() {
+            self.pause_ns = LOOK_NS;
+            let due = now_ns + LOOK_NS;
+            self.next_ns = Some(self.next_ns.map_or(due, |next| next.min(due)));
+        }
+    }
+}
+
+impl Governor {
+    /// One look at the watched sessions' queue pairs, as far as the budget reaches.
+    pub(super) fn scan_slots(&mut self, now_ns: u64) {
+        let mut budget = BUDGET;
+        while budget > 0 {
+            let (at, first) = self.scan.cursor;
+            let Some(&index) = self.scan.watched.get(at) else {
+                self.end_scan(now_ns);
+                return;
+            };
+            let seat = self.seats[index as usize].1.as_ref();
+            let used = seat.map_or(0, |seat| seat.slots_used().max(seat.slots.len()));
+            let end = used.min(first + budget);
+            for slot in first..end {
+                let moved = self.look_at_slot(now_ns, index, slot);
+                self.scan.moved |= moved;
+            }
+            budget -= (end.saturating_sub(first)).max(1);
+            self.scan.cursor = match end >= used {
+                true => (at + 1, 0),
+                false => (at, end),
+            };
+        }
+        // The rest waits for its turn, not for the next round.
+        self.scan.next_ns = Some(now_ns + LOOK_NS / 8);
+    }
+
+    fn end_scan(&mut self, now_ns: u64) {
+        let scan = &mut self.scan;
+        scan.pause_ns = match std::mem::take(&mut scan.moved) {
+            true => LOOK_NS,
+            false => (scan.pause_ns * 2).clamp(LOOK_NS, PAUSE_MAX_NS),
+        };
+        scan.cursor = (0, 0);
+        let any_latency = self.devices.iter().any(|device| device.latency_weight > 0);
+        // Without a latency flow a class can only be wrong by pacing too much, and who is paced knocks.
+        let asleep = scan.pause_ns == PAUSE_MAX_NS && !any_latency;
+        scan.next_ns = (!asleep && !scan.watched.is_empty()).then_some(now_ns + scan.pause_ns);
+    }
+
+    /// Looks at one queue pair; whether anything moved.
+    fn look_at_slot(&mut self, now_ns: u64, index: u32, at: usize) -> bool {
+        let now = self.instant(now_ns);
+        let (epoch, seat) = &mut self.seats[index as usize];
+        let epoch = *epoch;
+        let Some(seat) = seat else { return false };
+        let begins_fast = seat.assigned.begins_fast;
+        while seat.slots.len() <= at {
+            seat.slots.push(SlotState::new(begins_fast));
+        }
+        let slot = &seat.region.slots[at];
+        // The low half names the meter of its sends, and so its device.
+        let meter = slot.meters.load(Ordering::Relaxed) as usize & 0xffff;
+        let device = seat.meters.get(meter).map_or(0, |meter| meter.device);
+        let Some(options) = self.devices.get(device).map(|device| &device.options) else {
+            return false;
+        };
+        let messages_per_s = options.message_rate_max_per_s;
+        let rates = [options.rate_max.as_bps() / 8, messages_per_s];
+        let options = classifier_options(messages_per_s, Duration::from_ns(LOOK_NS));
+        let look = seat.slots[at].look(slot, now, &options, begins_fast);
+        let watch = self.tenants.latency(seat.tenant, device);
+        if seat.slots[at].shown == Class::Latency {
+            let lost = watch.posted(now_ns, look.posted, rates);
+            self.figures.latency_lost_total += u64::from(lost);
+        }
+        let class = match seat.slots[at].judged {
+            Class::Latency if watch.is_lost(now_ns) => Class::Bandwidth,
+            class => class,
+        };
+        if seat.slots[at].shown == class {
+            return look.moved;
+        }
+        seat.slots[at].shown = class;
+        slot.class.store(class as u32, Ordering::Release);
+        seat.region.header.changes.fetch_add(1, Ordering::Release);
+        self.looks.push_back(SessionKey { index, epoch });
+        self.figures.reclassified_total += u64::from(class != Class::Auto);
+        let before = seat.slots[at].latency_on;
+        let after = (class == Class::Latency).then_some(device);
+        seat.slots[at].latency_on = after;
+        if before != after {
+            if let Some(device) = before {
+                self.remove_latency(index, device);
+            }
+            if let Some(device) = after {
+                self.add_latency(index, device);
+            }
+        }
+        true
+    }
+}
+
+/// Time between two looks while anything moves.
+const LOOK_NS: u64 = 10_000_000;
+/// Longest time between two looks.
+const PAUSE_MAX_NS: u64 = 160_000_000;
+/// Queue pairs in one go: about 20 us of work.
+const BUDGET: usize = 1_024;

@@ -1,0 +1,141 @@
+//! Reading what processes did, and writing what they may do.
+
+use super::Governor;
+use super::device::DIRECTIONS;
+use super::seat::Place;
+use isolane_rdma_policy::leases::{Change, EVERYTHING};
+use isolane_rdma_session::region::Lease;
+
+impl Governor {
+    /// Reads the session's meters; whether anything was to be seen.
+    pub(super) fn look_at(&mut self, now_ns: u64, index: u32) -> bool {
+        let Some(seat) = &self.seats[index as usize].1 else {
+            return false;
+        };
+        let mut any = false;
+        for meter in 0..seat.meters.len() as u16 {
+            any |= self.observe(now_ns, Place { seat: index, meter });
+        }
+        any
+    }
+
+    /// Reads one meter and tells the leases of its stream; whether it is in use.
+    fn observe(&mut self, now_ns: u64, place: Place) -> bool {
+        let now = self.instant(now_ns);
+        let rest_ns = self.rest_ns();
+        let (_, seat) = &mut self.seats[place.seat as usize];
+        let seat = seat
+            .as_mut()
+            .expect("members are of sessions that are there");
+        let state = &mut seat.meters[place.meter as usize];
+        let counters = seat.region.meters[place.meter as usize].counters();
+        let device = &mut self.devices[state.device];
+        let rates = [
+            device.options.rate_max.as_bps() / 8,
+            device.options.message_rate_max_per_s,
+        ];
+        let look = state.look(counters, now_ns, rates);
+        self.figures.implausible_total += u64::from(look.implausible);
+        let (at, member) = (state.device, state.member);
+        let rests = device.is_calm() && (1..rest_ns).contains(&state.rests_ns());
+        let leases = &mut device.streams[state.direction].leases;
+        if device.policy.is_none() && leases.cap(member) == EVERYTHING {
+            // A limit may have made it active.
+            leases.rest(member);
+            return true;
+        }
+        if rests && leases.is_active(member) {
+            // Nobody would use what it gave back.
+            return false;
+        }
+        match leases.observe(now, member, look.usage) {
+            Change::None => {}
+            Change::Active => device.dirty = true,
+            Change::Idle => {
+                device.dirty = true;
+                self.grant(at, place, now_ns);
+            }
+        }
+        look.usage.bytes > 0 || look.usage.operations > 0 || look.usage.waiting
+    }
+
+    /// One look at everybody who is active.
+    pub(super) fn period(&mut self, now_ns: u64) {
+        let pause_ns = self.pause_ns().unwrap_or(self.period_ns());
+        let next = self.next_period_ns.unwrap_or(now_ns) + pause_ns;
+        self.next_period_ns = Some(next.max(now_ns + pause_ns / 2));
+        self.figures.periods_total += 1;
+        for at in 0..self.devices.len() {
+            let mut members = std::mem::take(&mut self.devices[at].scratch);
+            for direction in 0..DIRECTIONS.len() {
+                members.clear();
+                members.extend(self.devices[at].streams[direction].leases.active_members());
+                for &member in &members {
+                    let place = self.devices[at].streams[direction].owners[member.0 as usize];
+                    self.observe(now_ns, place);
+                }
+            }
+            self.devices[at].scratch = members;
+            self.devices[at].dirty |= self.devices[at].is_active();
+        }
+    }
+
+    /// Divides a device's rates and writes the leases of all that are active.
+    pub(super) fn divide(&mut self, now_ns: u64, at: usize) {
+        self.devices[at].divide();
+        let mut members = std::mem::take(&mut self.devices[at].scratch);
+        for direction in 0..DIRECTIONS.len() {
+            members.clear();
+            members.extend(self.devices[at].streams[direction].leases.active_members());
+            for &member in &members {
+                let place = self.devices[at].streams[direction].owners[member.0 as usize];
+                self.grant(at, place, now_ns);
+            }
+        }
+        self.devices[at].scratch = members;
+        if std::mem::take(&mut self.devices[at].refresh_idle) {
+            self.grant_all(at, now_ns);
+        }
+        self.devices[at].dirty = false;
+    }
+
+    /// Writes the leases of all meters of a device, idle ones too.
+    fn grant_all(&mut self, at: usize, now_ns: u64) {
+        for index in 0..self.seats.len() as u32 {
+            let Some(seat) = &self.seats[index as usize].1 else {
+                continue;
+            };
+            for meter in 0..seat.meters.len() as u16 {
+                let seat = self.seats[index as usize].1.as_ref().expect("as above");
+                if seat.meters[meter as usize].device == at {
+                    self.grant(at, Place { seat: index, meter }, now_ns);
+                }
+            }
+        }
+    }
+
+    /// Writes a meter's lease where it is another, or will soon have run out.
+    pub(super) fn grant(&mut self, at: usize, place: Place, now_ns: u64) {
+        let (_, seat) = &mut self.seats[place.seat as usize];
+        let seat = seat
+            .as_mut()
+            .expect("leases are of sessions that are there");
+        let state = &mut seat.meters[place.meter as usize];
+        let lease = self.devices[at].lease(state.direction, state.member, now_ns + VALID_NS);
+        let same = Lease {
+            valid_until_ns: state.written.valid_until_ns,
+            ..lease
+        } == state.written;
+        if same && state.written.valid_until_ns >= lease.valid_until_ns - VALID_NS / 2 {
+            return;
+        }
+        state.written = lease;
+        seat.region.meters[place.meter as usize].grant(&lease);
+        self.figures.leases_total += 1;
+    }
+}
+
+/// How long a lease holds: longer than a busy machine keeps the daemon waiting. A process whose lease runs out gives all that
+/// waits to its device at once, which then sends it for seconds, whatever leases say. A daemon that has died is noticed
+/// by its socket, at once; only one that hangs is waited for.
+const VALID_NS: u64 = 1_000_000_000;

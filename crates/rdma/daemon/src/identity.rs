@@ -1,0 +1,305 @@
+//! Whose process it is, what it needs and what it weighs: the kernel's word over the process's.
+//!
+//! Method: the operator's rules are tried in order; the first that fits counts. What no rule says follows from the
+//! process's *owner*: its Kubernetes pod, else the user whose login session it is in, else its user. All three are the
+//! kernel's word, and only root makes more of them. What a process says of itself counts where the operator opted in
+//! (`trust_names`, `trust_classes`), and for classes that only slow the process itself.
+//! Limits: a cgroup path is the unified hierarchy's; where there is none, the longest path of the others. A user who owns
+//! a range of user ids (`/etc/subuid`) and leaves the login session is an owner for each of them.
+
+use crate::config::{Config, Rule};
+use isolane_common_linux::account::Account;
+use isolane_rdma_session::message::Class;
+
+/// What is known of a process when it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Its process id in the daemon's namespace, by the kernel; zero where it has none there.
+    pub pid: u32,
+    /// Its user, by the kernel.
+    pub user: u32,
+    /// What its session is counted for, by the kernel.
+    pub account: Account,
+    /// Its cgroup's path, by the kernel; empty where unknown.
+    pub cgroup: String,
+    /// Its tenant, by its own word; may be empty.
+    pub claim: String,
+    /// Its program, by its own word.
+    pub program: String,
+    /// Its class, by its own word.
+    pub class: Class,
+    /// Its weight, by its own word.
+    pub weight: u32,
+}
+
+/// What it is for the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its tenant's weight, where the operator gave one.
+    pub tenant_weight: Option<u32>,
+    /// Its class.
+    pub class: Class,
+    /// Its weight among its tenant's processes, and its tenant's where the operator gave none and it named one.
+    pub weight: u32,
+    /// Whether its own word is in the tenant's name.
+    pub named: bool,
+    /// Whether its queue pairs begin as latency and are watched; its class is [`Class::Auto`] then.
+    pub begins_fast: bool,
+    /// Whose it is, by the kernel alone: a pod, a login or a user.
+    pub owner: String,
+}
+
+/// Applies the operator's rules.
+pub fn assign(config: &Config, who: &Who) -> Assigned {
+    let rule = config.rules.iter().find(|rule| fits(rule, who));
+    let owner = owner(who);
+    let by_rule = rule.and_then(|rule| rule.tenant.as_ref());
+    let (tenant, named) = match by_rule {
+        Some(name) => (expand(name, who, &owner), name.contains("{claim}")),
+        None if config.trust_names && !who.claim.is_empty() => (who.claim.clone(), true),
+        None => (owner.clone(), false),
+    };
+    let tenant_weight = weight_of(config, &tenant);
+    let own_weight = match config.trust_names {
+        true => who.weight.clamp(1, config.own_weight_max),
+        false => 1,
+    };
+    let by_operator = rule.and_then(|rule| rule.class);
+    let (class, begins_fast) = match (by_operator, who.class) {
+        (Some(class), _) => (class, false),
+        // Not paced before it is seen: an operator opts in.
+        (None, Class::Latency) => (Class::Auto, config.trust_classes),
+        (None, class) => (class, false),
+    };
+    Assigned {
+        tenant_weight,
+        class,
+        begins_fast,
+        weight: rule.and_then(|rule| rule.weight).unwrap_or(own_weight),
+        named,
+        tenant,
+        owner,
+    }
+}
+
+impl Assigned {
+    /// The same process as one that named nobody: its owner has named as many tenants as it may.
+    pub(crate) fn without_its_word(self, config: &Config) -> Self {
+        Self {
+            tenant_weight: weight_of(config, &self.owner),
+            tenant: self.owner.clone(),
+            named: false,
+            ..self
+        }
+    }
+}
+
+fn weight_of(config: &Config, tenant: &str) -> Option<u32> {
+    let known = config.tenants.iter().find(|known| known.name == tenant);
+    known.map(|known| known.weight)
+}
+
+/// Whose process it is, by the kernel's word alone.
+fn owner(who: &Who) -> String {
+    let mut parts = who.cgroup.split('/').skip(1);
+    let first = parts.next().unwrap_or_default();
+    if first.starts_with("kubepods") {
+        // kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a.slice, or kubepods/burstable/pod1a.
+        let pod = parts.find_map(|part| {
+            let name = part.strip_suffix(".slice").unwrap_or(part);
+            let (_, number) = name
+                .rsplit_once("pod")
+                .filter(|(before, _)| before.is_empty() || before.ends_with('-'))?;
+            (!number.is_empty()).then_some(number)
+        });
+        if let Some(pod) = pod {
+            return format!("pod-{pod}");
+        }
+    }
+    let session = parts.next().filter(|_| first == "user.slice");
+    let user = session
+        .and_then(|part| part.strip_prefix("user-")?.strip_suffix(".slice"))
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(who.user);
+    format!("user-{user}")
+}
+
+fn fits(rule: &Rule, who: &Who) -> bool {
+    let text = |pattern: &Option<String>, text: &str| {
+        let pattern = pattern.as_deref();
+        pattern.is_none_or(|pattern| matches(pattern, text))
+    };
+    rule.user.is_none_or(|user| user == who.user)
+        && text(&rule.cgroup, &who.cgroup)
+        && text(&rule.program, &who.program)
+        && text(&rule.claim, &who.claim)
+}
+
+fn expand(name: &str, who: &Who, owner: &str) -> String {
+    let last = who.cgroup.rsplit('/').next().unwrap_or_default();
+    name.replace("{owner}", owner)
+        .replace("{user}", &who.user.to_string())
+        .replace("{claim}", &who.claim)
+        .replace("{cgroup}", last)
+}
+
+/// Whether `text` is `pattern`, where `*` stands for any characters, also none. Linear in the product of lengths.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut at, mut from) = (0, 0);
+    // Where the last star stood, and how much it has swallowed.
+    let mut star: Option<(usize, usize)> = None;
+    while from < text.len() {
+        if at < pattern.len() && pattern[at] == b'*' {
+            star = Some((at, from));
+            at += 1;
+        } else if at < pattern.len() && pattern[at] == text[from] {
+            at += 1;
+            from += 1;
+        } else if let Some((place, swallowed)) = star {
+            star = Some((place, swallowed + 1));
+            at = place + 1;
+            from = swallowed + 1;
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TenantConfig;
+    use proptest::prelude::*;
+
+    fn who() -> Who {
+        Who {
+            pid: 7,
+            user: 1000,
+            account: Account::of_user(1000),
+            cgroup: "/kubepods.slice/pod12/cri-abc.scope".to_owned(),
+            claim: "mine".to_owned(),
+            program: "ib_write_bw".to_owned(),
+            class: Class::Latency,
+            weight: 9,
+        }
+    }
+
+    fn config(rules: Vec<Rule>) -> Config {
+        Config {
+            rules,
+            ..Config::default()
+        }
+    }
+
+    fn tenant_of(user: u32, cgroup: &str) -> String {
+        let who = Who {
+            user,
+            cgroup: cgroup.to_owned(),
+            ..who()
+        };
+        assign(&config(Vec::new()), &who).tenant
+    }
+
+    #[test]
+    fn by_default_a_process_is_its_owners_whatever_it_says() {
+        let assigned = assign(&config(Vec::new()), &who());
+        assert_eq!(
+            (assigned.tenant.as_str(), assigned.weight, assigned.class),
+            ("pod-12", 1, Class::Auto)
+        );
+        assert!(!assigned.named && !assigned.begins_fast);
+    }
+
+    #[test]
+    fn an_owner_is_a_pod_a_login_or_a_user() {
+        let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2b.slice/cri-containerd-99.scope";
+        assert_eq!(tenant_of(0, pod), "pod-1a_2b");
+        assert_eq!(tenant_of(0, "/kubepods/besteffort/pod77/99"), "pod-77");
+        let inside = "/kubepods/besteffort/pod77/99/made-inside/pod78";
+        assert_eq!(tenant_of(0, inside), "pod-77");
+        // A user may make cgroups below its own, and has a range of user ids.
+        let login = "/user.slice/user-1000.slice/user@1000.service/user.slice/kubepods-pod5.slice";
+        assert_eq!(tenant_of(100_007, login), "user-1000");
+        assert_eq!(tenant_of(7, "/user.slice/user-x.slice"), "user-7");
+        assert_eq!(tenant_of(7, "/kubepods.slice"), "user-7");
+        assert_eq!(tenant_of(7, ""), "user-7");
+    }
+
+    #[test]
+    fn an_operator_who_trusts_processes_bounds_their_word() {
+        let config = Config {
+            trust_names: true,
+            trust_classes: true,
+            ..config(Vec::new())
+        };
+        let assigned = assign(&config, &who());
+        assert_eq!(
+            (assigned.tenant.as_str(), assigned.weight, assigned.class),
+            ("mine", 4, Class::Auto)
+        );
+        assert!(assigned.named && assigned.begins_fast);
+        let own = assigned.without_its_word(&config);
+        assert_eq!((own.tenant.as_str(), own.named), ("pod-12", false));
+    }
+
+    #[test]
+    fn a_class_that_slows_only_the_process_itself_is_believed() {
+        let who = Who {
+            class: Class::Bandwidth,
+            ..who()
+        };
+        assert_eq!(assign(&config(Vec::new()), &who).class, Class::Bandwidth);
+    }
+
+    #[test]
+    fn cgroup_and_user_win_over_the_processs_word() {
+        let rules = vec![
+            Rule {
+                user: Some(1),
+                tenant: Some("other".to_owned()),
+                ..Rule::default()
+            },
+            Rule {
+                cgroup: Some("/kubepods*/pod12/*".to_owned()),
+                tenant: Some("pod-{cgroup}-{user}".to_owned()),
+                class: Some(Class::Bandwidth),
+                weight: Some(2),
+                ..Rule::default()
+            },
+        ];
+        let mut config = config(rules);
+        config.tenants.push(TenantConfig {
+            name: "pod-cri-abc.scope-1000".to_owned(),
+            weight: 4,
+        });
+        let expected = Assigned {
+            tenant: "pod-cri-abc.scope-1000".to_owned(),
+            tenant_weight: Some(4),
+            class: Class::Bandwidth,
+            weight: 2,
+            named: false,
+            begins_fast: false,
+            owner: "pod-12".to_owned(),
+        };
+        assert_eq!(assign(&config, &who()), expected);
+    }
+
+    proptest! {
+        /// Goal: patterns mean what they say. Method: the recursive definition.
+        #[test]
+        fn stars_match_like_their_definition(pattern in "[ab*]{0,7}", text in "[ab]{0,7}") {
+            fn model(pattern: &[u8], text: &[u8]) -> bool {
+                match pattern.split_first() {
+                    None => text.is_empty(),
+                    Some((b'*', rest)) => (0..=text.len()).any(|skip| model(rest, &text[skip..])),
+                    Some((first, rest)) => text.first() == Some(first) && model(rest, &text[1..]),
+                }
+            }
+            prop_assert_eq!(matches(&pattern, &text), model(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+}

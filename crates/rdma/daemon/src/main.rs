@@ -1,0 +1,287 @@
+//! `isolaned`: the daemon as a program.
+//!
+//! Signals: INT and TERM end it, HUP reads the configuration again. Exit codes: 0 ended by a signal, 2 wrong usage or a
+//! mistake in the configuration, 3 a device, a privilege or a socket is missing.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result, ensure};
+use clap::{CommandFactory, Parser};
+use isolane_common_quantities::units::BitRate;
+use isolane_memory_service::service::ServiceError;
+use isolaned::attached::attachments;
+use isolaned::config::PolicyName;
+use isolaned::governor::Governor;
+use isolaned::memory::Memory;
+use isolaned::notify::Notify;
+use isolaned::port;
+use isolaned::server::{Server, now_ns};
+use isolaned::settings::{Settings, SettingsError};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Tells every process on this machine how fast it may post to the RDMA NIC.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "isolaned", version, after_help = AFTER, max_term_width = 100)]
+struct Arguments {
+    /// A device to serve; give it again for more. Without, those of the configuration.
+    #[arg(long)]
+    device: Vec<String>,
+    /// The configuration file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Read the file, say what is wrong with it, and end.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "config"])]
+    check: Option<PathBuf>,
+    /// Where processes find the daemon.
+    #[arg(long, env = isolane_rdma_session::environment::SOCKET)]
+    socket: Option<PathBuf>,
+    /// Where `isolane top` finds the daemon; with --socket: control.sock beside it.
+    #[arg(long)]
+    control: Option<PathBuf>,
+    /// The policy of all devices.
+    #[arg(long, value_parser = ["none", "justitia"])]
+    policy: Option<String>,
+    /// Serve the tiered memory of this machine too, or alone where no device is named (`isolane mem`).
+    #[arg(long)]
+    mem: bool,
+    /// The configuration file of that.
+    #[arg(long, value_name = "FILE", requires = "mem")]
+    mem_config: Option<PathBuf>,
+    /// Read that file, say what is wrong with it, and end.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "config", "check", "mem"])]
+    mem_check: Option<PathBuf>,
+    /// Payload rate of all devices in bits per second, where the port's own is not what the link carries.
+    #[arg(long, value_name = "BPS")]
+    rate_bps: Option<u64>,
+    /// Print the manual page or a shell's completions, and end; what installs this program calls it.
+    #[arg(long, value_name = "WHAT", hide = true, exclusive = true)]
+    print: Option<Printed>,
+}
+
+/// What `--print` prints.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Printed {
+    /// isolaned(8).
+    Man,
+    /// Completions of bash.
+    Bash,
+    /// Completions of fish.
+    Fish,
+    /// Completions of zsh.
+    Zsh,
+}
+
+/// What the help and the manual page end with.
+const AFTER: &str = "\
+Signals: INT and TERM end the daemon, HUP makes it read the configuration again.
+
+Exit codes:
+  0  ended by a signal, or --check found no mistake
+  2  wrong usage, or a mistake in a file; the message names line, key, value and what is allowed
+  3  a device, a privilege or a socket is missing
+
+Files:
+  /etc/isolane/isolaned.toml           configuration of the packaged service (--config)
+  /etc/isolane/mem.toml                configuration of the packaged memory service (--mem-config)
+  /run/isolane/clients/isolaned.sock   where programs under `isolane run` connect
+  /run/isolane/control/isolaned.sock   where `isolane top` connects";
+
+/// Exit code when a device or a privilege is missing.
+const MISSING: u8 = 3;
+/// Before ordinary programs, which is what a few per cent of a core may ask.
+const NICE: i32 = -10;
+/// Exit code for bad input.
+const BAD_INPUT: u8 = 2;
+
+/// Wrong usage that the parser does not see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct BadInput(String);
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A failure to print leaves nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 });
+        }
+    };
+    let done = match (&arguments.print, &arguments.check, &arguments.mem_check) {
+        (Some(what), ..) => print(*what).context("cannot write to standard output"),
+        (None, Some(file), _) => check(file),
+        (None, None, Some(file)) => check_memory(file),
+        (None, None, None) => start(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("{error:#}"));
+            let bad = |cause: &(dyn std::error::Error + 'static)| {
+                cause.is::<BadInput>()
+                    || cause.is::<SettingsError>()
+                    || cause.downcast_ref().is_some_and(ServiceError::is_bad_input)
+                    || cause.is::<isolane_common_quantities::OptionError>()
+            };
+            ExitCode::from(if error.chain().any(bad) {
+                BAD_INPUT
+            } else {
+                MISSING
+            })
+        }
+    }
+}
+
+/// One line for people: the journal's, where a service manager runs it.
+fn say(line: &str) {
+    eprintln!("isolaned: {line}");
+}
+
+fn print(what: Printed) -> std::io::Result<()> {
+    let mut command = Arguments::command();
+    let mut out = std::io::stdout().lock();
+    let shell = match what {
+        Printed::Man => return clap_mangen::Man::new(command).section("8").render(&mut out),
+        Printed::Bash => clap_complete::Shell::Bash,
+        Printed::Fish => clap_complete::Shell::Fish,
+        Printed::Zsh => clap_complete::Shell::Zsh,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "isolaned", &mut script);
+    out.write_all(&script)
+}
+
+fn check(file: &Path) -> Result<()> {
+    let settings = Settings::read(file)?;
+    let config = &settings.config;
+    let rates = vec![BitRate::from_gbps(1); config.devices.len()];
+    Governor::new(config.clone(), rates, now_ns())?;
+    println!(
+        "{}: {} devices, {} peers, {} rules, {} tenants",
+        file.display(),
+        config.devices.len(),
+        settings.peers.len(),
+        config.rules.len(),
+        config.tenants.len()
+    );
+    Ok(())
+}
+
+fn check_memory(file: &Path) -> Result<()> {
+    let settings = isolane_memory_service::service::settings(Some(file))?;
+    println!("{}: policy {}", file.display(), settings.policy);
+    Ok(())
+}
+
+/// Everything that is asked for: devices on this thread, memory on one of its own; or memory alone on this one.
+fn start(arguments: &Arguments) -> Result<()> {
+    if !arguments.mem {
+        return run(arguments);
+    }
+    let settings = isolane_memory_service::service::settings(arguments.mem_config.as_deref())?;
+    let memory = Memory::start(settings, say)?;
+    let [stop, order] = signals().context("cannot wait for signals")?;
+    if arguments.device.is_empty() && arguments.config.is_none() {
+        let notify = Notify::from_environment();
+        notify.ready("serves memory");
+        memory.run_alone(&stop.into())?;
+        drop(order);
+        return Ok(());
+    }
+    let beside = memory.beside()?;
+    let ran = run(arguments);
+    beside.end();
+    ran
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let settings = settings(arguments)?;
+    // Its threads inherit it. Programs that poll keep processors busy, and who comes late here measures its own lateness as
+    // the network's. Without the right to it the daemon serves as well, on a machine with processors to spare.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    let mut rates = Vec::with_capacity(settings.config.devices.len());
+    for (device, port) in settings.config.devices.iter().zip(&settings.ports) {
+        let found = port::rate(Path::new(port::SYSFS), &device.name, port.number);
+        let rate = match (found, device.rate) {
+            (Ok(rate), _) => rate,
+            (Err(port::PortError::Unreadable { .. }), Some(rate)) => rate,
+            (Err(error), _) => return Err(error.into()),
+        };
+        rates.push(rate);
+    }
+    let [stop, order] = signals().context("cannot wait for signals")?;
+    let governor = Governor::new(settings.config.clone(), rates, now_ns())?;
+    let mut server = Server::new(governor, stop.into())?;
+    let again = {
+        let arguments = arguments.clone();
+        Box::new(move || self::settings(&arguments).map_err(|error| format!("{error:#}")))
+    };
+    for attachment in attachments(&settings, again, order, now_ns(), say)? {
+        server.attach(attachment)?;
+    }
+    let devices = settings.config.devices.iter();
+    let names: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let status = format!(
+        "serves {} at {}",
+        names.join(", "),
+        settings.config.socket.display()
+    );
+    say(&status);
+    Notify::from_environment().ready(&status);
+    server.run()?;
+    Ok(())
+}
+
+/// Two streams: one readable once the daemon should end, one at each order to read the configuration again.
+fn signals() -> std::io::Result<[UnixStream; 2]> {
+    let (stop, stopper) = UnixStream::pair()?;
+    let (order, giver) = UnixStream::pair()?;
+    pipe::register(SIGINT, stopper.try_clone()?)?;
+    pipe::register(SIGTERM, stopper)?;
+    pipe::register(SIGHUP, giver)?;
+    Ok([stop, order])
+}
+
+fn settings(arguments: &Arguments) -> Result<Settings> {
+    let mut settings = match &arguments.config {
+        Some(file) => Settings::read(file)?,
+        None => Settings::for_devices(&arguments.device),
+    };
+    if arguments.config.is_some() && !arguments.device.is_empty() {
+        settings.keep_devices(&arguments.device).map_err(|name| {
+            BadInput(format!(
+                "the configuration has no device {name}; add it there"
+            ))
+        })?;
+    }
+    let config = &mut settings.config;
+    let named = !config.devices.is_empty();
+    ensure!(
+        named,
+        BadInput(
+            "no device to serve; name one with --device, or a file with --config; --mem serves memory".to_owned()
+        )
+    );
+    if let Some(socket) = &arguments.socket {
+        config.socket.clone_from(socket);
+        settings.control = socket.with_file_name("control.sock");
+    }
+    if let Some(control) = &arguments.control {
+        settings.control.clone_from(control);
+    }
+    for device in &mut config.devices {
+        match arguments.policy.as_deref() {
+            Some("none") => device.policy = PolicyName::None,
+            Some(_) => device.policy = PolicyName::Justitia,
+            None => {}
+        }
+        if let Some(rate) = arguments.rate_bps {
+            device.rate = Some(BitRate::from_bps(rate));
+        }
+    }
+    Ok(settings)
+}

@@ -1,0 +1,421 @@
+//! The thread of one device: it sends reference messages, times them, and exchanges reports with peers.
+//!
+//! Problem: a reference latency is worth only as much as its clock, and a loop that serves thousands of processes may
+//! not wait for a completion. Method: a thread of its own. After posting it polls for at most `spin`, which fast devices
+//! need to be timed without the cost of waking; then it sleeps until the completion's event. What it measures goes to
+//! the event loop through a channel and an event counter.
+//! Several messages may be under way: if the network stands still for 30 ms, 30 messages are late and not one, as the
+//! tenants' would be.
+//! Units: CLOCK_MONOTONIC, from just before posting to just after the completion was seen.
+//! Limits: a message that took longer than `spin` includes the time to wake this thread.
+
+use super::handshake::Endpoint;
+use super::oracle::Oracle;
+use super::port::{Link, Port, REFERENCES_MAX, REPORTS_MAX, Work, work_of};
+use super::report::{decode, total};
+use isolane_rdma_policy::RemoteState;
+use isolane_rdma_verbs_sys::safe::VerbsError;
+use isolane_rdma_verbs_sys::{IBV_WC_SUCCESS, ibv_wc};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// What a flow is told.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Send one reference message.
+    Reference,
+    /// This host's state, for the peers.
+    Tell(RemoteState),
+    /// A connected link.
+    Add(Box<Link>),
+    /// The link of that number has ended.
+    Remove(u64),
+    /// Find out the idle latency once there is a link.
+    Measure,
+}
+
+/// What a flow tells the event loop.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Event {
+    /// A reference message took this long.
+    Latency(Duration),
+    /// The sum of what the peers say.
+    Heard(RemoteState),
+    /// The 99th percentile of the idle device.
+    Idle(Duration),
+    /// For people.
+    Note(String),
+}
+
+/// An event counter that wakes a sleeper.
+#[derive(Debug)]
+pub(super) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(super) fn new() -> std::io::Result<Arc<Self>> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Arc::new(Self(eventfd(0, flags)?)))
+    }
+
+    /// Wakes whoever sleeps on it. A full counter wakes as well.
+    pub(super) fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Takes what was rung; nothing is no failure.
+    pub(super) fn hush(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// How others reach a flow.
+#[derive(Clone, Debug)]
+pub(super) struct Handle {
+    commands: Sender<Command>,
+    bell: Arc<Bell>,
+    pub(super) port: Arc<Port>,
+}
+
+impl Handle {
+    /// Tells the flow; one that has ended no longer listens.
+    pub(super) fn tell(&self, command: Command) {
+        let _ = self.commands.send(command);
+        self.bell.ring();
+    }
+}
+
+/// Starts the thread of a device. It ends when all handles are gone or the device is.
+///
+/// # Errors
+/// No thread or no event counter can be had.
+pub(super) fn start(
+    port: Arc<Port>,
+    device: usize,
+    spin: Duration,
+    events: Sender<(usize, Event)>,
+    loop_bell: Arc<Bell>,
+) -> std::io::Result<Handle> {
+    let (sender, commands) = channel();
+    let bell = Bell::new()?;
+    let flow = Flow {
+        port: Arc::clone(&port),
+        device,
+        spin,
+        commands,
+        bell: Arc::clone(&bell),
+        events,
+        loop_bell,
+        links: BTreeMap::new(),
+        turn: 0,
+        told: RemoteState::default(),
+        heard: RemoteState::default(),
+        oracle: None,
+        armed: false,
+        spin_until: Instant::now(),
+    };
+    std::thread::Builder::new()
+        .name(format!("reference-{device}"))
+        .spawn(move || flow.run())?;
+    Ok(Handle {
+        commands: sender,
+        bell,
+        port,
+    })
+}
+
+struct Connected {
+    link: Box<Link>,
+    /// When each reference message under way was posted.
+    posted: VecDeque<Instant>,
+    reports_under_way: usize,
+    /// Something newer than the last report sent.
+    owes_report: bool,
+    heard: Option<RemoteState>,
+}
+
+struct Flow {
+    port: Arc<Port>,
+    device: usize,
+    spin: Duration,
+    commands: Receiver<Command>,
+    bell: Arc<Bell>,
+    events: Sender<(usize, Event)>,
+    loop_bell: Arc<Bell>,
+    links: BTreeMap<u64, Connected>,
+    /// The link that carried the last reference message.
+    turn: u64,
+    told: RemoteState,
+    heard: RemoteState,
+    oracle: Option<Oracle>,
+    /// The completion queue will ring.
+    armed: bool,
+    spin_until: Instant,
+}
+
+impl Flow {
+    fn run(mut self) {
+        if let Err(error) = self.work() {
+            let text = format!(
+                "{}: its reference flow has ended: {error}",
+                self.port.name()
+            );
+            self.links.clear();
+            self.hear();
+            self.say(Event::Note(text));
+        }
+    }
+
+    /// Until the handles are gone.
+    fn work(&mut self) -> Result<(), VerbsError> {
+        loop {
+            loop {
+                match self.commands.try_recv() {
+                    Ok(command) => self.command(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            if self.completions()? {
+                continue;
+            }
+            let now = Instant::now();
+            self.measure(now);
+            let under_way = self
+                .links
+                .values()
+                .any(|connected| !connected.posted.is_empty());
+            if under_way && now < self.spin_until {
+                std::hint::spin_loop();
+                continue;
+            }
+            if !self.armed {
+                self.port.queue.request_event()?;
+                self.armed = true;
+                // One may have come before the queue was armed.
+                continue;
+            }
+            self.sleep(now)?;
+        }
+    }
+
+    fn sleep(&mut self, now: Instant) -> Result<(), VerbsError> {
+        let due = self
+            .oracle
+            .as_ref()
+            .map(Oracle::due)
+            .filter(|_| self.has_way());
+        let timeout = due.map(|due| {
+            let left = due.saturating_duration_since(now);
+            Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let channel = Arc::clone(&self.port.channel);
+        let mut wanted = [
+            PollFd::new(&*self.bell, PollFlags::IN),
+            PollFd::new(&*channel, PollFlags::IN),
+        ];
+        // An interrupted sleep ends early, which is harmless.
+        let _ = poll(&mut wanted, timeout.as_ref());
+        let [rung, completed] = wanted.map(|wanted| !wanted.revents().is_empty());
+        if rung {
+            self.bell.hush();
+        }
+        if completed && channel.wait(Duration::ZERO)? {
+            self.armed = false;
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Reference => self.reference(Instant::now()),
+            Command::Tell(state) => {
+                self.told = state;
+                for connected in self.links.values_mut() {
+                    connected.owes_report = connected.link.reports;
+                }
+                self.send_reports();
+            }
+            Command::Add(link) => {
+                let connected = Connected {
+                    posted: VecDeque::new(),
+                    reports_under_way: 0,
+                    owes_report: link.reports,
+                    heard: None,
+                    link,
+                };
+                self.links.insert(connected.link.number, connected);
+                self.send_reports();
+            }
+            Command::Remove(number) => {
+                if self.links.remove(&number).is_some() {
+                    self.hear();
+                }
+            }
+            Command::Measure => self.oracle = Some(Oracle::new(Instant::now())),
+        }
+    }
+
+    /// Sends a reference message to the next peer in turn; none where all are full.
+    fn reference(&mut self, now: Instant) {
+        let free = |connected: &Connected| {
+            connected.link.carries_reference && connected.posted.len() < REFERENCES_MAX
+        };
+        let mut after = self
+            .links
+            .range(self.turn + 1..)
+            .chain(self.links.range(..=self.turn));
+        let Some(number) = after
+            .find(|(_, connected)| free(connected))
+            .map(|(number, _)| *number)
+        else {
+            return;
+        };
+        self.turn = number;
+        let connected = self.links.get_mut(&number).expect("just found");
+        match connected.link.send_reference() {
+            Ok(()) => {
+                connected.posted.push_back(now);
+                self.spin_until = now + self.spin;
+            }
+            Err(error) => self.failed(number, &error.to_string()),
+        }
+    }
+
+    fn measure(&mut self, now: Instant) {
+        if self.has_way()
+            && self
+                .oracle
+                .as_mut()
+                .is_some_and(|oracle| oracle.wants_message(now))
+        {
+            self.reference(now);
+        }
+    }
+
+    /// Whether there is a peer to send reference messages to.
+    fn has_way(&self) -> bool {
+        self.links
+            .values()
+            .any(|connected| connected.link.carries_reference)
+    }
+
+    fn send_reports(&mut self) {
+        let mut lost = Vec::new();
+        for (number, connected) in &mut self.links {
+            if !connected.owes_report || connected.reports_under_way >= REPORTS_MAX {
+                continue;
+            }
+            match connected.link.send_report(&self.told) {
+                Ok(()) => {
+                    connected.owes_report = false;
+                    connected.reports_under_way += 1;
+                }
+                Err(error) => lost.push((*number, error.to_string())),
+            }
+        }
+        for (number, reason) in lost {
+            self.failed(number, &reason);
+        }
+    }
+
+    /// Takes what has completed. True if there was anything.
+    fn completions(&mut self) -> Result<bool, VerbsError> {
+        let mut batch = [ibv_wc::default(); 16];
+        let count = self.port.queue.poll(&mut batch)?;
+        let now = Instant::now();
+        for completion in &batch[..count] {
+            let (number, work) = work_of(completion.wr_id);
+            let Some(connected) = self.links.get_mut(&number) else {
+                continue;
+            };
+            if completion.status != IBV_WC_SUCCESS {
+                let reason = format!("a message failed with status {}", completion.status);
+                self.failed(number, &reason);
+                continue;
+            }
+            match work {
+                Work::Reference => {
+                    let posted = connected.posted.pop_front();
+                    let took = posted.map(|posted| now.saturating_duration_since(posted));
+                    if let Some(took) = took {
+                        self.took(now, took);
+                    }
+                }
+                Work::Sent => {
+                    connected.reports_under_way = connected.reports_under_way.saturating_sub(1);
+                    self.send_reports();
+                }
+                Work::Came(buffer) => {
+                    let bytes = self.port.report(buffer, completion.byte_len as usize);
+                    match (decode(&bytes), connected.link.receive(buffer)) {
+                        (Ok(state), Ok(())) => {
+                            connected.heard = Some(state);
+                            self.hear();
+                        }
+                        (Err(error), _) => self.failed(number, &error.to_string()),
+                        (_, Err(error)) => self.failed(number, &error.to_string()),
+                    }
+                }
+            }
+        }
+        Ok(count > 0)
+    }
+
+    fn took(&mut self, now: Instant, took: Duration) {
+        self.say(Event::Latency(took));
+        let idle = self
+            .oracle
+            .as_mut()
+            .and_then(|oracle| oracle.took(now, took));
+        if let Some(idle) = idle {
+            self.oracle = None;
+            self.say(Event::Idle(idle));
+        }
+    }
+
+    /// Tells the sum of what the peers said last, if it changed. A peer with several links counts once.
+    fn hear(&mut self) {
+        let peer = |theirs: &Endpoint| (theirs.daemon, theirs.device.clone());
+        let said: BTreeMap<_, _> = self
+            .links
+            .values()
+            .filter_map(|connected| Some((peer(connected.link.theirs.as_ref()?), connected.heard?)))
+            .collect();
+        let heard = total(said.values());
+        if heard != self.heard {
+            self.heard = heard;
+            self.say(Event::Heard(heard));
+        }
+    }
+
+    fn failed(&mut self, number: u64, reason: &str) {
+        let Some(connected) = self.links.remove(&number) else {
+            return;
+        };
+        let theirs = connected.link.theirs.as_ref();
+        let peer = theirs.map_or("?", |theirs| theirs.device.as_str());
+        self.say(Event::Note(format!(
+            "{}: lost its peer {peer}: {reason}",
+            self.port.name()
+        )));
+        self.hear();
+    }
+
+    fn say(&self, event: Event) {
+        let _ = self.events.send((self.device, event));
+        self.loop_bell.ring();
+    }
+}

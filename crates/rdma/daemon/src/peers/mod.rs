@@ -1,0 +1,236 @@
+//! Reference flow and other machines' daemons: what this host learns from the network.
+//!
+//! Problem: Justitia's rate follows the latency of small messages to the machines that tenants talk to, and its
+//! guarantees follow what those machines' daemons say of their own senders (justitia 4.3.2, 4.5).
+//! Method: per device one thread (`flow`) that sends, times and exchanges reports over reliable queue pairs; per peer
+//! one thread that connects (`keeper`) by a short proven exchange over TCP ([`handshake`]). The event loop gives
+//! orders and takes events through [`Peers`], and never waits for any of them.
+//!
+//! * `port` - the device as the daemon itself uses it;
+//! * [`oracle`] - the idle latency, from which a target follows;
+//! * [`report`] - what daemons tell each other.
+//!
+//! Limits: one reference flow per device, to its peers in turn (the policy's window is then over all of them).
+
+mod flow;
+pub mod handshake;
+mod keeper;
+pub mod oracle;
+mod port;
+pub mod report;
+
+use crate::attachment::{Attachment, Order};
+use crate::config::PolicyName;
+use crate::governor::Governor;
+use crate::settings::{Place, Settings};
+use flow::{Bell, Command, Event, Handle};
+use isolane_common_linux::key;
+use isolane_common_linux::key::{Key, KeyError};
+use isolane_rdma_verbs_sys::{Library, Lookup};
+use keeper::Notes;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+pub use port::{LINKS_MAX, REFERENCE_BYTES};
+
+/// Of a reference period, at most this part is spent polling for the answer.
+const SPIN_PART: u32 = 50;
+/// And at most this long: twice what the fastest networks need over a few switches.
+const SPIN_MAX: Duration = Duration::from_micros(20);
+
+/// Reference flows and peers, as the event loop sees them.
+#[derive(Debug)]
+pub struct Peers {
+    /// By the device's place in the configuration; `None`: it has no peers.
+    flows: Vec<Option<Handle>>,
+    events: Receiver<(usize, Event)>,
+    bell: Arc<Bell>,
+    /// For each device, how many times the idle latency the target is.
+    factors: Vec<u32>,
+    targets: Targets,
+    /// What should be said to people; the caller prints it.
+    say: fn(&str),
+}
+
+/// Targets that were measured, by device; shared with whoever reads the file anew.
+pub type Targets =
+    std::rc::Rc<std::cell::RefCell<Vec<Option<isolane_common_quantities::units::Duration>>>>;
+
+/// Why there are no reference flows.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersError {
+    /// A device cannot be used.
+    #[error(transparent)]
+    Verbs(#[from] isolane_rdma_verbs_sys::safe::VerbsError),
+    /// libibverbs cannot be used.
+    #[error(transparent)]
+    Library(#[from] isolane_rdma_verbs_sys::LibraryError),
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No threads, or nowhere to listen.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        error: std::io::Error,
+    },
+}
+
+impl Peers {
+    /// Opens the devices that have peers, and begins to connect them. `say` gets one line for people at a time.
+    ///
+    /// # Errors
+    /// See [`PeersError`]. A peer that cannot be reached is no error: it is tried again.
+    pub fn start(settings: &Settings, targets: Targets, say: fn(&str)) -> Result<Self, PeersError> {
+        let system = |what: &str| {
+            let what = what.to_owned();
+            move |error| PeersError::System { what, error }
+        };
+        let devices = &settings.config.devices;
+        let bell = Bell::new().map_err(system("make an event counter"))?;
+        let (sender, events) = channel();
+        let mut flows: Vec<Option<Handle>> = vec![None; devices.len()];
+        let key = match &settings.peering {
+            Some(peering) => Some((peering, Key::read(&peering.key_file)?)),
+            None => None,
+        };
+        let listens = key
+            .as_ref()
+            .is_some_and(|(peering, _)| peering.listen.is_some());
+        let used = |device: usize| {
+            let named = |place: &Place| matches!(place, Place::Here(other) if *other == device);
+            listens
+                || settings
+                    .peers
+                    .iter()
+                    .any(|peer| peer.device == device || named(&peer.place))
+        };
+        let mut daemon = [0; 16];
+        key::random(&mut daemon).map_err(system("get random bytes"))?;
+        if (0..devices.len()).any(used) {
+            let library = Library::open(Lookup::Library)?;
+            for (index, device) in devices.iter().enumerate().filter(|(index, _)| used(*index)) {
+                let port =
+                    port::Port::open(&library, &device.name, &settings.ports[index], daemon)?;
+                let period = device.reference_period.unwrap_or(settings.config.period);
+                let spin = SPIN_MAX.min(Duration::from_nanos(period.as_ps() / 1_000) / SPIN_PART);
+                let handle = flow::start(port, index, spin, sender.clone(), Arc::clone(&bell));
+                flows[index] = Some(handle.map_err(system("start a thread"))?);
+            }
+        }
+        let notes = Notes {
+            events: sender,
+            bell: Arc::clone(&bell),
+        };
+        if let Some((peering, key)) = &key
+            && let Some(address) = peering.listen
+        {
+            let listener = TcpListener::bind(address)
+                .map_err(system(&format!("listen for peers at {address}")))?;
+            let all = flows.iter().enumerate();
+            let handles = all
+                .filter_map(|(index, handle)| Some((index, handle.clone()?)))
+                .collect();
+            keeper::answer_all(listener, handles, key.clone(), notes.clone())
+                .map_err(system("start a thread"))?;
+        }
+        for peer in &settings.peers {
+            let ours = flows[peer.device]
+                .clone()
+                .expect("a device with a peer has a flow");
+            let ours = (peer.device, ours);
+            let kept = match &peer.place {
+                Place::Here(other) => {
+                    let theirs = flows[*other].clone().expect("a peer's device has a flow");
+                    keeper::keep_here(ours, theirs, notes.clone())
+                }
+                Place::There { address, device } => {
+                    let (_, key) = key
+                        .as_ref()
+                        .expect("the file was checked: an address needs a key");
+                    keeper::keep_there(ours, *address, device.clone(), key.clone(), notes.clone())
+                }
+            };
+            kept.map_err(system("start a thread"))?;
+        }
+        for (index, device) in devices.iter().enumerate() {
+            let measured = targets.borrow().get(index).copied().flatten();
+            let is_paced = device.policy != PolicyName::None;
+            if let (Some(flow), None, None, true) =
+                (&flows[index], device.target, measured, is_paced)
+            {
+                flow.tell(Command::Measure);
+            }
+        }
+        targets.borrow_mut().resize(devices.len(), None);
+        Ok(Self {
+            flows,
+            events,
+            bell,
+            factors: settings
+                .ports
+                .iter()
+                .map(|port| port.target_factor)
+                .collect(),
+            targets,
+            say,
+        })
+    }
+}
+
+impl Attachment for Peers {
+    fn name(&self) -> &str {
+        "peers"
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.as_fd())
+    }
+
+    fn ready(&mut self, now_ns: u64, governor: &mut Governor) {
+        self.bell.hush();
+        while let Ok((device, event)) = self.events.try_recv() {
+            match event {
+                Event::Latency(took) => governor.reference_latency(now_ns, device, duration(took)),
+                Event::Heard(state) => governor.remote(now_ns, device, state),
+                Event::Idle(tail) => {
+                    let target = duration(tail * self.factors[device]);
+                    self.targets.borrow_mut()[device] = Some(target);
+                    let name = &governor.config().devices[device].name;
+                    (self.say)(&format!(
+                        "{name}: the idle 99th percentile of the reference flow is {}, the target {target}",
+                        duration(tail)
+                    ));
+                    if let Err(error) = governor.set_target(now_ns, device, target) {
+                        (self.say)(&format!("the measured target cannot be used: {error}"));
+                    }
+                }
+                Event::Note(text) => (self.say)(&text),
+            }
+        }
+    }
+
+    fn order(&mut self, _now_ns: u64, device: usize, order: Order) {
+        let Some(Some(flow)) = self.flows.get(device) else {
+            return;
+        };
+        flow.tell(match order {
+            Order::SendReference => Command::Reference,
+            Order::Tell(state) => Command::Tell(state),
+        });
+    }
+}
+
+/// In the policy's unit; 200 days at most, far beyond any timeout.
+fn duration(duration: Duration) -> isolane_common_quantities::units::Duration {
+    let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    isolane_common_quantities::units::Duration::from_ps(ns.saturating_mul(1_000))
+}
+
+#[cfg(test)]
+mod tests;

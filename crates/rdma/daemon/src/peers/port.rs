@@ -1,0 +1,358 @@
+//! A device as the daemon itself uses it: memory, one completion queue, and connections to peers.
+//!
+//! Method: one queue pair of a reliable connection per peer. Reference messages are WRITEs into [`LANDING_BYTES`] bytes that
+//! every peer may write and nobody reads; reports are SENDs. Receive buffers lie in memory that no peer can write by
+//! itself.
+//! Limits: [`LINKS_MAX`] peers per device.
+
+use super::handshake::{Endpoint, HandshakeError};
+use super::report::{REPORT_BYTES, encode};
+use crate::settings;
+use isolane_common_linux::key::random;
+use isolane_rdma_policy::RemoteState;
+use isolane_rdma_verbs_sys::safe::{
+    Capacity, CompletionChannel, CompletionQueue, Connection, Context, Element, MemoryRegion, Peer,
+    ProtectionDomain, QueuePair, ReceiveList, Request, SendList, Service, Target, Timers,
+    VerbsError, port_gid,
+};
+use isolane_rdma_verbs_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, Library, ibv_gid};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Peers of one device.
+pub const LINKS_MAX: usize = 64;
+/// Size of a reference message (justitia 4.3.2).
+pub const REFERENCE_BYTES: u32 = 10;
+/// An answer may take 0.27 s, and a link gives up after seven times that, 1.9 s. Shorter, and what a full link delays is sent
+/// twice; a retry count of seven would be endless on Soft-RoCE, whose queue pair then stands still instead of being made anew.
+const TIMERS: Timers = Timers {
+    timeout: 16,
+    retries: 6,
+    min_rnr: 12,
+    rnr_retries: 7,
+};
+/// Memory that peers may write.
+const LANDING_BYTES: u64 = 64;
+/// Reference messages under way to one peer: at a period of 1 ms, a network that stands still for 32 ms.
+pub(super) const REFERENCES_MAX: usize = 32;
+/// Reports under way to one peer; a further one replaces the last that waits.
+pub(super) const REPORTS_MAX: usize = 4;
+/// Receives posted for one peer.
+const RECEIVES: usize = 8;
+const REPORT: u64 = REPORT_BYTES as u64;
+
+/// What a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A reference message.
+    Reference,
+    /// A report that was sent.
+    Sent,
+    /// A report that came, and in which buffer it is.
+    Came(u64),
+}
+
+/// An open device.
+#[derive(Debug)]
+pub(super) struct Port {
+    domain: Arc<ProtectionDomain>,
+    landing: Arc<MemoryRegion>,
+    messages: Arc<MemoryRegion>,
+    pub(super) channel: Arc<CompletionChannel>,
+    pub(super) queue: Arc<CompletionQueue>,
+    name: String,
+    number: u8,
+    gid_index: u8,
+    gid: ibv_gid,
+    lid: u16,
+    mtu: u32,
+    daemon: [u8; 16],
+    places: Mutex<[bool; LINKS_MAX]>,
+    numbers: AtomicU64,
+}
+
+/// A connection to a peer, ready or about to be.
+#[derive(Debug)]
+pub(super) struct Link {
+    queue_pair: QueuePair,
+    port: Arc<Port>,
+    place: usize,
+    /// Unique while the daemon lives; completions of a former link are told apart by it.
+    pub(super) number: u64,
+    packet_sequence: u32,
+    pub(super) theirs: Option<Endpoint>,
+    /// Whether our reference messages go this way.
+    pub(super) carries_reference: bool,
+    /// Whether reports are exchanged: not between a device and itself.
+    pub(super) reports: bool,
+    /// Shut down when the link fails, so that whoever keeps it makes another.
+    pub(super) alive: Option<OwnedFd>,
+    sends: SendList,
+}
+
+const KIND_SHIFT: u32 = 8;
+
+impl Port {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// It is not there, its port is down or has no address, or the daemon may not use it.
+    pub(super) fn open(
+        library: &Library,
+        name: &str,
+        settings: &settings::Port,
+        daemon: [u8; 16],
+    ) -> Result<Arc<Self>, VerbsError> {
+        let context = Context::open(library, name)?;
+        let port = context.port(settings.number)?;
+        let (gid_index, gid) = match settings.gid_index {
+            Some(index) => (index, context.gid(settings.number, index.into())?.0),
+            None if port.ethernet => port_gid(&context, settings.number)?,
+            None => port_gid(&context, settings.number).unwrap_or_default(),
+        };
+        let domain = ProtectionDomain::new(&context)?;
+        let ours = IBV_ACCESS_LOCAL_WRITE;
+        let landing = MemoryRegion::new(&domain, LANDING_BYTES, ours | IBV_ACCESS_REMOTE_WRITE)?;
+        let buffers = (LINKS_MAX * RECEIVES + 1) as u64;
+        let messages = MemoryRegion::new(&domain, buffers * REPORT, ours)?;
+        let channel = CompletionChannel::new(&context)?;
+        let entries = LINKS_MAX * (REFERENCES_MAX + REPORTS_MAX + RECEIVES);
+        let most = context.attributes()?.max_cqe.max(1).unsigned_abs();
+        let queue = CompletionQueue::new(&context, most.min(entries as u32), Some(&channel))?;
+        Ok(Arc::new(Self {
+            domain,
+            landing,
+            messages,
+            channel,
+            queue,
+            name: name.to_owned(),
+            number: settings.number,
+            gid_index,
+            gid,
+            lid: port.lid,
+            mtu: port.mtu,
+            daemon,
+            places: Mutex::new([false; LINKS_MAX]),
+            numbers: AtomicU64::new(1),
+        }))
+    }
+
+    /// The device's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A queue pair that waits for its other end, receives posted.
+    ///
+    /// # Errors
+    /// The device has no more, or there are [`LINKS_MAX`] peers.
+    pub(super) fn prepare(self: &Arc<Self>) -> Result<Link, HandshakeError> {
+        let place = {
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let free = places.iter().position(|taken| !taken);
+            let free = free.ok_or_else(|| HandshakeError::Refused {
+                reason: format!("{} has {LINKS_MAX} peers already", self.name),
+            })?;
+            places[free] = true;
+            free
+        };
+        let made = self.make(place);
+        if made.is_err() {
+            self.give_back(place);
+        }
+        made
+    }
+
+    fn make(self: &Arc<Self>, place: usize) -> Result<Link, HandshakeError> {
+        let capacity = Capacity {
+            sends: (REFERENCES_MAX + REPORTS_MAX) as u32,
+            receives: RECEIVES as u32,
+            send_elements: 1,
+            receive_elements: 1,
+            inline_bytes: REPORT_BYTES as u32,
+        };
+        let queue_pair = QueuePair::new(
+            &self.domain,
+            Service::Rc,
+            &self.queue,
+            &self.queue,
+            capacity,
+        )?;
+        queue_pair.initialise(
+            self.number,
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        )?;
+        let mut sequence = [0; 4];
+        random(&mut sequence)?;
+        let link = Link {
+            queue_pair,
+            port: Arc::clone(self),
+            place,
+            number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            packet_sequence: u32::from_le_bytes(sequence) & 0xff_ffff,
+            theirs: None,
+            carries_reference: false,
+            reports: true,
+            alive: None,
+            sends: SendList::new(vec![Arc::clone(&self.messages)]),
+        };
+        for index in 0..RECEIVES {
+            link.receive((place * RECEIVES + index) as u64)?;
+        }
+        Ok(link)
+    }
+
+    fn give_back(&self, place: usize) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)[place] = false;
+    }
+
+    /// The report in a receive buffer.
+    pub(super) fn report(&self, buffer: u64, bytes: usize) -> Vec<u8> {
+        let mut report = vec![0; bytes.min(REPORT_BYTES)];
+        self.messages.read(buffer * REPORT, &mut report);
+        report
+    }
+}
+
+impl Link {
+    /// Our end, for the other; `wanted` is the device that it should be of.
+    pub(super) fn endpoint(&self, wanted: &str) -> Endpoint {
+        let port = &self.port;
+        Endpoint {
+            daemon: port.daemon,
+            device: port.name.clone(),
+            wanted: wanted.to_owned(),
+            gid: port.gid.raw,
+            lid: port.lid,
+            queue_pair: self.queue_pair.number(),
+            packet_sequence: self.packet_sequence,
+            mtu: port.mtu,
+            address: port.landing.address(),
+            remote_key: port.landing.remote_key(),
+        }
+    }
+
+    /// Joins our end with theirs.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub(super) fn connect(&mut self, theirs: Endpoint) -> Result<(), VerbsError> {
+        let connection = Connection {
+            port: self.port.number,
+            gid_index: self.port.gid_index,
+            mtu: self.port.mtu.min(theirs.mtu),
+            packet_sequence: self.packet_sequence,
+            traffic_class: 0,
+            read_atomic: 1,
+            timers: TIMERS,
+        };
+        let peer = Peer {
+            gid: ibv_gid { raw: theirs.gid },
+            lid: theirs.lid,
+            queue_pair: theirs.queue_pair,
+            packet_sequence: theirs.packet_sequence,
+        };
+        self.queue_pair.connect(&connection, &peer)?;
+        self.theirs = Some(theirs);
+        Ok(())
+    }
+
+    /// Posts a reference message.
+    ///
+    /// # Errors
+    /// The queue pair has failed.
+    pub(super) fn send_reference(&mut self) -> Result<(), VerbsError> {
+        let theirs = self.theirs.as_ref().expect("only connected links are used");
+        let target = Target::Write {
+            address: theirs.address,
+            key: theirs.remote_key,
+            immediate: None,
+        };
+        self.send(Work::Reference, target, REFERENCE_BYTES)
+    }
+
+    /// Posts a report. The data is copied while posting, so one buffer serves all.
+    ///
+    /// # Errors
+    /// The queue pair has failed.
+    pub(super) fn send_report(&mut self, state: &RemoteState) -> Result<(), VerbsError> {
+        self.port.messages.write(SCRATCH, &encode(state));
+        let target = Target::Send {
+            immediate: None,
+            datagram: None,
+        };
+        self.send(Work::Sent, target, REPORT_BYTES as u32)
+    }
+
+    fn send(&mut self, work: Work, target: Target<'_>, length: u32) -> Result<(), VerbsError> {
+        let request = Request {
+            id: self.id(work),
+            target,
+            signaled: true,
+            inline: true,
+            wrong_key: false,
+        };
+        let element = Element {
+            region: 0,
+            offset: SCRATCH,
+            length,
+        };
+        self.sends.push(&request, &[element])?;
+        self.sends
+            .post(&self.queue_pair)
+            .map_err(|(error, _)| error)
+    }
+
+    /// Posts a receive into a buffer.
+    ///
+    /// # Errors
+    /// The queue pair has failed.
+    pub(super) fn receive(&self, buffer: u64) -> Result<(), VerbsError> {
+        let mut list = ReceiveList::new(vec![Arc::clone(&self.port.messages)]);
+        let element = Element {
+            region: 0,
+            offset: buffer * REPORT,
+            length: REPORT_BYTES as u32,
+        };
+        list.push(self.id(Work::Came(buffer)), Some(element))?;
+        list.post(&self.queue_pair)
+    }
+
+    /// What comes back in completions: the link's number above what it was. Buffers are at most 512.
+    fn id(&self, work: Work) -> u64 {
+        let what = match work {
+            Work::Reference => 0,
+            Work::Sent => 1,
+            Work::Came(buffer) => 2 + buffer,
+        };
+        self.number << (2 * KIND_SHIFT) | what
+    }
+}
+
+/// Behind the receive buffers: what is being sent.
+const SCRATCH: u64 = (LINKS_MAX * RECEIVES) as u64 * REPORT;
+const _: () = assert!(2 + LINKS_MAX * RECEIVES < 1 << (2 * KIND_SHIFT));
+
+/// Which link a completion belongs to, and what it was.
+pub(super) fn work_of(id: u64) -> (u64, Work) {
+    let work = match id & ((1 << (2 * KIND_SHIFT)) - 1) {
+        0 => Work::Reference,
+        1 => Work::Sent,
+        buffer => Work::Came(buffer - 2),
+    };
+    (id >> (2 * KIND_SHIFT), work)
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The queue pair is reset first, so that nothing arrives in buffers that the next link of this place gets. A
+        // failure means that the device has gone, and nothing arrives anyway.
+        let _ = self.queue_pair.reset();
+        self.port.give_back(self.place);
+        if let Some(alive) = &self.alive {
+            // Whoever reads the other end learns of it; it may have gone already.
+            let _ = rustix::net::shutdown(alive, rustix::net::Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What daemons tell each other, as bytes, and the sum of what many say.
+//!
+//! Method: one fixed message of [`REPORT_BYTES`]: magic, version, the seven numbers of [`RemoteState`] in little endian.
+//! Every number is checked against what a machine can have, so that a broken peer cannot make sums overflow.
+//! Source: justitia 4.5 for what has to be said.
+
+use isolane_common_quantities::units::BitRate;
+use isolane_rdma_policy::RemoteState;
+
+/// Size of a message.
+pub const REPORT_BYTES: usize = 8 + 7 * 8;
+/// Largest summed weight: a million processes of the largest weight.
+pub const WEIGHTS_MAX: u64 = 1 << 40;
+/// Largest granted rate: a hundred times today's fastest port.
+pub const RATE_MAX: BitRate = BitRate::from_gbps(100_000);
+
+const MAGIC: [u8; 4] = *b"ISLR";
+const VERSION: u32 = 1;
+
+/// Why bytes are no report.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReportError {
+    /// Not the size of a report.
+    #[error("a report has {REPORT_BYTES} bytes, this one {bytes}")]
+    Length {
+        /// What came.
+        bytes: usize,
+    },
+    /// Not a report, or one of another version.
+    #[error("not a report of version {VERSION}; all daemons must be of the same release")]
+    Version,
+    /// A number that no machine has.
+    #[error("{field} of a report is {value}, which no machine has")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        value: u64,
+    },
+}
+
+/// The state as bytes; numbers beyond what can be told are cut to it.
+pub fn encode(state: &RemoteState) -> [u8; REPORT_BYTES] {
+    let mut bytes = [0; REPORT_BYTES];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    let rate = state.read_rate.as_bps().min(RATE_MAX.as_bps());
+    let numbers = weights(state).map(|(_, weight)| weight.min(WEIGHTS_MAX));
+    for (place, number) in bytes[8..]
+        .chunks_exact_mut(8)
+        .zip(numbers.into_iter().chain([rate]))
+    {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
+}
+
+/// The state behind bytes; any may come.
+///
+/// # Errors
+/// See [`ReportError`].
+pub fn decode(bytes: &[u8]) -> Result<RemoteState, ReportError> {
+    if bytes.len() != REPORT_BYTES {
+        return Err(ReportError::Length { bytes: bytes.len() });
+    }
+    if bytes[..4] != MAGIC || bytes[4..8] != VERSION.to_le_bytes() {
+        return Err(ReportError::Version);
+    }
+    let number = |index: usize| {
+        let bytes: Vec<u8> = bytes[8 + 8 * index..][..8].to_vec();
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+    };
+    let state = RemoteState {
+        sending_hungry_weight: number(0),
+        sending_latency_weight: number(1),
+        reading_hungry_weight: number(2),
+        reading_latency_weight: number(3),
+        receiving_hungry_weight: number(4),
+        receiving_latency_weight: number(5),
+        read_rate: BitRate::from_bps(number(6)),
+    };
+    for (field, value) in weights(&state) {
+        if value > WEIGHTS_MAX {
+            return Err(ReportError::Field { field, value });
+        }
+    }
+    match state.read_rate <= RATE_MAX {
+        true => Ok(state),
+        false => Err(ReportError::Field {
+            field: "read_rate",
+            value: state.read_rate.as_bps(),
+        }),
+    }
+}
+
+fn weights(state: &RemoteState) -> [(&'static str, u64); 6] {
+    [
+        ("sending_hungry_weight", state.sending_hungry_weight),
+        ("sending_latency_weight", state.sending_latency_weight),
+        ("reading_hungry_weight", state.reading_hungry_weight),
+        ("reading_latency_weight", state.reading_latency_weight),
+        ("receiving_hungry_weight", state.receiving_hungry_weight),
+        ("receiving_latency_weight", state.receiving_latency_weight),
+    ]
+}
+
+/// What the policy is told of many peers: weights that send, READ and grant add up; of what receivers report, that of
+/// the receiver with the most senders counts (see [`RemoteState`]).
+pub fn total<'a>(states: impl IntoIterator<Item = &'a RemoteState>) -> RemoteState {
+    let mut total = RemoteState::default();
+    for state in states {
+        let sum = |a: u64, b: u64| a.saturating_add(b);
+        total.sending_hungry_weight = sum(total.sending_hungry_weight, state.sending_hungry_weight);
+        total.sending_latency_weight =
+            sum(total.sending_latency_weight, state.sending_latency_weight);
+        total.reading_hungry_weight = sum(total.reading_hungry_weight, state.reading_hungry_weight);
+        total.reading_latency_weight =
+            sum(total.reading_latency_weight, state.reading_latency_weight);
+        let rate = sum(total.read_rate.as_bps(), state.read_rate.as_bps());
+        total.read_rate = BitRate::from_bps(rate);
+        let fan_in = |state: &RemoteState| {
+            sum(
+                state.receiving_hungry_weight,
+                state.receiving_latency_weight,
+            )
+        };
+        if fan_in(state) > fan_in(&total) {
+            total.receiving_hungry_weight = state.receiving_hungry_weight;
+            total.receiving_latency_weight = state.receiving_latency_weight;
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn state() -> impl Strategy<Value = RemoteState> {
+        let weights = prop::array::uniform6(0..=WEIGHTS_MAX);
+        (weights, 0..=RATE_MAX.as_bps()).prop_map(|(weights, rate)| RemoteState {
+            sending_hungry_weight: weights[0],
+            sending_latency_weight: weights[1],
+            reading_hungry_weight: weights[2],
+            reading_latency_weight: weights[3],
+            receiving_hungry_weight: weights[4],
+            receiving_latency_weight: weights[5],
+            read_rate: BitRate::from_bps(rate),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_is_heard(state in state()) {
+            prop_assert_eq!(decode(&encode(&state)), Ok(state));
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..2 * REPORT_BYTES)) {
+            let _ = decode(&bytes);
+        }
+
+        #[test]
+        fn a_changed_report_is_refused_or_within_limits(state in state(), at in 0..REPORT_BYTES, byte: u8) {
+            let mut bytes = encode(&state);
+            bytes[at] = byte;
+            if let Ok(heard) = decode(&bytes) {
+                prop_assert_eq!(decode(&encode(&heard)), Ok(heard));
+            }
+        }
+
+        #[test]
+        fn sums_are_at_least_their_parts_and_do_not_depend_on_order(mut states in prop::collection::vec(state(), 1..6)) {
+            let before = total(&states);
+            for state in &states {
+                prop_assert!(before.sending_hungry_weight >= state.sending_hungry_weight);
+                prop_assert!(before.read_rate >= state.read_rate);
+                let fan_in = |state: &RemoteState| state.receiving_hungry_weight + state.receiving_latency_weight;
+                prop_assert!(fan_in(&before) >= fan_in(state));
+            }
+            states.reverse();
+            prop_assert_eq!(before.sending_latency_weight, total(&states).sending_latency_weight);
+        }
+    }
+
+    #[test]
+    fn one_peer_is_its_own_sum() {
+        let state = RemoteState {
+            receiving_hungry_weight: 3,
+            sending_latency_weight: 1,
+            ..RemoteState::default()
+        };
+        assert_eq!(total([&state]), state);
+    }
+
+    #[test]
+    fn other_versions_and_sizes_are_named() {
+        let mut bytes = encode(&RemoteState::default());
+        assert_eq!(
+            decode(&bytes[1..]),
+            Err(ReportError::Length {
+                bytes: REPORT_BYTES - 1
+            })
+        );
+        bytes[4] = 2;
+        assert_eq!(decode(&bytes), Err(ReportError::Version));
+    }
+}

@@ -1,0 +1,588 @@
+//! The event loop: waits, reads, asks the [`Governor`], writes.
+//!
+//! Problem: one thread serves a thousand processes within a millisecond, none of which may hold it up.
+//! Method: one epoll with the door, every session's socket, process and knocker, one timer, and the attachments.
+//! After each batch of events the governor settles, so that however many processes knock at once, leases are worked
+//! out once. When nothing is due the loop sleeps without a timer.
+//! Limits: one thread; each session may say a few things before others have their turn.
+
+mod enforcers;
+mod guests;
+mod socket;
+
+use crate::attachment::Attachment;
+use crate::governor::{Governor, SessionKey};
+use crate::session::{DEAF_NS, Heard, Link};
+use guests::{GUESTS, Guests};
+use isolane_common_linux::account::{Account, NoPlace};
+use isolane_rdma_session::message::{ToDaemon, ToShim};
+use isolane_rdma_session::region::REGION_BYTES;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use socket::{Came, Door};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Why the daemon cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The socket cannot be had.
+    #[error("cannot {what} the socket {path}: {error}; choose another with --socket, or run with the privilege to write there", path = .path.display())]
+    Socket {
+        /// Which step.
+        what: &'static str,
+        /// Which socket.
+        path: PathBuf,
+        /// The kernel's error.
+        error: Errno,
+    },
+    /// Its folder cannot be made.
+    #[error("cannot make the folder {path} of the socket: {error}; choose another with --socket", path = .path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// The error.
+        error: std::io::Error,
+    },
+    /// Another daemon is there.
+    #[error("a daemon answers at {path} already; stop it, or choose another socket with --socket", path = .path.display())]
+    Taken {
+        /// Which socket.
+        path: PathBuf,
+    },
+    /// The kernel refuses something that it never should.
+    #[error("cannot {what}: {error}")]
+    Kernel {
+        /// What.
+        what: &'static str,
+        /// Its error.
+        error: Errno,
+    },
+}
+
+/// See the module.
+pub struct Server {
+    governor: Governor,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// What the timer is set to.
+    armed_ns: Option<u64>,
+    door: Door,
+    /// Kept open for as long as it is watched.
+    _stop: OwnedFd,
+    links: Vec<(u32, Option<Link>)>,
+    links_free: Vec<u32>,
+    /// The link of each session, by the session's place.
+    link_of: Vec<u32>,
+    guests: Guests,
+    enforcer: Option<Token>,
+    deaf: Vec<(u64, Token)>,
+    attachments: Vec<Box<dyn Attachment>>,
+}
+
+/// What an event is about: kind, place, and how often the place was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Token {
+    kind: u8,
+    index: u32,
+    epoch: u32,
+}
+
+impl Token {
+    fn data(self) -> EventData {
+        let bits = u64::from(self.kind) << 56 | u64::from(self.index) << 32 | u64::from(self.epoch);
+        EventData::new_u64(bits)
+    }
+
+    fn of(data: EventData) -> Self {
+        let bits = data.u64();
+        Self {
+            kind: (bits >> 56) as u8,
+            index: (bits >> 32) as u32 & 0xff_ffff,
+            epoch: bits as u32,
+        }
+    }
+
+    fn of_daemon(kind: u8) -> Self {
+        Self {
+            kind,
+            index: 0,
+            epoch: 0,
+        }
+    }
+}
+
+const DOOR: u8 = 0;
+const TIMER: u8 = 1;
+const STOP: u8 = 2;
+const ATTACHMENT: u8 = 3;
+const SOCKET: u8 = 4;
+const PROCESS: u8 = 5;
+const KNOCKER: u8 = 6;
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+impl Server {
+    /// A daemon that listens where the governor's configuration says, until `stop` is readable.
+    ///
+    /// # Errors
+    /// When the socket cannot be had.
+    pub fn new(governor: Governor, stop: OwnedFd) -> Result<Self, ServerError> {
+        let config = governor.config();
+        let enough_for = socket::raise_limit(config.sessions_max, GUESTS.total);
+        if enough_for < config.sessions_max {
+            eprintln!(
+                "isolaned: the limit of open files is good for {enough_for} processes, not for {}; raise it (ulimit -n)",
+                config.sessions_max
+            );
+        }
+        let door = Door::open(&config.socket, config.socket_mode)?;
+        let failed = |what| move |error| ServerError::Kernel { what, error };
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("make an epoll"))?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )
+        .map_err(failed("make a timer"))?;
+        let watch = |file: &OwnedFd, kind, flags| {
+            epoll::add(&epoll, file, Token::of_daemon(kind).data(), flags)
+                .map_err(failed("watch a descriptor"))
+        };
+        watch(&door.socket, DOOR, EventFlags::IN)?;
+        // It is set anew after each time, so nobody needs to read it.
+        watch(&timer, TIMER, EventFlags::IN | EventFlags::ET)?;
+        watch(&stop, STOP, EventFlags::IN)?;
+        Ok(Self {
+            governor,
+            epoll,
+            timer,
+            armed_ns: None,
+            door,
+            _stop: stop,
+            links: Vec::new(),
+            links_free: Vec::new(),
+            link_of: Vec::new(),
+            guests: Guests::default(),
+            enforcer: None,
+            deaf: Vec::new(),
+            attachments: Vec::new(),
+        })
+    }
+
+    /// One more thing to wait for.
+    ///
+    /// # Errors
+    /// When the kernel cannot watch its descriptor.
+    pub fn attach(&mut self, attachment: Box<dyn Attachment>) -> Result<(), ServerError> {
+        if let Some(file) = attachment.descriptor() {
+            let token = Token {
+                index: self.attachments.len() as u32,
+                ..Token::of_daemon(ATTACHMENT)
+            };
+            epoll::add(&self.epoll, file, token.data(), EventFlags::IN).map_err(|error| {
+                ServerError::Kernel {
+                    what: "watch an attachment",
+                    error,
+                }
+            })?;
+        }
+        self.attachments.push(attachment);
+        Ok(())
+    }
+
+    /// Serves until told to stop; then lets every session go.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn run(mut self) -> Result<(), ServerError> {
+        let mut events = Vec::with_capacity(EVENTS);
+        self.finish(now_ns())?;
+        loop {
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    return Err(ServerError::Kernel {
+                        what: "wait for events",
+                        error,
+                    });
+                }
+            }
+            let now_ns = now_ns();
+            for event in &events {
+                let token = Token::of(event.data);
+                if token.kind == STOP {
+                    self.close();
+                    return Ok(());
+                }
+                self.handle(token, now_ns);
+            }
+            self.finish(now_ns)?;
+        }
+    }
+
+    fn handle(&mut self, token: Token, now_ns: u64) {
+        match token.kind {
+            DOOR => self.admit(now_ns),
+            TIMER => self.armed_ns = None,
+            ATTACHMENT => {
+                if let Some(attachment) = self.attachments.get_mut(token.index as usize) {
+                    attachment.ready(now_ns, &mut self.governor);
+                }
+            }
+            SOCKET => self.hear(token, now_ns),
+            PROCESS => self.show_out(token, now_ns, None),
+            KNOCKER => self.knock(token, now_ns),
+            _ => {}
+        }
+    }
+
+    /// Everything that is due, orders, looks, and the next time.
+    fn finish(&mut self, now_ns: u64) -> Result<(), ServerError> {
+        self.let_in_again(now_ns);
+        while let Some(place) = self.guests.next_late(now_ns) {
+            self.show_guest_out(place, now_ns, "no greeting came in time");
+        }
+        for attachment in &mut self.attachments {
+            if attachment.deadline_ns().is_some_and(|due| due <= now_ns) {
+                attachment.ready(now_ns, &mut self.governor);
+            }
+        }
+        match self.governor.next_deadline_ns() {
+            Some(due) if due <= now_ns => self.governor.advance(now_ns),
+            _ => self.governor.settle(now_ns),
+        }
+        while let Some((device, order)) = self.governor.take_order() {
+            for attachment in &mut self.attachments {
+                attachment.order(now_ns, device, order);
+            }
+        }
+        while let Some(key) = self.governor.take_look() {
+            if let Some(link) = self.link_of_session(key) {
+                // A process that does not read will see the counter in its memory.
+                let _ = link.say(&ToShim::Look);
+            }
+        }
+        self.arm()
+    }
+
+    fn arm(&mut self) -> Result<(), ServerError> {
+        let attached = self.attachments.iter().filter_map(|one| one.deadline_ns());
+        let deaf = self.deaf.iter().map(|(until, _)| *until);
+        let own = [self.governor.next_deadline_ns(), self.guests.next_ns()];
+        let due = attached.chain(deaf).chain(own.into_iter().flatten()).min();
+        if due == self.armed_ns {
+            return Ok(());
+        }
+        let nothing = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A time of zero would switch the timer off.
+        let at = due.map_or(nothing, |due| Timespec {
+            tv_sec: (due.max(1) / 1_000_000_000).cast_signed(),
+            tv_nsec: (due.max(1) % 1_000_000_000).cast_signed(),
+        });
+        let setting = Itimerspec {
+            it_interval: nothing,
+            it_value: at,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting).map_err(|error| {
+            ServerError::Kernel {
+                what: "set the timer",
+                error,
+            }
+        })?;
+        self.armed_ns = due;
+        Ok(())
+    }
+
+    fn admit(&mut self, now_ns: u64) {
+        for _ in 0..GUESTS_PER_TURN {
+            match self.door.accept() {
+                Came::Nobody => return,
+                Came::Full => {
+                    eprintln!("isolaned: no file descriptor is left for one more process")
+                }
+                Came::Somebody(socket) => self.seat(socket, now_ns),
+            }
+        }
+    }
+
+    fn seat(&mut self, socket: OwnedFd, now_ns: u64) {
+        // A process that is gone already, or no descriptor for it: closing the socket says so.
+        let Ok(link) = Link::new(socket, now_ns) else {
+            return;
+        };
+        while let Some(place) = self.guests.in_the_way(&link.account) {
+            self.show_guest_out(place, now_ns, "too many processes are greeting at once");
+        }
+        let index = self.links_free.pop().unwrap_or_else(|| {
+            self.links.push((0, None));
+            (self.links.len() - 1) as u32
+        });
+        let epoch = self.links[index as usize].0;
+        let token = |kind| Token { kind, index, epoch };
+        let watched = epoll::add(
+            &self.epoll,
+            &link.socket,
+            token(SOCKET).data(),
+            EventFlags::IN | EventFlags::RDHUP,
+        )
+        .and_then(|()| match link.process() {
+            Some(process) => {
+                epoll::add(&self.epoll, process, token(PROCESS).data(), EventFlags::IN)
+            }
+            None => Ok(()),
+        });
+        if watched.is_err() {
+            self.links_free.push(index);
+            return;
+        }
+        self.guests
+            .add(now_ns, (index, epoch), link.account.clone());
+        self.links[index as usize].1 = Some(link);
+        // Its greeting may lie there already; then it takes nobody's place as a guest.
+        self.hear(token(SOCKET), now_ns);
+    }
+
+    /// Ends a guest's connection.
+    fn show_guest_out(&mut self, (index, epoch): (u32, u32), now_ns: u64, reason: &str) {
+        let token = Token {
+            kind: SOCKET,
+            index,
+            epoch,
+        };
+        self.show_out(token, now_ns, Some(reason.to_owned()));
+        // Nothing is left to remove, unless the link was gone already.
+        self.guests.remove((index, epoch));
+    }
+
+    fn hear(&mut self, token: Token, now_ns: u64) {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(link) = self.link_mut(token) else {
+                return;
+            };
+            match link.hear(now_ns) {
+                Heard::Nothing => return,
+                Heard::Gone => return self.show_out(token, now_ns, None),
+                Heard::Nonsense(reason) => return self.show_out(token, now_ns, Some(reason)),
+                Heard::Message(message) => match self.answer(token, message, now_ns) {
+                    Ok(()) => {}
+                    Err(reason) => return self.show_out(token, now_ns, Some(reason)),
+                },
+            }
+        }
+    }
+
+    /// Answers a message; an error ends the connection and goes to the process.
+    fn answer(&mut self, token: Token, message: ToDaemon, now_ns: u64) -> Result<(), String> {
+        let link = self.link_mut(token).expect("it spoke");
+        match (link.key, message) {
+            (None, hello @ ToDaemon::Hello { .. }) if !self.enforces(token) => {
+                self.greet(token, hello, now_ns)
+            }
+            (Some(key), ToDaemon::Open { device }) => {
+                let [outgoing, remote_read] = self.governor.open(now_ns, key, &device);
+                let answer = ToShim::Opened {
+                    outgoing,
+                    remote_read,
+                };
+                let link = self.link_mut(token).expect("as above");
+                link.opened = true;
+                link.say(&answer).map_err(|error| error.to_string())
+            }
+            (None, ToDaemon::Enforce) if !self.enforces(token) => self.heed(token),
+            (_, message @ (ToDaemon::Limit { .. } | ToDaemon::Belongs { .. })) => {
+                self.take_limit(token, &message)
+            }
+            (_, ToDaemon::Enforce | ToDaemon::Hello { .. }) => Err("a second greeting".to_owned()),
+            (None, ToDaemon::Open { .. }) => Err("a device before the greeting".to_owned()),
+        }
+    }
+
+    fn greet(&mut self, token: Token, hello: ToDaemon, now_ns: u64) -> Result<(), String> {
+        let link = self.link_mut(token).expect("it spoke");
+        let who = link.who(hello).expect("it is a greeting");
+        while let Err(refusal) = self.governor.check_place(&who.account) {
+            // A session that opened no device gives its place up first.
+            let Some(silent) = self.silent_session(&who.account, &refusal) else {
+                break;
+            };
+            let reason = "another process takes the place, since this one opened no device";
+            self.show_out(silent, now_ns, Some(reason.to_owned()));
+        }
+        let begun = self.governor.arrive(now_ns, who);
+        let begun = begun.map_err(|refusal| refusal.to_string())?;
+        self.guests.remove((token.index, token.epoch));
+        let key = begun.key;
+        let welcome = ToShim::Welcome {
+            session: begun.session,
+            region_bytes: REGION_BYTES as u64,
+            class: begun.class,
+        };
+        let place = key.index as usize;
+        if self.link_of.len() <= place {
+            self.link_of.resize(place + 1, 0);
+        }
+        self.link_of[place] = token.index;
+        let (_, link) = &mut self.links[token.index as usize];
+        let link = link.as_mut().expect("as above");
+        link.key = Some(key);
+        link.welcome(&welcome, begun.memory)
+            .map_err(|error| format!("no counter to knock on: {error}"))?;
+        let knocker = link.knocker.as_ref().expect("just made");
+        let token = Token {
+            kind: KNOCKER,
+            ..token
+        };
+        epoll::add(&self.epoll, knocker, token.data(), EventFlags::IN)
+            .map_err(|error| format!("cannot watch the counter: {error}"))
+    }
+
+    /// The session that has opened no device and gives its place up for one of `account`: the oldest of the same account,
+    /// or, where all places are taken, of the account that holds most and more than this one.
+    fn silent_session(&self, account: &Account, refusal: &NoPlace) -> Option<Token> {
+        let silent = || {
+            let links = self.links.iter().zip(0..);
+            links.filter_map(|((epoch, link), index)| {
+                let link = link.as_ref()?;
+                let token = Token {
+                    kind: SOCKET,
+                    index,
+                    epoch: *epoch,
+                };
+                (link.key.is_some() && !link.opened).then_some((link, token))
+            })
+        };
+        let oldest_of = |of: &dyn Fn(&Account) -> bool| {
+            let candidates = silent().filter(|(link, _)| of(&link.account));
+            let oldest = candidates.min_by_key(|(link, _)| link.since_ns);
+            oldest.map(|(_, token)| token)
+        };
+        match refusal {
+            NoPlace::Account { .. } => {
+                oldest_of(&|other| (other.user, &other.group) == (account.user, &account.group))
+            }
+            NoPlace::Reserved { .. } => {
+                let places = self.governor.places();
+                let greediest = places.greediest(silent().map(|(link, _)| &link.account))?;
+                let is_greedier = places.of(greediest) > places.of(account);
+                oldest_of(&|other| is_greedier && other == greediest)
+            }
+        }
+    }
+
+    fn knock(&mut self, token: Token, now_ns: u64) {
+        let Some(link) = self.link_mut(token) else {
+            return;
+        };
+        let is_heard = link.take_knock(now_ns);
+        let Some(key) = link.key else { return };
+        self.governor.knocked(now_ns, key);
+        if !is_heard && let Some(knocker) = self.link(token).and_then(|link| link.knocker.as_ref())
+        {
+            let silent = epoll::modify(&self.epoll, knocker, token.data(), EventFlags::empty());
+            if silent.is_ok() {
+                self.deaf.push((now_ns + DEAF_NS, token));
+            }
+        }
+    }
+
+    /// Listens again to those that knocked too often.
+    fn let_in_again(&mut self, now_ns: u64) {
+        if self.deaf.iter().all(|(until, _)| *until > now_ns) {
+            return;
+        }
+        for (until, token) in std::mem::take(&mut self.deaf) {
+            if until > now_ns {
+                self.deaf.push((until, token));
+            } else if let Some(knocker) = self.link(token).and_then(|link| link.knocker.as_ref()) {
+                // It fails only for a descriptor that is gone.
+                let _ = epoll::modify(&self.epoll, knocker, token.data(), EventFlags::IN);
+            }
+        }
+    }
+
+    /// Ends a connection and its session; `reason` is told to the process.
+    fn show_out(&mut self, token: Token, now_ns: u64, reason: Option<String>) {
+        if self.link(token).is_none() {
+            return;
+        }
+        let enforced = self.enforces(token);
+        let (epoch, link) = &mut self.links[token.index as usize];
+        *epoch = epoch.wrapping_add(1);
+        let link = link.take().expect("it was there");
+        self.links_free.push(token.index);
+        if let Some(reason) = reason {
+            let _ = link.say(&ToShim::Refused { reason });
+        }
+        match link.key {
+            Some(key) => self.governor.depart(now_ns, key),
+            None if enforced => self.unheed(),
+            None => {
+                self.guests.remove((token.index, token.epoch));
+            }
+        }
+        // The process may hold copies of the counter, so its watch would outlive our descriptor.
+        let watched = [
+            link.knocker.as_ref().map(AsFd::as_fd),
+            Some(link.socket.as_fd()),
+            link.process(),
+        ];
+        for file in watched.into_iter().flatten() {
+            // It fails only for what was never watched.
+            let _ = epoll::delete(&self.epoll, file);
+        }
+    }
+
+    fn close(&mut self) {
+        self.governor.release_all();
+        for (_, link) in &self.links {
+            if let Some(link) = link {
+                let _ = link.say(&ToShim::Look);
+            }
+        }
+        for attachment in &mut self.attachments {
+            attachment.close();
+        }
+    }
+
+    fn link(&self, token: Token) -> Option<&Link> {
+        let (epoch, link) = self.links.get(token.index as usize)?;
+        (*epoch == token.epoch).then_some(link.as_ref()?)
+    }
+
+    fn link_mut(&mut self, token: Token) -> Option<&mut Link> {
+        let (epoch, link) = self.links.get_mut(token.index as usize)?;
+        match *epoch == token.epoch {
+            true => link.as_mut(),
+            false => None,
+        }
+    }
+
+    fn link_of_session(&self, key: SessionKey) -> Option<&Link> {
+        let index = *self.link_of.get(key.index as usize)?;
+        let (_, link) = self.links.get(index as usize)?;
+        link.as_ref().filter(|link| link.key == Some(key))
+    }
+}
+
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// New connections before others have their turn.
+const GUESTS_PER_TURN: usize = 64;
+/// Messages of one process before others have their turn.
+const MESSAGES_PER_TURN: usize = 4;

@@ -1,0 +1,270 @@
+//! The keys of the daemon's file: names, kinds, ranges, meanings.
+
+use isolane_common_quantities::stats::SlidingQuantile;
+use isolane_common_toml_input::keys::{Key, Kind, key, required};
+use isolane_rdma_session::message::WEIGHT_MAX;
+
+/// A hundredth of a microsecond is below every NIC, a second above every network.
+const TARGET: (u64, u64) = (10_000, 1_000_000_000_000);
+/// 20 us is the paper's; a second still notices a change.
+const PERIOD: (u64, u64) = (20_000_000, 1_000_000_000_000);
+/// Times the idle latency; beyond a thousand nothing would be protected.
+const FACTOR_MAX: u64 = 1_000;
+/// Longest name of a device or a tenant, bytes.
+pub(super) const NAME_MAX: usize = 64;
+/// Devices, peers, rules or tenants of one machine.
+pub(super) const TABLES_MAX: usize = 4_096;
+
+const CLASSES: Kind = Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]);
+const WEIGHT: Kind = count(1, WEIGHT_MAX as u64);
+/// From a packet to what a NIC cannot take back for milliseconds.
+const CHUNK: Kind = Kind::Size {
+    min: 256,
+    max: 64 << 20,
+};
+const TIME: Kind = Kind::Duration {
+    min: 1_000_000,
+    max: 1_000_000_000_000,
+};
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+/// The top level.
+pub(super) const TOP: &[Key] = &[
+    key(
+        "socket",
+        Kind::Text,
+        "where shims find the daemon (/run/isolane/clients/isolaned.sock)",
+    ),
+    key(
+        "socket_mode",
+        Kind::Text,
+        "mode bits of the socket, octal (\"0666\")",
+    ),
+    key(
+        "control_socket",
+        Kind::Text,
+        "where isolane top finds the daemon (/run/isolane/control/isolaned.sock)",
+    ),
+    key(
+        "granularity",
+        Kind::Choice(&["application", "tenant"]),
+        "what shares one part of a device (tenant)",
+    ),
+    key(
+        "trust_names",
+        Kind::Flag,
+        "a process that no rule names may name its tenant and weight (false)",
+    ),
+    key(
+        "trust_classes",
+        Kind::Flag,
+        "a process that declares the latency class begins in it and is checked (false)",
+    ),
+    key(
+        "own_weight_max",
+        WEIGHT,
+        "largest weight by a process's own word (4)",
+    ),
+    key(
+        "own_names_max",
+        count(1, TABLES_MAX as u64),
+        "most tenants that one owner's processes name (8)",
+    ),
+    key("period", TIME, "time between two sets of leases (1ms)"),
+    key(
+        "idle_after",
+        TIME,
+        "who shows no sign of life for this long gives its share back (20ms)",
+    ),
+    key("sessions_max", count(1, 65_536), "most sessions (4096)"),
+    key(
+        "sessions_per_account_max",
+        count(1, 65_536),
+        "most sessions of one user in one container (1024)",
+    ),
+    required(
+        "device",
+        Kind::Tables,
+        "the devices that are served, each as [[device]]",
+    ),
+    key("peer", Kind::Tables, "the other ends, each as [[peer]]"),
+    key(
+        "peering",
+        Kind::Table,
+        "how daemons of other machines reach this one",
+    ),
+    key(
+        "rule",
+        Kind::Tables,
+        "who is who, each as [[rule]]; the first that fits counts",
+    ),
+    key(
+        "tenant",
+        Kind::Tables,
+        "the weights of tenants, each as [[tenant]]",
+    ),
+    key("metrics", Kind::Table, "where metrics are read"),
+];
+
+/// `[[device]]`.
+pub(super) const DEVICE: &[Key] = &[
+    required("name", Kind::Text, "its name, as ibv_devices shows it"),
+    key(
+        "policy",
+        Kind::Choice(&["justitia", "none"]),
+        "what decides the rates (justitia)",
+    ),
+    key("port", count(1, 254), "its port (1)"),
+    key(
+        "gid_index",
+        count(0, 255),
+        "entry of the GID table (the first that suits)",
+    ),
+    key(
+        "rate",
+        Kind::Rate,
+        "payload rate of the idle device (the port's rate)",
+    ),
+    key(
+        "messages_per_s",
+        count(1, 10_000_000_000),
+        "message rate of the idle device (from the rate)",
+    ),
+    key(
+        "target",
+        Kind::Text,
+        "what the reference flow's 99th percentile must stay below (\"auto\")",
+    ),
+    key(
+        "target_factor",
+        count(1, FACTOR_MAX),
+        "with target \"auto\": times the idle 99th percentile (2)",
+    ),
+    key(
+        "reference_period",
+        Kind::Duration {
+            min: PERIOD.0,
+            max: PERIOD.1,
+        },
+        "time between reference messages (period)",
+    ),
+    key(
+        "reference_count",
+        count(1, SlidingQuantile::MAX_CAPACITY as u64),
+        "latencies the percentile is taken over (200)",
+    ),
+    key(
+        "chunk",
+        CHUNK,
+        "messages are split into this while a latency flow exists (5000B, or more where the target allows it)",
+    ),
+    key(
+        "chunk_without_latency",
+        CHUNK,
+        "messages are split into this while none does",
+    ),
+    key(
+        "additive_step",
+        Kind::Rate,
+        "what SafeUtil gains per reference period while the target is met",
+    ),
+    key(
+        "burst",
+        TIME,
+        "how much of its rate a sender may save up while a latency flow exists",
+    ),
+    key("burst_without_latency", TIME, "how much while none does"),
+];
+
+/// The same key as `target` of a device where it holds a duration.
+pub(super) const TARGET_KEY: &[Key] = &[key(
+    "target",
+    Kind::Duration {
+        min: TARGET.0,
+        max: TARGET.1,
+    },
+    "",
+)];
+
+/// `[[peer]]`.
+pub(super) const PEER: &[Key] = &[
+    required("device", Kind::Text, "our device, one of [[device]]"),
+    key(
+        "address",
+        Kind::Text,
+        "the daemon there, like \"10.0.0.2:7471\" (this daemon: two devices of one machine)",
+    ),
+    required("remote_device", Kind::Text, "the device there"),
+];
+
+/// `[peering]`.
+pub(super) const PEERING: &[Key] = &[
+    key(
+        "listen",
+        Kind::Text,
+        "where this daemon listens for others, like \"10.0.0.1:7471\"",
+    ),
+    required(
+        "key_file",
+        Kind::Text,
+        "file of the key that all daemons of the cluster share",
+    ),
+];
+
+/// `[[rule]]`.
+pub(super) const RULE: &[Key] = &[
+    key(
+        "cgroup",
+        Kind::Text,
+        "pattern of the control group's path, * for any text",
+    ),
+    key("user", count(0, u32::MAX as u64), "numeric user id"),
+    key(
+        "program",
+        Kind::Text,
+        "pattern of the program's name, by the process's own word",
+    ),
+    key(
+        "claim",
+        Kind::Text,
+        "pattern of the tenant's name, by the process's own word",
+    ),
+    key(
+        "tenant",
+        Kind::Text,
+        "the tenant it belongs to; {owner}, {user}, {claim} and {cgroup} stand for its own",
+    ),
+    key(
+        "class",
+        CLASSES,
+        "what the process needs, over its own word",
+    ),
+    key(
+        "weight",
+        WEIGHT,
+        "its weight among its tenant's processes, over its own word",
+    ),
+];
+
+/// `[[tenant]]`.
+pub(super) const TENANT: &[Key] = &[
+    required("name", Kind::Text, "its name"),
+    required("weight", WEIGHT, "its weight among tenants"),
+];
+
+/// `[metrics]`.
+pub(super) const METRICS: &[Key] = &[
+    required(
+        "listen",
+        Kind::Text,
+        "\"unix:/run/isolane/metrics.sock\" or an address like \"127.0.0.1:9471\"",
+    ),
+    key(
+        "expose",
+        Kind::Flag,
+        "allow an address that other machines reach (false)",
+    ),
+];

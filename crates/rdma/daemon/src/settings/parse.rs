@@ -1,0 +1,318 @@
+//! The file's text to checked values, every mistake with its line.
+
+use super::keys::{self, NAME_MAX, TABLES_MAX};
+use super::{Listen, Peer, Peering, Place, Port, Settings};
+use crate::config::{Config, DeviceConfig, PolicyName, Rule, TenantConfig};
+use isolane_common_quantities::units::Duration;
+use isolane_common_toml_input::error::InputError;
+use isolane_common_toml_input::keys::Key;
+use isolane_common_toml_input::table::{Source, Table};
+use isolane_rdma_policy::granularity::Granularity;
+use isolane_rdma_session::message::Class;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+type Result<T> = std::result::Result<T, InputError>;
+
+/// The settings that `text` says; `file` is its name in messages.
+///
+/// # Errors
+/// The first mistake: file, line, key, value, what is allowed.
+pub fn parse(file: &str, text: &str) -> Result<Settings> {
+    let source = Source { file, text };
+    let tree = source.tree()?;
+    let top = Table::open(source, tree.get_ref(), 0, keys::TOP, None)?;
+    let mut settings = Settings::for_devices(&[]);
+    top_level(&top, &mut settings.config)?;
+    set(&mut settings.control, path(&top, "control_socket")?);
+    if settings.config.socket == settings.control {
+        return Err(top.wrong("control_socket", "must differ from socket"));
+    }
+    for table in tables(&top, "device", keys::DEVICE)? {
+        let device = device(&table)?;
+        let place = place(&settings, &device.name);
+        if place.is_some() {
+            return Err(table.wrong("name", "is listed twice; merge the two [[device]]"));
+        }
+        settings.ports.push(port(&table)?);
+        settings.config.devices.push(device);
+    }
+    if settings.config.devices.is_empty() {
+        return Err(top.wrong(
+            "device",
+            "must list at least one device; ibv_devices shows them",
+        ));
+    }
+    settings.peering = match top.table("peering", keys::PEERING)? {
+        Some(table) => Some(Peering {
+            listen: address(&table, "listen")?,
+            key_file: path(&table, "key_file")?.expect("the key is required"),
+        }),
+        None => None,
+    };
+    for table in tables(&top, "peer", keys::PEER)? {
+        let peer = peer(&table, &settings)?;
+        if settings.peers.contains(&peer) {
+            return Err(table.wrong("remote_device", "this peer is listed twice; remove one"));
+        }
+        settings.peers.push(peer);
+    }
+    if settings.peers.is_empty() && settings.peering.is_none() {
+        settings.peers = Settings::default_peers(settings.config.devices.len());
+    }
+    for table in tables(&top, "rule", keys::RULE)? {
+        settings.config.rules.push(rule(&table)?);
+    }
+    for table in tables(&top, "tenant", keys::TENANT)? {
+        let tenant = tenant(&table)?;
+        let known = &settings.config.tenants;
+        if known.iter().any(|other| other.name == tenant.name) {
+            return Err(table.wrong("name", "is listed twice; remove one [[tenant]]"));
+        }
+        settings.config.tenants.push(tenant);
+    }
+    if let Some(table) = top.table("metrics", keys::METRICS)? {
+        settings.metrics = Some(listen(&table)?);
+    }
+    Ok(settings)
+}
+
+fn top_level(top: &Table<'_>, config: &mut Config) -> Result<()> {
+    set(&mut config.socket, path(top, "socket")?);
+    set(&mut config.socket_mode, mode(top, "socket_mode")?);
+    config.granularity = match top.choice::<String>("granularity")?.as_deref() {
+        None => config.granularity,
+        Some("application") => Granularity::Application,
+        Some(_) => Granularity::Tenant,
+    };
+    set(&mut config.trust_names, top.flag("trust_names")?);
+    set(&mut config.trust_classes, top.flag("trust_classes")?);
+    set(&mut config.own_weight_max, top.count32("own_weight_max")?);
+    set(&mut config.period, top.duration("period")?);
+    set(&mut config.idle_after, top.duration("idle_after")?);
+    let number = |key| Ok(top.count(key)?.map(|count| count as usize));
+    set(&mut config.own_names_max, number("own_names_max")?);
+    set(&mut config.sessions_max, number("sessions_max")?);
+    set(
+        &mut config.sessions_per_account_max,
+        number("sessions_per_account_max")?,
+    );
+    if config.idle_after < config.period {
+        return Err(top.wrong(
+            "idle_after",
+            format!("must be at least period, {}", config.period),
+        ));
+    }
+    Ok(())
+}
+
+fn place(settings: &Settings, name: &str) -> Option<usize> {
+    let devices = &settings.config.devices;
+    devices.iter().position(|device| device.name == name)
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// The tables of one kind, opened, each named by what it is and its `name`.
+fn tables<'a>(top: &Table<'a>, key: &str, keys: &'static [Key]) -> Result<Vec<Table<'a>>> {
+    let list = top.tables(key)?;
+    if list.len() > TABLES_MAX {
+        return Err(top.wrong(key, format!("must be at most {TABLES_MAX}")));
+    }
+    let open = |(start, map)| {
+        let table = Table::open(top.source(), map, start, keys, Some(key.to_owned()))?;
+        let name = match keys.iter().any(|key| key.name == "name") {
+            true => table.text("name")?,
+            false => None,
+        };
+        Ok(match name {
+            Some(name) => table.placed(format!("{key} {name:?}")),
+            None => table,
+        })
+    };
+    list.into_iter().map(open).collect()
+}
+
+/// A name: not empty, not long, plain.
+fn name(table: &Table<'_>, key: &str) -> Result<Option<String>> {
+    let Some(text) = table.text(key)? else {
+        return Ok(None);
+    };
+    let plain = |c: char| !c.is_control() && !c.is_whitespace();
+    match !text.is_empty() && text.len() <= NAME_MAX && text.chars().all(plain) {
+        true => Ok(Some(text.to_owned())),
+        false => Err(table.wrong(
+            key,
+            format!("must be a name of 1 to {NAME_MAX} bytes without spaces"),
+        )),
+    }
+}
+
+fn path(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
+    let Some(text) = table.text(key)? else {
+        return Ok(None);
+    };
+    match text.starts_with('/') && text.len() > 1 {
+        true => Ok(Some(text.into())),
+        false => Err(table.wrong(key, "must be an absolute path")),
+    }
+}
+
+/// Mode bits, as text in octal so that `0666` is not read as a decimal number.
+fn mode(table: &Table<'_>, key: &str) -> Result<Option<u32>> {
+    let Some(text) = table.text(key)? else {
+        return Ok(None);
+    };
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 && mode & 0o600 == 0o600 => Ok(Some(mode)),
+        _ => Err(table.wrong(
+            key,
+            "must be octal mode bits in quotes that let the daemon itself in, \"0600\" to \"0777\"",
+        )),
+    }
+}
+
+fn address(table: &Table<'_>, key: &str) -> Result<Option<SocketAddr>> {
+    let Some(text) = table.text(key)? else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(address) => Ok(Some(address)),
+        Err(_) => Err(table.wrong(
+            key,
+            "must be an address and a port, like \"10.0.0.2:7471\" or \"[fd00::2]:7471\"; names are not looked up",
+        )),
+    }
+}
+
+fn device(table: &Table<'_>) -> Result<DeviceConfig> {
+    let count = table.count("reference_count")?;
+    Ok(DeviceConfig {
+        name: name(table, "name")?.expect("the key is required"),
+        policy: match table.choice::<String>("policy")?.as_deref() {
+            Some("none") => PolicyName::None,
+            _ => PolicyName::Justitia,
+        },
+        rate: table.rate("rate")?,
+        message_rate_per_s: table.count("messages_per_s")?,
+        target: target(table)?,
+        reference_period: table.duration("reference_period")?,
+        reference_count: count.map(|count| count as usize),
+        chunk: table.size("chunk")?,
+        chunk_without_latency: table.size("chunk_without_latency")?,
+        additive_step: table.rate("additive_step")?,
+        burst: table.duration("burst")?,
+        burst_without_latency: table.duration("burst_without_latency")?,
+    })
+}
+
+fn port(table: &Table<'_>) -> Result<Port> {
+    let small = |key| Ok(table.count(key)?.map(|count| count as u8));
+    let mut port = Port::default();
+    set(&mut port.number, small("port")?);
+    port.gid_index = small("gid_index")?;
+    set(&mut port.target_factor, table.count32("target_factor")?);
+    Ok(port)
+}
+
+/// `None` where it is to be measured.
+fn target(table: &Table<'_>) -> Result<Option<Duration>> {
+    // A number without quotes is no text; the reader of durations says what is missing.
+    let text = table
+        .raw("target")
+        .and_then(|value| value.get_ref().as_str());
+    if text == Some("auto") || !table.has("target") {
+        return Ok(None);
+    }
+    if table.has("target_factor") {
+        return Err(table.wrong(
+            "target_factor",
+            "goes with target = \"auto\" only; remove one",
+        ));
+    }
+    table.clone().with_keys(keys::TARGET_KEY).duration("target")
+}
+
+fn peer(table: &Table<'_>, settings: &Settings) -> Result<Peer> {
+    let ours = name(table, "device")?.expect("the key is required");
+    let theirs = name(table, "remote_device")?.expect("the key is required");
+    let Some(device) = place(settings, &ours) else {
+        return Err(table.wrong("device", "is not one of [[device]]; add it there"));
+    };
+    let place = match (address(table, "address")?, place(settings, &theirs)) {
+        (Some(_), _) if settings.peering.is_none() => {
+            return Err(table.wrong(
+                "address",
+                "needs the cluster's key; add [peering] with key_file",
+            ));
+        }
+        (Some(address), _) => Place::There {
+            address,
+            device: theirs,
+        },
+        (None, None) => {
+            let expected = "is not one of [[device]]; give the address of the daemon that has it";
+            return Err(table.wrong("remote_device", expected));
+        }
+        (None, Some(other)) if other == device => {
+            let expected =
+                "is the same device; a reference flow to itself would not see the network";
+            return Err(table.wrong("remote_device", expected));
+        }
+        (None, Some(other)) => Place::Here(other),
+    };
+    Ok(Peer { device, place })
+}
+
+fn rule(table: &Table<'_>) -> Result<Rule> {
+    let own = |key| Ok(table.text(key)?.map(str::to_owned));
+    let class = table.choice::<String>("class")?;
+    let rule = Rule {
+        cgroup: own("cgroup")?,
+        user: table.count32("user")?,
+        program: own("program")?,
+        claim: own("claim")?,
+        tenant: name(table, "tenant")?,
+        class: class
+            .map(|class| Class::from_name(&class).expect("the list has the class's own names")),
+        weight: table.count32("weight")?,
+    };
+    if rule.tenant.is_none() && rule.class.is_none() && rule.weight.is_none() {
+        return Err(table.missing("tenant", "a rule must give tenant, class or weight"));
+    }
+    Ok(rule)
+}
+
+fn tenant(table: &Table<'_>) -> Result<TenantConfig> {
+    Ok(TenantConfig {
+        name: name(table, "name")?.expect("the key is required"),
+        weight: table.count32("weight")?.expect("the key is required"),
+    })
+}
+
+fn listen(table: &Table<'_>) -> Result<Listen> {
+    let text = table.text("listen")?.expect("the key is required");
+    if let Some(path) = text.strip_prefix("unix:") {
+        return match path.starts_with('/') && path.len() > 1 {
+            true => Ok(Listen::Unix(path.into())),
+            false => Err(table.wrong("listen", "must have an absolute path behind unix:")),
+        };
+    }
+    let Ok(address) = text.parse::<SocketAddr>() else {
+        return Err(table.wrong(
+            "listen",
+            "must be \"unix:/absolute/path\" or an address and a port, like \"127.0.0.1:9471\"",
+        ));
+    };
+    match address.ip().is_loopback() || table.flag("expose")? == Some(true) {
+        true => Ok(Listen::Tcp(address)),
+        false => Err(table.wrong(
+            "listen",
+            "can be reached by other machines, and metrics name tenants; use 127.0.0.1, or say expose = true",
+        )),
+    }
+}

@@ -1,0 +1,470 @@
+//! A small HTTP server for metrics and snapshots, on a thread of its own.
+//!
+//! Problem: readers may be slow, many, broken or hostile, and none of them may slow the event loop.
+//! Method: sockets never block; at most [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`] bytes of request, and
+//! [`PATIENCE`] for the whole exchange; then the connection is closed. One `GET` per connection. The snapshot behind
+//! an answer is at most [`FRESH`] old, so a reader in a tight loop costs the event loop ten snapshots a second.
+//! Limits: HTTP/1.0 and 1.1 requests without a body; no TLS, which is why TCP listens on this machine only unless the
+//! operator says otherwise.
+
+use super::openmetrics;
+use crate::settings::Listen;
+use crate::snapshot::Snapshot;
+use isolane_common_linux::socket::bind_with_mode;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
+use std::fs::DirBuilder;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connections at a time; further ones wait in the kernel.
+pub const CONNECTIONS_MAX: usize = 32;
+/// Longest request, bytes.
+pub const REQUEST_MAX: usize = 4_096;
+/// How long one exchange may take.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// A snapshot younger than this is used again.
+pub const FRESH: Duration = Duration::from_millis(100);
+/// Mode of the sockets: the daemon's user and group read.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Mode of a folder that has to be made for a socket.
+const FOLDER_MODE: u32 = 0o700;
+/// Connections that the kernel keeps.
+const BACKLOG: i32 = 128;
+
+/// Where snapshots come from.
+pub trait Source: Send {
+    /// A snapshot of now; `None` while the daemon is too busy or ends.
+    fn snapshot(&mut self) -> Option<Snapshot>;
+}
+
+/// Why the server cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen at {place}: {error}{remedy}")]
+pub struct ServerError {
+    place: String,
+    error: std::io::Error,
+    remedy: &'static str,
+}
+
+impl ServerError {
+    /// What a thread or its descriptors need cannot be had.
+    pub(crate) fn thread(error: std::io::Error) -> Self {
+        failed("metrics' own thread".to_owned(), error)
+    }
+}
+
+/// What a listener shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// `/metrics` alone.
+    Metrics,
+    /// `/metrics` and `/snapshot`.
+    Everything,
+}
+
+/// The server; [`Server::run`] is its thread.
+pub struct Server<S> {
+    listeners: Vec<Listener>,
+    connections: Vec<Connection>,
+    source: S,
+    latest: Option<(Instant, Arc<Snapshot>)>,
+    stop: OwnedFd,
+}
+
+struct Listener {
+    socket: Socket,
+    shown: Shown,
+    /// Removed when the server ends.
+    path: Option<PathBuf>,
+}
+
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+struct Connection {
+    stream: Stream,
+    shown: Shown,
+    until: Instant,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    written: usize,
+}
+
+impl<S: Source> Server<S> {
+    /// A server without listeners; it ends when `stop` becomes readable.
+    pub fn new(source: S, stop: OwnedFd) -> Self {
+        Self {
+            listeners: Vec::new(),
+            connections: Vec::new(),
+            source,
+            latest: None,
+            stop,
+        }
+    }
+
+    /// Listens at `place`. A Unix socket that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// The place is taken or not allowed.
+    pub fn listen(&mut self, place: &Listen, shown: Shown) -> Result<(), ServerError> {
+        let (socket, path) = match place {
+            Listen::Unix(path) => {
+                let failed = |error| failed(path.display().to_string(), error);
+                (
+                    Socket::Unix(unix(path).map_err(failed)?),
+                    Some(path.clone()),
+                )
+            }
+            Listen::Tcp(address) => {
+                let listener = TcpListener::bind(address)
+                    .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+                let failed = |error| failed(address.to_string(), error);
+                (Socket::Tcp(listener.map_err(failed)?), None)
+            }
+        };
+        self.listeners.push(Listener {
+            socket,
+            shown,
+            path,
+        });
+        Ok(())
+    }
+
+    /// The address of the first TCP listener, for tests that let the kernel choose.
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        self.listeners
+            .iter()
+            .find_map(|listener| match &listener.socket {
+                Socket::Tcp(socket) => socket.local_addr().ok(),
+                Socket::Unix(_) => None,
+            })
+    }
+
+    /// Serves until told to stop.
+    pub fn run(mut self) {
+        while self.turn() {}
+        for listener in &self.listeners {
+            if let Some(path) = &listener.path {
+                // Best effort: the next start replaces it.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Waits for one round of events and handles it. False: stop.
+    fn turn(&mut self) -> bool {
+        let room = self.connections.len() < CONNECTIONS_MAX;
+        let (stopped, ready) = {
+            let mut wanted = vec![PollFd::new(&self.stop, PollFlags::IN)];
+            for connection in &self.connections {
+                let flags = match connection.answer.is_empty() {
+                    true => PollFlags::IN,
+                    false => PollFlags::OUT,
+                };
+                wanted.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), flags));
+            }
+            if room {
+                let sockets = self
+                    .listeners
+                    .iter()
+                    .map(|listener| listener.socket.as_fd());
+                wanted
+                    .extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+            }
+            let until = self
+                .connections
+                .iter()
+                .map(|connection| connection.until)
+                .min();
+            let timeout = until.map(|until| {
+                let left =
+                    until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                Timespec {
+                    tv_sec: left.as_secs().cast_signed(),
+                    tv_nsec: left.subsec_nanos().into(),
+                }
+            });
+            if poll(&mut wanted, timeout.as_ref()).is_err() {
+                return true;
+            }
+            let ready: Vec<bool> = wanted
+                .iter()
+                .map(|wanted| !wanted.revents().is_empty())
+                .collect();
+            (ready[0], ready)
+        };
+        if stopped {
+            return false;
+        }
+        let (connections, listeners) = ready[1..].split_at(self.connections.len());
+        let now = Instant::now();
+        let mut kept = Vec::with_capacity(self.connections.len());
+        for (mut connection, ready) in std::mem::take(&mut self.connections)
+            .into_iter()
+            .zip(connections)
+        {
+            let alive = now < connection.until && (!ready || self.serve(&mut connection, now));
+            if alive {
+                kept.push(connection);
+            }
+        }
+        self.connections = kept;
+        for (index, ready) in listeners.iter().enumerate() {
+            if *ready {
+                self.accept(index, now);
+            }
+        }
+        true
+    }
+
+    fn accept(&mut self, index: usize, now: Instant) {
+        let listener = &self.listeners[index];
+        while self.connections.len() < CONNECTIONS_MAX {
+            let Ok(stream) = listener.socket.accept() else {
+                return;
+            };
+            self.connections.push(Connection {
+                stream,
+                shown: listener.shown,
+                until: now + PATIENCE,
+                request: Vec::new(),
+                answer: Vec::new(),
+                written: 0,
+            });
+        }
+    }
+
+    /// Reads or writes what is possible now. False: done with it.
+    fn serve(&mut self, connection: &mut Connection, now: Instant) -> bool {
+        if connection.answer.is_empty() {
+            let mut bytes = [0; 1024];
+            match connection.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => connection.request.extend(&bytes[..count]),
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+            match request(&connection.request) {
+                Asked::More => return true,
+                Asked::Refused(status) => connection.answer = answer(status, "text/plain", status),
+                Asked::Path(path) => connection.answer = self.answer(&path, connection.shown, now),
+            }
+        }
+        loop {
+            match connection
+                .stream
+                .write(&connection.answer[connection.written..])
+            {
+                Ok(0) => return false,
+                Ok(count) => connection.written += count,
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+            if connection.written == connection.answer.len() {
+                connection.stream.finish();
+                return false;
+            }
+        }
+    }
+
+    fn answer(&mut self, path: &str, shown: Shown, now: Instant) -> Vec<u8> {
+        let is_snapshot = path == "/snapshot" && shown == Shown::Everything;
+        if path != "/metrics" && !is_snapshot {
+            return answer("404 Not Found", "text/plain", "there is /metrics here\n");
+        }
+        let fresh = self
+            .latest
+            .as_ref()
+            .filter(|(at, _)| now.duration_since(*at) < FRESH);
+        let snapshot = match fresh {
+            Some((_, snapshot)) => Arc::clone(snapshot),
+            None => match self.source.snapshot() {
+                Some(snapshot) => {
+                    let snapshot = Arc::new(snapshot);
+                    self.latest = Some((now, Arc::clone(&snapshot)));
+                    snapshot
+                }
+                None => {
+                    return answer(
+                        "503 Service Unavailable",
+                        "text/plain",
+                        "the daemon is busy or ends\n",
+                    );
+                }
+            },
+        };
+        if !is_snapshot {
+            return answer(
+                "200 OK",
+                openmetrics::CONTENT_TYPE,
+                &openmetrics::render_with(&snapshot, &others()),
+            );
+        }
+        match serde_json::to_string(&*snapshot) {
+            Ok(text) => answer("200 OK", "application/json", &(text + "\n")),
+            Err(_) => answer(
+                "500 Internal Server Error",
+                "text/plain",
+                "the snapshot is no JSON\n",
+            ),
+        }
+    }
+}
+
+fn failed(place: String, error: std::io::Error) -> ServerError {
+    let remedy = match error.kind() {
+        ErrorKind::AddrInUse => "; another daemon runs here, or choose another place",
+        ErrorKind::PermissionDenied => "; run as root or choose another place",
+        ErrorKind::NotFound => "; make the directory first",
+        _ => "",
+    };
+    ServerError {
+        place,
+        error,
+        remedy,
+    }
+}
+
+/// A listening socket at `path`; one that a dead daemon left is replaced, a living one's and other files are not.
+fn unix(path: &Path) -> std::io::Result<UnixListener> {
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?
+            }
+            _ => return Err(ErrorKind::AddrInUse.into()),
+        }
+    }
+    if let Some(folder) = path.parent() {
+        // The default's own folder is the superuser's alone; one that is there keeps its mode.
+        let made = DirBuilder::new().mode(FOLDER_MODE).create(folder);
+        made.or_else(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        })?;
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind_with_mode(&socket, path, SOCKET_MODE)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+enum Asked {
+    More,
+    Path(String),
+    Refused(&'static str),
+}
+
+/// What the bytes so far ask for.
+fn request(bytes: &[u8]) -> Asked {
+    let ended = bytes.windows(4).any(|part| part == b"\r\n\r\n")
+        || bytes.windows(2).any(|part| part == b"\n\n");
+    if !ended {
+        return match bytes.len() <= REQUEST_MAX {
+            true => Asked::More,
+            false => Asked::Refused("431 Request Header Fields Too Large"),
+        };
+    }
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or(b"");
+    let Ok(line) = std::str::from_utf8(line) else {
+        return Asked::Refused("400 Bad Request");
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["GET", path, version] if version.starts_with("HTTP/1.") => {
+            Asked::Path(path.split('?').next().unwrap_or("").to_owned())
+        }
+        [_, _, version] if version.starts_with("HTTP/1.") => {
+            Asked::Refused("405 Method Not Allowed")
+        }
+        _ => Asked::Refused("400 Bad Request"),
+    }
+}
+
+fn answer(status: &str, kind: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").into_bytes()
+}
+
+impl Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
+        }
+    }
+
+    fn accept(&self) -> std::io::Result<Stream> {
+        match self {
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+            Self::Tcp(socket) => {
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(bytes),
+            Self::Tcp(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    /// No more will be sent. A failure means that the reader has gone.
+    fn finish(&self) {
+        let both = std::net::Shutdown::Write;
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(both),
+            Self::Tcp(stream) => stream.shutdown(both),
+        };
+    }
+}
+
+/// What attachments of Titan on this machine say of themselves, nothing where there is none or where we may not look;
+/// and what the memory service of this process says of itself, if there is one.
+fn others() -> String {
+    let system = isolane_ethernet_attach::System::machine();
+    let cards = isolane_ethernet_attach::openmetrics::families(&system).unwrap_or_default();
+    cards + &isolane_memory_service::service::metrics::latest()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Limits said by whoever enforces guarantees, over the real socket: who may say them, what they do, how they end, and
+//! that a process with the real shim keeps to them.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+
+use crate::application;
+use crate::support::{self, Caller, Client, Daemon, config, wait_for};
+use isolane_common_quantities::units::Bytes;
+use isolane_rdma_enforcer::pacing::{Pacing, Table};
+use isolane_rdma_session::message::{Class, NOBODY, ToDaemon, ToShim};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const LIMIT: u64 = 1_000_000;
+
+/// A connection that greets as the enforcer.
+fn enforcer(daemon: &Daemon) -> Caller {
+    let caller = Caller::connect(&daemon.socket);
+    caller.say(&ToDaemon::Enforce.encode());
+    let (answer, _) = caller.hear().expect("an answer");
+    assert_eq!(answer, ToShim::Heeded);
+    caller
+}
+
+/// This process is of tenant 0, which has a limit.
+fn limit_ourselves(enforcer: &Caller) {
+    let limit = ToDaemon::Limit {
+        tenant: 0,
+        bytes_per_s: LIMIT,
+    };
+    enforcer.say(&limit.encode());
+    say_whose(enforcer, 0);
+}
+
+fn say_whose(enforcer: &Caller, tenant: u32) {
+    let process = std::process::id();
+    enforcer.say(&ToDaemon::Belongs { process, tenant }.encode());
+}
+
+fn wait_for_rate(client: &Client, what: &str, fits: impl Fn(u64) -> bool) {
+    wait_for(what, || fits(client.meter().lease().rate_bytes_per_s));
+}
+
+fn refusal(caller: &Caller) -> String {
+    match caller.hear() {
+        Some((ToShim::Refused { reason }, _)) => reason,
+        other => panic!("{other:?} instead of a refusal"),
+    }
+}
+
+#[test]
+fn a_limit_reaches_the_lease_and_ends_with_the_connection() {
+    let daemon = Daemon::start(config());
+    let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
+    assert!(client.meter().lease().rate_bytes_per_s > LIMIT);
+    let first = enforcer(&daemon);
+    limit_ourselves(&first);
+    wait_for_rate(&client, "limit", |rate| rate == LIMIT);
+    let late = Client::start(&daemon.socket, "b", Class::Bandwidth);
+    wait_for_rate(&late, "limit of a newcomer", |rate| rate <= LIMIT);
+    say_whose(&first, NOBODY);
+    wait_for_rate(&client, "lease without a limit", |rate| rate > LIMIT);
+    limit_ourselves(&first);
+    wait_for_rate(&client, "limit again", |rate| rate <= LIMIT);
+    drop(first);
+    wait_for_rate(&client, "end of the limit", |rate| rate > LIMIT);
+}
+
+#[test]
+fn one_enforcer_at_a_time_and_nobody_else_says_limits() {
+    let daemon = Daemon::start(config());
+    let first = enforcer(&daemon);
+    let second = Caller::connect(&daemon.socket);
+    second.say(&ToDaemon::Enforce.encode());
+    assert!(refusal(&second).contains("sets limits already"));
+    let stranger = Caller::connect(&daemon.socket);
+    say_whose(&stranger, 0);
+    assert!(refusal(&stranger).contains("did not greet as the enforcer"));
+    let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
+    say_whose(&client.caller, 0);
+    assert!(refusal(&client.caller).contains("did not greet as the enforcer"));
+    // An enforcer is no process that opens devices.
+    first.say(&support::hello("a", Class::Auto, 1).encode());
+    assert!(refusal(&first).contains("second greeting"));
+    daemon.wait_for_sessions(0);
+}
+
+#[test]
+fn a_large_table_is_taken_at_once() {
+    let daemon = Daemon::start(config());
+    let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
+    let first = enforcer(&daemon);
+    for process in 1..=2_000 {
+        // No process id is as large, so nobody of this machine is meant.
+        let process = u32::MAX - process;
+        first.say(&ToDaemon::Belongs { process, tenant: 5 }.encode());
+    }
+    limit_ourselves(&first);
+    wait_for_rate(&client, "limit", |rate| rate == LIMIT);
+}
+
+/// What the next test starts; nothing in a test run.
+#[test]
+fn role() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        application::run(ROLE, std::path::Path::new(&folder));
+    }
+}
+
+/// Goal: a rate goes from the enforcer by the daemon and the shared page to the process's own posts. Method: an
+/// application over a provider without hardware, which would move a hundred times as much; only an upper bound in time,
+/// so a slow machine changes nothing.
+#[test]
+fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
+    const RATE: u64 = 4_000_000;
+    /// Two bursts, and what the application has under way.
+    const AT_ONCE: u64 = 2 * 65_536 + 8 * 65_536;
+    let mut config = config();
+    config.devices[0].chunk_without_latency = Some(Bytes::from_kib(64));
+    let daemon = Daemon::start(config);
+    let folder = daemon.socket.ancestors().nth(2).expect("two folders");
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "limits::role", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let passed = || {
+        let snapshot = daemon.snapshot();
+        let meter = snapshot.sessions.first().and_then(|one| one.meters.first());
+        meter.map_or((0, 0), |meter| {
+            (meter.passed_bytes, meter.lease_bytes_per_s)
+        })
+    };
+    wait_for("traffic", || passed().0 > 0);
+    let mut pacing = Pacing::new(daemon.socket.clone());
+    let mut table = Table::default();
+    table.limit(0, RATE);
+    table.assign(child.id(), 0);
+    wait_for("the limit", || {
+        pacing.step(Instant::now(), &table);
+        passed().1 == RATE
+    });
+    // What was in hand before goes first.
+    let held = passed().0;
+    wait_for("traffic at the limit", || passed().0 > held + AT_ONCE);
+    let (began, before) = (Instant::now(), passed().0);
+    wait_for("more of it", || passed().0 > before + 3_000_000);
+    let moved = passed().0 - before;
+    let allowed = began.elapsed().as_micros() as u64 * RATE / 1_000_000 + AT_ONCE;
+    assert!(
+        moved <= allowed,
+        "{moved} bytes, where {allowed} are allowed"
+    );
+    // Without the enforcer it is free again, and ends well.
+    drop(pacing);
+    wait_for("the end of the limit", || passed().1 > RATE);
+    drop(child.stdin.take());
+    assert!(child.wait().expect("a child").success());
+}
+
+const ROLE: &str = "limited:1:bandwidth";
+const FOLDER: &str = "ISOLANED_TEST_LIMITS_FOLDER";
+
+/// A tenant's user may connect, since everybody's processes do, but its word is no limit.
+#[test]
+fn another_user_may_not_set_limits() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start(config());
+    let folder = daemon.socket.parent().expect("a folder");
+    for folder in [folder, folder.parent().expect("a folder")] {
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder, everybody).expect("a folder of ours");
+    }
+    let program = std::env::current_exe().expect("this program");
+    let copy = folder.join("copy");
+    std::fs::copy(program, &copy).expect("a copy that the other user can run");
+    let mut command = std::process::Command::new(copy);
+    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+    let output = command
+        .args(["--exact", "limits::greet_as_somebody_else", "--nocapture"])
+        .env(SOCKET, &daemon.socket)
+        .current_dir("/")
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("user 65534 may not; only root"), "{said}");
+}
+
+/// What [`another_user_may_not_set_limits`] starts; nothing in a test run.
+#[test]
+fn greet_as_somebody_else() {
+    let Some(socket) = std::env::var_os(SOCKET) else {
+        return;
+    };
+    let caller = Caller::connect(std::path::Path::new(&socket));
+    caller.say(&ToDaemon::Enforce.encode());
+    println!("{}", refusal(&caller));
+}
+
+const SOCKET: &str = "ISOLANED_TEST_LIMITS_SOCKET";

@@ -1,0 +1,19 @@
+//! The daemon over real sockets and with real processes.
+
+#[path = "support/application.rs"]
+mod application;
+mod hostile;
+mod kills;
+mod limits;
+mod memory;
+#[path = "../../../preload/tests/null/mod.rs"]
+#[allow(
+    missing_docs,
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_wrap,
+    clippy::undocumented_unsafe_blocks
+)]
+mod null;
+mod sessions;
+mod support;

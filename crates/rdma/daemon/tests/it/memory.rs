@@ -1,0 +1,283 @@
+//! `isolaned --mem` as a program: it serves, dies at any moment, and its successor puts everything in order.
+//!
+//! Method: the made-up machine of the memory service, so that no privilege and no tiers are needed; the processes are
+//! real. The daemon is killed as `kill -9` does, at moments that a seed chooses, while applications come and go.
+
+use isolane_memory_service::application::pod::Place;
+use isolane_memory_service::application::{Application, Promise};
+use isolane_memory_service::protocol::client::Client;
+use isolane_memory_service::protocol::status::Status;
+use isolane_memory_service::protocol::{Answer, Request, Submission};
+use isolane_memory_service::service::settings::Settings;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+struct Daemon(Child);
+
+impl Daemon {
+    /// One on the made-up machine below `directory`, once it serves.
+    fn start(directory: &Path) -> Self {
+        let file = directory.join("mem.toml");
+        std::fs::write(&file, format!("fake = {directory:?}\n"))
+            .expect("what tests stand on works");
+        let child = Command::new(env!("CARGO_BIN_EXE_isolaned"))
+            .args(["--mem", "--mem-config"])
+            .arg(&file)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("what tests stand on works");
+        let daemon = Self(child);
+        ask(directory, &Request::Status);
+        daemon
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("what tests stand on works");
+        self.0.wait().expect("what tests stand on works");
+    }
+
+    fn end(mut self) -> Option<i32> {
+        let done = Command::new("kill")
+            .arg(self.0.id().to_string())
+            .status()
+            .expect("what tests stand on works");
+        assert!(done.success());
+        self.0.wait().expect("what tests stand on works").code()
+    }
+}
+
+/// An application that somebody else started.
+struct Cat(Child);
+
+impl Cat {
+    fn start(directory: &Path, cgroup: &str) -> Self {
+        let child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("what tests stand on works");
+        let place = directory
+            .join("cgroup")
+            .join(cgroup.trim_start_matches('/'));
+        std::fs::create_dir_all(&place).expect("what tests stand on works");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
+            .expect("what tests stand on works");
+        let started = stat
+            .rsplit_once(')')
+            .expect("what tests stand on works")
+            .1
+            .split_whitespace()
+            .nth(19)
+            .expect("what tests stand on works")
+            .to_owned();
+        std::fs::write(
+            place.join("cgroup.procs"),
+            format!("{} {started}\n", child.id()),
+        )
+        .expect("what tests stand on works");
+        std::fs::write(place.join("cpu.max"), "max 100000").expect("what tests stand on works");
+        Self(child)
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.0
+            .try_wait()
+            .expect("what tests stand on works")
+            .is_none()
+    }
+}
+
+impl Drop for Cat {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("what tests stand on works");
+    }
+}
+
+/// Asks until somebody answers: a daemon that was just started may not listen yet.
+fn ask(directory: &Path, request: &Request) -> Answer {
+    let socket = Settings::fake(directory).socket;
+    for _ in 0..2_400 {
+        if let Ok(answer) = Client::connect(&socket).and_then(|mut client| client.ask(request)) {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("nobody answers at {}", socket.display());
+}
+
+fn status(directory: &Path) -> Status {
+    match ask(directory, &Request::Status) {
+        Answer::Status(status) => *status,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+fn submission(name: &str, priority: u32, place: Place) -> Request {
+    let application = Application {
+        name: name.to_owned(),
+        promise: Promise::LatencyPs(160_000),
+        priority,
+        weight: 1_000,
+        memory_bytes: Some(64 << 20),
+        caps: Vec::new(),
+        far_tiers: Vec::new(),
+        profile: None,
+    };
+    Request::Submit(Submission { application, place })
+}
+
+#[test]
+fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
+    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = directory.path();
+    let mut daemon = Daemon::start(directory);
+    let mut cats: Vec<Cat> = (0..3)
+        .map(|number| Cat::start(directory, &format!("/kube/{number}")))
+        .collect();
+    for number in 0..3 {
+        let place = Place::Cgroup(format!("/kube/{number}"));
+        let answer = ask(
+            directory,
+            &submission(&format!("cat{number}"), number, place),
+        );
+        assert!(matches!(answer, Answer::Admitted(_)), "{answer:?}");
+    }
+    let seed: u64 = 0x5851_f42d_4c95_7f2d;
+    for round in 0..10_u32 {
+        let wait = (seed >> round) % 60;
+        // This process asks for itself; whether the daemon dies before, in or after it, nothing of it stays.
+        let asker = {
+            let directory = directory.to_owned();
+            std::thread::spawn(move || {
+                let socket = Settings::fake(&directory).socket;
+                let request = submission("me", 10 + round, Place::Caller);
+                let _ = Client::connect(&socket).and_then(|mut client| client.ask(&request));
+            })
+        };
+        std::thread::sleep(Duration::from_millis(wait));
+        daemon.kill();
+        asker.join().expect("what tests stand on works");
+        daemon = Daemon::start(directory);
+        let mut names: Vec<String> = status(directory)
+            .applications
+            .into_iter()
+            .map(|app| app.name)
+            .collect();
+        names.retain(|name| name != "me");
+        assert_eq!(
+            names,
+            ["cat2", "cat1", "cat0"],
+            "round {round}, killed after {wait} ms"
+        );
+        assert!(cats.iter_mut().all(Cat::is_running), "round {round}");
+        // As if this process had ended.
+        let _ = std::fs::write(directory.join("cgroup/isolane-mem/me/cgroup.procs"), "");
+        for _ in 0..2_400 {
+            if !directory.join("cgroup/isolane-mem/me").exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(
+            !directory.join("cgroup/isolane-mem/me").exists(),
+            "round {round}: left behind"
+        );
+    }
+    assert_eq!(daemon.end(), Some(0));
+    assert!(cats.iter_mut().all(Cat::is_running));
+    for number in 0..3 {
+        let file = directory.join(format!("cgroup/kube/{number}/cpu.max"));
+        assert_eq!(
+            std::fs::read_to_string(file).expect("what tests stand on works"),
+            "max 100000"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_and_its_mistakes_named() {
+    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let file = directory.path().join("mem.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).expect("what tests stand on works");
+        let output = Command::new(env!("CARGO_BIN_EXE_isolaned"))
+            .arg("--mem-check")
+            .arg(&file)
+            .output()
+            .expect("what tests stand on works");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    assert_eq!(check("policy = \"fcfs\"\n"), (Some(0), String::new()));
+    let (code, said) = check("\npolicy = \"mercurry\"\n");
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("mem.toml:2: policy = \"mercurry\"")
+            && said.contains("did you mean mercury?"),
+        "{said}"
+    );
+}
+
+#[test]
+fn its_figures_are_served_on_a_unix_socket_without_devices() {
+    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let metrics = directory.path().join("metrics.sock");
+    figures_are_served_at(&metrics.display().to_string(), || {
+        std::os::unix::net::UnixStream::connect(&metrics)
+    });
+}
+
+#[test]
+fn its_figures_are_served_on_loopback_without_devices() {
+    // Free now; another process that takes the port meanwhile makes the daemon say so and the test fail.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = free.local_addr().expect("it is bound");
+    drop(free);
+    figures_are_served_at(&address.to_string(), || {
+        std::net::TcpStream::connect(address)
+    });
+}
+
+fn figures_are_served_at<S: std::io::Read + std::io::Write>(
+    metrics: &str,
+    connect: impl Fn() -> std::io::Result<S>,
+) {
+    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = directory.path();
+    let file = directory.join("mem.toml");
+    std::fs::write(
+        &file,
+        format!("fake = {directory:?}\nmetrics = {metrics:?}\n"),
+    )
+    .expect("what tests stand on works");
+    let child = Command::new(env!("CARGO_BIN_EXE_isolaned"))
+        .args(["--mem", "--mem-config"])
+        .arg(&file)
+        .stderr(Stdio::null())
+        .spawn();
+    let daemon = Daemon(child.expect("what tests stand on works"));
+    let scrape = || {
+        let mut stream = connect().ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.contains("isolane_memory_tier_capacity_bytes{tier=\"0\"}")
+            .then_some(text)
+    };
+    let mut text = None;
+    for _ in 0..2_400 {
+        text = scrape();
+        if text.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let text = text.expect("figures within two minutes");
+    assert!(
+        text.ends_with("# EOF\n") && text.contains("application/openmetrics-text"),
+        "{text}"
+    );
+    assert_eq!(daemon.end(), Some(0));
+}

@@ -1,0 +1,162 @@
+//! Sending notifications: whole Ethernet frames through a packet socket, never faster than a bound.
+//!
+//! Method: AF_PACKET on an interface of this host from which the NIC's own port can be reached. On a NIC that loops
+//! frames to its own address back (or a switch port that does), that is the port's interface; behind a veth pair it is
+//! the other end of the pair. Frames above the bound are dropped and counted: one that is late is of no use.
+//!
+//! Needs CAP_NET_RAW. Units: notifications per second. Limits: whether a NIC takes a notification that it sent itself is
+//! the NIC's affair; `docs/internals/enforce.md` says what is proven.
+
+use super::target::{CODE_POINT, Target};
+use crate::control::pace::Pace;
+use crate::error::EnforceError;
+use isolane_common_linux::Root;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Notifications per second of one sender at most: four for each of 100 flows every 10 ms, far below 1 % of any link.
+pub const RATE_MAX: u64 = 40_000;
+/// Frames that may go at once: one batch for 256 flows.
+const BURST: u64 = 1_024;
+
+/// A socket on one interface.
+#[derive(Debug)]
+pub struct Sender {
+    socket: OwnedFd,
+    hardware: [u8; 6],
+    code_point: u8,
+    pace: Pace,
+    sent: u64,
+    dropped: u64,
+}
+
+impl Sender {
+    /// A sender on `interface`, at [`RATE_MAX`] and the usual code point.
+    ///
+    /// # Errors
+    /// No such interface, or no CAP_NET_RAW.
+    pub fn open(root: &Root, interface: &str) -> Result<Self, EnforceError> {
+        let failed = |source| EnforceError::System {
+            action: "open a packet socket for congestion notifications (needs CAP_NET_RAW)",
+            source,
+        };
+        let folder = format!("/sys/class/net/{interface}");
+        let hardware = root
+            .text(&format!("{folder}/address"))
+            .and_then(|text| super::target::hardware_address(&text));
+        let index = root.number(&format!("{folder}/ifindex"));
+        let (Some(hardware), Some(index)) = (hardware, index) else {
+            return Err(EnforceError::BadInput(format!(
+                "no Ethernet interface is named `{interface}`; see /sys/class/net"
+            )));
+        };
+        let index = i32::try_from(index)
+            .map_err(|_| failed(io::Error::from(io::ErrorKind::InvalidData)))?;
+        Ok(Self {
+            socket: packet_socket(index).map_err(failed)?,
+            hardware,
+            code_point: CODE_POINT,
+            pace: Pace::new(RATE_MAX, Some(BURST)),
+            sent: 0,
+            dropped: 0,
+        })
+    }
+
+    /// Another code point, where the network gives notifications another priority.
+    ///
+    /// # Panics
+    /// When it does not fit 6 bits.
+    pub fn set_code_point(&mut self, code_point: u8) {
+        assert!(code_point < 1 << 6, "code point {code_point}");
+        self.code_point = code_point;
+    }
+
+    /// Sends `count` notifications to a target at `now`, nanoseconds of any steady clock; how many went.
+    ///
+    /// # Errors
+    /// The kernel's, for example an interface that is down.
+    pub fn send(&mut self, now: u64, target: &Target, count: u32) -> io::Result<u32> {
+        let frame = target.notification(self.hardware, self.code_point).frame();
+        let mut sent = 0;
+        for _ in 0..count {
+            // A turn later than now is not taken: the frame is dropped instead.
+            let mut pace = self.pace;
+            if pace.turn(now) > now {
+                self.dropped += u64::from(count - sent);
+                break;
+            }
+            self.pace = pace;
+            let bytes = rustix::net::send(
+                &self.socket,
+                frame.bytes(),
+                rustix::net::SendFlags::DONTWAIT,
+            );
+            bytes?;
+            sent += 1;
+        }
+        self.sent += u64::from(sent);
+        Ok(sent)
+    }
+
+    /// Notifications sent, and dropped above the bound.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.sent, self.dropped)
+    }
+}
+
+/// A packet socket that sends on the interface `index` and receives nothing.
+fn packet_socket(index: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed; on success the descriptor is new and nobody else owns it.
+    let socket = unsafe {
+        let descriptor = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(descriptor)
+    };
+    // SAFETY: `sockaddr_ll` is plain data, for which zeros are valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = index;
+    // SAFETY: the kernel reads `size_of::<sockaddr_ll>()` bytes of ours.
+    let bound = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    match bound {
+        0 => Ok(socket),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cnp::target::tests::{port, queue_pair};
+
+    /// On the loopback interface, where a frame to an address of nobody harms nobody.
+    #[test]
+    fn no_more_than_the_bound_goes_out() {
+        let mut sender = match Sender::open(&Root::machine(), "lo") {
+            Ok(sender) => sender,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let target = Target::of(&queue_pair(), port(), None).unwrap();
+        assert_eq!(sender.send(1, &target, 2_000).unwrap(), BURST as u32);
+        assert_eq!(sender.counts(), (BURST, 2_000 - BURST));
+        // A millisecond later as many as the rate brings.
+        assert_eq!(sender.send(1_000_001, &target, 2_000).unwrap(), 40);
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_named() {
+        let error = Sender::open(&Root::machine(), "nosuch0").unwrap_err();
+        assert!(error.to_string().contains("nosuch0"), "{error}");
+    }
+}

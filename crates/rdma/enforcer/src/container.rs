@@ -1,0 +1,34 @@
+//! What a container's seccomp profile needs, so that its runtime hands the listener over by itself.
+//!
+//! The object is a part of the `linux.seccomp` section of the OCI runtime specification: `listenerPath` is the guardian's
+//! socket, and the rule notifies of the verbs ioctl. The comparison is masked: the kernel takes 32 bits of the command,
+//! and a filter that compared all 64 could be passed by with a dirty upper half. Source: OCI runtime specification,
+//! config-linux, "Seccomp".
+
+use crate::guardian::agent_path;
+use crate::seccomp::filter::RDMA_VERBS_IOCTL;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The keys to merge into a container's `linux.seccomp`.
+///
+/// ```
+/// let needs = isolane_rdma_enforcer::container::seccomp("/run/isolane".as_ref());
+/// assert_eq!(needs["listenerPath"], "/run/isolane/clients/enforce.sock");
+/// ```
+pub fn seccomp(directory: &Path) -> Value {
+    json!({
+        "listenerPath": agent_path(directory),
+        "flags": ["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"],
+        "syscalls": [{
+            "names": ["ioctl"],
+            "action": "SCMP_ACT_NOTIFY",
+            "args": [{
+                "index": 1,
+                "value": u64::from(u32::MAX),
+                "valueTwo": RDMA_VERBS_IOCTL,
+                "op": "SCMP_CMP_MASKED_EQ",
+            }],
+        }],
+    })
+}

@@ -1,0 +1,151 @@
+//! The listeners that the guardian keeps: places, duplicates, and what happens to senders that take calls themselves.
+//!
+//! Problem: any local user may hand listeners over. Method:
+//!
+//! * An [`Account`] has at most [`LISTENERS`]`.per_account` places, and the last places go to accounts that hold few. A
+//!   privileged sender, such as a container runtime, hands listeners over for many tenants and is bound by the total alone.
+//! * A listener that is kept already is refused. Listeners are kept in the kernel's order of open files, so that one look
+//!   takes a dozen comparisons.
+//! * A listener whose calls somebody else takes is dropped (`Shelf::shed`), and its account hands over nothing for
+//!   [`PENALTY`]. Each such listener costs the receiver about a millisecond once.
+
+use crate::guardian::table::SLOTS;
+use crate::seccomp::notify::Listener;
+use crate::seccomp::same;
+use isolane_common_linux::account::{Account, NoPlace, PlaceLimits, Places};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Listeners of all accounts: as many as there are rows for.
+pub const LISTENERS: PlaceLimits = PlaceLimits {
+    total: SLOTS,
+    per_account: 512,
+    reserve: SLOTS / 4,
+    few: 16,
+};
+/// How long an account hands over nothing after one of its listeners was shed.
+pub const PENALTY: Duration = Duration::from_secs(60);
+
+/// A listener with what its sender said.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) listener: Listener,
+    /// The message for the enforcer, complete but for the slot.
+    pub(super) message: Vec<u8>,
+    pub(super) sent: bool,
+    /// None for a privileged sender.
+    pub(super) account: Option<Account>,
+}
+
+/// Why a listener is not kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotKept {
+    /// It is here already.
+    Duplicate,
+    /// One of its account's listeners was shed a short time ago.
+    Penalty,
+    /// No place.
+    Full(Option<NoPlace>),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    slots: Vec<Option<Kept>>,
+    /// Slots in the kernel's order of their listeners.
+    order: Vec<usize>,
+    places: Places,
+    penalties: BTreeMap<Account, Instant>,
+    /// Not the same slot again soon: the last enforcer may still write to its row.
+    next: usize,
+}
+
+impl Shelf {
+    /// Takes a listener in; its slot.
+    pub(super) fn keep(&mut self, kept: Kept, now: Instant) -> Result<usize, NotKept> {
+        self.penalties.retain(|_, until| *until > now);
+        let place = match self.find(&kept.listener) {
+            Ok(_) => return Err(NotKept::Duplicate),
+            Err(place) => place,
+        };
+        let free = (0..SLOTS)
+            .map(|step| (self.next + step) % SLOTS)
+            .find(|&slot| self.slots.get(slot).is_none_or(Option::is_none));
+        let Some(slot) = free else {
+            return Err(NotKept::Full(None));
+        };
+        if let Some(account) = &kept.account {
+            if self.penalties.contains_key(account) {
+                return Err(NotKept::Penalty);
+            }
+            let taken = self.places.take(&LISTENERS, account);
+            taken.map_err(|error| NotKept::Full(Some(error)))?;
+        }
+        self.next = slot + 1;
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.slots[slot] = Some(kept);
+        self.order.insert(place, slot);
+        Ok(slot)
+    }
+
+    /// Where the listener is, or belongs, in the order. Without kcmp every listener belongs at the end.
+    fn find(&self, listener: &Listener) -> Result<usize, usize> {
+        let mut known = true;
+        let found = self.order.binary_search_by(|&slot| {
+            let other = self.slots[slot]
+                .as_ref()
+                .expect("only kept ones are ordered");
+            let order = same::compare(&other.listener, listener);
+            known &= order.is_some();
+            order.unwrap_or(Ordering::Less)
+        });
+        match known {
+            true => found,
+            false => Err(self.order.len()),
+        }
+    }
+
+    /// Lets a listener go; nobody can call any more.
+    pub(super) fn remove(&mut self, slot: usize) -> Option<Kept> {
+        let kept = self.slots.get_mut(slot)?.take()?;
+        self.order.retain(|&other| other != slot);
+        if let Some(account) = &kept.account {
+            self.places.give_back(account);
+        }
+        Some(kept)
+    }
+
+    /// Lets a listener go whose calls somebody else takes.
+    pub(super) fn shed(&mut self, slot: usize, now: Instant) {
+        if let Some(account) = self.remove(slot).and_then(|kept| kept.account) {
+            self.penalties.insert(account, now + PENALTY);
+        }
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<&Kept> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    /// Every listener with its slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Kept)> {
+        let each = self.slots.iter().enumerate();
+        each.filter_map(|(slot, kept)| Some((slot, kept.as_ref()?)))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Kept)> {
+        let each = self.slots.iter_mut().enumerate();
+        each.filter_map(|(slot, kept)| Some((slot, kept.as_mut()?)))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Whether a listener was ever kept.
+    pub(super) fn was_used(&self) -> bool {
+        self.next > 0
+    }
+}

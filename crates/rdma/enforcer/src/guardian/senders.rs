@@ -1,0 +1,161 @@
+//! Senders that are in the middle of their message.
+//!
+//! Problem: any local user may connect and say nothing. Method: a sender whose message lies in the socket already takes no
+//! place. The others have [`SENDERS`] places, so many for each account. When an account has no more places, its own oldest
+//! sender is dropped; when no place is left at all, the oldest one of the account that holds most. So silent senders never keep
+//! another account's sender out.
+//! Limits: [`PATIENCE`] for a message; [`PLAIN_BYTES_MAX`] bytes from a sender without authority, who has no container to
+//! describe.
+
+use crate::arrival::{BYTES_MAX, is_whole};
+use crate::handoff;
+use isolane_common_linux::account::{Account, NoPlace, PlaceLimits, Places};
+use isolane_common_linux::peer::Peer;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Senders in the middle of their message.
+pub const SENDERS: PlaceLimits = PlaceLimits {
+    total: 128,
+    per_account: 8,
+    reserve: 32,
+    few: 2,
+};
+/// How long a sender may take.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest message of a sender without authority, bytes.
+pub const PLAIN_BYTES_MAX: usize = 4_096;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: Peer,
+    /// Whether it may speak for other processes.
+    pub(super) has_authority: bool,
+    pub(super) account: Account,
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptors: Vec<OwnedFd>,
+    since: Instant,
+}
+
+/// What a sender's socket had.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A part of the message, or nothing yet.
+    More,
+    /// All of it.
+    Whole,
+    /// Nothing that is of use.
+    Nothing,
+}
+
+impl Sender {
+    /// A new connection.
+    pub(super) fn new(socket: OwnedFd, now: Instant) -> io::Result<Self> {
+        let peer = Peer::of(&socket)?;
+        Ok(Self {
+            socket,
+            has_authority: peer.check_authority().is_ok(),
+            account: peer.account(),
+            peer,
+            bytes: Vec::new(),
+            descriptors: Vec::new(),
+            since: now,
+        })
+    }
+
+    /// Reads what is there.
+    pub(super) fn hear(&mut self) -> Heard {
+        let mut buffer = [0; 4_096];
+        match handoff::receive(self.socket.as_fd(), &mut buffer) {
+            Ok((0, _)) => Heard::Nothing,
+            Ok((bytes, descriptors)) => {
+                self.bytes.extend(&buffer[..bytes]);
+                self.descriptors.extend(descriptors);
+                let most = match self.has_authority {
+                    true => BYTES_MAX,
+                    false => PLAIN_BYTES_MAX,
+                };
+                let too_much =
+                    self.bytes.len() > most || self.descriptors.len() > handoff::DESCRIPTORS_MAX;
+                match () {
+                    () if too_much => Heard::Nothing,
+                    () if !is_whole(&self.bytes) => Heard::More,
+                    () if self.descriptors.is_empty() => Heard::Nothing,
+                    () => Heard::Whole,
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Heard::More,
+            Err(_) => Heard::Nothing,
+        }
+    }
+}
+
+/// See the module; oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Senders {
+    waiting: Vec<Sender>,
+    places: Places,
+}
+
+impl Senders {
+    /// Waits for the rest of a message, and drops others where there is no place.
+    pub(super) fn add(&mut self, sender: Sender) {
+        loop {
+            let oldest_of = |of: &dyn Fn(&Account) -> bool| {
+                self.waiting.iter().position(|other| of(&other.account))
+            };
+            let victim = match self.places.take(&SENDERS, &sender.account) {
+                Ok(()) => return self.waiting.push(sender),
+                Err(NoPlace::Account { account, .. }) => {
+                    oldest_of(&|other| (other.user, &other.group) == (account.user, &account.group))
+                }
+                Err(NoPlace::Reserved { .. }) => {
+                    let accounts = self.waiting.iter().map(|other| &other.account);
+                    let greediest = self.places.greediest(accounts).cloned();
+                    oldest_of(&|other| Some(other) == greediest.as_ref())
+                }
+            };
+            match victim {
+                Some(victim) => drop(self.remove(victim)),
+                None => return,
+            }
+        }
+    }
+
+    /// Reads those whose `ready` says so; the ones whose message is whole. Those that took too long are dropped.
+    pub(super) fn hear(&mut self, ready: &[bool], now: Instant) -> Vec<Sender> {
+        let mut whole = Vec::new();
+        for at in (0..self.waiting.len()).rev() {
+            let sender = &mut self.waiting[at];
+            let is_late = now - sender.since > PATIENCE;
+            let heard = match ready.get(at) {
+                Some(true) => sender.hear(),
+                _ => Heard::More,
+            };
+            match heard {
+                Heard::Whole if !is_late => whole.push(self.remove(at)),
+                Heard::More if !is_late => {}
+                _ => drop(self.remove(at)),
+            }
+        }
+        whole.reverse();
+        whole
+    }
+
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.waiting.iter().map(|sender| sender.socket.as_fd())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn remove(&mut self, at: usize) -> Sender {
+        let sender = self.waiting.remove(at);
+        self.places.give_back(&sender.account);
+        sender
+    }
+}

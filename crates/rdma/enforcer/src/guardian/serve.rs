@@ -1,0 +1,346 @@
+//! The guardian's process: one thread, poll(2), no parsing of what tenants say.
+//!
+//! No sender can hold it up: sockets do not block, receiving a call is bounded ([`crate::seccomp::interrupt`]), and
+//! each account has a bounded number of listeners ([`super::kept`]) and of unfinished messages ([`super::senders`]). Before it
+//! listens it raises its limit of open files to what all of them can need, or refuses to start.
+
+use super::kept::{Kept, Shelf};
+use super::senders::{Heard, SENDERS, Sender, Senders};
+use super::table::{SLOTS, Table};
+use super::{
+    LISTENER, LISTENER_HEADER, OnDeath, POLICY, REFUSED, SHED, WELCOME, agent_path, guardian_path,
+};
+use crate::handoff;
+use crate::seccomp::interrupt::{Armed, Interrupter};
+use crate::seccomp::notify::{Listener, Received};
+use isolane_common_linux::open_files;
+use isolane_common_linux::peer::Peer;
+use isolane_common_linux::private::PrivateDirectory;
+use isolane_common_linux::socket::{bind_with_mode, make_client_folder};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, listen, socket_with,
+};
+use rustix::time::Timespec;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// New connections of one round.
+const ACCEPTED_PER_ROUND: usize = 16;
+/// Connections that the kernel keeps for us.
+const BACKLOG: i32 = 128;
+/// How often deadlines and full sockets are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a guardian without tenants waits for its first enforcer.
+const ALONE_MAX: Duration = Duration::from_secs(10);
+/// Open files: every listener, every sender with its descriptors and its process, and a few of our own.
+const FILES: u64 = (SLOTS + SENDERS.total * (2 + 2 * handoff::DESCRIPTORS_MAX) + 64) as u64;
+
+struct Guardian {
+    directory: PathBuf,
+    agents: OwnedFd,
+    enforcers: OwnedFd,
+    enforcer: Option<OwnedFd>,
+    on_death: OnDeath,
+    senders: Senders,
+    kept: Shelf,
+    table: Table,
+    interrupter: Interrupter,
+    alone_since: Option<Instant>,
+    had_enforcer: bool,
+    /// No descriptor was left for a sender: the next one is accepted after a tick.
+    is_short_of_files: bool,
+}
+
+/// Guards until no tenant and no enforcer are left. The sockets lie in `directory`.
+///
+/// # Errors
+/// When the sockets cannot be made, for example because another guardian has them, or too few files may be open.
+pub fn serve(directory: &Path) -> io::Result<()> {
+    open_files::raise(FILES)?;
+    let (agent, control) = (agent_path(directory), guardian_path(directory));
+    make_client_folder(folder_of(&agent))?;
+    PrivateDirectory::open_or_make(folder_of(&control))?;
+    let agents = listening(&agent, SocketType::STREAM, 0o666)?;
+    let enforcers = listening(&control, SocketType::SEQPACKET, 0o600)?;
+    let mut guardian = Guardian {
+        directory: directory.to_owned(),
+        agents,
+        enforcers,
+        enforcer: None,
+        on_death: OnDeath::Open,
+        senders: Senders::default(),
+        kept: Shelf::default(),
+        table: Table::create()?,
+        interrupter: Interrupter::of_this_thread()?,
+        alone_since: Some(Instant::now()),
+        had_enforcer: false,
+        is_short_of_files: false,
+    };
+    while !guardian.is_done() {
+        guardian.round()?;
+    }
+    Ok(())
+}
+
+fn folder_of(socket: &Path) -> &Path {
+    socket.parent().expect("a socket lies in a folder")
+}
+
+/// A socket that listens at `path`; a stale one there is replaced, one that answers is not.
+fn listening(path: &Path, kind: SocketType, mode: u32) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    match rustix::net::connect(&probe, &address) {
+        // EAGAIN: its queue of connections is full.
+        Ok(()) | Err(Errno::AGAIN) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("somebody answers at {} already", path.display()),
+            ));
+        }
+        Err(_) => {}
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    bind_with_mode(&socket, path, mode)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+impl Guardian {
+    fn is_done(&self) -> bool {
+        self.alone_since.is_some_and(|since| {
+            since.elapsed() > ALONE_MAX || self.kept.was_used() || self.had_enforcer
+        }) && self.enforcer.is_none()
+            && self.senders.is_empty()
+            && self.kept.is_empty()
+    }
+
+    fn round(&mut self) -> io::Result<()> {
+        let flags = |wanted: bool| match wanted {
+            true => PollFlags::IN,
+            false => PollFlags::empty(),
+        };
+        let answers = flags(self.enforcer.is_none() && self.on_death == OnDeath::Open);
+        let mut polled = vec![
+            PollFd::new(&self.agents, flags(!self.is_short_of_files)),
+            PollFd::new(&self.enforcers, PollFlags::IN),
+        ];
+        let enforcer = self.enforcer.iter();
+        polled.extend(enforcer.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        let sockets = self.senders.sockets();
+        polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+        let senders = polled.len();
+        let listeners = self.kept.iter();
+        polled.extend(listeners.map(|(_, kept)| PollFd::new(&kept.listener, answers)));
+        let slots: Vec<usize> = self.kept.iter().map(|(slot, _)| slot).collect();
+        let tick = Timespec::try_from(TICK).expect("a tenth of a second");
+        match poll(&mut polled, Some(&tick)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let seen: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+        drop(polled);
+        let is_seen = |at: usize| !seen[at].is_empty();
+        self.is_short_of_files = false;
+        self.listeners_ready(&slots, &seen[senders..]);
+        let first_sender = 2 + usize::from(self.enforcer.is_some());
+        if self.enforcer.is_some() && is_seen(2) {
+            self.hear_enforcer();
+        }
+        let ready: Vec<bool> = (first_sender..senders).map(is_seen).collect();
+        for sender in self.senders.hear(&ready, Instant::now()) {
+            self.keep(sender);
+        }
+        if is_seen(0) {
+            self.accept_senders();
+        }
+        if is_seen(1) {
+            self.accept_enforcer();
+        }
+        self.pass_on();
+        Ok(())
+    }
+
+    /// Lets calls go on, drops listeners that nobody can call any more, and sheds those whose calls somebody else takes.
+    fn listeners_ready(&mut self, slots: &[usize], flags: &[PollFlags]) {
+        if flags.iter().all(|flags| flags.is_empty()) {
+            return;
+        }
+        let bounded = self.interrupter.arm();
+        for (&slot, &flags) in slots.iter().zip(flags) {
+            match listener_ready(&self.kept, slot, flags, &bounded) {
+                Ready::Stays => {}
+                Ready::Ended => drop(self.kept.remove(slot)),
+                Ready::Taken => self.kept.shed(slot, Instant::now()),
+            }
+        }
+    }
+
+    fn accept_senders(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..ACCEPTED_PER_ROUND {
+            let socket = match accept_with(&self.agents, flags) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    self.is_short_of_files = matches!(error, Errno::MFILE | Errno::NFILE);
+                    return;
+                }
+            };
+            // A process that has ended is told by a closed connection.
+            let Ok(mut sender) = Sender::new(socket, Instant::now()) else {
+                continue;
+            };
+            match sender.hear() {
+                Heard::More => self.senders.add(sender),
+                Heard::Whole => self.keep(sender),
+                Heard::Nothing => {}
+            }
+        }
+    }
+
+    /// Keeps what a sender handed over and tells it so; a refused one is told by a closed connection.
+    fn keep(&mut self, mut sender: Sender) {
+        let adopted = sender
+            .descriptors
+            .drain(..)
+            .find_map(|fd| Listener::adopt(fd).ok());
+        let Some(listener) = adopted else { return };
+        let mut message = vec![LISTENER];
+        // The slot comes here.
+        message.extend([0; 4]);
+        message.extend(sender.peer.process().to_le_bytes());
+        message.extend(sender.peer.user().to_le_bytes());
+        message.push(u8::from(sender.has_authority));
+        debug_assert_eq!(message.len(), LISTENER_HEADER);
+        message.extend(&sender.bytes);
+        let kept = Kept {
+            listener,
+            message,
+            sent: false,
+            account: (!sender.has_authority).then_some(sender.account),
+        };
+        if let Ok(slot) = self.kept.keep(kept, Instant::now()) {
+            self.table.clear(slot);
+            // Runtimes do not wait for it.
+            let _ = handoff::send(&sender.socket, b"k", &[]);
+        }
+    }
+
+    fn accept_enforcer(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = accept_with(&self.enforcers, flags) else {
+            return;
+        };
+        // A process that has ended is told by a closed connection.
+        let Ok(peer) = Peer::of(&socket) else { return };
+        if let Err(reason) = peer.check_authority() {
+            let mut refusal = vec![REFUSED];
+            refusal.extend(reason.to_string().as_bytes());
+            let _ = handoff::send(&socket, &refusal, &[]);
+            return;
+        }
+        if self.enforcer.is_some() {
+            return;
+        }
+        if handoff::send(&socket, &[WELCOME], &[&self.table]).is_ok() {
+            self.enforcer = Some(socket);
+            self.alone_since = None;
+            self.kept.iter_mut().for_each(|(_, kept)| kept.sent = false);
+        }
+    }
+
+    fn hear_enforcer(&mut self) {
+        let Some(socket) = &self.enforcer else { return };
+        let mut buffer = [0; 16];
+        match handoff::receive(socket, &mut buffer) {
+            Ok((2, _)) if buffer[0] == POLICY => {
+                self.on_death = match buffer[1] {
+                    0 => OnDeath::Open,
+                    _ => OnDeath::Closed,
+                };
+            }
+            Ok((5, _)) if buffer[0] == SHED => {
+                let slot = u32::from_le_bytes(buffer[1..5].try_into().expect("four bytes"));
+                self.kept.shed(slot as usize, Instant::now());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok((0, _)) | Err(_) => self.enforcer_gone(),
+            Ok(_) => {}
+        }
+    }
+
+    /// The calls that it had taken go on, or stay for the next one.
+    fn enforcer_gone(&mut self) {
+        self.enforcer = None;
+        self.alone_since = Some(Instant::now());
+        self.had_enforcer = true;
+        if self.on_death == OnDeath::Closed {
+            return;
+        }
+        for (slot, kept) in self.kept.iter() {
+            let taken = self.table.perhaps_taken(slot);
+            for id in taken.filter(|&id| kept.listener.is_waiting(id)) {
+                let _ = kept.listener.resume(id);
+            }
+            self.table.set(slot, None, None);
+        }
+    }
+
+    /// Sends the enforcer what it does not have yet, as far as its socket takes it.
+    fn pass_on(&mut self) {
+        let Some(socket) = &self.enforcer else { return };
+        for (slot, kept) in self.kept.iter_mut().filter(|(_, kept)| !kept.sent) {
+            kept.message[1..5].copy_from_slice(&(slot as u32).to_le_bytes());
+            match handoff::send(socket, &kept.message, &[&kept.listener]) {
+                Ok(()) => kept.sent = true,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// What became of a listener.
+enum Ready {
+    Stays,
+    /// Nobody can call any more.
+    Ended,
+    /// Somebody else takes its calls.
+    Taken,
+}
+
+fn listener_ready(kept: &Shelf, slot: usize, flags: PollFlags, bounded: &Armed<'_>) -> Ready {
+    let Some(kept) = kept.get(slot) else {
+        return Ready::Stays;
+    };
+    if !flags.contains(PollFlags::IN) {
+        return match flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+            true => Ready::Ended,
+            false => Ready::Stays,
+        };
+    }
+    match kept.listener.receive(bounded) {
+        Ok(Received::Call(call)) => {
+            let _ = kept.listener.resume(call.id);
+            Ready::Stays
+        }
+        Ok(Received::Taken) => Ready::Taken,
+        Ok(Received::Gone) | Err(_) => Ready::Stays,
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(agent_path(&self.directory));
+        let _ = fs::remove_file(guardian_path(&self.directory));
+    }
+}

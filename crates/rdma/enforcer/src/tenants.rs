@@ -1,0 +1,269 @@
+//! Which tenant a process is of.
+//!
+//! Method: conditions that a tenant cannot forge come first, the most precise kind before others (see
+//! [`isolane_rdma_scenario::enforcement`]): pod, container, container annotation, cgroup, user, all by the kernel's word on the
+//! process. A container annotation is known from the runtime's message alone, so a container that was matched by one is
+//! remembered, and its other processes are found by its cgroup. A name counts only for tenants without conditions: there
+//! it is the tenant's own word, or its operator's.
+//!
+//! **Whom to believe on the process.** A sender with authority over this host ([`isolane_common_linux::peer`]) may hand over another
+//! process's listener (a container runtime does). Any other sender, a container's root too, speaks for itself only: the
+//! process is then the sender, as the kernel says.
+//!
+//! Limits: a process is looked at once, when its listener arrives; its children keep its tenant whatever they become.
+
+use crate::arrival::Arrival;
+use crate::control::pace::Limits;
+use crate::control::supervisor::Tenant;
+use crate::guardian::Handed;
+use crate::seccomp::call::Class;
+use isolane_common_linux::Root;
+use isolane_common_linux::process::Process;
+use isolane_rdma_inventory::inventory::TenantRule;
+use isolane_rdma_scenario::enforcement::{EnforcedTenant, Selector};
+use std::collections::BTreeMap;
+
+/// The name of whoever is no tenant's.
+pub const UNLISTED: &str = "unlisted";
+
+/// The tenants of a file, and what was learnt of their containers.
+#[derive(Debug)]
+pub struct Tenants {
+    tenants: Vec<EnforcedTenant>,
+    /// Places with conditions, most precise first.
+    order: Vec<(usize, TenantRule)>,
+    /// Cgroups of containers matched by annotation.
+    learnt: BTreeMap<String, usize>,
+}
+
+impl Tenants {
+    /// The tenants of a file.
+    pub fn new(tenants: Vec<EnforcedTenant>) -> Self {
+        let conditions = |(place, tenant): (usize, &EnforcedTenant)| {
+            let selector = &tenant.selector;
+            (!selector.is_empty()).then(|| (place, rule(&tenant.name, selector)))
+        };
+        let mut order: Vec<(usize, TenantRule)> =
+            tenants.iter().enumerate().filter_map(conditions).collect();
+        order.sort_by_key(|(place, _)| std::cmp::Reverse(tenants[*place].selector.precision()));
+        Self {
+            tenants,
+            order,
+            learnt: BTreeMap::new(),
+        }
+    }
+
+    /// The tenants, in the file's order.
+    pub fn all(&self) -> &[EnforcedTenant] {
+        &self.tenants
+    }
+
+    /// The place after the last tenant: whoever is no tenant's.
+    pub fn unlisted(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// The name of a place.
+    pub fn name(&self, place: usize) -> &str {
+        self.tenants
+            .get(place)
+            .map_or(UNLISTED, |tenant| tenant.name.as_str())
+    }
+
+    /// What the supervisor has to know, in order of places, with the unlisted at the end.
+    pub fn supervised(&self) -> Vec<Tenant> {
+        let of = |tenant: &EnforcedTenant| Tenant {
+            name: tenant.name.clone(),
+            limits: limits(tenant),
+        };
+        let mut all: Vec<Tenant> = self.tenants.iter().map(of).collect();
+        all.push(Tenant {
+            name: UNLISTED.to_owned(),
+            limits: Limits::default(),
+        });
+        all
+    }
+
+    /// Whose a listener is, and which process it is on.
+    pub fn of_arrival(&mut self, root: &Root, handed: &Handed) -> (usize, u32) {
+        let said = handed.arrival.clone().unwrap_or_default();
+        let believed = handed.has_authority && said.process > 0;
+        let process = if believed {
+            said.process
+        } else {
+            handed.sender
+        };
+        let known = Process::read(root, process).unwrap_or(Process {
+            id: process,
+            user: Some(handed.user),
+            ..Process::default()
+        });
+        (self.of(&known, believed, &said), process)
+    }
+
+    /// Whose a process is; `said` is what its launcher said, `believed` whether that was a runtime running as root.
+    pub fn of(&mut self, process: &Process, believed: bool, said: &Arrival) -> usize {
+        for (place, rule) in &self.order {
+            let label = self.tenants[*place].selector.label.as_ref();
+            let labelled = label
+                .is_none_or(|(key, value)| believed && said.annotations.get(key) == Some(value));
+            // A tenant told by its label alone has no other condition, and a rule without one matches nothing.
+            let only_label = *rule == bare(&rule.tenant);
+            if labelled && (rule.matches(process) || (only_label && label.is_some())) {
+                if let (Some(_), Some(cgroup)) = (label, &process.cgroup) {
+                    self.learnt.insert(cgroup.clone(), *place);
+                }
+                return *place;
+            }
+        }
+        let learnt = process
+            .cgroup
+            .as_ref()
+            .and_then(|cgroup| self.learnt.get(cgroup));
+        if let Some(place) = learnt {
+            return *place;
+        }
+        let named = said.tenant.as_deref().and_then(|name| {
+            let reachable = |tenant: &EnforcedTenant| {
+                tenant.name == name && tenant.selector.is_empty() && !tenant.others
+            };
+            self.tenants.iter().position(reachable)
+        });
+        named
+            .or_else(|| self.tenants.iter().position(|tenant| tenant.others))
+            .unwrap_or(self.unlisted())
+    }
+}
+
+fn bare(tenant: &str) -> TenantRule {
+    TenantRule {
+        tenant: tenant.to_owned(),
+        ..TenantRule::default()
+    }
+}
+
+fn rule(tenant: &str, selector: &Selector) -> TenantRule {
+    TenantRule {
+        cgroup: selector.cgroup.clone(),
+        container: selector.container.clone(),
+        pod: selector.pod.clone(),
+        user: selector.user,
+        ..bare(tenant)
+    }
+}
+
+/// A tenant's limits on control verbs.
+pub fn limits(tenant: &EnforcedTenant) -> Limits {
+    let control = &tenant.control;
+    let classes = [
+        (Class::QueuePairs, control.queue_pairs),
+        (Class::CompletionQueues, control.completion_queues),
+        (Class::MemoryRegions, control.memory_regions),
+        (Class::AddressHandles, control.address_handles),
+        (Class::Others, control.others),
+        (Class::Queries, control.queries),
+    ];
+    let set = classes
+        .into_iter()
+        .filter_map(|(class, rate)| Some((class, rate?)));
+    Limits {
+        all: tenant.guarantee.control_requests_per_s,
+        classes: set.collect(),
+        burst: control.burst,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolane_rdma_scenario::enforcement::parse;
+
+    fn tenants() -> Tenants {
+        let text = r#"
+            [[tenant]]
+            name = "user"
+            user = 1000
+            [[tenant]]
+            name = "group"
+            cgroup = "/team"
+            [[tenant]]
+            name = "database"
+            label = "app=db"
+            [[tenant]]
+            name = "named"
+            [[tenant]]
+            name = "rest"
+            others = true
+        "#;
+        Tenants::new(parse(text, "p.toml").unwrap().tenants)
+    }
+
+    fn process(user: u32, cgroup: &str) -> Process {
+        Process {
+            id: 5,
+            user: Some(user),
+            cgroup: Some(cgroup.to_owned()),
+            ..Process::default()
+        }
+    }
+
+    fn labelled(value: &str) -> Arrival {
+        Arrival {
+            annotations: [("app".to_owned(), value.to_owned())].into(),
+            ..Arrival::default()
+        }
+    }
+
+    #[test]
+    fn conditions_come_before_names_and_precise_ones_before_others() {
+        let mut tenants = tenants();
+        let claims = Arrival {
+            tenant: Some("named".to_owned()),
+            ..Arrival::default()
+        };
+        let mut name = |process: &Process, said: &Arrival| {
+            let place = tenants.of(process, true, said);
+            tenants.name(place).to_owned()
+        };
+        assert_eq!(name(&process(1000, "/"), &claims), "user");
+        assert_eq!(name(&process(1000, "/team/1"), &claims), "group");
+        assert_eq!(name(&process(1000, "/team/1"), &labelled("db")), "database");
+        assert_eq!(name(&process(7, "/"), &claims), "named");
+        assert_eq!(name(&process(7, "/"), &Arrival::default()), "rest");
+    }
+
+    #[test]
+    fn a_claim_to_a_tenant_with_conditions_does_not_count() {
+        let mut tenants = tenants();
+        let claims = Arrival {
+            tenant: Some("group".to_owned()),
+            ..Arrival::default()
+        };
+        let place = tenants.of(&process(7, "/"), true, &claims);
+        assert_eq!(tenants.name(place), "rest");
+    }
+
+    #[test]
+    fn annotations_count_from_a_runtime_only_and_are_remembered() {
+        let mut tenants = tenants();
+        let container = process(7, "/c1");
+        let place = tenants.of(&container, false, &labelled("db"));
+        assert_eq!(tenants.name(place), "rest");
+        let place = tenants.of(&container, true, &labelled("db"));
+        assert_eq!(tenants.name(place), "database");
+        // Another process of the container, as the inventory shows it.
+        let place = tenants.of(&container, false, &Arrival::default());
+        assert_eq!(tenants.name(place), "database");
+    }
+
+    #[test]
+    fn whoever_is_nobodys_is_unlisted_and_unlimited() {
+        let text = "[[tenant]]\nname = \"a\"\nguarantee = { control_requests_per_s = 9 }";
+        let mut tenants = Tenants::new(parse(text, "p.toml").unwrap().tenants);
+        let place = tenants.of(&process(1, "/"), true, &Arrival::default());
+        assert_eq!((place, tenants.name(place)), (1, UNLISTED));
+        let supervised = tenants.supervised();
+        assert_eq!(supervised[0].limits.all, Some(9));
+        assert_eq!(supervised[1].limits, Limits::default());
+    }
+}

@@ -1,0 +1,222 @@
+//! Hostile local processes against the guardian: each attack is refused, and an honest tenant's control verbs go on meanwhile.
+//!
+//! Method: attackers and victims are this program again ([`roles`]), as other users and in namespaces of their own. The kernel
+//! traps a call before it looks at the descriptor, so `/dev/null` is as good as a device. What needs root says so and is
+//! skipped elsewhere.
+#![allow(unsafe_code)]
+
+mod roles;
+
+use isolane_rdma_enforcer::arrival::Arrival;
+use isolane_rdma_enforcer::guardian::kept::LISTENERS;
+use isolane_rdma_enforcer::guardian::{Link, OnDeath, agent_path, guardian_path, serve};
+use roles::{ATTACKER, HONEST, Role, Running, has_seccomp, is_root, start};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, so that a failure ends.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Calls of an honest tenant that an attack must not stop.
+const CALLS: usize = 2_000;
+
+struct Guarded {
+    directory: tempfile::TempDir,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Guarded {
+    /// A guardian in a thread: the same code as in a process of its own.
+    fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a folder");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).expect("a folder of ours");
+        let place = directory.path().to_owned();
+        let thread = std::thread::spawn(move || serve::serve(&place).expect("it serves"));
+        wait_until("the guardian listens", || {
+            guardian_path(directory.path()).exists()
+        });
+        Self {
+            directory,
+            thread: Some(thread),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn honest(&self, calls: usize) -> Running {
+        start(&Role::Tenant { calls }, self.path(), HONEST, &[])
+    }
+
+    fn attack(&self, role: &Role) -> Running {
+        start(role, self.path(), ATTACKER, &[])
+    }
+
+    /// It ends by itself when nobody is left.
+    fn join(mut self) {
+        let thread = self.thread.take().expect("joined once");
+        thread.join().expect("it did not panic");
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether this machine can run the attacks; says why not.
+fn can_attack() -> bool {
+    if !is_root() {
+        eprintln!("skipped: an attacker of another user needs root");
+        return false;
+    }
+    if !has_seccomp() {
+        eprintln!("skipped: no seccomp listener here");
+        return false;
+    }
+    true
+}
+
+/// A listener that is kept twice was read twice, and the second read waited for ever.
+#[test]
+fn a_listener_handed_over_sixty_times_is_kept_once_and_stops_nobody() {
+    if !can_attack() {
+        return;
+    }
+    let guarded = Guarded::start();
+    let victim = guarded.honest(CALLS);
+    let attacker = guarded.attack(&Role::Duplicates {
+        times: 60,
+        calls: 500,
+    });
+    assert_eq!(attacker.said("kept"), 1);
+    assert_eq!(attacker.said("went on"), 500);
+    assert_eq!(victim.said("went on"), CALLS);
+    let newcomer = guarded.honest(3);
+    assert_eq!(newcomer.said("went on"), 3);
+    drop((attacker, victim, newcomer));
+    guarded.join();
+}
+
+/// A sender that keeps a copy takes calls from it between the guardian's poll(2) and its receive.
+#[test]
+fn a_sender_that_takes_its_own_calls_stops_nobody() {
+    if !can_attack() {
+        return;
+    }
+    let guarded = Guarded::start();
+    let victim = guarded.honest(CALLS);
+    let thief = guarded.attack(&Role::Thief { calls: 3_000 });
+    assert_eq!(thief.said("went on"), 3_000);
+    assert_eq!(victim.said("went on"), CALLS);
+    let newcomer = guarded.honest(3);
+    assert_eq!(newcomer.said("went on"), 3);
+    drop((thief, victim, newcomer));
+    guarded.join();
+}
+
+#[test]
+fn one_user_has_so_many_listeners_and_others_still_find_places() {
+    if !can_attack() {
+        return;
+    }
+    let guarded = Guarded::start();
+    let greedy = guarded.attack(&Role::Many {
+        listeners: LISTENERS.per_account + 8,
+    });
+    assert_eq!(greedy.said("kept"), LISTENERS.per_account);
+    let victim = guarded.honest(100);
+    assert_eq!(victim.said("went on"), 100);
+    drop((greedy, victim));
+    guarded.join();
+}
+
+#[test]
+fn silent_senders_of_one_user_keep_no_launch_out() {
+    if !can_attack() {
+        return;
+    }
+    let guarded = Guarded::start();
+    let silent = guarded.attack(&Role::Silent { connections: 200 });
+    assert_eq!(silent.said("connected"), 200);
+    for _ in 0..20 {
+        let victim = guarded.honest(1);
+        assert_eq!(victim.said("went on"), 1);
+    }
+    drop(silent);
+    guarded.join();
+}
+
+/// The whole directory is mounted into the container, as an earlier guide said.
+#[test]
+fn a_containers_root_is_no_enforcer() {
+    let guarded = Guarded::start();
+    let user = ["--user", "--map-root-user"];
+    let pid = ["--pid", "--fork"];
+    let mut containers = vec![[user, pid].concat()];
+    if is_root() {
+        containers.push(pid.to_vec());
+    }
+    for options in containers {
+        let root = start(&Role::Enforcer, guarded.path(), None, &options);
+        if !root.could_start() {
+            eprintln!("skipped: no namespaces here ({options:?})");
+            continue;
+        }
+        assert_eq!(root.said("welcomed"), 0, "{options:?}");
+        assert!(root.text().contains("namespace"), "{}", root.text());
+    }
+    // The host's own is.
+    let link = Link::open(guarded.path(), &[], OnDeath::Open).expect("an enforcer");
+    drop(link);
+    guarded.join();
+}
+
+/// It hands over a listener of its own and says that it is another tenant's process.
+#[test]
+fn a_containers_root_speaks_for_itself_only() {
+    if !can_attack() {
+        return;
+    }
+    let guarded = Guarded::start();
+    let (link, _table) = Link::open(guarded.path(), &[], OnDeath::Open).expect("an enforcer");
+    let options = ["--pid", "--fork"];
+    let role = Role::Claim { process: 1 };
+    let container = start(&role, guarded.path(), None, &options);
+    let handed = link.receive().expect("a guardian").expect("a listener");
+    assert_eq!(handed.user, 0);
+    assert!(!handed.has_authority, "{handed:?}");
+    let said = handed.arrival.as_ref().map(|arrival| arrival.process);
+    assert_eq!(said, Some(1));
+    drop((handed, link, container));
+    guarded.join();
+}
+
+#[test]
+fn sockets_of_clients_and_of_the_host_lie_apart() {
+    let guarded = Guarded::start();
+    let mode = |path: &Path| {
+        let folder = path.parent().expect("a folder");
+        let metadata = std::fs::metadata(folder).expect("it is there");
+        metadata.permissions().mode() & 0o777
+    };
+    let (agent, control) = (agent_path(guarded.path()), guardian_path(guarded.path()));
+    assert_eq!((mode(&agent), mode(&control)), (0o755, 0o700));
+    assert_ne!(agent.parent(), control.parent());
+    let link = Link::open(guarded.path(), &[], OnDeath::Open).expect("an enforcer");
+    drop(link);
+    guarded.join();
+}
+
+/// A message as [`Arrival`] makes it is never taken for another tenant's: the test above relies on its form.
+#[test]
+fn a_message_names_the_process_that_it_claims() {
+    let message = Arrival::message(7, None);
+    assert_eq!(Arrival::parse(&message).expect("ours").process, 7);
+}

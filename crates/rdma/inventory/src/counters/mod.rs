@@ -1,0 +1,205 @@
+//! Counters of a link under names that mean the same on every vendor's device.
+//!
+//! Method: [`map`] says for each driver which of its counters means what, in which unit and how wide it is; [`read()`]
+//! takes a [`Snapshot`] of all that are there; [`Window`] subtracts two snapshots. A counter that a device does not
+//! have is missing, never zero.
+//!
+//! Units: bytes, packets, events. Limits: the kernel refreshes hardware counters at most once per `lifespan` (10 ms by
+//! default), so shorter windows say nothing; ethtool's own strings cost a process per reading and are optional.
+
+pub mod map;
+
+pub use map::{Counter, Driver, Source};
+
+use crate::dcb::FlowControl;
+use crate::rdma::Statistic;
+use isolane_common_linux::error::HostError;
+use isolane_common_linux::root::Root;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// What was asked of elsewhere than files, where the caller has it.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// The link's statistics over netlink; the same numbers as `hw_counters`, and optional counters besides.
+    pub statistics: Vec<Statistic>,
+    /// The network device's own counters ([`ethtool`]).
+    pub ethtool: BTreeMap<String, u64>,
+    /// Pause frames per priority.
+    pub flow_control: Option<FlowControl>,
+}
+
+/// All counters of one link at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// When, in nanoseconds of any steady clock.
+    pub taken_ns: u64,
+    /// The counters, in their own unit.
+    pub values: BTreeMap<Counter, Reading>,
+}
+
+/// One counter at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Reading {
+    /// Its value, already in bytes where it counts bytes.
+    pub value: u64,
+    /// Where it starts again from zero; zero stands for 2^64.
+    pub modulus: u64,
+}
+
+/// Reads the counters of `device`/`port`. `taken_ns` is now by the caller's steady clock.
+pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) -> Snapshot {
+    let driver = Driver::of(root, device);
+    let network_device = network_device(root, device, port);
+    let folder = format!("/sys/class/infiniband/{device}/ports/{port}");
+    let raw = |source: Source, name: &str| -> Option<u64> {
+        match source {
+            Source::Port => root.number(&format!("{folder}/counters/{name}")),
+            Source::Hardware => {
+                let listed = extra.statistics.iter().find(|entry| entry.name == name);
+                match listed {
+                    Some(entry) => Some(entry.value),
+                    None => root.number(&format!("{folder}/hw_counters/{name}")),
+                }
+            }
+            Source::NetworkDevice => {
+                let network_device = network_device.as_deref()?;
+                root.number(&format!(
+                    "/sys/class/net/{network_device}/statistics/{name}"
+                ))
+            }
+            Source::Ethtool => extra.ethtool.get(name).copied(),
+            Source::FlowControl => None,
+        }
+    };
+    let mut values = BTreeMap::new();
+    for entry in map::entries(&driver) {
+        if values.contains_key(&entry.counter) {
+            continue;
+        }
+        let Some(value) = entry.names.iter().find_map(|name| raw(entry.source, name)) else {
+            continue;
+        };
+        let reading = Reading {
+            value: value.wrapping_mul(u64::from(entry.factor)),
+            modulus: entry.modulus(),
+        };
+        values.insert(entry.counter, reading);
+    }
+    if let Some(flow_control) = &extra.flow_control {
+        let frames = |counts: &[u64]| Reading {
+            value: counts
+                .iter()
+                .fold(0, |sum: u64, count| sum.wrapping_add(*count)),
+            modulus: 0,
+        };
+        let sent = frames(&flow_control.pauses_sent);
+        let received = frames(&flow_control.pauses_received);
+        values.insert(Counter::PriorityPausesSent, sent);
+        values.insert(Counter::PriorityPausesReceived, received);
+    }
+    Snapshot { taken_ns, values }
+}
+
+/// The network device below a port: the one that its GIDs name.
+pub fn network_device(root: &Root, device: &str, port: u32) -> Option<String> {
+    let folder = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs");
+    let listed = root.list(&folder).into_iter();
+    let named = listed
+        .filter_map(|index| root.text(&format!("{folder}/{index}")))
+        .find(|name| !name.is_empty());
+    named.or_else(|| {
+        // One port per function is the rule; a driver with two lists them in order of dev_port.
+        let siblings = format!("/sys/class/infiniband/{device}/device/net");
+        let siblings = root.list(&siblings);
+        let of_port = siblings.iter().find(|name| {
+            let number = root.number(&format!("/sys/class/net/{name}/dev_port"));
+            number == Some(u64::from(port.saturating_sub(1)))
+        });
+        of_port
+            .or(siblings.first())
+            .cloned()
+            .or_else(|| root.text(&format!("/sys/class/infiniband/{device}/parent")))
+            .filter(|name| !name.is_empty())
+    })
+}
+
+/// What happened between two snapshots of one link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Window {
+    /// Its length in seconds.
+    pub seconds: f64,
+    /// By how much each counter rose; one that was reset in between, or is in one snapshot only, is missing.
+    pub rises: BTreeMap<Counter, u64>,
+}
+
+impl Window {
+    /// From `before` to `after`; none when no time passed.
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Option<Self> {
+        let nanoseconds = after.taken_ns.checked_sub(before.taken_ns)?;
+        if nanoseconds == 0 {
+            return None;
+        }
+        let rises = after.values.iter().filter_map(|(counter, later)| {
+            let earlier = before.values.get(counter)?;
+            Some((*counter, rise(*earlier, *later)?))
+        });
+        Some(Self {
+            seconds: nanoseconds as f64 / 1e9,
+            rises: rises.collect(),
+        })
+    }
+
+    /// By how much a counter rose per second.
+    pub fn per_second(&self, counter: Counter) -> Option<f64> {
+        Some(*self.rises.get(&counter)? as f64 / self.seconds)
+    }
+}
+
+/// How far a counter moved, over its wrap. A move of half its range or more is a reset (the driver was loaded again),
+/// since no window is that long: half of a 32-bit packet count takes over a minute at 30 million packets a second.
+fn rise(earlier: Reading, later: Reading) -> Option<u64> {
+    if earlier.modulus != later.modulus {
+        return None;
+    }
+    let moved = match later.modulus {
+        0 => later.value.wrapping_sub(earlier.value),
+        modulus if later.value >= modulus || earlier.value >= modulus => return None,
+        _ if later.value >= earlier.value => later.value - earlier.value,
+        modulus => modulus - earlier.value + later.value,
+    };
+    let half = match later.modulus {
+        0 => 1 << 63,
+        modulus => modulus / 2,
+    };
+    (moved < half).then_some(moved)
+}
+
+/// The counters that a network device's driver names itself, as `ethtool -S` prints them. Runs that program: the call
+/// behind it is an ioctl without a safe wrapper.
+///
+/// # Errors
+/// [`HostError::Program`] where there is no ethtool.
+pub fn ethtool(network_device: &str) -> Result<BTreeMap<String, u64>, HostError> {
+    let output = Command::new("ethtool")
+        .args(["-S", network_device])
+        .output()
+        .map_err(|source| HostError::Program {
+            program: format!("ethtool -S {network_device}"),
+            source,
+        })?;
+    Ok(parse_ethtool(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// `     rx_prio3_pause: 17` per line; other lines are passed over.
+pub fn parse_ethtool(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().filter_map(|line| {
+        let (name, value) = line.trim().rsplit_once(':')?;
+        Some((name.trim().to_owned(), value.trim().parse().ok()?))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! Who holds what of which device: the kernel's resources per process, per cgroup and per tenant.
+//!
+//! Method: one pass over every device and kind ([`Inventory::read`]), then the holders are looked up in `/proc`
+//! ([`Inventory::by_process`]) and put together by whatever names a tenant ([`by_tenant`]). The pass is no snapshot:
+//! objects come and go between two requests, and a process that ended in between has no command and no cgroup.
+//!
+//! A tenant cannot hide from this: the kernel attributes an object to the process that created it. What a tenant
+//! *says* its name is plays no part here.
+
+use crate::rdma::{
+    CompletionQueue, Connection, ConnectionIdentifier, Context, Device, Holder, Link, MemoryRegion,
+    ProtectionDomain, QueuePair, QueuePairState, SharedReceiveQueue,
+};
+use isolane_common_linux::error::HostError;
+use isolane_common_linux::process::Process;
+use isolane_common_linux::root::Root;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Everything the kernel tracks, over all devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Inventory {
+    /// Devices by index.
+    pub devices: Vec<Device>,
+    /// Links.
+    pub links: Vec<Link>,
+    /// Queue pairs.
+    pub queue_pairs: Vec<QueuePair>,
+    /// Completion queues.
+    pub completion_queues: Vec<CompletionQueue>,
+    /// Memory regions.
+    pub memory_regions: Vec<MemoryRegion>,
+    /// Protection domains.
+    pub protection_domains: Vec<ProtectionDomain>,
+    /// Connection identifiers.
+    pub connection_identifiers: Vec<ConnectionIdentifier>,
+    /// Contexts.
+    pub contexts: Vec<Context>,
+    /// Shared receive queues.
+    pub shared_receive_queues: Vec<SharedReceiveQueue>,
+}
+
+/// How much is held of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Holdings {
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Those of them that can send (RTS or SQD).
+    pub queue_pairs_sending: u32,
+    /// Completion queues.
+    pub completion_queues: u32,
+    /// Entries of all completion queues together.
+    pub completion_entries: u64,
+    /// Memory regions.
+    pub memory_regions: u32,
+    /// Registered bytes; a page registered twice counts twice.
+    pub memory_bytes: u64,
+    /// Protection domains.
+    pub protection_domains: u32,
+    /// Connection identifiers.
+    pub connection_identifiers: u32,
+    /// Contexts.
+    pub contexts: u32,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
+}
+
+impl Holdings {
+    /// Adds what another holds.
+    pub fn add(&mut self, other: &Self) {
+        self.queue_pairs += other.queue_pairs;
+        self.queue_pairs_sending += other.queue_pairs_sending;
+        self.completion_queues += other.completion_queues;
+        self.completion_entries += other.completion_entries;
+        self.memory_regions += other.memory_regions;
+        self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
+        self.protection_domains += other.protection_domains;
+        self.connection_identifiers += other.connection_identifiers;
+        self.contexts += other.contexts;
+        self.shared_receive_queues += other.shared_receive_queues;
+    }
+}
+
+/// A process and what it holds of each device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct ProcessHoldings {
+    /// The process; only its number where it ended meanwhile.
+    pub process: Process,
+    /// What it holds, by device name.
+    pub devices: BTreeMap<String, Holdings>,
+}
+
+/// A group of processes and what they hold together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GroupHoldings {
+    /// Process numbers, ascending.
+    pub processes: Vec<u32>,
+    /// What they hold, by device name.
+    pub devices: BTreeMap<String, Holdings>,
+}
+
+impl Inventory {
+    /// Reads everything of every device, or of `device` alone.
+    ///
+    /// # Errors
+    /// [`HostError::NoRdmaSubsystem`], [`HostError::NoDevice`] and the kernel's. A device that goes away in the middle
+    /// is left out.
+    pub fn read(connection: &mut Connection, device: Option<&str>) -> Result<Self, HostError> {
+        let devices = match device {
+            Some(name) => vec![connection.device(name)?],
+            None => connection.devices()?,
+        };
+        let mut inventory = Self::default();
+        for device in devices {
+            let name = device.name.clone();
+            if let Err(error) = inventory.read_device(connection, device) {
+                let still_there = connection
+                    .devices()?
+                    .iter()
+                    .any(|device| device.name == name);
+                if still_there {
+                    return Err(error);
+                }
+                inventory.forget(&name);
+            }
+        }
+        Ok(inventory)
+    }
+
+    fn read_device(
+        &mut self,
+        connection: &mut Connection,
+        device: Device,
+    ) -> Result<(), HostError> {
+        self.links.extend(connection.links(&device)?);
+        self.queue_pairs.extend(connection.queue_pairs(&device)?);
+        self.completion_queues
+            .extend(connection.completion_queues(&device)?);
+        self.memory_regions
+            .extend(connection.memory_regions(&device)?);
+        self.protection_domains
+            .extend(connection.protection_domains(&device)?);
+        self.connection_identifiers
+            .extend(connection.connection_identifiers(&device)?);
+        self.contexts.extend(connection.contexts(&device)?);
+        self.shared_receive_queues
+            .extend(connection.shared_receive_queues(&device)?);
+        self.devices.push(device);
+        Ok(())
+    }
+
+    fn forget(&mut self, device: &str) {
+        self.devices.retain(|entry| entry.name != device);
+        self.links.retain(|entry| entry.device != device);
+        self.queue_pairs.retain(|entry| entry.device != device);
+        self.completion_queues
+            .retain(|entry| entry.device != device);
+        self.memory_regions.retain(|entry| entry.device != device);
+        self.protection_domains
+            .retain(|entry| entry.device != device);
+        self.connection_identifiers
+            .retain(|entry| entry.device != device);
+        self.contexts.retain(|entry| entry.device != device);
+        self.shared_receive_queues
+            .retain(|entry| entry.device != device);
+    }
+
+    /// What each holder holds of each device, kernel and unknown holders included.
+    pub fn holdings(&self) -> BTreeMap<Holder, BTreeMap<String, Holdings>> {
+        let mut all: BTreeMap<Holder, BTreeMap<String, Holdings>> = BTreeMap::new();
+        let mut of = |holder: &Holder, device: &str, count: &dyn Fn(&mut Holdings)| {
+            let devices = all.entry(holder.clone()).or_default();
+            count(devices.entry(device.to_owned()).or_default());
+        };
+        for entry in &self.queue_pairs {
+            let sends = matches!(
+                entry.state,
+                QueuePairState::ReadyToSend | QueuePairState::SendQueueDrained
+            );
+            of(&entry.holder, &entry.device, &|held| {
+                held.queue_pairs += 1;
+                held.queue_pairs_sending += u32::from(sends);
+            });
+        }
+        for entry in &self.completion_queues {
+            of(&entry.holder, &entry.device, &|held| {
+                held.completion_queues += 1;
+                held.completion_entries += u64::from(entry.entries);
+            });
+        }
+        for entry in &self.memory_regions {
+            of(&entry.holder, &entry.device, &|held| {
+                held.memory_regions += 1;
+                held.memory_bytes = held.memory_bytes.saturating_add(entry.length_bytes);
+            });
+        }
+        for entry in &self.protection_domains {
+            of(&entry.holder, &entry.device, &|held| {
+                held.protection_domains += 1;
+            });
+        }
+        for entry in &self.connection_identifiers {
+            of(&entry.holder, &entry.device, &|held| {
+                held.connection_identifiers += 1;
+            });
+        }
+        for entry in &self.contexts {
+            of(&entry.holder, &entry.device, &|held| held.contexts += 1);
+        }
+        for entry in &self.shared_receive_queues {
+            of(&entry.holder, &entry.device, &|held| {
+                held.shared_receive_queues += 1;
+            });
+        }
+        all
+    }
+
+    /// What each process holds, by process number.
+    pub fn by_process(&self, root: &Root) -> Vec<ProcessHoldings> {
+        let holdings = self.holdings().into_iter();
+        holdings
+            .filter_map(|(holder, devices)| {
+                let id = holder.process()?;
+                let ended = || Process {
+                    id,
+                    ..Process::default()
+                };
+                let process = Process::read(root, id).unwrap_or_else(ended);
+                Some(ProcessHoldings { process, devices })
+            })
+            .collect()
+    }
+}
+
+/// What each cgroup holds; processes whose cgroup is not known are under the empty name.
+pub fn by_cgroup(processes: &[ProcessHoldings]) -> BTreeMap<String, GroupHoldings> {
+    by_tenant(processes, |process| {
+        Some(process.cgroup.clone().unwrap_or_default())
+    })
+}
+
+/// What each tenant holds, where `tenant` names the tenant of a process; processes without one are left out.
+pub fn by_tenant(
+    processes: &[ProcessHoldings],
+    tenant: impl Fn(&Process) -> Option<String>,
+) -> BTreeMap<String, GroupHoldings> {
+    let mut groups: BTreeMap<String, GroupHoldings> = BTreeMap::new();
+    for entry in processes {
+        let Some(name) = tenant(&entry.process) else {
+            continue;
+        };
+        let group = groups.entry(name).or_default();
+        group.processes.push(entry.process.id);
+        for (device, held) in &entry.devices {
+            group.devices.entry(device.clone()).or_default().add(held);
+        }
+    }
+    for group in groups.values_mut() {
+        group.processes.sort_unstable();
+    }
+    groups
+}
+
+/// How an operator ties processes to a tenant. Every condition that is set must hold; one without any matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantRule {
+    /// The tenant.
+    pub tenant: String,
+    /// The cgroup of this path and every one below it.
+    pub cgroup: Option<String>,
+    /// The container of this identifier, or of one that begins so (at least 12 characters).
+    pub container: Option<String>,
+    /// The Kubernetes pod of this UID.
+    pub pod: Option<String>,
+    /// The real user.
+    pub user: Option<u32>,
+}
+
+impl TenantRule {
+    /// True when `process` belongs to this tenant.
+    pub fn matches(&self, process: &Process) -> bool {
+        const SHORT_IDENTIFIER: usize = 12;
+        let conditions = [
+            self.cgroup.as_ref().map(|cgroup| {
+                let path = process.cgroup.as_deref();
+                path.is_some_and(|path| is_below(path, cgroup))
+            }),
+            self.container.as_ref().map(|identifier| {
+                let container = process.workload.container.as_ref();
+                container.is_some_and(|container| {
+                    container.identifier == *identifier
+                        || (identifier.len() >= SHORT_IDENTIFIER
+                            && container.identifier.starts_with(identifier.as_str()))
+                })
+            }),
+            self.pod
+                .as_ref()
+                .map(|pod| process.workload.pod.as_ref() == Some(pod)),
+            self.user.map(|user| process.user == Some(user)),
+        ];
+        let mut set = conditions.into_iter().flatten().peekable();
+        set.peek().is_some() && set.all(|holds| holds)
+    }
+
+    /// The tenant of the first rule that matches.
+    pub fn tenant_of<'a>(rules: &'a [Self], process: &Process) -> Option<&'a str> {
+        let rule = rules.iter().find(|rule| rule.matches(process))?;
+        Some(&rule.tenant)
+    }
+}
+
+/// True when `path` is `parent` or lies below it; `/blue` is not above `/blue2`.
+fn is_below(path: &str, parent: &str) -> bool {
+    let parent = parent.trim_end_matches('/');
+    match path.strip_prefix(parent) {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

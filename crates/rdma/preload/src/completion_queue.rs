@@ -1,0 +1,452 @@
+//! Completion queues: the application sees its own completions, each once, with its own identifiers.
+//!
+//! Problem: completions of chunks lie between the application's, and somebody has to take them out even when the
+//! application does not poll, or nothing makes room in the provider's queue. Method: what is polled is turned back in
+//! place, and ours are left out; a poll that finds ours only polls on, so that "nothing" means that the provider has
+//! nothing. What the pump takes out for a full queue is stored, and comes first at the application's next poll.
+//!
+//! Events: a completion of ours may use up the event that the application asked for. [`CompletionQueue::is_quiet`]
+//! finds such events: it asks for another one and looks again before the event is swallowed.
+//!
+//! Room: a completion queue is made larger than asked ([`spare_for`]), and every queue pair that splits takes its
+//! spare send places from that room, so that even the failure of all work requests at once does not overflow it.
+//! Limits: extended completion queues are turned back through their own calls; for them nothing is stored, so they
+//! make room only when the application polls, and an event of ours may be seen with nothing to poll.
+
+use crate::context::Context;
+use crate::lock::Lock;
+use crate::process::Process;
+use crate::queue_pair::QueuePair;
+use crate::ring::{Name, Seen};
+use isolane_rdma_verbs_sys::*;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
+
+/// Completions that the pump takes at once.
+const DRAIN: usize = 32;
+
+/// How many more completions than asked a queue is made for.
+pub fn spare_for(asked: u32, max: u32) -> u32 {
+    asked.clamp(1_024, 65_536).min(max.saturating_sub(asked))
+}
+
+type StartPoll = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
+type NextPoll = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
+type EndPoll = unsafe extern "C" fn(*mut ibv_cq_ex);
+type ReadBytes = unsafe extern "C" fn(*mut ibv_cq_ex) -> u32;
+
+/// The provider's functions of an extended completion queue.
+#[derive(Clone, Copy, Debug)]
+struct Extended {
+    start_poll: StartPoll,
+    next_poll: NextPoll,
+    end_poll: EndPoll,
+    read_byte_len: Option<ReadBytes>,
+    read_qp_num: Option<ReadBytes>,
+}
+
+/// A completion and whose it is.
+#[derive(Debug)]
+struct Stored {
+    completion: ibv_wc,
+    place: Option<(&'static QueuePair, Seen)>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    open: bool,
+    store: VecDeque<Stored>,
+    extended: Option<Extended>,
+    /// Payload of the current message of an extended poll, where it was split.
+    current_bytes: Option<(u32, u32)>,
+}
+
+/// A place for a completion queue; reused, never freed.
+#[derive(Debug, Default)]
+pub struct CompletionQueue {
+    cq: AtomicPtr<ibv_cq>,
+    context: AtomicPtr<Context>,
+    /// A paced queue pair has ever completed here: completions of ours may lie in the provider's queue.
+    touched: AtomicBool,
+    stored: AtomicUsize,
+    /// Room beyond what the application asked for, not yet given to a queue pair.
+    room: AtomicI64,
+    /// All of that room.
+    extra: AtomicI32,
+    solicited_only: AtomicI32,
+    armed: AtomicBool,
+    inner: Lock<Inner>,
+}
+
+impl CompletionQueue {
+    /// Puts a new completion queue here, which is larger than asked by `spare`.
+    pub fn attach(&self, cq: *mut ibv_cq, context: &'static Context, spare: u32) {
+        let mut inner = self.inner.lock();
+        inner.open = true;
+        inner.store.clear();
+        inner.extended = None;
+        inner.current_bytes = None;
+        self.cq.store(cq, Ordering::Relaxed);
+        let context: *const Context = context;
+        self.context.store(context.cast_mut(), Ordering::Relaxed);
+        self.touched.store(false, Ordering::Relaxed);
+        self.stored.store(0, Ordering::Relaxed);
+        self.room.store(i64::from(spare), Ordering::Relaxed);
+        self.extra.store(spare as i32, Ordering::Relaxed);
+        self.armed.store(false, Ordering::Relaxed);
+    }
+
+    /// The completion queue is about to be destroyed, or was not after all.
+    pub fn set_open(&self, open: bool) {
+        self.inner.lock().open = open;
+    }
+
+    fn context(&self) -> Option<&'static Context> {
+        // SAFETY: null, or a leaked context.
+        unsafe { self.context.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// How much larger than asked the queue is.
+    pub fn extra(&self) -> i32 {
+        self.extra.load(Ordering::Relaxed)
+    }
+
+    /// A queue pair wants to complete here with `wish` more work requests than its application knows of; how many it
+    /// may have.
+    pub fn take_room(&self, wish: u32) -> u32 {
+        let wish = i64::from(wish);
+        let before = self.room.fetch_sub(wish, Ordering::Relaxed);
+        let given = before.clamp(0, wish);
+        self.room.fetch_add(wish - given, Ordering::Relaxed);
+        given as u32
+    }
+
+    /// Room that was not needed after all.
+    pub fn give_room_back(&self, room: u32) {
+        self.room.fetch_add(i64::from(room), Ordering::Relaxed);
+    }
+
+    /// A paced queue pair completes here.
+    pub fn attached(&self) {
+        self.touched.store(true, Ordering::Relaxed);
+    }
+
+    /// It is gone, and its room with it.
+    pub fn detached(&self, room: u32) {
+        self.give_room_back(room);
+    }
+
+    /// The application asks for an event.
+    pub fn arms(&self, solicited_only: c_int) {
+        self.solicited_only.store(solicited_only, Ordering::Relaxed);
+        self.armed.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets what waits on this device go, as far as credit reaches: whoever polls has the time.
+    #[inline]
+    pub fn kick(&self) {
+        if let Some(context) = self.context() {
+            for meter in &context.device.meters {
+                if meter.has_waiting() {
+                    meter.drive();
+                    meter.polled();
+                }
+            }
+        }
+    }
+
+    /// `ibv_poll_cq`.
+    ///
+    /// # Safety
+    /// As for `ibv_poll_cq`; the queue is this one.
+    #[inline]
+    pub unsafe fn poll(
+        &self,
+        process: &'static Process,
+        cq: *mut ibv_cq,
+        count: c_int,
+        completions: *mut ibv_wc,
+    ) -> c_int {
+        let Some(poll) = self.context().and_then(|context| context.ops.poll_cq) else {
+            return -1;
+        };
+        if !self.touched.load(Ordering::Relaxed) || count <= 0 {
+            // SAFETY: passed on.
+            return unsafe { poll(cq, count, completions) };
+        }
+        let mut inner = self.inner.lock();
+        let mut got = self.take_stored(&mut inner, count, completions);
+        while got < count {
+            // SAFETY: the application's array has room for `count`; the provider fills what it says.
+            let found = unsafe { poll(cq, count - got, completions.add(got as usize)) };
+            if found <= 0 {
+                return if got > 0 { got } else { found };
+            }
+            let wanted = count - got;
+            let mut kept = 0;
+            for at in 0..found {
+                // SAFETY: `found` completions were written from `got` on; `kept <= at`.
+                unsafe {
+                    let from = completions.add((got + at) as usize);
+                    let mut completion = *from;
+                    if translate(process, &mut completion, true).is_some() {
+                        *completions.add((got + kept) as usize) = completion;
+                        kept += 1;
+                    }
+                }
+            }
+            got += kept;
+            if found < wanted || kept > 0 {
+                break;
+            }
+        }
+        got
+    }
+
+    fn take_stored(&self, inner: &mut Inner, count: c_int, completions: *mut ibv_wc) -> c_int {
+        let mut got = 0;
+        while got < count
+            && let Some(stored) = inner.store.pop_front()
+        {
+            if let Some((queue_pair, seen)) = stored.place {
+                queue_pair.deliver(&seen);
+            }
+            // SAFETY: the application's array has room for `count`.
+            unsafe { *completions.add(got as usize) = stored.completion };
+            got += 1;
+        }
+        if got > 0 {
+            self.stored.store(inner.store.len(), Ordering::Relaxed);
+        }
+        got
+    }
+
+    /// Takes completions from the provider into the store; whether any came.
+    pub fn drain(&self, process: &'static Process) -> bool {
+        let mut inner = self.inner.lock();
+        self.drain_locked(process, &mut inner).0
+    }
+
+    /// Whether any came, and whether any of those is the application's.
+    fn drain_locked(&self, process: &'static Process, inner: &mut Inner) -> (bool, bool) {
+        let cq = self.cq.load(Ordering::Relaxed);
+        let Some(poll) = self.context().and_then(|context| context.ops.poll_cq) else {
+            return (false, false);
+        };
+        if !inner.open || inner.extended.is_some() {
+            return (false, false);
+        }
+        let (mut any, mut visible) = (false, false);
+        let mut completions = [ibv_wc::default(); DRAIN];
+        loop {
+            // SAFETY: the queue is open, which its destruction waits for; the array is ours.
+            let found = unsafe {
+                let limit = (*cq).cqe.max(0) as usize;
+                if inner.store.len() >= limit {
+                    break;
+                }
+                poll(cq, DRAIN as c_int, completions.as_mut_ptr())
+            };
+            let Ok(found) = usize::try_from(found) else {
+                break;
+            };
+            any |= found > 0;
+            for completion in &mut completions[..found] {
+                if let Some(place) = translate(process, completion, false) {
+                    visible = true;
+                    inner.store.push_back(Stored {
+                        completion: *completion,
+                        place,
+                    });
+                }
+            }
+            if found < DRAIN {
+                break;
+            }
+        }
+        self.stored.store(inner.store.len(), Ordering::Relaxed);
+        (any, visible)
+    }
+
+    /// Stores completions that the provider will not make.
+    pub fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &QueuePair) {
+        let Some(process) = crate::process::process() else {
+            return;
+        };
+        let mut inner = self.inner.lock();
+        for (completion, seen) in completions {
+            let place = process.place(queue_pair.place).map(|known| (known, seen));
+            inner.store.push_back(Stored { completion, place });
+        }
+        self.stored.store(inner.store.len(), Ordering::Relaxed);
+    }
+
+    /// Whether an event of this queue was used up by completions of ours: then another one is asked for, and the
+    /// application need not see this one. `true`: swallow and acknowledge it.
+    pub fn is_quiet(&self, process: &'static Process) -> bool {
+        let mut inner = self.inner.lock();
+        let nothing_of_ours = !self.touched.load(Ordering::Relaxed);
+        let armed = self.armed.load(Ordering::Relaxed);
+        if nothing_of_ours || !armed || inner.extended.is_some() || !inner.store.is_empty() {
+            self.armed.store(false, Ordering::Relaxed);
+            return false;
+        }
+        let (any, visible) = self.drain_locked(process, &mut inner);
+        if visible || !any {
+            self.armed.store(false, Ordering::Relaxed);
+            return false;
+        }
+        let cq = self.cq.load(Ordering::Relaxed);
+        let Some(arm) = self.context().and_then(|context| context.ops.req_notify_cq) else {
+            return false;
+        };
+        // SAFETY: the queue is open: the application has an event of it to acknowledge.
+        unsafe { arm(cq, self.solicited_only.load(Ordering::Relaxed)) };
+        // What came before the new request makes no event: then this one is the application's.
+        !self.drain_locked(process, &mut inner).1
+    }
+
+    /// Puts our functions into an extended completion queue.
+    ///
+    /// # Safety
+    /// `cq` was just created and is not in use.
+    pub unsafe fn extend(&self, cq: *mut ibv_cq_ex) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (Some(start_poll), Some(next_poll), Some(end_poll)) =
+                ((*cq).start_poll, (*cq).next_poll, (*cq).end_poll)
+            else {
+                return;
+            };
+            self.inner.lock().extended = Some(Extended {
+                start_poll,
+                next_poll,
+                end_poll,
+                read_byte_len: (*cq).read_byte_len,
+                read_qp_num: (*cq).read_qp_num,
+            });
+            (*cq).start_poll = Some(start);
+            (*cq).next_poll = Some(next);
+            if (*cq).read_byte_len.is_some() {
+                (*cq).read_byte_len = Some(read_byte_len);
+            }
+        }
+    }
+}
+
+/// Turns a completion back into the application's, which takes it now or later; outer nothing: it is ours and must
+/// not be seen.
+#[inline]
+fn translate(
+    process: &'static Process,
+    completion: &mut ibv_wc,
+    now: bool,
+) -> Option<Option<(&'static QueuePair, Seen)>> {
+    let Some(name) = Name::decode(completion.wr_id, process.tag) else {
+        return Some(None);
+    };
+    if completion.status == IBV_WC_SUCCESS && completion.opcode & IBV_WC_RECV != 0 {
+        return Some(None);
+    }
+    let queue_pair = process.place(name.place)?;
+    let (number, status) = (Some(completion.qp_num), completion.status);
+    let seen = match now {
+        true => queue_pair.complete_now(name, number, status)?,
+        false => queue_pair.complete(name, number, status)?,
+    };
+    completion.wr_id = seen.entry.wr_id;
+    if u64::from(completion.byte_len) == seen.entry.last_chunk {
+        completion.byte_len = seen.entry.total as u32;
+    }
+    Some(Some((queue_pair, seen)))
+}
+
+fn known(cq: *mut ibv_cq_ex) -> Option<(&'static Process, &'static CompletionQueue, Extended)> {
+    let process = crate::process::process()?;
+    let queue = process.completion_queue(cq.cast())?;
+    let extended = queue.inner.lock().extended?;
+    Some((process, queue, extended))
+}
+
+/// Turns the current completion of an extended poll back; false: it is ours.
+///
+/// # Safety
+/// Between start and end of a poll.
+unsafe fn turn_back(
+    process: &'static Process,
+    queue: &CompletionQueue,
+    extended: &Extended,
+    cq: *mut ibv_cq_ex,
+) -> bool {
+    // SAFETY: the caller's promise; the provider has filled identifier and status.
+    unsafe {
+        let Some(name) = Name::decode((*cq).wr_id, process.tag) else {
+            queue.inner.lock().current_bytes = None;
+            return true;
+        };
+        let number = extended.read_qp_num.map(|read| read(cq));
+        let seen = process.place(name.place).and_then(|queue_pair| {
+            Some((queue_pair, queue_pair.complete(name, number, (*cq).status)?))
+        });
+        let Some((queue_pair, seen)) = seen else {
+            return false;
+        };
+        queue_pair.deliver(&seen);
+        (*cq).wr_id = seen.entry.wr_id;
+        queue.inner.lock().current_bytes =
+            Some((seen.entry.last_chunk as u32, seen.entry.total as u32));
+        true
+    }
+}
+
+unsafe extern "C" fn start(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    let Some((process, queue, extended)) = known(cq) else {
+        return libc::ENOENT;
+    };
+    // SAFETY: the application polls an extended queue by its own functions, which follow their protocol here.
+    unsafe {
+        let mut answer = (extended.start_poll)(cq, attr);
+        if answer != 0 {
+            return answer;
+        }
+        while !turn_back(process, queue, &extended, cq) {
+            answer = (extended.next_poll)(cq);
+            if answer != 0 {
+                (extended.end_poll)(cq);
+                return answer;
+            }
+        }
+        0
+    }
+}
+
+unsafe extern "C" fn next(cq: *mut ibv_cq_ex) -> c_int {
+    let Some((process, queue, extended)) = known(cq) else {
+        return libc::ENOENT;
+    };
+    // SAFETY: as for `start`.
+    unsafe {
+        loop {
+            let answer = (extended.next_poll)(cq);
+            if answer != 0 || turn_back(process, queue, &extended, cq) {
+                return answer;
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
+    let Some((_, queue, extended)) = known(cq) else {
+        return 0;
+    };
+    let Some(read) = extended.read_byte_len else {
+        return 0;
+    };
+    // SAFETY: the provider's own function, between start and end of a poll.
+    let bytes = unsafe { read(cq) };
+    match queue.inner.lock().current_bytes {
+        Some((last, total)) if last == bytes => total,
+        _ => bytes,
+    }
+}

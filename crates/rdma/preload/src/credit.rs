@@ -1,0 +1,361 @@
+//! The token bucket that a lease describes, in bytes and in operations at once.
+//!
+//! Problem: work must pass at the rate of the lease, exactly over long times, with at most a burst at once, also when
+//! a message is larger than the burst. Method: credit grows by rate times elapsed time, with the remainder carried;
+//! it is cut at the burst. A message passes when the credit covers it or is a quarter of the burst; what it takes beyond
+//! the credit is a debt that the next ones wait for. So a message near or above the burst need not wait for a full
+//! bucket, in which credit would be lost whenever somebody wakes up late. Nor does whoever was told when to come again
+//! lose what grew because it woke up later than that: it could not have used it, and it was its share. That much may be
+//! above the burst, up to another burst, and lapses unless it is used within a millisecond. More would let the work of a slow
+//! device pile up before it, for latency tenants to wait behind.
+//! Units: bytes, operations, nanoseconds. A rate of zero or above [`RATE_MAX`] does not limit its dimension.
+//! Rounding: credit is rounded down, the time at which it suffices is rounded up; nothing is lost, since the
+//! remainder stays.
+//! Pure: the caller gives the time. Source: justitia 4.2, with leases in place of tokens.
+
+use isolane_rdma_session::region::Lease;
+
+/// Rates above this (in bytes or operations per second) are no limit: 1 PB/s.
+pub const RATE_MAX: u64 = 1 << 50;
+/// Largest burst, in bytes or operations.
+const BURST_MAX: u64 = 1 << 40;
+/// Credit for a longer rest than this is not asked for; every burst is full by then or grows on.
+const REST_MAX_NS: u64 = 1_000_000_000;
+const NS: u64 = 1_000_000_000;
+/// Credit above the burst is for whoever still has work.
+const LATE_NS: u64 = 1_000_000;
+/// This part of a burst is enough for a message of any size.
+const ENOUGH_PART: i64 = 4;
+
+/// One dimension of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Per second; `None`: no limit.
+    pub rate: Option<u64>,
+    /// Most credit.
+    pub burst: i64,
+}
+
+impl Terms {
+    fn new(rate: u64, burst: u64) -> Self {
+        Self {
+            rate: (1..=RATE_MAX).contains(&rate).then_some(rate),
+            burst: burst.clamp(1, BURST_MAX) as i64,
+        }
+    }
+
+    /// How long the rate takes for a burst, at most a millisecond.
+    pub fn burst_ns(&self) -> u64 {
+        match self.rate {
+            Some(rate) => {
+                let time =
+                    u128::from(self.burst.unsigned_abs()) * u128::from(NS) / u128::from(rate);
+                time.min(1_000_000) as u64
+            }
+            None => 0,
+        }
+    }
+
+    /// Terms of a lease's bytes and of its operations; whatever the numbers are.
+    pub fn of(lease: &Lease) -> [Self; 2] {
+        [
+            Self::new(lease.rate_bytes_per_s, lease.burst_bytes),
+            Self::new(lease.rate_operations_per_s, lease.burst_operations),
+        ]
+    }
+}
+
+/// Credit of one dimension.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    /// Negative: debt.
+    amount: i64,
+    /// Billionths of a byte or operation, below [`NS`].
+    rest: u64,
+}
+
+impl Credit {
+    /// Grows to at most the burst and `above`, or stays where it was above that.
+    fn grow(&mut self, terms: Terms, elapsed_ns: u64, above: i64) {
+        let Some(rate) = terms.rate else {
+            self.amount = terms.burst;
+            return;
+        };
+        let grown = u128::from(rate) * u128::from(elapsed_ns) + u128::from(self.rest);
+        let whole = i64::try_from(grown / u128::from(NS)).unwrap_or(i64::MAX);
+        self.rest = (grown % u128::from(NS)) as u64;
+        self.amount = self.amount.saturating_add(whole);
+        let most = terms.burst.saturating_add(above);
+        if self.amount >= most {
+            self.amount = most;
+            self.rest = 0;
+        }
+    }
+
+    /// How much above the burst may be kept: what grew in `late_ns`, or what is there if `kept`, up to another burst. Credit
+    /// of a larger lease that was there before is cut so, too: a limit would begin with megabytes beyond it.
+    fn above(&self, terms: Terms, late_ns: u64, kept: bool) -> i64 {
+        let held = match kept {
+            true => self.amount.saturating_sub(terms.burst).max(0),
+            false => 0,
+        };
+        let grown = u128::from(terms.rate.unwrap_or(0)) * u128::from(late_ns) / u128::from(NS);
+        let late = i64::try_from(grown).unwrap_or(i64::MAX);
+        late.max(held).min(terms.burst)
+    }
+
+    /// Nanoseconds until `needed` may pass; zero: now.
+    fn wait_ns(&self, terms: Terms, needed: i64) -> u64 {
+        let enough = (terms.burst / ENOUGH_PART).max(1);
+        let short = needed.min(enough).saturating_sub(self.amount);
+        match terms.rate {
+            Some(rate) if short > 0 => {
+                let missing = u128::from(short as u64) * u128::from(NS) - u128::from(self.rest);
+                let wait = missing.div_ceil(u128::from(rate));
+                u64::try_from(wait).unwrap_or(u64::MAX)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The bucket of one device and direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    credit: [Credit; 2],
+    grown_at_ns: u64,
+    /// When whoever waits was told to come again.
+    due_ns: Option<u64>,
+    fresh: bool,
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self::full()
+    }
+}
+
+impl Bucket {
+    /// A bucket with a whole burst in it, whatever the first lease will say.
+    pub const fn full() -> Self {
+        let credit = Credit { amount: 0, rest: 0 };
+        Self {
+            credit: [credit; 2],
+            grown_at_ns: 0,
+            due_ns: None,
+            fresh: true,
+        }
+    }
+
+    /// Brings the credit to `now_ns`. A clock that goes back changes nothing.
+    pub fn grow(&mut self, terms: &[Terms; 2], now_ns: u64) {
+        if self.fresh {
+            self.fresh = false;
+            self.grown_at_ns = now_ns;
+            for (credit, terms) in self.credit.iter_mut().zip(terms) {
+                credit.amount = terms.burst;
+            }
+        }
+        let elapsed = now_ns.saturating_sub(self.grown_at_ns);
+        self.grown_at_ns = self.grown_at_ns.max(now_ns);
+        let late = self
+            .due_ns
+            .map_or(0, |due| now_ns.saturating_sub(due).min(elapsed));
+        for (credit, terms) in self.credit.iter_mut().zip(terms) {
+            let above = credit.above(*terms, late, elapsed <= LATE_NS);
+            credit.grow(*terms, elapsed.min(REST_MAX_NS), above);
+        }
+    }
+
+    /// Takes `needed` bytes and operations, after [`Self::grow`].
+    ///
+    /// # Errors
+    /// How many nanoseconds from then on it takes until they may pass, if nobody else takes any.
+    pub fn take(&mut self, terms: &[Terms; 2], needed: [i64; 2]) -> Result<(), u64> {
+        let wait = |at: usize| self.credit[at].wait_ns(terms[at], needed[at]);
+        match wait(0).max(wait(1)) {
+            0 => {
+                for (credit, needed) in self.credit.iter_mut().zip(needed) {
+                    credit.amount = credit.amount.saturating_sub(needed);
+                }
+                self.due_ns = None;
+                Ok(())
+            }
+            wait => {
+                self.due_ns = Some(self.grown_at_ns.saturating_add(wait));
+                Err(wait)
+            }
+        }
+    }
+
+    /// Takes what went without asking; what is missing is a debt. After [`Self::grow`].
+    pub fn charge(&mut self, amounts: [i64; 2]) {
+        for (credit, amount) in self.credit.iter_mut().zip(amounts) {
+            credit.amount = credit.amount.saturating_sub(amount);
+        }
+    }
+
+    /// Takes up to a `1/part` of the bursts beyond a message, for a queue pair to use without asking again.
+    pub fn take_spare(&mut self, terms: &[Terms; 2], part: i64) -> [i64; 2] {
+        std::array::from_fn(|at| {
+            let spare = (terms[at].burst / part).min(self.credit[at].amount).max(0);
+            self.credit[at].amount -= spare;
+            spare
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lease(rate: u64, burst: u64) -> [Terms; 2] {
+        Terms::of(&Lease {
+            rate_bytes_per_s: rate,
+            burst_bytes: burst,
+            ..Lease::default()
+        })
+    }
+
+    #[test]
+    fn a_full_bucket_lets_a_burst_go_and_then_the_rate() {
+        let terms = lease(1_000_000, 10_000);
+        let mut bucket = Bucket::full();
+        bucket.grow(&terms, 5);
+        assert_eq!(bucket.take(&terms, [9_500, 1]), Ok(()));
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(500_000));
+        bucket.grow(&terms, 499_999 + 5);
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(1));
+        bucket.grow(&terms, 500_005);
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Ok(()));
+    }
+
+    #[test]
+    fn a_message_above_the_burst_leaves_a_debt() {
+        let terms = lease(1_000, 100);
+        let mut bucket = Bucket::full();
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [1_100, 1]), Ok(()));
+        assert_eq!(bucket.take(&terms, [1, 1]), Err(1_001_000_000));
+    }
+
+    #[test]
+    fn operations_limit_when_bytes_do_not() {
+        let terms = Terms::of(&Lease {
+            rate_operations_per_s: 1_000,
+            burst_operations: 2,
+            rate_bytes_per_s: u64::MAX,
+            burst_bytes: 0,
+            ..Lease::default()
+        });
+        let mut bucket = Bucket::full();
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [1 << 40, 1]), Ok(()));
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [1 << 40, 1]), Ok(()));
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [0, 1]), Err(1_000_000));
+    }
+
+    /// Waking up late by less than a burst's time costs nothing; resting does not collect more than a burst.
+    #[test]
+    fn who_was_told_to_come_again_loses_nothing_by_being_late() {
+        let terms = lease(1_000_000, 4_000);
+        let mut bucket = Bucket::full();
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [4_000, 1]), Ok(()));
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Err(1_000_000));
+        bucket.grow(&terms, 5_000_000);
+        let mut passed = 0;
+        while bucket.take(&terms, [1_000, 1]).is_ok() {
+            passed += 1_000;
+        }
+        assert_eq!(passed, 5_000, "all of 5 ms");
+        // Nobody takes any for long: a burst.
+        bucket.grow(&terms, 6_000_000);
+        assert_eq!(bucket.take(&terms, [1_000, 1]), Ok(()));
+        bucket.grow(&terms, 500_000_000);
+        assert_eq!(bucket.take(&terms, [4_000, 1]), Ok(()));
+        assert!(bucket.take(&terms, [1_000, 1]).is_err());
+    }
+
+    /// A process in full flow asks within every millisecond: what it saved under a larger lease is not kept.
+    #[test]
+    fn a_smaller_lease_begins_with_its_own_burst() {
+        let (free, limited) = (lease(1_000_000_000, 1_000_000), lease(4_000_000, 65_536));
+        let mut bucket = Bucket::full();
+        bucket.grow(&free, 0);
+        assert_eq!(bucket.take(&free, [1_000, 1]), Ok(()));
+        bucket.grow(&limited, 100_000);
+        let mut passed = 0;
+        while bucket.take(&limited, [16_384, 1]).is_ok() {
+            passed += 16_384;
+        }
+        assert!(passed <= 2 * 65_536, "{passed} bytes at once");
+    }
+
+    /// A stall of any length is worth another burst.
+    #[test]
+    fn a_long_stall_is_not_made_up_for() {
+        let terms = lease(100_000_000, 4_000);
+        let mut bucket = Bucket::full();
+        bucket.grow(&terms, 0);
+        assert_eq!(bucket.take(&terms, [4_000, 1]), Ok(()));
+        assert!(bucket.take(&terms, [4_000, 1]).is_err());
+        bucket.grow(&terms, 900_000_000);
+        assert_eq!(bucket.credit[0].amount, 8_000);
+    }
+
+    proptest! {
+        /// Over any times and sizes, what passed is at most burst + rate x time, beyond the last message's debt; and
+        /// whoever waits as long as told may pass then.
+        #[test]
+        fn it_keeps_the_rate(
+            rate in 1u64..20_000_000_000,
+            burst in 1u64..10_000_000,
+            steps in proptest::collection::vec((0u64..1_000_000, 0i64..3_000_000), 1..200),
+        ) {
+            let terms = lease(rate, burst);
+            let mut bucket = Bucket::full();
+            let (mut now, mut passed, mut last) = (0u64, 0u128, 0u128);
+            for (pause, bytes) in steps {
+                now += pause;
+                bucket.grow(&terms, now);
+                if let Err(wait) = bucket.take(&terms, [bytes, 1]) {
+                    prop_assert!(wait > 0);
+                    let mut early = bucket;
+                    if wait < REST_MAX_NS {
+                        early.grow(&terms, now + wait - 1);
+                        prop_assert!(early.take(&terms, [bytes, 1]).is_err());
+                        now += wait;
+                        bucket.grow(&terms, now);
+                        prop_assert_eq!(bucket.take(&terms, [bytes, 1]), Ok(()));
+                    } else {
+                        continue;
+                    }
+                }
+                passed += bytes as u128;
+                last = last.max(bytes as u128);
+                let allowed = u128::from(burst) + u128::from(rate) * u128::from(now) / u128::from(NS);
+                prop_assert!(passed <= allowed + last, "{passed} > {allowed} + {last}");
+            }
+        }
+
+        /// Asking often loses nothing against asking once.
+        #[test]
+        fn small_steps_grow_like_one(rate in 1u64..5_000_000_000, steps in proptest::collection::vec(1u64..1_000, 1..500)) {
+            let terms = lease(rate, 1 << 39);
+            let mut often = Bucket { fresh: false, ..Bucket::full() };
+            let mut once = often;
+            let mut now = 0;
+            for step in steps {
+                now += step;
+                often.grow(&terms, now);
+            }
+            once.grow(&terms, now);
+            prop_assert_eq!(often.credit[0].amount, once.credit[0].amount);
+            prop_assert_eq!(often.credit[0].rest, once.credit[0].rest);
+        }
+    }
+}

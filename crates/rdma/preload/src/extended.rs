@@ -1,0 +1,319 @@
+//! The extended interface (`ibv_wr_start`, `ibv_wr_*`, `ibv_wr_complete`) of paced queue pairs.
+//!
+//! Problem: the provider's functions write straight into its send queue, past everything we do. Method: our functions
+//! collect classic work requests, with copies of all lists and data, and complete posts them as one list. Whether it
+//! all fits (places, memory lists, inline data) is asked first, since a failed complete must post nothing.
+//! Limits: the 8-byte atomic WRITE has no classic form that all providers share; a queue pair that asks for it is left
+//! alone.
+//! A provider's refusal in the middle of the list leaves what came before posted.
+
+use crate::posting::Needs;
+use crate::queue_pair::QueuePair;
+use isolane_rdma_verbs_sys::*;
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Default)]
+struct Request {
+    work: ibv_send_wr,
+    list: Vec<ibv_sge>,
+    /// Inline data.
+    data: Vec<u8>,
+    /// Of a segmentation request.
+    header: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Collected {
+    requests: Vec<Request>,
+    count: usize,
+}
+
+/// What stands between start and complete; one thread at a time, as the interface demands.
+#[derive(Default)]
+pub struct Collector {
+    taken: AtomicBool,
+    collected: UnsafeCell<Collected>,
+}
+
+// SAFETY: the content is used only by the thread that took the collector at start; pointers in it name our copies.
+unsafe impl Sync for Collector {}
+// SAFETY: as above.
+unsafe impl Send for Collector {}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Collector").finish_non_exhaustive()
+    }
+}
+
+impl Collector {
+    fn begin(&self) {
+        while self.taken.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        self.content().count = 0;
+    }
+
+    fn end(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the thread that began is alone until it ends"
+    )]
+    fn content(&self) -> &mut Collected {
+        // SAFETY: between begin and end there is one user, and no function here holds two references.
+        unsafe { &mut *self.collected.get() }
+    }
+}
+
+impl Request {
+    fn is_inline(&self) -> bool {
+        self.work.send_flags & IBV_SEND_INLINE != 0
+    }
+}
+
+impl Collected {
+    fn begin(&mut self, qp: &ibv_qp_ex, opcode: ibv_wr_opcode) -> &mut Request {
+        if self.count == self.requests.len() {
+            self.requests.push(Request::default());
+        }
+        let request = &mut self.requests[self.count];
+        self.count += 1;
+        request.list.clear();
+        request.data.clear();
+        request.header.clear();
+        request.work = ibv_send_wr {
+            wr_id: qp.wr_id,
+            send_flags: qp.wr_flags & !IBV_SEND_INLINE,
+            opcode,
+            ..ibv_send_wr::default()
+        };
+        request
+    }
+
+    fn last(&mut self) -> Option<&mut Request> {
+        self.requests[..self.count].last_mut()
+    }
+
+    /// What the batch needs of the queue pair.
+    fn needs(&self) -> Needs {
+        let requests = &self.requests[..self.count];
+        let most = |size: fn(&Request) -> usize| requests.iter().map(size).max().unwrap_or(0);
+        Needs {
+            messages: self.count,
+            list: most(|request| match request.is_inline() {
+                true => 1,
+                false => request.list.len(),
+            }),
+            inline_bytes: most(|request| request.data.len()),
+        }
+    }
+
+    /// Sets the pointers and answers the head of the list.
+    fn link(&mut self) -> *mut ibv_send_wr {
+        let mut next = std::ptr::null_mut();
+        for request in self.requests[..self.count].iter_mut().rev() {
+            if request.is_inline() {
+                request.list.clear();
+                request.list.push(ibv_sge {
+                    addr: request.data.as_ptr().expose_provenance() as u64,
+                    length: request.data.len() as u32,
+                    lkey: 0,
+                });
+            }
+            request.work.sg_list = request.list.as_mut_ptr();
+            request.work.num_sge = request.list.len() as c_int;
+            if request.work.opcode == IBV_WR_TSO {
+                request.work.bind_mw.tso.hdr = request.header.as_mut_ptr().cast();
+            }
+            request.work.next = next;
+            next = &raw mut request.work;
+        }
+        next
+    }
+}
+
+/// Puts our functions in the place of those that the provider has set.
+///
+/// # Safety
+/// `qp` was just created with these operations and is not in use.
+pub unsafe fn swap(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { &mut *qp };
+    macro_rules! swap {
+        ($($field:ident = $function:expr;)*) => { $(
+            if qp.$field.is_some() {
+                qp.$field = Some($function);
+            }
+        )* };
+    }
+    swap! {
+        wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+        wr_atomic_fetch_add = wr_atomic_fetch_add;
+        wr_bind_mw = wr_bind_mw;
+        wr_local_inv = wr_local_inv;
+        wr_rdma_read = wr_rdma_read;
+        wr_rdma_write = wr_rdma_write;
+        wr_rdma_write_imm = wr_rdma_write_imm;
+        wr_send = wr_send;
+        wr_send_imm = wr_send_imm;
+        wr_send_inv = wr_send_inv;
+        wr_send_tso = wr_send_tso;
+        wr_set_ud_addr = wr_set_ud_addr;
+        wr_set_xrc_srqn = wr_set_xrc_srqn;
+        wr_set_inline_data = wr_set_inline_data;
+        wr_set_inline_data_list = wr_set_inline_data_list;
+        wr_set_sge = wr_set_sge;
+        wr_set_sge_list = wr_set_sge_list;
+        wr_start = wr_start;
+        wr_complete = wr_complete;
+        wr_abort = wr_abort;
+    }
+}
+
+fn known(qp: *mut ibv_qp_ex) -> Option<&'static QueuePair> {
+    crate::process::process()?.queue_pair(qp.cast())
+}
+
+/// Adds a request to what is being collected, and fills it.
+///
+/// # Safety
+/// `qp` is one of ours, between start and complete.
+unsafe fn add(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, fill: impl FnOnce(&mut Request)) {
+    if let Some(known) = known(qp) {
+        // SAFETY: the caller's promise.
+        fill(known.collector.content().begin(unsafe { &*qp }, opcode));
+    }
+}
+
+fn rdma(remote_addr: u64, rkey: u32) -> ibv_send_wr_wr {
+    ibv_send_wr_wr {
+        rdma: ibv_send_wr_rdma { remote_addr, rkey },
+    }
+}
+
+/// The functions that add a request: all they need is written down in their bodies.
+macro_rules! adders {
+    ($( $name:ident ( $($argument:ident : $ty:ty),* ) = $opcode:ident, |$request:ident| $body:block )*) => { $(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $ty)*) {
+            // SAFETY: the application calls between start and complete, on the queue pair whose pointer this is.
+            unsafe { add(qp, $opcode, |$request| $body) }
+        }
+    )* };
+}
+
+adders! {
+    wr_atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64) = IBV_WR_ATOMIC_CMP_AND_SWP, |request| {
+        request.work.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add: compare, swap, rkey };
+    }
+    wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) = IBV_WR_ATOMIC_FETCH_AND_ADD, |request| {
+        request.work.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add: add, swap: 0, rkey };
+    }
+    wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) = IBV_WR_BIND_MW, |request| {
+        request.work.bind_mw.bind_mw = ibv_send_wr_bind_mw { mw, rkey, bind_info: *info };
+    }
+    wr_local_inv(rkey: u32) = IBV_WR_LOCAL_INV, |request| { request.work.imm_data = rkey; }
+    wr_rdma_read(rkey: u32, remote_addr: u64) = IBV_WR_RDMA_READ, |request| {
+        request.work.wr = rdma(remote_addr, rkey);
+    }
+    wr_rdma_write(rkey: u32, remote_addr: u64) = IBV_WR_RDMA_WRITE, |request| {
+        request.work.wr = rdma(remote_addr, rkey);
+    }
+    wr_rdma_write_imm(rkey: u32, remote_addr: u64, imm_data: u32) = IBV_WR_RDMA_WRITE_WITH_IMM, |request| {
+        request.work.wr = rdma(remote_addr, rkey);
+        request.work.imm_data = imm_data;
+    }
+    wr_send() = IBV_WR_SEND, |_request| {}
+    wr_send_imm(imm_data: u32) = IBV_WR_SEND_WITH_IMM, |request| { request.work.imm_data = imm_data; }
+    wr_send_inv(rkey: u32) = IBV_WR_SEND_WITH_INV, |request| { request.work.imm_data = rkey; }
+    wr_send_tso(hdr: *mut c_void, hdr_sz: u16, mss: u16) = IBV_WR_TSO, |request| {
+        request.work.bind_mw.tso = ibv_send_wr_tso { hdr, hdr_sz, mss };
+        if hdr_sz > 0 {
+            // The application's header is readable during the call.
+            let bytes = std::slice::from_raw_parts(hdr.cast::<u8>(), usize::from(hdr_sz));
+            request.header.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// The functions that change the request that was added last.
+macro_rules! setters {
+    ($( $name:ident ( $($argument:ident : $ty:ty),* ) |$request:ident| $body:block )*) => { $(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $ty)*) {
+            if let Some(known) = known(qp)
+                && let Some($request) = known.collector.content().last()
+            {
+                $body
+            }
+        }
+    )* };
+}
+
+setters! {
+    wr_set_ud_addr(ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) |request| {
+        request.work.wr.ud = ibv_send_wr_ud { ah, remote_qpn, remote_qkey };
+    }
+    wr_set_xrc_srqn(remote_srqn: u32) |request| {
+        request.work.qp_type.remote_srqn = remote_srqn;
+    }
+    wr_set_inline_data(addr: *mut c_void, length: usize) |request| {
+        request.work.send_flags |= IBV_SEND_INLINE;
+        if length > 0 {
+            // SAFETY: the application's data is readable during the call.
+            let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), length) };
+            request.data.extend_from_slice(bytes);
+        }
+    }
+    wr_set_inline_data_list(count: usize, list: *const ibv_data_buf) |request| {
+        request.work.send_flags |= IBV_SEND_INLINE;
+        for at in 0..count {
+            // SAFETY: the application's list has `count` readable entries, each naming readable data.
+            let bytes = unsafe {
+                let entry = &*list.add(at);
+                match entry.length {
+                    0 => &[],
+                    length => std::slice::from_raw_parts(entry.addr.cast::<u8>(), length),
+                }
+            };
+            request.data.extend_from_slice(bytes);
+        }
+    }
+    wr_set_sge(lkey: u32, addr: u64, length: u32) |request| {
+        request.list.push(ibv_sge { addr, length, lkey });
+    }
+    wr_set_sge_list(count: usize, list: *const ibv_sge) |request| {
+        if count > 0 {
+            // SAFETY: the application's list has `count` readable entries.
+            let entries = unsafe { std::slice::from_raw_parts(list, count) };
+            request.list.extend_from_slice(entries);
+        }
+    }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    if let Some(known) = known(qp) {
+        known.collector.begin();
+    }
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    if let Some(known) = known(qp) {
+        known.collector.end();
+    }
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    let Some(known) = known(qp) else {
+        return libc::EINVAL;
+    };
+    let collected = known.collector.content();
+    let needs = collected.needs();
+    // SAFETY: a list of our own copies.
+    let answer = unsafe { known.post_batch(collected.link(), needs) };
+    known.collector.end();
+    answer
+}

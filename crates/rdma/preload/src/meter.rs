@@ -1,0 +1,405 @@
+//! One device and direction: the lease, the credit, and the queue pairs that wait for it.
+//!
+//! Problem: all queue pairs of the process share the lease of a device and direction; each post asks for credit, and
+//! whoever gets none must have its turn later. Method: a bucket behind a short lock; a queue pair takes a little more
+//! than it needs (`SPARE_PART`) and spends that without asking. Those that wait stand in a list, and whoever has the
+//! time (the application's own calls, the pump) lets them go in turn. While anybody waits, a newcomer waits too.
+//! Fail open: without a session, without a lease that holds, or released, everything passes and is counted.
+//! Units: bytes, operations (messages), nanoseconds.
+
+use crate::credit::{Bucket, Terms};
+use crate::lock::Lock;
+use crate::process::Process;
+use crate::queue_pair::{Outcome, QueuePair};
+use crate::session::Shared;
+use isolane_rdma_session::region;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// A queue pair may hold this part of the burst as credit of its own: 16 of them together hold one burst.
+const SPARE_PART: i64 = 16;
+/// Whoever waits for credit may sleep for this part of a burst's time; the rest is left for waking up late.
+const PATIENCE_PART: u64 = 4;
+/// Credit of its own where nothing is paced: how often the lease is looked at.
+const FREE: [i64; 2] = [64 << 10, 16];
+/// Chunks below this would cost more than they carry; a smaller wish is not followed.
+pub const CHUNK_MIN: u64 = 256;
+/// The daemon is woken at most this often by one meter.
+const WAKE_EVERY_NS: u64 = 1_000_000;
+/// How many turns one call gives at most, since an application may be waiting for it.
+const TURNS: usize = 64;
+/// A turn among several lets at least so many bytes go.
+const TURN_BYTES: u64 = 4096;
+
+/// What one queue pair has of a meter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Account {
+    /// Bytes and operations that it may use without asking.
+    pub credit: [i64; 2],
+    /// Larger messages are split; `u64::MAX`: none; 0: not known yet.
+    pub chunk: u64,
+    /// Bytes and operations that were posted and not counted at the meter yet.
+    pub posted: [u64; 2],
+}
+
+/// What is asked of a meter.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Bytes and operations.
+    pub needed: [i64; 2],
+    /// A message that is whole and could be split.
+    pub splittable: bool,
+    /// Comes from a queue pair that waits and has its turn.
+    pub turn: bool,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    bucket: Bucket,
+    shared: Option<(Arc<Shared>, usize)>,
+    waiting_messages: u64,
+    woken_at_ns: u64,
+    /// Since when the lease is run out although we asked for another.
+    silent_since_ns: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Meter {
+    books: Lock<Books>,
+    list: Lock<VecDeque<&'static QueuePair>>,
+    waiting: AtomicUsize,
+    driven: AtomicBool,
+    patience_ns: AtomicU64,
+    /// The application's polls gave turns since the pump last did.
+    polled: AtomicBool,
+}
+
+/// What is left to do after a round of turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// When credit suffices for the next.
+    pub ready_at_ns: Option<u64>,
+    /// A queue pair has credit, and no room in the provider's queue.
+    pub blocked: bool,
+    /// The round ended because it was long enough.
+    pub more: bool,
+    /// Waiting this much longer for credit costs no rate: a part of the burst.
+    pub patience_ns: u64,
+}
+
+impl Left {
+    /// The earlier and the more of both.
+    pub fn and(self, other: Self) -> Self {
+        let earliest = match (self.ready_at_ns, other.ready_at_ns) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        Self {
+            ready_at_ns: earliest,
+            blocked: self.blocked || other.blocked,
+            more: self.more || other.more,
+            patience_ns: match (self.ready_at_ns, other.ready_at_ns) {
+                (Some(_), Some(_)) => self.patience_ns.min(other.patience_ns),
+                _ => self.patience_ns.max(other.patience_ns),
+            },
+        }
+    }
+}
+
+impl Meter {
+    /// From now on the meter `index` of a session, or of none.
+    pub fn connect(&self, shared: Option<(Arc<Shared>, usize)>) {
+        let mut books = self.books.lock();
+        books.shared = shared;
+        books.bucket = Bucket::full();
+        books.silent_since_ns = None;
+        books.woken_at_ns = 0;
+    }
+
+    /// Gives credit for a request, and some more to the account.
+    ///
+    /// # Errors
+    /// When to ask again, in nanoseconds of the process's clock.
+    pub fn draw(
+        &self,
+        process: &Process,
+        account: &mut Account,
+        request: Request,
+    ) -> Result<(), u64> {
+        let now_ns = process.now_ns();
+        let mut books = self.books.lock();
+        books.count(account);
+        let Some((terms, chunk)) = books.terms(process, now_ns) else {
+            account.chunk = u64::MAX;
+            books.passed([0, 1].map(|at| request.needed[at].max(FREE[at])));
+            account.credit = [0, 1].map(|at| {
+                let rest = (account.credit[at] - request.needed[at]).max(0);
+                rest.max(FREE[at] - request.needed[at])
+            });
+            return Ok(());
+        };
+        account.chunk = chunk;
+        let waits = self.waiting.load(Ordering::Relaxed) > 0;
+        let too_large = request.splittable && request.needed[0] > clamp(chunk);
+        if (waits && !request.turn) || too_large {
+            return Err(now_ns);
+        }
+        // Credit from a time without limits is no credit.
+        let held = [0, 1].map(|at| account.credit[at].min(terms[at].burst / SPARE_PART));
+        let missing = [0, 1].map(|at| (request.needed[at] - held[at]).max(0));
+        books.bucket.grow(&terms, now_ns);
+        self.patience_ns
+            .store(terms[0].burst_ns() / PATIENCE_PART, Ordering::Relaxed);
+        books
+            .bucket
+            .take(&terms, missing)
+            .map_err(|wait| now_ns.saturating_add(wait))?;
+        let spare = books.bucket.take_spare(&terms, SPARE_PART);
+        books.passed([0, 1].map(|at| missing[at] + spare[at]));
+        account.credit = [0, 1].map(|at| held[at] + missing[at] - request.needed[at] + spare[at]);
+        Ok(())
+    }
+
+    /// Pays for bytes and operations that had to go without asking; what is missing is a debt.
+    pub fn charge(&self, process: &Process, amounts: [i64; 2]) {
+        if amounts == [0; 2] {
+            return;
+        }
+        let now_ns = process.now_ns();
+        let mut books = self.books.lock();
+        if let Some((terms, _)) = books.terms(process, now_ns) {
+            books.bucket.grow(&terms, now_ns);
+            books.bucket.charge(amounts);
+        }
+        books.passed(amounts);
+    }
+
+    /// Counts what was posted, without asking for anything.
+    pub fn report(&self, account: &mut Account) {
+        self.books.lock().count(account);
+    }
+
+    /// A message begins to wait.
+    pub fn message_waits(&self, now_ns: u64) {
+        let mut books = self.books.lock();
+        books.waiting_messages += 1;
+        if books.waiting_messages == 1
+            && let Some(meter) = books.shared_meter()
+        {
+            meter
+                .waiting_since_ns
+                .store(now_ns.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Messages wait no longer.
+    pub fn messages_go(&self, count: u64) {
+        let mut books = self.books.lock();
+        books.waiting_messages = books.waiting_messages.saturating_sub(count);
+        if books.waiting_messages == 0
+            && let Some(meter) = books.shared_meter()
+        {
+            meter.waiting_since_ns.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a queue pair at the end of those that wait.
+    pub fn enlist(&self, queue_pair: &'static QueuePair) {
+        let mut list = self.list.lock();
+        list.push_back(queue_pair);
+        self.waiting.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// Takes a queue pair off the list.
+    pub fn strike(&self, queue_pair: &'static QueuePair) {
+        let mut list = self.list.lock();
+        list.retain(|other| !std::ptr::eq(*other, queue_pair));
+        self.waiting.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// Whether any queue pair waits.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// An application's poll gave turns.
+    #[inline]
+    pub fn polled(&self) {
+        if !self.polled.load(Ordering::Relaxed) {
+            self.polled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The same as [`Self::drive`], by the pump: while the application polls, it need look only once in a burst's time.
+    pub fn pump(&self) -> Left {
+        let mut left = self.drive();
+        if self.polled.swap(false, Ordering::Relaxed) {
+            left.patience_ns *= PATIENCE_PART;
+        }
+        left
+    }
+
+    /// Lets those that wait go, in turn, as far as credit reaches. One thread at a time.
+    pub fn drive(&self) -> Left {
+        let mut left = Left::default();
+        if self.driven.swap(true, Ordering::Acquire) {
+            return left;
+        }
+        let mut blocked = 0;
+        for turn in 0.. {
+            if turn == TURNS {
+                left.more = true;
+                break;
+            }
+            let (queue_pair, others) = {
+                let mut list = self.list.lock();
+                let Some(first) = list.pop_front() else { break };
+                (first, list.len())
+            };
+            let quantum = if others > 0 { TURN_BYTES } else { u64::MAX };
+            match queue_pair.turn(self, quantum) {
+                Outcome::Empty => self.count_waiting(),
+                Outcome::Elsewhere => {
+                    self.count_waiting();
+                    left.more = true;
+                }
+                Outcome::More => {
+                    self.back(queue_pair);
+                    blocked = 0;
+                }
+                Outcome::Blocked => {
+                    self.back(queue_pair);
+                    blocked += 1;
+                    left.blocked = true;
+                    if blocked > others {
+                        break;
+                    }
+                }
+                Outcome::Credit { at_ns, moved } => {
+                    match moved {
+                        true => self.back(queue_pair),
+                        false => self.front(queue_pair),
+                    }
+                    left.ready_at_ns = Some(at_ns);
+                    left.patience_ns = self.patience_ns.load(Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        self.driven.store(false, Ordering::Release);
+        left
+    }
+
+    /// Whoever had its turn waits on, last. Counted anew: a [`Self::strike`] meanwhile counted without it.
+    fn back(&self, queue_pair: &'static QueuePair) {
+        self.enlist(queue_pair);
+    }
+
+    /// The same, first.
+    fn front(&self, queue_pair: &'static QueuePair) {
+        let mut list = self.list.lock();
+        list.push_front(queue_pair);
+        self.waiting.store(list.len(), Ordering::Relaxed);
+    }
+
+    fn count_waiting(&self) {
+        let list = self.list.lock();
+        self.waiting.store(list.len(), Ordering::Relaxed);
+    }
+}
+
+impl Books {
+    fn shared_meter(&self) -> Option<&region::Meter> {
+        let (shared, index) = self.shared.as_ref()?;
+        shared.region.meters.get(*index)
+    }
+
+    /// The terms of the lease and its chunk; nothing where everything passes.
+    fn terms(&mut self, process: &Process, now_ns: u64) -> Option<([Terms; 2], u64)> {
+        let (shared, index) = self.shared.as_ref()?;
+        let header = &shared.region.header;
+        let lost = shared.lost.load(Ordering::Relaxed);
+        if lost || header.state.load(Ordering::Relaxed) == region::STATE_RELEASED {
+            return None;
+        }
+        let lease = shared.region.meters.get(*index)?.lease();
+        let holds = lease.valid_until_ns >= now_ns;
+        let seen = lease.flags & region::METER_ACTIVE != 0 && holds;
+        if !seen && now_ns.saturating_sub(self.woken_at_ns) >= WAKE_EVERY_NS {
+            self.woken_at_ns = now_ns;
+            shared.wake();
+        }
+        if lease.flags & region::METER_RELEASED != 0 {
+            return None;
+        }
+        if lease.valid_until_ns.saturating_add(region::GRACE_NS) < now_ns {
+            let since = *self.silent_since_ns.get_or_insert(now_ns);
+            if now_ns.saturating_sub(since) > region::GRACE_NS {
+                process.say_silent();
+            }
+            return None;
+        }
+        self.silent_since_ns = None;
+        let chunk = match u64::from(lease.chunk_bytes) {
+            0 => u64::MAX,
+            chunk => chunk.max(CHUNK_MIN),
+        };
+        Some((Terms::of(&lease), chunk))
+    }
+
+    fn count(&mut self, account: &mut Account) {
+        if let Some(meter) = self.shared_meter() {
+            raise(&meter.posted_bytes, account.posted[0]);
+            raise(&meter.posted_operations, account.posted[1]);
+        }
+        account.posted = [0; 2];
+    }
+
+    fn passed(&self, amounts: [i64; 2]) {
+        if let Some(meter) = self.shared_meter() {
+            raise(&meter.passed_bytes, amounts[0] as u64);
+            raise(&meter.passed_operations, amounts[1] as u64);
+        }
+    }
+}
+
+/// Raises a counter that only we write, under a lock of ours.
+#[inline]
+pub fn raise(counter: &AtomicU64, by: u64) {
+    let value = counter.load(Ordering::Relaxed);
+    counter.store(value.wrapping_add(by), Ordering::Relaxed);
+}
+
+/// A size as credit.
+#[inline]
+pub fn clamp(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u16) -> &'static QueuePair {
+        Box::leak(Box::new(QueuePair::new(number)))
+    }
+
+    /// A queue pair that goes while another one has its turn must not make that one forgotten: nobody would drive it.
+    #[test]
+    fn who_has_its_turn_still_waits_when_another_is_struck() {
+        for first in [true, false] {
+            let (meter, waits, goes) = (Meter::default(), place(0), place(1));
+            meter.enlist(waits);
+            let taken = meter.list.lock().pop_front().expect("it was enlisted");
+            meter.strike(goes);
+            match first {
+                true => meter.front(taken),
+                false => meter.back(taken),
+            }
+            assert!(meter.has_waiting(), "put back first: {first}");
+        }
+    }
+}

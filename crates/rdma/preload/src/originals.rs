@@ -1,0 +1,66 @@
+//! The functions of libibverbs behind ours; tests put a provider without hardware in their place.
+
+use isolane_rdma_verbs_sys::*;
+use std::ffi::{c_int, c_uint, c_void};
+
+/// The functions of libibverbs that we stand in front of.
+#[derive(Clone, Copy, Debug)]
+pub struct Originals {
+    /// `ibv_open_device`.
+    pub open_device: unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context,
+    /// `ibv_close_device`.
+    pub close_device: unsafe extern "C" fn(*mut ibv_context) -> c_int,
+    /// `ibv_query_device`.
+    pub query_device: unsafe extern "C" fn(*mut ibv_context, *mut ibv_device_attr) -> c_int,
+    /// `ibv_create_cq`.
+    pub create_cq: unsafe extern "C" fn(
+        *mut ibv_context,
+        c_int,
+        *mut c_void,
+        *mut ibv_comp_channel,
+        c_int,
+    ) -> *mut ibv_cq,
+    /// `ibv_resize_cq`.
+    pub resize_cq: unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int,
+    /// `ibv_destroy_cq`.
+    pub destroy_cq: unsafe extern "C" fn(*mut ibv_cq) -> c_int,
+    /// `ibv_get_cq_event`.
+    pub get_cq_event:
+        unsafe extern "C" fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int,
+    /// `ibv_ack_cq_events`.
+    pub ack_cq_events: unsafe extern "C" fn(*mut ibv_cq, c_uint),
+    /// `ibv_create_qp`.
+    pub create_qp: unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp,
+    /// `ibv_modify_qp`.
+    pub modify_qp: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
+    /// `ibv_query_qp`.
+    pub query_qp:
+        unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int,
+    /// `ibv_destroy_qp`.
+    pub destroy_qp: unsafe extern "C" fn(*mut ibv_qp) -> c_int,
+    /// `ibv_qp_to_qp_ex`.
+    pub qp_to_qp_ex: Option<unsafe extern "C" fn(*mut ibv_qp) -> *mut ibv_qp_ex>,
+    /// `ibv_destroy_ah`.
+    pub destroy_ah: unsafe extern "C" fn(*mut ibv_ah) -> c_int,
+}
+
+impl From<&Library> for Originals {
+    fn from(library: &Library) -> Self {
+        Self {
+            open_device: library.open_device,
+            close_device: library.close_device,
+            query_device: library.query_device,
+            create_cq: library.create_cq,
+            resize_cq: library.resize_cq,
+            destroy_cq: library.destroy_cq,
+            get_cq_event: library.get_cq_event,
+            ack_cq_events: library.ack_cq_events,
+            create_qp: library.create_qp,
+            modify_qp: library.modify_qp,
+            query_qp: library.query_qp,
+            destroy_qp: library.destroy_qp,
+            qp_to_qp_ex: library.qp_to_qp_ex,
+            destroy_ah: library.destroy_ah,
+        }
+    }
+}

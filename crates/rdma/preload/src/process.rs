@@ -1,0 +1,546 @@
+//! The state of the process: every object we know, the session, the pump.
+//!
+//! Problem: exported functions and swapped pointers are called with C objects only, from any thread, also in a child
+//! after `fork`. Method: one [`Process`] behind one pointer, never freed. A child gets none: what it inherited passes
+//! straight to the provider, and the first device that it opens makes a new one.
+
+use crate::completion_queue::CompletionQueue;
+use crate::context::{Context, Device, Hooks};
+use crate::meter::Left;
+use crate::originals::Originals;
+use crate::pump::Pump;
+use crate::queue_pair::QueuePair;
+use crate::session::{Said, Session};
+use crate::settings::Settings;
+use crate::table::{Table, lock};
+use isolane_rdma_session::message::Class;
+use isolane_rdma_verbs_sys::*;
+use rustix::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+
+/// How many queue pairs a process may have paced at once.
+const PLACES: usize = 1 << 16;
+/// How often a full queue is looked at before datagrams stay behind.
+const FLUSH_ROUNDS: usize = 10_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Process {
+    /// libibverbs.
+    pub originals: Originals,
+    /// The environment.
+    pub settings: Settings,
+    /// Marks our work-request identifiers.
+    pub tag: u64,
+    /// The thread.
+    pub pump: Pump,
+    clock: fn() -> u64,
+    contexts: Table<Context>,
+    queue_pairs: Table<QueuePair>,
+    completion_queues: Table<CompletionQueue>,
+    places: Vec<AtomicPtr<QueuePair>>,
+    free: Mutex<FreePlaces>,
+    free_cqs: Mutex<Vec<&'static CompletionQueue>>,
+    devices: Mutex<Vec<&'static Device>>,
+    session: Mutex<Option<Session>>,
+    socket: AtomicI32,
+    waiting: AtomicI64,
+    said: Said,
+    lost_at_ns: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct FreePlaces {
+    places: Vec<u16>,
+    high: usize,
+}
+
+/// Things said at most once.
+#[derive(Clone, Copy, Debug)]
+pub enum Saying {
+    /// No session at the first attempt.
+    NoDaemon = 1,
+    /// The daemon does not renew leases.
+    Silent = 2,
+    /// No thread.
+    NoPump = 4,
+}
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+/// The process before a fork: its contexts still hold our pointers.
+static PARENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The process's state, if there is any.
+#[inline]
+pub fn process() -> Option<&'static Process> {
+    // SAFETY: null, or a leaked allocation.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes `process` the one that exported functions and swapped pointers use. The first one wins.
+pub fn install(process: Process) -> &'static Process {
+    static FORK: Once = Once::new();
+    FORK.call_once(|| {
+        // SAFETY: the handler is async-signal-safe. Without memory for it a child keeps what it must not use, as
+        // with any other library that is not made for forks.
+        unsafe { libc::pthread_atfork(None, None, Some(child_of_fork)) };
+    });
+    let new = Box::into_raw(Box::new(process));
+    let empty = std::ptr::null_mut();
+    match PROCESS.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: just leaked.
+        Ok(_) => unsafe { &*new },
+        Err(first) => {
+            // SAFETY: `new` was not shared; `first` is leaked.
+            unsafe {
+                drop(Box::from_raw(new));
+                &*first
+            }
+        }
+    }
+}
+
+/// What runs in a child of `fork`, where only async-signal-safe calls are allowed: close our descriptors, so that the
+/// parent's session ends with the parent, and forget everything.
+pub extern "C" fn child_of_fork() {
+    let parent = PROCESS.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or a leaked allocation.
+    if let Some(process) = unsafe { parent.as_ref() } {
+        PARENT.store(parent, Ordering::Release);
+        let descriptors = process
+            .session
+            .try_lock()
+            .ok()
+            .and_then(|session| session.as_ref().map(Session::descriptors));
+        let descriptors = descriptors.unwrap_or([None; 2]);
+        for descriptor in descriptors.into_iter().flatten() {
+            // SAFETY: a descriptor of ours, which the child uses no more: its owner is never dropped here.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// The provider's tables of a context, of this process or of the one it was forked from.
+pub fn context_of(context: *mut ibv_context) -> Option<&'static Context> {
+    let found = process().and_then(|process| process.contexts.find(context.addr()));
+    found.or_else(|| {
+        // SAFETY: null, or a leaked allocation.
+        let parent = unsafe { PARENT.load(Ordering::Acquire).as_ref() };
+        parent?.contexts.find(context.addr())
+    })
+}
+
+impl Process {
+    /// A process without a session.
+    pub fn new(originals: Originals, settings: Settings, clock: fn() -> u64) -> Self {
+        let seed = clock() ^ (u64::from(std::process::id()) << 32);
+        let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self {
+            originals,
+            settings,
+            tag: crate::ring::tag(mixed ^ (mixed >> 29)),
+            pump: Pump::default(),
+            clock,
+            contexts: Table::default(),
+            queue_pairs: Table::default(),
+            completion_queues: Table::default(),
+            places: std::iter::repeat_with(AtomicPtr::default)
+                .take(PLACES)
+                .collect(),
+            free: Mutex::default(),
+            free_cqs: Mutex::default(),
+            devices: Mutex::default(),
+            session: Mutex::default(),
+            socket: AtomicI32::new(-1),
+            waiting: AtomicI64::new(0),
+            said: Said::new(0),
+            lost_at_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// CLOCK_MONOTONIC in nanoseconds, or a test's clock.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// The queue pair, where it is paced.
+    #[inline]
+    pub fn queue_pair(&self, qp: *mut ibv_qp) -> Option<&'static QueuePair> {
+        self.queue_pairs.find(qp.addr())
+    }
+
+    /// The completion queue, where its device is served.
+    #[inline]
+    pub fn completion_queue(&self, cq: *mut ibv_cq) -> Option<&'static CompletionQueue> {
+        self.completion_queues.find(cq.addr())
+    }
+
+    /// The queue pair of a place.
+    #[inline]
+    pub fn place(&self, place: u16) -> Option<&'static QueuePair> {
+        // SAFETY: null, or a leaked queue pair.
+        unsafe {
+            self.places[usize::from(place)]
+                .load(Ordering::Acquire)
+                .as_ref()
+        }
+    }
+
+    /// A context was opened: begins the session if there is none, and swaps the tables if the device is served and
+    /// the process is not of the latency class.
+    ///
+    /// # Safety
+    /// `context` was just opened.
+    pub unsafe fn adopt(&'static self, context: *mut ibv_context, hooks: &Hooks) {
+        if self.settings.disabled {
+            return;
+        }
+        // SAFETY: open.
+        let Some(name) = (unsafe { device_name(context) }) else {
+            return;
+        };
+        let Some(device) = self.serve(&name) else {
+            return;
+        };
+        let mut attr = ibv_device_attr::default();
+        // SAFETY: open, and the attributes are ours.
+        if unsafe { (self.originals.query_device)(context, &raw mut attr) } != 0 {
+            return;
+        }
+        // SAFETY: passed on; the context is not in use yet.
+        unsafe {
+            let known = Box::leak(Box::new(Context::of(context, device, &attr)));
+            self.contexts.insert(context.addr(), known);
+            known.swap(context, hooks);
+        }
+    }
+
+    /// The device's meters, where the process is to be paced on it.
+    fn serve(&'static self, name: &str) -> Option<&'static Device> {
+        let mut session = lock(&self.session);
+        if session.is_none() {
+            match Session::begin(&self.settings) {
+                Ok(begun) => self.begun(&mut session, begun),
+                Err(reason) => {
+                    self.say_once(
+                        Saying::NoDaemon,
+                        &format!("{reason}; the program runs unpaced"),
+                    );
+                    return None;
+                }
+            }
+        }
+        let begun = session.as_ref()?;
+        if begun.class == Class::Latency {
+            // Its data path is not ours, but others are paced for it only once the daemon knows which device it uses.
+            let _ = begun.open(name);
+            return None;
+        }
+        let device = self.device(name);
+        if !device.is_served() {
+            let Some(numbers) = begun.open(name) else {
+                self.settings
+                    .debug(&format!("the daemon does not serve {name}"));
+                return None;
+            };
+            device.connect(Some((std::sync::Arc::clone(&begun.shared), numbers)));
+        }
+        if !self.pump.start(self) {
+            self.say_once(
+                Saying::NoPump,
+                "cannot start a thread; the program runs unpaced",
+            );
+            device.connect(None);
+            return None;
+        }
+        Some(device)
+    }
+
+    fn begun(&self, session: &mut Option<Session>, begun: Session) {
+        self.settings.debug(&format!(
+            "session {} of class {}",
+            begun.number,
+            begun.class.name()
+        ));
+        self.socket
+            .store(begun.socket().unwrap_or(-1), Ordering::Release);
+        *session = Some(begun);
+    }
+
+    /// A session that somebody else began, and one device of it; for tests.
+    pub fn serve_locally(&'static self, name: &str, session: Session, numbers: [u16; 2]) {
+        let device = self.device(name);
+        let shared = std::sync::Arc::clone(&session.shared);
+        let mut current = lock(&self.session);
+        if current.is_none() {
+            self.begun(&mut current, session);
+        }
+        device.connect(Some((shared, numbers)));
+        drop(current);
+        self.reconnect_queue_pairs();
+    }
+
+    fn device(&self, name: &str) -> &'static Device {
+        let mut devices = lock(&self.devices);
+        if let Some(device) = devices.iter().find(|device| device.name == name) {
+            return device;
+        }
+        let device = Box::leak(Box::new(Device::new(name.to_owned())));
+        devices.push(device);
+        device
+    }
+
+    /// A context is about to be closed.
+    pub fn forget_context(&self, context: *mut ibv_context) {
+        if let Some(known) = self.contexts.find(context.addr()) {
+            known.address.store(0, Ordering::Release);
+            self.contexts.remove(context.addr());
+        }
+    }
+
+    /// The context, where its tables are swapped.
+    pub fn context(&self, context: *mut ibv_context) -> Option<&'static Context> {
+        self.contexts.find(context.addr())
+    }
+
+    /// A place for a queue pair.
+    pub fn take_place(&self) -> Option<&'static QueuePair> {
+        let mut free = lock(&self.free);
+        if let Some(place) = free.places.pop() {
+            return self.place(place);
+        }
+        let place = u16::try_from(free.high).ok()?;
+        free.high += 1;
+        let queue_pair = Box::leak(Box::new(QueuePair::new(place)));
+        self.places[usize::from(place)].store(queue_pair, Ordering::Release);
+        Some(queue_pair)
+    }
+
+    /// The place may be used again.
+    pub fn give_place_back(&self, queue_pair: &QueuePair) {
+        lock(&self.free).places.push(queue_pair.place);
+    }
+
+    /// Makes a queue pair known under its address.
+    pub fn register_queue_pair(&self, qp: *mut ibv_qp, queue_pair: &'static QueuePair) {
+        self.queue_pairs.insert(qp.addr(), queue_pair);
+    }
+
+    /// Forgets it.
+    pub fn forget_queue_pair(&self, qp: *mut ibv_qp) {
+        self.queue_pairs.remove(qp.addr());
+    }
+
+    /// A place for a completion queue, known under its address.
+    pub fn register_completion_queue(
+        &self,
+        cq: *mut ibv_cq,
+        context: &'static Context,
+        spare: u32,
+    ) -> &'static CompletionQueue {
+        let known = lock(&self.free_cqs)
+            .pop()
+            .unwrap_or_else(|| Box::leak(Box::new(CompletionQueue::default())));
+        known.attach(cq, context, spare);
+        self.completion_queues.insert(cq.addr(), known);
+        known
+    }
+
+    /// The completion queue is about to be destroyed.
+    pub fn hide_completion_queue(&self, cq: *mut ibv_cq) {
+        self.completion_queues.remove(cq.addr());
+    }
+
+    /// It was not destroyed.
+    pub fn show_completion_queue(&self, cq: *mut ibv_cq, known: &'static CompletionQueue) {
+        self.completion_queues.insert(cq.addr(), known);
+    }
+
+    /// Its place may be used again.
+    pub fn recycle_completion_queue(&self, known: &'static CompletionQueue) {
+        lock(&self.free_cqs).push(known);
+    }
+
+    /// Posts the datagrams that wait, before an address handle that they may name is destroyed; gives up after
+    /// `FLUSH_ROUNDS` looks at full queues.
+    pub fn flush_datagrams(&'static self) {
+        if self.waiting.load(Ordering::Relaxed) <= 0 {
+            return;
+        }
+        let high = lock(&self.free).high;
+        let places = (0..high).filter_map(|place| self.place(place as u16));
+        for queue_pair in places.filter(|queue_pair| queue_pair.holds_datagrams()) {
+            for _ in 0..FLUSH_ROUNDS {
+                if queue_pair.flush() {
+                    break;
+                }
+                if let Some(cq) = queue_pair.blocked_at() {
+                    cq.drain(self);
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Gives turns to everything that waits.
+    pub fn drive(&self) -> Left {
+        let devices: Vec<&'static Device> = lock(&self.devices).clone();
+        devices
+            .iter()
+            .flat_map(|device| &device.meters)
+            .map(|meter| {
+                if meter.has_waiting() {
+                    meter.pump()
+                } else {
+                    Left::default()
+                }
+            })
+            .fold(Left::default(), Left::and)
+    }
+
+    /// Whether anything waits.
+    pub fn has_waiting(&self) -> bool {
+        let devices = lock(&self.devices);
+        let mut meters = devices.iter().flat_map(|device| &device.meters);
+        meters.any(crate::meter::Meter::has_waiting)
+    }
+
+    /// Takes completions out of the queues in which something waits for room; whether any came.
+    pub fn drain_blocked(&'static self) -> bool {
+        let high = lock(&self.free).high;
+        let mut moved = false;
+        for place in 0..high {
+            if let Some(queue_pair) = self.place(place as u16)
+                && let Some(cq) = queue_pair.blocked_at()
+            {
+                moved |= cq.drain(self);
+            }
+        }
+        moved
+    }
+
+    /// More or fewer messages wait in the process.
+    pub fn waits(&self, change: i64) {
+        let waiting = self.waiting.fetch_add(change, Ordering::Relaxed) + change;
+        if let Ok(session) = self.session.try_lock()
+            && let Some(session) = session.as_ref()
+        {
+            let header = &session.shared.region.header;
+            header
+                .waiting
+                .store(u64::try_from(waiting).unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    /// For the metrics.
+    pub fn show_asleep(&self, asleep: bool) {
+        if let Ok(session) = self.session.try_lock()
+            && let Some(session) = session.as_ref()
+        {
+            let header = &session.shared.region.header;
+            header
+                .pump_asleep
+                .store(u32::from(asleep), Ordering::Relaxed);
+        }
+    }
+
+    /// The session's socket.
+    pub fn socket(&self) -> Option<RawFd> {
+        let socket = self.socket.load(Ordering::Acquire);
+        (socket >= 0).then_some(socket)
+    }
+
+    /// Hears the daemon; false when there is none. Its end releases everything.
+    pub fn listen(&self) -> bool {
+        let mut current = match self.session.try_lock() {
+            Ok(current) => current,
+            Err(_) => return true,
+        };
+        let Some(session) = current.as_ref() else {
+            return false;
+        };
+        if session.listen() {
+            return true;
+        }
+        session.shared.lost.store(true, Ordering::Relaxed);
+        self.socket.store(-1, Ordering::Release);
+        *current = None;
+        drop(current);
+        self.lost_at_ns.store(self.now_ns(), Ordering::Relaxed);
+        self.release("the daemon is gone; the program runs on unpaced");
+        false
+    }
+
+    /// Everything passes from now on.
+    pub fn release(&self, why: &str) {
+        for device in lock(&self.devices).iter() {
+            device.connect(None);
+        }
+        self.reconnect_queue_pairs();
+        self.settings.say(why);
+    }
+
+    /// Looks for a daemon, and has the devices served that we know.
+    pub fn find_daemon_again(&'static self) {
+        let Ok(begun) = Session::begin(&self.settings) else {
+            return;
+        };
+        let mut current = lock(&self.session);
+        if begun.class != Class::Latency {
+            for device in lock(&self.devices).iter() {
+                let numbers = begun.open(&device.name);
+                let shared = || std::sync::Arc::clone(&begun.shared);
+                device.connect(numbers.map(|numbers| (shared(), numbers)));
+            }
+        }
+        self.begun(&mut current, begun);
+        drop(current);
+        self.reconnect_queue_pairs();
+        self.settings
+            .say("the daemon is back; the program is paced again");
+    }
+
+    fn reconnect_queue_pairs(&self) {
+        let high = lock(&self.free).high;
+        for place in 0..high {
+            if let Some(queue_pair) = self.place(place as u16) {
+                queue_pair.reconnect();
+            }
+        }
+    }
+
+    /// The daemon does not renew leases.
+    pub fn say_silent(&self) {
+        self.say_once(
+            Saying::Silent,
+            "the daemon does not renew our lease; the program runs unpaced until it does",
+        );
+    }
+
+    /// Says something the first time.
+    pub fn say_once(&self, what: Saying, text: &str) {
+        let bit = what as u32;
+        if self.said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            self.settings.say(text);
+        }
+    }
+}
+
+/// The name of a context's device.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn device_name(context: *mut ibv_context) -> Option<String> {
+    // SAFETY: an open context has a device, whose name is an array that ends with a zero.
+    let name = unsafe { (*(*context).device).name };
+    let bytes: Vec<u8> = name
+        .iter()
+        .take_while(|character| **character != 0)
+        .map(|character| *character as u8)
+        .collect();
+    String::from_utf8(bytes)
+        .ok()
+        .filter(|name| !name.is_empty())
+}

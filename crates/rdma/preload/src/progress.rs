@@ -1,0 +1,255 @@
+//! From the software queue to the provider, chunk by chunk. Part of [`crate::queue_pair`].
+
+use crate::meter::{Request, clamp};
+use crate::queue::{Pending, Shape};
+use crate::queue_pair::{BATCH, Inner, Outcome, Plan, Step, bump};
+use isolane_rdma_verbs_sys::*;
+use std::ffi::c_int;
+
+impl Inner {
+    /// Posts from the front of the queue, about `quantum` bytes.
+    ///
+    /// # Errors
+    /// The provider's refusal of the front request, other than a full queue.
+    pub(crate) fn progress(&mut self, quantum: u64) -> Result<Outcome, c_int> {
+        let mut left = quantum;
+        loop {
+            if self.queue.is_empty() {
+                return Ok(Outcome::Empty);
+            }
+            let (count, bytes, credit_at) = match self.failed {
+                true => (self.build_failed(), 0, None),
+                false => self.build(left),
+            };
+            if count == 0 {
+                match credit_at {
+                    Some(at_ns) => {
+                        let moved = left < quantum;
+                        return Ok(Outcome::Credit { at_ns, moved });
+                    }
+                    None => continue,
+                }
+            }
+            let (taken, error) = self.provider_takes(count);
+            self.apply(taken, count);
+            match error {
+                0 => {}
+                libc::ENOMEM => return Ok(Outcome::Blocked),
+                error => return Err(error),
+            }
+            left = left.saturating_sub(bytes);
+            if let Some(at_ns) = credit_at {
+                return Ok(Outcome::Credit { at_ns, moved: true });
+            }
+            if left == 0 && !self.queue.is_empty() {
+                return Ok(Outcome::More);
+            }
+        }
+    }
+
+    /// Fills the batch from the front of the queue: how many requests, their bytes, and when credit suffices for the
+    /// next if it does not now.
+    pub(crate) fn build(&mut self, quantum: u64) -> (usize, u64, Option<u64>) {
+        let latency = self.is_latency();
+        let signal_every = (self.plan.as_ref().map_or(0, |plan| plan.spare) / 4).max(1);
+        let width = self.batch.pieces.len() / BATCH;
+        let (mut count, mut bytes, mut index) = (0, 0, 0);
+        let mut offset = self.queue[0].offset;
+        let mut since_signal = self.since_signal;
+        while count < BATCH && index < self.queue.len() && (bytes < quantum || count == 0) {
+            let shape = self.queue[index].shape;
+            let rest = shape.total - offset;
+            let chunk = match self.chunk(shape, latency) {
+                Ok(chunk) => chunk,
+                Err(at_ns) => return (count, bytes, Some(at_ns)),
+            };
+            let take = rest.min(chunk);
+            let (fresh, last) = (offset == 0, take == rest);
+            if !latency && let Err(at_ns) = self.pay(shape, take, fresh) {
+                return (count, bytes, Some(at_ns));
+            }
+            let pending = &mut self.queue[index];
+            let batch = &mut *self.batch;
+            let pieces = &mut batch.pieces[count * width..(count + 1) * width];
+            let work = &mut batch.works[count];
+            pending.write(offset, take, work, pieces);
+            if last {
+                if work.send_flags & IBV_SEND_SIGNALED != 0 {
+                    since_signal = 0;
+                }
+            } else {
+                since_signal += 1;
+                if since_signal >= signal_every {
+                    work.send_flags |= IBV_SEND_SIGNALED;
+                    since_signal = 0;
+                }
+            }
+            let sequence = pending.sequence;
+            let wr_id = self.name(sequence, !last);
+            self.batch.works[count].wr_id = wr_id;
+            let batch = &mut *self.batch;
+            batch.steps[count] = Step {
+                bytes: take,
+                fresh,
+                last,
+                since_signal,
+                sequence,
+                direction: shape.direction,
+            };
+            if count > 0 {
+                batch.works[count - 1].next = &raw mut batch.works[count];
+            }
+            count += 1;
+            bytes += take.max(1);
+            if last {
+                index += 1;
+                offset = self.queue.get(index).map_or(0, |pending| pending.offset);
+            } else {
+                offset += take;
+            }
+        }
+        (count, bytes, None)
+    }
+
+    /// The size of chunks for a message; `u64::MAX`: whole.
+    pub(crate) fn chunk(&mut self, shape: Shape, latency: bool) -> Result<u64, u64> {
+        if !shape.splittable || latency {
+            return Ok(u64::MAX);
+        }
+        if self.accounts[shape.direction].chunk == 0 {
+            let request = Request {
+                needed: [0, 0],
+                splittable: false,
+                turn: true,
+            };
+            self.draw(shape.direction, request)?;
+        }
+        Ok(self.accounts[shape.direction].chunk.max(1))
+    }
+
+    /// Pays for a chunk; the first of a message also for the operation.
+    pub(crate) fn pay(&mut self, shape: Shape, bytes: u64, fresh: bool) -> Result<(), u64> {
+        let needed = [clamp(bytes), i64::from(fresh)];
+        let account = &mut self.accounts[shape.direction];
+        if account.credit[0] >= needed[0] && account.credit[1] >= needed[1] && account.chunk > 0 {
+            account.credit[0] -= needed[0];
+            account.credit[1] -= needed[1];
+            return Ok(());
+        }
+        let request = Request {
+            needed,
+            splittable: false,
+            turn: true,
+        };
+        self.draw(shape.direction, request)
+    }
+
+    /// The queue pair failed: the front message goes whole, to be flushed; one whose end is told already goes away.
+    pub(crate) fn build_failed(&mut self) -> usize {
+        let front = &self.queue[0];
+        if !self.ring.is_open(front.sequence) {
+            if let Some(pending) = self.queue.pop_front() {
+                self.went(pending, self.now_ns());
+            }
+            return 0;
+        }
+        let (sequence, rest, offset) = (front.sequence, front.rest(), front.offset);
+        let wr_id = self.name(sequence, false);
+        let direction = front.shape.direction;
+        let width = self.batch.pieces.len() / BATCH;
+        let batch = &mut *self.batch;
+        let work = &mut batch.works[0];
+        self.queue[0].write(offset, rest, work, &mut batch.pieces[..width]);
+        work.wr_id = wr_id;
+        batch.steps[0] = Step {
+            bytes: rest,
+            fresh: false,
+            last: true,
+            since_signal: self.since_signal,
+            sequence,
+            direction,
+        };
+        1
+    }
+
+    /// Books the `taken` first requests of the batch, and gives the credit of the others back.
+    pub(crate) fn apply(&mut self, taken: usize, count: usize) {
+        let mut chunks = 0;
+        for at in 0..taken {
+            let step = self.batch.steps[at];
+            self.since_signal = step.since_signal;
+            let pending = &mut self.queue[0];
+            chunks += u64::from(!step.last || pending.offset > 0);
+            pending.offset += step.bytes;
+            if step.last {
+                self.ring.entry(step.sequence).last_chunk = step.bytes;
+                if let Some(pending) = self.queue.pop_front() {
+                    self.went(pending, self.now_ns());
+                }
+            }
+        }
+        if !self.failed {
+            for at in taken..count {
+                let step = self.batch.steps[at];
+                let account = &mut self.accounts[step.direction];
+                account.credit[0] = account.credit[0].saturating_add(clamp(step.bytes));
+                account.credit[1] += i64::from(step.fresh);
+            }
+        }
+        if let Some((slot, alone)) = self.slot() {
+            bump(&slot.chunks, chunks, alone);
+        }
+    }
+
+    /// A message waits no longer.
+    pub(crate) fn went(&mut self, pending: Pending, now_ns: u64) {
+        if let Some((slot, alone)) = self.slot() {
+            let waited = now_ns.saturating_sub(pending.since_ns);
+            bump(&slot.waited_ns, waited, alone);
+        }
+        if let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) {
+            plan.device.meters[pending.shape.direction].messages_go(1);
+            process.waits(-1);
+        }
+        self.unused.push(pending);
+    }
+
+    /// The provider refuses the front request for good: an error completion once all before it are through.
+    pub(crate) fn refuse(&mut self) -> Outcome {
+        let Some(front) = self.queue.front() else {
+            return Outcome::Empty;
+        };
+        let (sequence, offset) = (front.sequence, front.offset);
+        if !self.failed && (offset > 0 || !self.ring.is_next(sequence)) {
+            return Outcome::Blocked;
+        }
+        let status = match self.failed {
+            true => IBV_WC_WR_FLUSH_ERR,
+            false => IBV_WC_LOC_QP_OP_ERR,
+        };
+        if let Some(seen) = self.ring.complete(sequence, false, false) {
+            let completion = ibv_wc {
+                wr_id: seen.entry.wr_id,
+                status,
+                qp_num: self.number,
+                ..ibv_wc::default()
+            };
+            self.refusals.push((completion, seen));
+        }
+        if let Some(pending) = self.queue.pop_front() {
+            self.went(pending, self.now_ns());
+        }
+        Outcome::More
+    }
+
+    pub(crate) fn drop_waiting(&mut self, plan: &Plan) {
+        while let Some(pending) = self.queue.pop_front() {
+            plan.device.meters[pending.shape.direction].messages_go(1);
+            if let Some(process) = self.process {
+                process.waits(-1);
+            }
+        }
+        self.unused.clear();
+        self.refusals.clear();
+    }
+}

@@ -1,0 +1,590 @@
+//! A paced queue pair: the way of a work request from the application to the provider.
+//!
+//! Problem: pass what has credit at once, keep the rest in order, and let the application see nothing of it but time.
+//! Method: three ways.
+//! 1. Nothing waits, the message is small enough and credit is in hand: a copy of the work request, with our name for
+//!    it ([`crate::ring`]), joins a batch that goes to the provider as one list when the application's list ends.
+//! 2. Otherwise the request is copied whole to the software queue, and `progress` posts from its front as
+//!    far as credit and the provider's queue reach.
+//! 3. Before the queue pair can send (RESET, INIT, RTR), requests go to the provider as they are.
+//!
+//! Errors: once a completion says that the queue pair failed, what waits is posted whole and without credit, so that
+//! the provider flushes it in order. A request that the provider refuses later than its post, which `ibv_post_send`
+//! can no longer say, gets an error completion of ours.
+//! Locks: a queue pair's lock is taken after a completion queue's, before a meter's.
+//! Limits: transports of vendors (`IBV_QPT_DRIVER`) and raw packets are left alone.
+
+use crate::completion_queue::CompletionQueue;
+use crate::context::Device;
+use crate::lock::Lock;
+use crate::meter::{Account, Meter, raise};
+use crate::process::Process;
+use crate::queue::{Pending, Splitting};
+use crate::ring::{Name, Ring, Seen};
+use crate::session::Shared;
+use isolane_rdma_session::message::Class;
+use isolane_rdma_session::region::{SLOT_FREE, SLOT_SHARED, SLOT_USED, SLOTS, Slot};
+use isolane_rdma_verbs_sys::*;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The provider's `post_send`.
+pub type PostSend =
+    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+
+/// Work requests that go to the provider as one list.
+pub const BATCH: usize = 16;
+/// Fewer spare places than this in the provider's queue are not worth splitting for.
+pub const SPARE_MIN: u32 = 8;
+
+/// Credit for whatever has to go now.
+const AHEAD: i64 = i64::MAX / 4;
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing waits any more.
+    Empty,
+    /// What waits next is of the other direction; the queue pair stands in that list now.
+    Elsewhere,
+    /// The turn's share is used up.
+    More,
+    /// The provider's queue is full, or it refuses; look again soon.
+    Blocked,
+    /// Credit suffices at this time.
+    Credit {
+        /// When.
+        at_ns: u64,
+        /// Something was posted before credit ended: the next one's turn.
+        moved: bool,
+    },
+}
+
+/// What a queue pair is made of; see [`QueuePair::attach`].
+#[derive(Debug)]
+pub struct Plan {
+    /// The queue pair.
+    pub qp: *mut ibv_qp,
+    /// The provider's function.
+    pub post_send: PostSend,
+    /// Its device.
+    pub device: &'static Device,
+    /// Where its sends complete.
+    pub send_cq: &'static CompletionQueue,
+    /// The depth that the application asked for.
+    pub depth: u32,
+    /// Places in the provider's queue beyond that.
+    pub spare: u32,
+    /// Every message asks for a completion.
+    pub signal_all: bool,
+    /// The kernel changes the state without the application's call, as iWARP's connections do.
+    pub state_unknown: bool,
+    /// What the provider allows.
+    pub cap: ibv_qp_cap,
+    /// What may be split.
+    pub splitting: Splitting,
+}
+
+/// One place for a paced queue pair; reused, never freed.
+#[derive(Debug)]
+pub struct QueuePair {
+    /// Its number among all places.
+    pub place: u16,
+    pub(crate) inner: Lock<Inner>,
+    /// What the extended interface collects between start and complete.
+    pub(crate) collector: crate::extended::Collector,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) bytes: u64,
+    pub(crate) fresh: bool,
+    pub(crate) last: bool,
+    pub(crate) since_signal: u32,
+    pub(crate) sequence: u32,
+    pub(crate) direction: usize,
+}
+
+pub(crate) struct Batch {
+    pub(crate) works: [ibv_send_wr; BATCH],
+    pub(crate) origins: [*mut ibv_send_wr; BATCH],
+    pub(crate) steps: [Step; BATCH],
+    pub(crate) pieces: Vec<ibv_sge>,
+    pub(crate) count: usize,
+}
+
+/// The state behind the lock.
+pub struct Inner {
+    pub(crate) process: Option<&'static Process>,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) tag: u64,
+    pub(crate) place: u16,
+    pub(crate) number: u32,
+    pub(crate) state: ibv_qp_state,
+    pub(crate) failed: bool,
+    pub(crate) ring: Ring,
+    pub(crate) queue: VecDeque<Pending>,
+    pub(crate) unused: Vec<Pending>,
+    pub(crate) since_signal: u32,
+    pub(crate) accounts: [Account; 2],
+    pub(crate) slot: Option<(Arc<Shared>, usize)>,
+    pub(crate) listed: *const Meter,
+    pub(crate) batch: Box<Batch>,
+    /// Completions that the provider will never make; for the completion queue's store.
+    pub(crate) refusals: Vec<(ibv_wc, Seen)>,
+}
+
+// SAFETY: the pointers name objects of libibverbs and work requests of a post in progress; all use is behind the lock.
+unsafe impl Send for Inner {}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Inner")
+            .field("number", &self.number)
+            .field("waiting", &self.queue.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl QueuePair {
+    /// An empty place.
+    pub fn new(place: u16) -> Self {
+        Self {
+            place,
+            inner: Lock::new(Inner {
+                process: None,
+                tag: 0,
+                plan: None,
+                place,
+                number: 0,
+                state: IBV_QPS_RESET,
+                failed: false,
+                ring: Ring::default(),
+                queue: VecDeque::new(),
+                unused: Vec::new(),
+                since_signal: 0,
+                accounts: [Account::default(); 2],
+                slot: None,
+                listed: std::ptr::null(),
+                batch: Box::new(Batch {
+                    works: [ibv_send_wr::default(); BATCH],
+                    origins: [std::ptr::null_mut(); BATCH],
+                    steps: [Step::default(); BATCH],
+                    pieces: Vec::new(),
+                    count: 0,
+                }),
+                refusals: Vec::new(),
+            }),
+            collector: crate::extended::Collector::default(),
+        }
+    }
+
+    /// Puts a new queue pair in this place.
+    ///
+    /// # Safety
+    /// `plan.qp` was just created and nobody else uses it yet.
+    pub unsafe fn attach(&self, process: &'static Process, plan: Plan) {
+        let mut inner = self.inner.lock();
+        // SAFETY: the caller's promise.
+        let (number, kind) = unsafe { ((*plan.qp).qp_num, (*plan.qp).qp_type) };
+        inner.process = Some(process);
+        inner.tag = process.tag;
+        inner.number = number;
+        inner.state = IBV_QPS_RESET;
+        inner.failed = false;
+        inner.ring.reset(plan.depth);
+        inner.since_signal = 0;
+        inner.accounts = [Account::default(); 2];
+        inner.listed = std::ptr::null();
+        let pieces = plan.cap.max_send_sge.max(1) as usize * BATCH;
+        inner.batch.pieces.resize(pieces, ibv_sge::default());
+        let slot = plan.device.slot();
+        inner.plan = Some(plan);
+        inner.take_slot(slot, kind);
+    }
+
+    /// The queue pair is about to go: drops what waits. Its place is free once the provider has destroyed it.
+    /// Nothing to do in a place that is free; whether it was not.
+    pub fn detach(&'static self) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(plan) = inner.plan.take() else {
+            return false;
+        };
+        inner.drop_waiting(&plan);
+        inner.strike(self, &plan);
+        inner.ring.release();
+        inner.give_slot_back();
+        inner.number = 0;
+        drop(inner);
+        plan.send_cq.detached(plan.spare);
+        true
+    }
+
+    /// Posts the application's list; the errno of `ibv_post_send`.
+    ///
+    /// # Safety
+    /// As for `ibv_post_send`.
+    #[inline]
+    pub unsafe fn post(
+        &'static self,
+        first: *mut ibv_send_wr,
+        bad: *mut *mut ibv_send_wr,
+    ) -> c_int {
+        let mut inner = self.inner.lock();
+        // SAFETY: passed on.
+        let answer = unsafe { inner.post(self, first, bad) };
+        self.settle(inner);
+        answer
+    }
+
+    /// A turn of a meter's list.
+    pub fn turn(&'static self, meter: &Meter, quantum: u64) -> Outcome {
+        let mut inner = self.inner.lock();
+        if !std::ptr::eq(inner.listed, meter) {
+            return Outcome::Empty;
+        }
+        let outcome = match inner.progress(quantum) {
+            Ok(outcome) => outcome,
+            Err(_refused) => inner.refuse(),
+        };
+        let outcome = match (outcome, inner.front_meter()) {
+            (_, None) => Outcome::Empty,
+            (outcome, Some(next)) if std::ptr::eq(next, meter) => outcome,
+            (_, Some(next)) => {
+                inner.listed = next;
+                next.enlist(self);
+                Outcome::Elsewhere
+            }
+        };
+        if outcome == Outcome::Empty {
+            inner.listed = std::ptr::null();
+        }
+        self.settle(inner);
+        outcome
+    }
+
+    /// Unlocks, then hands refused requests to the completion queue.
+    #[inline]
+    pub(crate) fn settle(&self, mut inner: crate::lock::Held<'_, Inner>) {
+        if inner.refusals.is_empty() {
+            return;
+        }
+        let refusals = std::mem::take(&mut inner.refusals);
+        let cq = inner.plan.as_ref().map(|plan| plan.send_cq);
+        drop(inner);
+        if let Some(cq) = cq {
+            cq.store(refusals, self);
+        }
+    }
+
+    /// The application changed the state.
+    pub fn state_changed(&'static self, state: ibv_qp_state) {
+        let mut inner = self.inner.lock();
+        inner.state = state;
+        match state {
+            IBV_QPS_RESET => {
+                inner.failed = false;
+                inner.since_signal = 0;
+                if let Some(plan) = inner.plan.take() {
+                    inner.drop_waiting(&plan);
+                    inner.strike(self, &plan);
+                    inner.plan = Some(plan);
+                }
+                inner.ring.clear();
+            }
+            IBV_QPS_ERR => inner.failed = true,
+            IBV_QPS_RTS => inner.failed = false,
+            _ => {}
+        }
+    }
+
+    /// Posts all that waits, ahead of its credit, before something that must not overtake it; the credit is owed.
+    /// Whether nothing waits now.
+    pub fn flush(&'static self) -> bool {
+        let mut inner = self.inner.lock();
+        while !inner.queue.is_empty() {
+            let held = inner
+                .accounts
+                .map(|account| (account.credit, account.chunk));
+            for account in &mut inner.accounts {
+                account.credit = [AHEAD; 2];
+                account.chunk = account.chunk.max(1 << 20);
+            }
+            let outcome = inner.progress(u64::MAX);
+            let mut spent = [[0; 2]; 2];
+            for ((account, held), spent) in inner.accounts.iter_mut().zip(held).zip(&mut spent) {
+                *spent = account.credit.map(|left| AHEAD - left);
+                (account.credit, account.chunk) = held;
+            }
+            inner.owe(spent);
+            if !matches!(outcome, Ok(Outcome::More)) {
+                break;
+            }
+        }
+        inner.queue.is_empty()
+    }
+
+    /// A request that the provider posts by itself has gone: it costs an operation.
+    pub fn went_past(&self) {
+        self.inner.lock().owe([[0, 1], [0, 0]]);
+    }
+
+    /// Takes what the application is to see of a completion that bears this place's name: `qp_num` as the provider
+    /// says it, or nothing where it does not.
+    pub fn complete(&self, name: Name, qp_num: Option<u32>, status: ibv_wc_status) -> Option<Seen> {
+        let mut inner = self.inner.lock();
+        if inner.plan.is_none() || qp_num.is_some_and(|number| number != inner.number) {
+            return None;
+        }
+        let success = status == IBV_WC_SUCCESS;
+        inner.failed |= !success;
+        inner.ring.complete(name.sequence, name.private, success)
+    }
+
+    /// Both at once, for a completion that goes to the application now.
+    #[inline]
+    pub fn complete_now(
+        &self,
+        name: Name,
+        qp_num: Option<u32>,
+        status: ibv_wc_status,
+    ) -> Option<Seen> {
+        let mut inner = self.inner.lock();
+        if inner.plan.is_none() || qp_num.is_some_and(|number| number != inner.number) {
+            return None;
+        }
+        let success = status == IBV_WC_SUCCESS;
+        inner.failed |= !success;
+        let seen = inner.ring.complete(name.sequence, name.private, success)?;
+        let finished = inner.ring.deliver(&seen);
+        inner.count_finished(finished.messages, finished.bytes);
+        Some(seen)
+    }
+
+    /// The application takes the completion.
+    pub fn deliver(&self, seen: &Seen) {
+        let mut inner = self.inner.lock();
+        if inner.plan.is_none() {
+            return;
+        }
+        let finished = inner.ring.deliver(seen);
+        inner.count_finished(finished.messages, finished.bytes);
+    }
+
+    /// A new session: another slot.
+    pub fn reconnect(&self) {
+        let mut inner = self.inner.lock();
+        let Some(plan) = inner.plan.as_ref() else {
+            return;
+        };
+        // SAFETY: the queue pair lives while its plan does.
+        let kind = unsafe { (*plan.qp).qp_type };
+        let slot = plan.device.slot();
+        inner.give_slot_back();
+        inner.take_slot(slot, kind);
+    }
+
+    /// The queue pair is about to be destroyed: nobody posts to it until [`Self::resume`].
+    pub fn pause(&'static self) {
+        let mut inner = self.inner.lock();
+        if let Some(plan) = inner.plan.take() {
+            inner.strike(self, &plan);
+            inner.plan = Some(plan);
+        }
+    }
+
+    /// It was not destroyed.
+    pub fn resume(&'static self) {
+        let mut inner = self.inner.lock();
+        if !inner.queue.is_empty() {
+            inner.enlist(self);
+        }
+    }
+
+    /// Lets what waits on this queue pair's device go, as far as credit reaches.
+    pub fn drive(&self) {
+        let device = self.inner.lock().plan.as_ref().map(|plan| plan.device);
+        for meter in device.into_iter().flat_map(|device| &device.meters) {
+            if meter.has_waiting() {
+                meter.drive();
+            }
+        }
+    }
+
+    /// Whether datagrams wait.
+    pub fn holds_datagrams(&self) -> bool {
+        let inner = self.inner.lock();
+        let Some(plan) = inner.plan.as_ref() else {
+            return false;
+        };
+        // SAFETY: the queue pair lives while its plan does.
+        !inner.queue.is_empty() && unsafe { (*plan.qp).qp_type } == IBV_QPT_UD
+    }
+
+    /// What the application asked for: depth and whether all messages ask for completions.
+    pub fn asked(&self) -> Option<(u32, bool)> {
+        let inner = self.inner.lock();
+        let plan = inner.plan.as_ref()?;
+        Some((plan.depth, plan.signal_all))
+    }
+
+    /// Where its sends complete, while something waits there for room.
+    pub fn blocked_at(&self) -> Option<&'static CompletionQueue> {
+        let inner = self.inner.lock();
+        let plan = inner.plan.as_ref()?;
+        (!inner.queue.is_empty()).then_some(plan.send_cq)
+    }
+}
+
+impl Inner {
+    /// Pays for bytes and operations of both directions that went ahead of their credit.
+    pub(crate) fn owe(&self, spent: [[i64; 2]; 2]) {
+        if let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) {
+            for (meter, amounts) in plan.device.meters.iter().zip(spent) {
+                meter.charge(process, amounts);
+            }
+        }
+    }
+
+    pub(crate) fn strike(&mut self, owner: &'static QueuePair, plan: &Plan) {
+        self.listed = std::ptr::null();
+        for meter in &plan.device.meters {
+            meter.strike(owner);
+        }
+    }
+
+    pub(crate) fn front_meter(&self) -> Option<&'static Meter> {
+        let plan = self.plan.as_ref()?;
+        let front = self.queue.front()?;
+        Some(&plan.device.meters[front.shape.direction])
+    }
+
+    pub(crate) fn enlist(&mut self, owner: &'static QueuePair) {
+        if self.listed.is_null()
+            && let Some(meter) = self.front_meter()
+        {
+            self.listed = meter;
+            meter.enlist(owner);
+            if let Some(process) = self.process {
+                process.pump.wake();
+            }
+        }
+    }
+
+    pub(crate) fn report(&mut self) {
+        if let Some(plan) = self.plan.as_ref() {
+            for (meter, account) in plan.device.meters.iter().zip(&mut self.accounts) {
+                if account.posted[1] > 0 {
+                    meter.report(account);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn name(&self, sequence: u32, private: bool) -> u64 {
+        let place = self.place;
+        Name {
+            private,
+            place,
+            sequence,
+        }
+        .encode(self.tag)
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.process.map_or(0, Process::now_ns)
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<(&Slot, bool)> {
+        let (shared, index) = self.slot.as_ref()?;
+        let slot = shared.region.slots.get(*index)?;
+        Some((slot, *index + 1 < SLOTS))
+    }
+
+    /// Whether the daemon takes this queue pair for one that needs low latency: by its slot, or, where that says
+    /// nothing, by the process.
+    #[inline]
+    pub(crate) fn is_latency(&self) -> bool {
+        let Some((shared, index)) = self.slot.as_ref() else {
+            return false;
+        };
+        let region = &shared.region;
+        let own = region.slots[*index].class.load(Ordering::Relaxed);
+        own == Class::Latency as u32
+            || (own == Class::Auto as u32
+                && region.header.class.load(Ordering::Relaxed) == Class::Latency as u32)
+    }
+
+    #[inline]
+    pub(crate) fn count_posted(&self, bytes: u64) {
+        if let Some((slot, alone)) = self.slot() {
+            bump(&slot.posted_messages, 1, alone);
+            bump(&slot.posted_bytes, bytes, alone);
+        }
+    }
+
+    pub(crate) fn count_finished(&mut self, messages: u64, bytes: u64) {
+        if let Some((slot, alone)) = self.slot() {
+            bump(&slot.completed_messages, messages, alone);
+            bump(&slot.completed_bytes, bytes, alone);
+        }
+    }
+
+    pub(crate) fn take_slot(&mut self, slot: Option<(Arc<Shared>, usize)>, kind: ibv_qp_type) {
+        self.slot = slot;
+        let (number, meters) = match self.plan.as_ref() {
+            Some(plan) => (self.number, plan.device.numbers()),
+            None => return,
+        };
+        if let Some((slot, alone)) = self.slot() {
+            for counter in [
+                &slot.posted_messages,
+                &slot.posted_bytes,
+                &slot.completed_messages,
+                &slot.completed_bytes,
+                &slot.chunks,
+                &slot.waited_ns,
+            ] {
+                if alone {
+                    counter.store(0, Ordering::Relaxed);
+                }
+            }
+            slot.queue_pair.store(number, Ordering::Relaxed);
+            slot.meters.store(
+                u32::from(meters[0]) | u32::from(meters[1]) << 16,
+                Ordering::Relaxed,
+            );
+            slot.transport.store(kind, Ordering::Relaxed);
+            let state = if alone { SLOT_USED } else { SLOT_SHARED };
+            slot.state.store(state, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn give_slot_back(&mut self) {
+        if let Some((slot, true)) = self.slot() {
+            slot.state.store(SLOT_FREE, Ordering::Release);
+        }
+        if let Some((shared, index)) = self.slot.take() {
+            shared.give_slot_back(index);
+        }
+    }
+}
+
+/// A refused request of the application's list, and why.
+pub(crate) type Refusal = (*mut ibv_send_wr, c_int);
+
+/// Raises a slot's counter: only we write it, unless queue pairs share it.
+#[inline]
+pub(crate) fn bump(counter: &AtomicU64, by: u64, alone: bool) {
+    match alone {
+        true => raise(counter, by),
+        false => {
+            counter.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+}

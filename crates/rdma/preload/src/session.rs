@@ -1,0 +1,281 @@
+//! The conversation with the daemon: one socket, one shared region.
+//!
+//! Problem: say who we are, receive the region, ask for the meters of devices, and notice the end. Method: SEQPACKET
+//! messages of [`isolane_rdma_session::message`]; every wait for the daemon is bounded by [`ANSWER_TIMEOUT_MS`], and every
+//! failure means that the application runs without us.
+
+use crate::settings::Settings;
+use crate::table::lock;
+use isolane_rdma_session::message::{
+    ANSWER_TIMEOUT_MS, Class, MESSAGE_MAX, NO_METER, TEXT_MAX, ToDaemon, ToShim,
+};
+use isolane_rdma_session::region::{Region, SLOTS};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What queue pairs and meters need of a session.
+#[derive(Debug)]
+pub struct Shared {
+    /// The shared memory.
+    pub region: Region,
+    /// The daemon is gone, or let us go.
+    pub lost: AtomicBool,
+    wake: Option<OwnedFd>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<u16>,
+    high: u16,
+}
+
+impl Shared {
+    /// A session over a region; `wake` is the daemon's event counter.
+    pub fn new(region: Region, wake: Option<OwnedFd>) -> Self {
+        Self {
+            region,
+            lost: AtomicBool::new(false),
+            wake,
+            slots: Mutex::default(),
+        }
+    }
+
+    /// Wakes the daemon; nothing depends on it.
+    pub fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A slot for a queue pair; the last one is shared by all that find no other.
+    pub fn take_slot(&self) -> usize {
+        let mut slots = lock(&self.slots);
+        if let Some(index) = slots.free.pop() {
+            return usize::from(index);
+        }
+        let index = slots.high;
+        let header = &self.region.header;
+        if usize::from(index) + 1 < SLOTS {
+            slots.high += 1;
+            header
+                .slots_high
+                .store(u32::from(slots.high), Ordering::Release);
+        } else {
+            header.slots_high.store(SLOTS as u32, Ordering::Release);
+        }
+        usize::from(index)
+    }
+
+    /// The slot's queue pair is gone.
+    pub fn give_slot_back(&self, index: usize) {
+        if index + 1 < SLOTS {
+            lock(&self.slots).free.push(index as u16);
+        }
+    }
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        self.wake.as_ref().map(|wake| wake.as_raw_fd())
+    }
+}
+
+/// Our end of the socket, and the class that the daemon gave us.
+#[derive(Debug)]
+pub struct Session {
+    /// For meters and queue pairs.
+    pub shared: std::sync::Arc<Shared>,
+    /// The operator's word over ours.
+    pub class: Class,
+    /// Its number at the daemon.
+    pub number: u64,
+    socket: Option<OwnedFd>,
+}
+
+impl Session {
+    /// A session without a socket, over a region of the caller's: for tests.
+    pub fn local(region: Region, class: Class) -> Self {
+        Self {
+            shared: std::sync::Arc::new(Shared::new(region, None)),
+            class,
+            number: 0,
+            socket: None,
+        }
+    }
+
+    /// Connects and says hello.
+    ///
+    /// # Errors
+    /// Why there is no session, for people.
+    pub fn begin(settings: &Settings) -> Result<Self, String> {
+        let path = settings.socket.display();
+        let problem = |what: &str, error: rustix::io::Errno| format!("{what} {path}: {error}");
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| problem("cannot make a socket for", error))?;
+        let patience = Some(Duration::from_millis(ANSWER_TIMEOUT_MS));
+        for which in [Timeout::Send, Timeout::Recv] {
+            set_socket_timeout(&socket, which, patience)
+                .map_err(|error| problem("cannot bound the wait for", error))?;
+        }
+        let address = SocketAddrUnix::new(&settings.socket)
+            .map_err(|error| problem("cannot address", error))?;
+        connect(&socket, &address).map_err(|error| problem("no daemon answers at", error))?;
+        let hello = ToDaemon::Hello {
+            class: settings.class,
+            weight: settings.weight,
+            tenant: settings.tenant.clone(),
+            program: program(),
+        };
+        send(&socket, &hello.encode(), SendFlags::NOSIGNAL)
+            .map_err(|error| problem("cannot greet the daemon at", error))?;
+        let (answer, files) = receive(&socket, RecvFlags::empty())
+            .map_err(|error| format!("the daemon at {path} does not answer: {error}"))?;
+        match answer {
+            ToShim::Welcome {
+                session,
+                region_bytes: _,
+                class,
+            } => {
+                let mut files = files.into_iter();
+                let memory = files.next().ok_or("the daemon sent no shared memory")?;
+                let region = Region::map(&memory).map_err(|error| error.to_string())?;
+                Ok(Self {
+                    shared: std::sync::Arc::new(Shared::new(region, files.next())),
+                    class,
+                    number: session,
+                    socket: Some(socket),
+                })
+            }
+            ToShim::Refused { reason } => Err(format!("the daemon at {path} refuses: {reason}")),
+            other => Err(format!(
+                "the daemon at {path} answers {other:?} to a greeting"
+            )),
+        }
+    }
+
+    /// Asks for the meters of a device; nothing when it is not served or the daemon fails us.
+    pub fn open(&self, device: &str) -> Option<[u16; 2]> {
+        let socket = self.socket.as_ref()?;
+        let open = ToDaemon::Open {
+            device: device.to_owned(),
+        };
+        send(socket, &open.encode(), SendFlags::NOSIGNAL).ok()?;
+        // A `Look` may come in between; a daemon that sends nothing else is no daemon.
+        for _ in 0..1_000 {
+            match receive(socket, RecvFlags::empty()).ok()?.0 {
+                ToShim::Opened {
+                    outgoing,
+                    remote_read,
+                } => {
+                    return (outgoing != NO_METER && remote_read != NO_METER)
+                        .then_some([outgoing, remote_read]);
+                }
+                ToShim::Look => {}
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Reads what the daemon said since; false when it is gone.
+    pub fn listen(&self) -> bool {
+        let Some(socket) = self.socket.as_ref() else {
+            return !self.shared.lost.load(Ordering::Relaxed);
+        };
+        loop {
+            match receive(socket, RecvFlags::DONTWAIT) {
+                Ok((ToShim::Look, _)) => {}
+                Err(ReceiveError::Kernel(rustix::io::Errno::AGAIN)) => return true,
+                _ => return false,
+            }
+        }
+    }
+
+    /// The socket, to wait on.
+    pub fn socket(&self) -> Option<RawFd> {
+        self.socket.as_ref().map(|socket| socket.as_raw_fd())
+    }
+
+    /// Every file descriptor of ours, for a child process to close.
+    pub fn descriptors(&self) -> [Option<RawFd>; 2] {
+        [self.socket(), self.shared.wake_fd()]
+    }
+}
+
+/// Why no message came.
+#[derive(Debug)]
+enum ReceiveError {
+    Kernel(rustix::io::Errno),
+    End,
+    Message(isolane_rdma_session::message::MessageError),
+}
+
+impl std::fmt::Display for ReceiveError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kernel(rustix::io::Errno::AGAIN) => formatter.write_str("time is over"),
+            Self::Kernel(error) => write!(formatter, "{error}"),
+            Self::End => formatter.write_str("it closed the connection"),
+            Self::Message(error) => write!(formatter, "{error}"),
+        }
+    }
+}
+
+fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<(ToShim, Vec<OwnedFd>), ReceiveError> {
+    let mut bytes = [0u8; MESSAGE_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let count = loop {
+        let answer = recvmsg(
+            &socket,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut ancillary,
+            flags | RecvFlags::CMSG_CLOEXEC,
+        );
+        match answer {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(ReceiveError::Kernel(error)),
+            Ok(received) => break received.bytes,
+        }
+    };
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights);
+        }
+    }
+    if count == 0 {
+        return Err(ReceiveError::End);
+    }
+    let message = ToShim::decode(&bytes[..count]).map_err(ReceiveError::Message)?;
+    Ok((message, files))
+}
+
+/// The program's name, without control characters.
+fn program() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let name = std::path::Path::new(&name)
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    name.chars()
+        .filter(|character| !character.is_control())
+        .take(TEXT_MAX / 4)
+        .collect()
+}
+
+/// Whether a number is used as a counter of things said, see [`crate::process::Process::say_once`].
+pub(crate) type Said = AtomicU32;

@@ -1,0 +1,160 @@
+//! What the environment says, and what we say on standard error.
+//!
+//! One line for each thing that a person may want to know, never more than once for the same cause; `ISOLANE_LOG`
+//! turns it off or makes it talk. Unusable settings are said and then ignored: the application must run.
+
+use isolane_rdma_session::SOCKET_PATH;
+use isolane_rdma_session::environment as names;
+use isolane_rdma_session::message::{Class, WEIGHT_MAX};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Switches splitting of WRITEs with immediate data on; see [`Settings::split_immediate`].
+pub const SPLIT_IMMEDIATE: &str = "ISOLANE_SPLIT_IMMEDIATE";
+
+/// How much we say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Talk {
+    /// Nothing.
+    Off,
+    /// What goes wrong, a line each.
+    Line,
+    /// Also what goes well.
+    Debug,
+}
+
+/// The environment, read once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// What the process says that it needs.
+    pub class: Class,
+    /// Its tenant by its own word.
+    pub tenant: String,
+    /// Its weight.
+    pub weight: u32,
+    /// How much is said.
+    pub talk: Talk,
+    /// The shim does nothing.
+    pub disabled: bool,
+    /// WRITEs with immediate data are split too. Off unless asked for: the receiver's completion then counts the
+    /// bytes of the last chunk only, which an application may read.
+    pub split_immediate: bool,
+    /// How long a wait may spin before it sleeps, in nanoseconds.
+    pub spin_ns: u64,
+    /// Run the pump's thread; tests turn it by hand.
+    pub pump: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from(SOCKET_PATH),
+            class: Class::Auto,
+            tenant: String::new(),
+            weight: 1,
+            talk: Talk::Line,
+            disabled: false,
+            split_immediate: false,
+            spin_ns: 20_000,
+            pump: true,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the environment by `variable`.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut settings = Self::default();
+        let on = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "0");
+        settings.disabled = on(names::DISABLE);
+        settings.split_immediate = on(SPLIT_IMMEDIATE);
+        settings.talk = match variable(names::LOG).as_deref() {
+            Some("off") => Talk::Off,
+            Some("debug") => Talk::Debug,
+            _ => Talk::Line,
+        };
+        if let Some(path) = variable(names::SOCKET) {
+            settings.socket = PathBuf::from(path);
+        }
+        if let Some(name) = variable(names::CLASS) {
+            match Class::from_name(&name) {
+                Some(class) => settings.class = class,
+                None => settings.say(&format!(
+                    "{}={name} is no class (latency, throughput, bandwidth or auto); taken as auto",
+                    names::CLASS
+                )),
+            }
+        }
+        if let Some(text) = variable(names::WEIGHT) {
+            match text.parse() {
+                Ok(weight) if (1..=WEIGHT_MAX).contains(&weight) => settings.weight = weight,
+                _ => settings.say(&format!(
+                    "{}={text} is no weight from 1 to {WEIGHT_MAX}; taken as 1",
+                    names::WEIGHT
+                )),
+            }
+        }
+        settings.tenant = variable(names::TENANT).unwrap_or_default();
+        settings
+    }
+
+    /// Says something a person should know.
+    pub fn say(&self, text: &str) {
+        self.print(Talk::Line, text);
+    }
+
+    /// Says something for whoever looks for a fault.
+    pub fn debug(&self, text: &str) {
+        self.print(Talk::Debug, text);
+    }
+
+    /// One write per line, so that lines of several processes do not mix; failures are of no interest here.
+    fn print(&self, level: Talk, text: &str) {
+        if self.talk >= level {
+            let line = format!("isolane[{}]: {text}\n", std::process::id());
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_words_leave_the_defaults() {
+        let settings = Settings::read(|name| match name {
+            names::CLASS => Some("loud".to_owned()),
+            names::WEIGHT => Some("0".to_owned()),
+            names::LOG => Some("off".to_owned()),
+            names::DISABLE => Some("0".to_owned()),
+            _ => None,
+        });
+        assert_eq!(settings.class, Class::Auto);
+        assert_eq!(settings.weight, 1);
+        assert!(!settings.disabled);
+    }
+
+    #[test]
+    fn every_word_is_heard() {
+        let settings = Settings::read(|name| {
+            let value = match name {
+                names::CLASS => "latency",
+                names::WEIGHT => "7",
+                names::TENANT => "blue",
+                names::SOCKET => "/elsewhere",
+                names::LOG => "debug",
+                names::DISABLE | SPLIT_IMMEDIATE => "1",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        });
+        assert_eq!(settings.class, Class::Latency);
+        assert_eq!((settings.weight, settings.tenant.as_str()), (7, "blue"));
+        assert_eq!(settings.socket, PathBuf::from("/elsewhere"));
+        assert!(settings.disabled && settings.split_immediate);
+        assert_eq!(settings.talk, Talk::Debug);
+    }
+}

@@ -1,0 +1,528 @@
+//! What an application sees of a paced queue pair, case by case, over the null provider.
+#![allow(
+    unsafe_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::undocumented_unsafe_blocks
+)]
+
+use crate::null;
+use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work};
+use isolane_rdma_verbs_sys::*;
+use isolane_shim::exports;
+
+const SLOW: u64 = 1_000_000;
+const CHUNK: u32 = 1_000;
+
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+/// A signalled write of all of `list` to the start of `to`.
+fn signalled_write(id: u64, list: &mut [ibv_sge], to: &[u8]) -> ibv_send_wr {
+    work(id, IBV_WR_RDMA_WRITE, list, address(to), IBV_SEND_SIGNALED)
+}
+
+#[test]
+fn a_large_write_goes_out_as_chunks_and_completes_once() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 2_000, CHUNK));
+    let (from, to) = (bytes(50_500), vec![0u8; 50_500]);
+    let mut list = [sge(&from)];
+    let mut one = signalled_write(42, &mut list, &to);
+    rig.post(rig.qp(), &mut one).unwrap();
+    assert_eq!(null::provider_requests(rig.qp()), 2, "a burst, and no more");
+    rig.settle();
+    let seen = rig.poll(rig.send_cq, 3);
+    assert_eq!(seen.len(), 1);
+    let expected = (42, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 50_500);
+    assert_eq!(
+        (
+            seen[0].wr_id,
+            seen[0].status,
+            seen[0].opcode,
+            seen[0].byte_len
+        ),
+        expected
+    );
+    assert_eq!(from, to);
+    assert_eq!(null::provider_requests(rig.qp()), 51);
+}
+
+#[test]
+fn the_rate_is_the_leases() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 2_000, CHUNK));
+    let (from, to) = (bytes(100_000), vec![0u8; 100_000]);
+    let mut list = [sge(&from)];
+    let mut one = signalled_write(1, &mut list, &to);
+    rig.post(rig.qp(), &mut one).unwrap();
+    for _ in 0..490 {
+        pass_time(100_000);
+        rig.pump();
+        rig.step(rig.qp(), 100);
+    }
+    let passed = null::provider_requests(rig.qp());
+    assert!(
+        (50..=51).contains(&passed),
+        "2 at once, then 1 in each of 49 ms: {passed}"
+    );
+}
+
+#[test]
+fn the_queue_is_full_at_the_depth_that_was_asked_for() {
+    let _serial = serial();
+    for shimmed in [false, true] {
+        let rig = Rig::new(
+            Shape {
+                shimmed,
+                ..Shape::default()
+            },
+            &lease(SLOW, 10, CHUNK),
+        );
+        let (from, to) = (bytes(8), vec![0u8; 8]);
+        let mut list = [sge(&from)];
+        let mut one = signalled_write(1, &mut list, &to);
+        for _ in 0..16 {
+            rig.post(rig.qp(), &mut one).unwrap();
+        }
+        let here = (&raw const one).addr();
+        assert_eq!(
+            rig.post(rig.qp(), &mut one),
+            Err((here, libc::ENOMEM)),
+            "shim: {shimmed}"
+        );
+        rig.settle();
+        assert_eq!(
+            rig.post(rig.qp(), &mut one),
+            Err((here, libc::ENOMEM)),
+            "not polled yet"
+        );
+        assert_eq!(rig.poll(rig.send_cq, 4).len(), 16);
+        rig.post(rig.qp(), &mut one).unwrap();
+    }
+}
+
+#[test]
+fn a_refused_request_in_a_list_is_named() {
+    let _serial = serial();
+    for shimmed in [false, true] {
+        let rig = Rig::new(
+            Shape {
+                shimmed,
+                ..Shape::default()
+            },
+            &lease(0, 0, CHUNK),
+        );
+        let (from, to) = (bytes(8), vec![0u8; 8]);
+        let mut list = [sge(&from)];
+        let mut broken_list = [sge(&from); 5];
+        let mut third = signalled_write(3, &mut list, &to);
+        let mut second = work(2, IBV_WR_RDMA_WRITE, &mut broken_list, address(&to), 0);
+        let mut first = signalled_write(1, &mut list, &to);
+        second.next = &raw mut third;
+        first.next = &raw mut second;
+        let refused = (&raw const second).addr();
+        assert_eq!(rig.post(rig.qp(), &mut first), Err((refused, libc::EINVAL)));
+        rig.settle();
+        let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+        assert_eq!(seen, [1], "shim: {shimmed}");
+    }
+}
+
+/// A provider may take more than it promised. What it takes is not refused as well, which would be posted twice; it completes
+/// as the application's own, and is paid for.
+#[test]
+fn a_list_longer_than_promised_goes_where_the_provider_takes_it() {
+    let _serial = serial();
+    for (shimmed, signal_all) in [(false, false), (true, false), (true, true)] {
+        let shape = Shape {
+            shimmed,
+            signal_all,
+            ..Shape::default()
+        };
+        let rig = Rig::new(shape, &lease(SLOW, 1_000, CHUNK));
+        null::like_siw(rig.qp());
+        let (from, to) = (bytes(3_000), vec![0u8; 15_000]);
+        let mut long = [sge(&from); 5];
+        let mut list = [sge(&from[..100])];
+        let mut third = signalled_write(3, &mut list, &to[100..]);
+        let mut second = work(
+            2,
+            IBV_WR_RDMA_WRITE,
+            &mut long,
+            address(&to),
+            IBV_SEND_SIGNALED,
+        );
+        let mut first = signalled_write(1, &mut list, &to);
+        second.next = &raw mut third;
+        first.next = &raw mut second;
+        rig.post(rig.qp(), &mut first).unwrap();
+        rig.step(rig.qp(), 8);
+        let went = null::provider_requests(rig.qp());
+        assert_eq!(
+            went,
+            if shimmed { 2 } else { 3 },
+            "the third waits for the debt"
+        );
+        rig.settle();
+        let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+        assert_eq!(seen, [1, 2, 3], "shim: {shimmed}");
+        assert_eq!(null::provider_requests(rig.qp()), 3, "each once");
+        assert_eq!(to[12_000..], from);
+    }
+}
+
+#[test]
+fn a_refusal_by_the_provider_is_told_at_once() {
+    let _serial = serial();
+    for size in [8, 5_000] {
+        let rig = Rig::new(Shape::default(), &lease(0, 0, CHUNK));
+        let (from, to) = (bytes(size), vec![0u8; size]);
+        let mut list = [sge(&from)];
+        let mut one = signalled_write(1, &mut list, &to);
+        null::refuse(rig.qp(), libc::EIO);
+        let here = (&raw const one).addr();
+        assert_eq!(rig.post(rig.qp(), &mut one), Err((here, libc::EIO)));
+        null::refuse(rig.qp(), 0);
+        rig.post(rig.qp(), &mut one).unwrap();
+        rig.settle();
+        assert_eq!(rig.poll(rig.send_cq, 8).len(), 1);
+    }
+}
+
+#[test]
+fn a_refusal_after_the_post_becomes_an_error_completion() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 8, CHUNK));
+    let (from, to) = (bytes(8), vec![0u8; 8]);
+    let mut list = [sge(&from)];
+    for wr_id in 1..=3 {
+        let mut one = signalled_write(wr_id, &mut list, &to);
+        rig.post(rig.qp(), &mut one).unwrap();
+    }
+    null::refuse(rig.qp(), libc::EIO);
+    pass_time(1_000_000);
+    rig.pump();
+    assert!(
+        rig.poll(rig.send_cq, 8).is_empty(),
+        "the first is still on its way"
+    );
+    rig.settle();
+    let seen = rig.poll(rig.send_cq, 8);
+    let seen: Vec<_> = seen.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    let refused = IBV_WC_LOC_QP_OP_ERR;
+    assert_eq!(seen, [(1, IBV_WC_SUCCESS), (2, refused), (3, refused)]);
+}
+
+#[test]
+fn inline_data_may_change_after_the_post() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 10, CHUNK));
+    let to = vec![0u8; 40];
+    let mut from = [5u8; 20];
+    for at in 0..2 {
+        let mut list = [sge(&from[..12]), sge(&from[12..])];
+        let flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+        let mut one = work(
+            1,
+            IBV_WR_RDMA_WRITE,
+            &mut list,
+            address(&to) + at * 20,
+            flags,
+        );
+        rig.post(rig.qp(), &mut one).unwrap();
+        from.fill(9);
+    }
+    rig.settle();
+    assert_eq!(to[..20], [5; 20]);
+    assert_eq!(to[20..], [9; 20]);
+    assert_eq!(rig.poll(rig.send_cq, 8).len(), 2);
+}
+
+#[test]
+fn an_error_in_the_middle_of_a_message_is_one_completion() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 3_000, CHUNK));
+    let (from, to) = (bytes(20_000), vec![0u8; 20_000]);
+    null::forbid(address(&to) + 5_500, 1);
+    for (wr_id, flags) in [(1, 0), (2, IBV_SEND_SIGNALED), (3, 0)] {
+        let mut list = [sge(&from)];
+        let mut one = work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), flags);
+        rig.post(rig.qp(), &mut one).unwrap();
+    }
+    rig.settle();
+    let seen = rig.poll(rig.send_cq, 2);
+    rig.settle();
+    let seen: Vec<_> = [seen, rig.poll(rig.send_cq, 2)].concat();
+    let seen: Vec<_> = seen.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    let flushed = IBV_WC_WR_FLUSH_ERR;
+    assert_eq!(
+        seen,
+        [(1, IBV_WC_REM_ACCESS_ERR), (2, flushed), (3, flushed)]
+    );
+    assert_eq!(to[..5_000], from[..5_000]);
+}
+
+#[test]
+fn what_waits_is_flushed_when_the_application_fails_the_queue_pair() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
+    let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
+    for wr_id in 1..=4 {
+        let mut list = [sge(&from)];
+        let mut one = work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), 0);
+        rig.post(rig.qp(), &mut one).unwrap();
+    }
+    rig::set_state(rig.qp(), IBV_QPS_ERR);
+    rig.settle();
+    let seen = rig.poll(rig.send_cq, 8);
+    let seen: Vec<_> = seen.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    assert_eq!(seen, [1, 2, 3, 4].map(|wr_id| (wr_id, IBV_WC_WR_FLUSH_ERR)));
+}
+
+#[test]
+fn a_reset_forgets_what_waits_and_the_queue_pair_works_again() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
+    let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
+    let mut list = [sge(&from)];
+    for _ in 0..16 {
+        let mut one = signalled_write(1, &mut list, &to);
+        rig.post(rig.qp(), &mut one).unwrap();
+    }
+    rig::set_state(rig.qp(), IBV_QPS_RESET);
+    rig.settle();
+    assert!(rig.poll(rig.send_cq, 8).is_empty());
+    let mut one = signalled_write(7, &mut list, &to);
+    let here = (&raw const one).addr();
+    assert_eq!(
+        rig.post(rig.qp(), &mut one),
+        Err((here, libc::EINVAL)),
+        "as the provider says it"
+    );
+    rig::set_state(rig.qp(), IBV_QPS_RTS);
+    rig.post(rig.qp(), &mut one).unwrap();
+    rig.settle();
+    let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(seen, [7]);
+    assert_eq!(from, to);
+}
+
+#[test]
+fn destroying_a_queue_pair_drops_what_waits() {
+    let _serial = serial();
+    let mut rig = Rig::new(
+        Shape {
+            pairs: 2,
+            ..Shape::default()
+        },
+        &lease(SLOW, 1_000, CHUNK),
+    );
+    let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
+    let mut list = [sge(&from)];
+    for (one, _) in &rig.pairs {
+        let mut request = signalled_write(1, &mut list, &to);
+        rig.post(*one, &mut request).unwrap();
+    }
+    let (one, two) = rig.pairs.remove(0);
+    assert_eq!(unsafe { exports::ibv_destroy_qp(one) }, 0);
+    assert_eq!(unsafe { exports::ibv_destroy_qp(two) }, 0);
+    rig.settle();
+    assert_eq!(rig.poll(rig.send_cq, 8).len(), 1);
+    assert!(!rig::process().has_waiting());
+}
+
+#[test]
+fn the_application_sees_its_own_attributes() {
+    let _serial = serial();
+    let rig = Rig::new(
+        Shape {
+            signal_all: true,
+            ..Shape::default()
+        },
+        &lease(0, 0, CHUNK),
+    );
+    assert!(null::depth(rig.qp()) > 16);
+    let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
+    let answer = unsafe { exports::ibv_query_qp(rig.qp(), &raw mut attr, 0, &raw mut init) };
+    assert_eq!(answer, 0);
+    assert_eq!(
+        (attr.cap.max_send_wr, init.cap.max_send_wr, init.sq_sig_all),
+        (16, 16, 1)
+    );
+}
+
+#[test]
+fn without_the_daemon_everything_passes() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
+    let (from, to) = (bytes(500_000), vec![0u8; 500_000]);
+    let mut list = [sge(&from)];
+    let mut one = signalled_write(1, &mut list, &to);
+    rig.post(rig.qp(), &mut one).unwrap();
+    rig.post(rig.qp(), &mut one).unwrap();
+    rig::process().release("over");
+    rig.pump();
+    while rig.step(rig.qp(), 1_000) > 0 {
+        rig.pump();
+    }
+    assert_eq!(rig.poll(rig.send_cq, 8).len(), 2, "no time has passed");
+    assert_eq!(from, to);
+    let before = null::provider_requests(rig.qp());
+    rig.post(rig.qp(), &mut one).unwrap();
+    assert_eq!(null::provider_requests(rig.qp()), before + 1, "whole");
+}
+
+#[test]
+fn a_lease_that_ran_out_paces_no_more() {
+    let _serial = serial();
+    let mut ending = lease(SLOW, 1_000, CHUNK);
+    ending.valid_until_ns = rig::clock() + 1_000;
+    let rig = Rig::new(Shape::default(), &ending);
+    let (from, to) = (bytes(50_000), vec![0u8; 50_000]);
+    let mut list = [sge(&from)];
+    let mut one = signalled_write(1, &mut list, &to);
+    rig.post(rig.qp(), &mut one).unwrap();
+    assert_eq!(null::provider_requests(rig.qp()), 1);
+    pass_time(isolane_rdma_session::region::GRACE_NS + 2_000);
+    rig.pump();
+    let passed = null::provider_requests(rig.qp());
+    assert_eq!(
+        passed, 3,
+        "one chunk by the old size, then the rest at once"
+    );
+}
+
+#[test]
+fn an_event_of_ours_alone_is_not_seen() {
+    let _serial = serial();
+    // Spare places are 128, so every 32nd chunk asks for a completion.
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 40_000, CHUNK));
+    let (from, to) = (bytes(60_000), vec![0u8; 60_000]);
+    let mut list = [sge(&from)];
+    assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, 0) }, 0);
+    let mut one = signalled_write(1, &mut list, &to);
+    rig.post(rig.qp(), &mut one).unwrap();
+    rig.step(rig.qp(), 35);
+    let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let mut event =
+        || unsafe { exports::ibv_get_cq_event(rig.channel, &raw mut cq, &raw mut user) };
+    assert_eq!(event(), -1, "only ours has completed");
+    rig.settle();
+    assert_eq!(event(), 0);
+    assert_eq!(rig.poll(rig.send_cq, 8).len(), 1);
+    assert_eq!(event(), -1);
+    assert_eq!(
+        unsafe { (*rig.send_cq).comp_events_completed },
+        1,
+        "the other one, acknowledged"
+    );
+}
+
+#[test]
+fn extended_completion_queues_and_posts_work() {
+    let _serial = serial();
+    let rig = Rig::new(
+        Shape {
+            extended: true,
+            ..Shape::default()
+        },
+        &lease(SLOW, 40_000, CHUNK),
+    );
+    let (from, to) = (bytes(60_000), vec![0u8; 60_000]);
+    let mut pd = ibv_pd {
+        context: rig.context,
+        handle: 0,
+    };
+    let mut attr = ibv_qp_init_attr_ex {
+        send_cq: rig.send_cq,
+        recv_cq: rig.recv_cq,
+        cap: ibv_qp_cap {
+            max_send_wr: 4,
+            max_recv_wr: 1,
+            max_send_sge: 2,
+            max_recv_sge: 1,
+            max_inline_data: 32,
+        },
+        qp_type: IBV_QPT_RC,
+        comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        pd: &raw mut pd,
+        ..Default::default()
+    };
+    let create = verbs_create_qp_ex(rig.context);
+    unsafe {
+        let qp = create(rig.context, &raw mut attr);
+        null::join(qp, rig.pairs[0].1);
+        rig::set_state(qp, IBV_QPS_RTS);
+        let extended: *mut ibv_qp_ex = qp.cast();
+        ibv_wr_start(extended);
+        (*extended).wr_id = 9;
+        (*extended).wr_flags = IBV_SEND_SIGNALED;
+        ibv_wr_rdma_write(extended, 2, address(&to));
+        ibv_wr_set_sge(extended, 1, address(&from), 60_000);
+        assert_eq!(ibv_wr_complete(extended), 0);
+        ibv_wr_start(extended);
+        ibv_wr_rdma_write(extended, 2, address(&to));
+        ibv_wr_abort(extended);
+        let cq: *mut ibv_cq_ex = rig.send_cq.cast();
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            rig.step(qp, 1_000);
+            pass_time(1_000_000);
+            rig.pump();
+            if ibv_start_poll(cq, std::ptr::null_mut()) == 0 {
+                loop {
+                    seen.push(((*cq).wr_id, (*cq).status, ibv_wc_read_byte_len(cq)));
+                    if ibv_next_poll(cq) != 0 {
+                        break;
+                    }
+                }
+                ibv_end_poll(cq);
+            }
+        }
+        assert_eq!(seen, [(9, IBV_WC_SUCCESS, 60_000)]);
+        assert_eq!(from, to);
+        null::join(rig.pairs[0].0, rig.pairs[0].1);
+        assert_eq!(exports::ibv_destroy_qp(qp), 0);
+    }
+}
+
+fn verbs_create_qp_ex(
+    context: *mut ibv_context,
+) -> unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    unsafe { verbs_get_ctx_op!(context, create_qp_ex) }.expect("the null provider has it")
+}
+
+#[test]
+fn many_queue_pairs_share_the_lease_equally() {
+    let _serial = serial();
+    let rig = Rig::new(
+        Shape {
+            pairs: 5,
+            cqe: 4_096,
+            ..Shape::default()
+        },
+        &lease(SLOW, 2_000, CHUNK),
+    );
+    let (from, to) = (bytes(200_000), vec![0u8; 200_000]);
+    let mut list = [sge(&from)];
+    for (qp, _) in &rig.pairs {
+        let mut one = signalled_write(1, &mut list, &to);
+        rig.post(*qp, &mut one).unwrap();
+    }
+    for _ in 0..500 {
+        pass_time(1_000_000);
+        rig.pump();
+        for (qp, _) in &rig.pairs {
+            rig.step(*qp, 100);
+        }
+    }
+    let passed: Vec<u64> = rig
+        .pairs
+        .iter()
+        .map(|(qp, _)| null::provider_requests(*qp))
+        .collect();
+    let (least, most) = (passed.iter().min().unwrap(), passed.iter().max().unwrap());
+    assert!(most - least <= 2, "{passed:?}");
+}

@@ -1,0 +1,198 @@
+//! Control verbs: loops that create and destroy objects through kernel, command queue and firmware (stage 10).
+//!
+//! One command takes its kernel and firmware time, plus a time per 4 KiB page for memory regions; the command
+//! queue runs `commands_in_parallel` of them at once for the whole NIC. Registration brings the new region's
+//! entries into the translation caches. Deregistration has priority in the NIC: it invalidates the translation
+//! and protection caches and blocks translation for `deregistration_stall_us` (husky 4.3.2, table 4.1).
+//!
+//! A run is much shorter than one real loop over thousands of objects, so threads start spread evenly over the
+//! loop: at any moment the same share of threads creates and destroys as in a long run.
+
+use super::trace::CacheName;
+use super::transmit::PAGE;
+use super::world::{Event, World};
+use isolane_rdma_scenario::model::{ControlObject, ControlPhase, ControlTraffic};
+
+/// One thread's loop.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlLoop {
+    pub(crate) tenant: u16,
+    pub(crate) host: u8,
+    pub(crate) object: ControlObject,
+    pub(crate) phase: ControlPhase,
+    pub(crate) objects: u64,
+    pub(crate) pages: u64,
+    /// Objects made (rising) or left to destroy (falling).
+    pub(crate) alive: u64,
+    pub(crate) creating: bool,
+    /// Region keys of this loop start here.
+    pub(crate) region_base: u64,
+}
+
+impl ControlLoop {
+    /// Thread `number` of a workload's loop, at its place in the cycle.
+    pub(crate) fn new(
+        traffic: &ControlTraffic,
+        tenant: u16,
+        host: u8,
+        number: u32,
+        region_base: u64,
+    ) -> Self {
+        let objects = u64::from(traffic.objects);
+        // Positions 0..objects create, objects..2*objects destroy.
+        let position = match traffic.phase {
+            ControlPhase::Cycle => {
+                u64::from(number % traffic.threads) * 2 * objects / u64::from(traffic.threads)
+            }
+            ControlPhase::Create => 0,
+            ControlPhase::Destroy => objects,
+        };
+        let creating = position < objects;
+        Self {
+            tenant,
+            host,
+            object: traffic.object,
+            phase: traffic.phase,
+            objects,
+            pages: traffic.region_bytes.get().div_ceil(PAGE),
+            alive: if creating {
+                position
+            } else {
+                2 * objects - position
+            },
+            creating,
+            region_base,
+        }
+    }
+}
+
+impl World {
+    /// Starts the loops of a tenant.
+    pub(crate) fn start_loops(&mut self, now: u64, tenant: u16) {
+        for index in 0..self.loops.len() as u32 {
+            if self.loops[index as usize].tenant == tenant {
+                self.announce_loop(now, index);
+                self.issue_command(now, index);
+            }
+        }
+    }
+
+    /// Kernel and firmware time of a loop's next verb, ps.
+    pub(crate) fn command_time(&self, index: u32) -> u64 {
+        let command = &self.loops[index as usize];
+        let per_page = self.device.registration_page * command.pages;
+        match (command.object, command.creating) {
+            (ControlObject::MemoryRegion, true) => self.device.registration + per_page,
+            (ControlObject::MemoryRegion, false) => self.device.deregistration + per_page,
+            (ControlObject::QueuePair | ControlObject::CompletionQueue, _) => {
+                self.device.queue_pair
+            }
+        }
+    }
+
+    /// A verb that was held back goes on, or is tried again.
+    pub(crate) fn command_again(&mut self, now: u64, index: u32, judged: bool) {
+        if judged {
+            self.run_command(now, index);
+        } else if self.running[usize::from(self.loops[index as usize].tenant)] {
+            self.issue_command(now, index);
+        }
+    }
+
+    /// Puts a loop's next verb into the command queue.
+    pub(crate) fn run_command(&mut self, now: u64, index: u32) {
+        let time = self.command_time(index);
+        let command = &self.loops[index as usize];
+        let slots = &mut self.nics[usize::from(command.host)].commands;
+        let slot = slots
+            .iter_mut()
+            .min_by_key(|free| **free)
+            .expect("the command queue has a slot");
+        *slot = (*slot).max(now) + time;
+        let at = *slot;
+        let host = usize::from(command.host);
+        self.traced(|tracer| tracer.command(host, at - time, at));
+        self.schedule(at, Event::Control { index });
+    }
+
+    /// A control verb is done: its effects on the caches, then the next one.
+    pub(crate) fn control_done(&mut self, now: u64, index: u32) {
+        let command = &self.loops[index as usize];
+        let (host, tenant) = (usize::from(command.host), usize::from(command.tenant));
+        let (object, creating, pages, region) = (
+            command.object,
+            command.creating,
+            command.pages,
+            command.region_base + command.alive,
+        );
+        let owner = tenant as u16;
+        match (object, creating) {
+            (ControlObject::MemoryRegion, true) => self.registered(host, region, pages, owner),
+            (ControlObject::MemoryRegion, false) => self.deregistered(now, host, owner),
+            (ControlObject::QueuePair | ControlObject::CompletionQueue, true) => {
+                let key = CONTROL_CONTEXT | region;
+                let known = self.nics[host].contexts.insert(key, owner);
+                self.trace_lookup(host, CacheName::Contexts, key, (known, false));
+            }
+            (ControlObject::QueuePair | ControlObject::CompletionQueue, false) => {}
+        }
+        self.announce_control(now, index);
+        self.meter.control(tenant);
+        let command = &mut self.loops[index as usize];
+        if command.creating {
+            command.alive += 1;
+        } else {
+            command.alive -= 1;
+        }
+        let turn = if command.creating {
+            command.alive >= command.objects
+        } else {
+            command.alive == 0
+        };
+        if turn {
+            match command.phase {
+                ControlPhase::Cycle => command.creating = !command.creating,
+                // The other half of the loop happens outside the measured time.
+                ControlPhase::Create => command.alive = 0,
+                ControlPhase::Destroy => command.alive = command.objects,
+            }
+        }
+        if self.running[tenant] {
+            self.issue_command(now, index);
+        }
+    }
+
+    fn registered(&mut self, host: usize, region: u64, pages: u64, owner: u16) {
+        let nic = &mut self.nics[host];
+        nic.count.registrations += 1;
+        let known = nic.protections.insert(region, owner);
+        self.trace_lookup(host, CacheName::Protections, region, (known, false));
+        let entries = pages.div_ceil(1 << self.device.micro.translation_shift);
+        for entry in 0..entries.min(PAGES_WRITTEN_MAX) {
+            let key = CONTROL_PAGE | region << 20 | entry;
+            let known = self.nics[host].translations.insert(key, owner);
+            self.trace_lookup(host, CacheName::Translations, key, (known, false));
+        }
+    }
+
+    fn deregistered(&mut self, now: u64, host: usize, owner: u16) {
+        let stall = self.device.deregistration_stall;
+        let nic = &mut self.nics[host];
+        nic.count.deregistrations += 1;
+        nic.translations.invalidate(owner);
+        nic.protections.invalidate(owner);
+        let blocked = match &mut nic.apart {
+            Some(apart) => &mut apart.translation_blocked[usize::from(owner)],
+            None => &mut nic.translation_blocked,
+        };
+        *blocked = (*blocked).max(now) + stall;
+        self.traced(|tracer| tracer.flushed(host));
+    }
+}
+
+/// Key spaces of objects made by loops.
+const CONTROL_CONTEXT: u64 = 1 << 59;
+const CONTROL_PAGE: u64 = 1 << 59;
+/// Translations of one registration that can matter to a cache: more than any cache holds would only evict
+/// each other.
+const PAGES_WRITTEN_MAX: u64 = 4096;

@@ -1,0 +1,221 @@
+//! The lanes of a port: where contexts that can send wait, and whose packet is next (stage 3).
+//!
+//! Problem: tenants may have hardware queues of their own, in two ways at once: *classes* (priorities, traffic
+//! classes, virtual lanes), among which an arbiter chooses, and *functions* (SR-IOV), which take turns packet by
+//! packet within a class. A lane is one function's part of one class. It has its own schedule queue and send
+//! engines, and it may have a rate limiter; a class can be paused by the link partner.
+//!
+//! Units: bytes on the wire, picoseconds. Method: each class keeps a ring of those of its lanes that have work and
+//! are not waiting for their limiter; a bit per class says whether the ring holds any. A step chooses the class, then
+//! the lane in front of its ring; the caller then says what the lane sent. All steps are O(classes), and nothing is
+//! allocated once the queues have grown.
+//!
+//! Limits: all lanes share the processing units, the PCIe bus and the caches behind them, as in NICs.
+
+use super::arbiter::{Arbiter, Choice, Sharing};
+use super::chunks::Chunks;
+use super::limiter::Limiter;
+use super::queue_pair::NONE;
+use isolane_common_quantities::units::BitRate;
+use std::collections::VecDeque;
+
+/// A mask of all classes.
+pub(crate) const ALL_CLASSES: u16 = u16::MAX;
+
+/// A send engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engine {
+    /// The context it serves, or [`NONE`].
+    pub(crate) context: u32,
+    pub(crate) packets_left: u32,
+}
+
+/// One function's part of one class.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    /// Contexts that wait for an engine.
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) engines: Vec<Engine>,
+    /// Whose turn it is.
+    pub(crate) next_engine: usize,
+    /// Takes the place of `ready` and the engines where chunks are scheduled.
+    pub(crate) chunks: Option<Box<Chunks>>,
+    limiter: Option<Limiter>,
+    /// Contexts that wait or are being served.
+    work: u32,
+    /// Waits for its limiter.
+    limited: bool,
+    /// Stands in its class's ring.
+    listed: bool,
+}
+
+/// All lanes of one port.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes {
+    pub(crate) lanes: Vec<Lane>,
+    functions: usize,
+    rings: Vec<VecDeque<u16>>,
+    /// Classes whose ring holds lanes.
+    busy: u16,
+    /// Classes the link partner has stopped.
+    pub(crate) paused: u16,
+    arbiter: Arbiter,
+}
+
+impl Lanes {
+    /// Idle lanes: `functions` for each class of `sharing`, each with `engines` send engines. `limit` says the
+    /// rate of a lane by class and function.
+    pub(crate) fn new(
+        sharing: &Sharing,
+        functions: usize,
+        engines: usize,
+        limit: impl Fn(usize, usize) -> Option<BitRate>,
+    ) -> Self {
+        let classes = sharing.classes();
+        let lane = |number: usize| Lane {
+            ready: VecDeque::with_capacity(64),
+            engines: vec![
+                Engine {
+                    context: NONE,
+                    packets_left: 0
+                };
+                engines
+            ],
+            next_engine: 0,
+            chunks: None,
+            limiter: limit(number / functions, number % functions).map(Limiter::new),
+            work: 0,
+            limited: false,
+            listed: false,
+        };
+        Self {
+            lanes: (0..classes * functions).map(lane).collect(),
+            functions,
+            rings: vec![VecDeque::with_capacity(functions); classes],
+            busy: 0,
+            paused: 0,
+            arbiter: Arbiter::new(sharing),
+        }
+    }
+
+    /// The lane of a context.
+    #[inline]
+    pub(crate) fn lane_of(&self, class: u8, function: u8) -> usize {
+        usize::from(class) * self.functions + usize::from(function)
+    }
+
+    #[inline]
+    fn class_of(&self, lane: usize) -> usize {
+        if self.functions == 1 {
+            lane
+        } else {
+            lane / self.functions
+        }
+    }
+
+    /// A context waits in a lane.
+    #[inline]
+    pub(crate) fn push(&mut self, lane: usize, context: u32) {
+        self.lanes[lane].ready.push_back(context);
+        self.count(lane);
+    }
+
+    /// A lane has one more context with work.
+    #[inline]
+    pub(crate) fn count(&mut self, lane: usize) {
+        self.lanes[lane].work += 1;
+        self.list(lane);
+    }
+
+    /// Puts a lane into its class's ring if it belongs there and is not there yet.
+    #[inline]
+    fn list(&mut self, lane: usize) {
+        let state = &mut self.lanes[lane];
+        if state.listed || state.limited || state.work == 0 {
+            return;
+        }
+        state.listed = true;
+        let class = self.class_of(lane);
+        self.rings[class].push_back(lane as u16);
+        self.busy |= 1 << class;
+    }
+
+    /// Whether the lane stands in a ring of a class that may send.
+    #[inline]
+    pub(crate) fn may_send(&self, lane: usize) -> bool {
+        self.lanes[lane].listed && self.paused & (1 << self.class_of(lane)) == 0
+    }
+
+    /// The best rank among all classes that can send now.
+    #[inline]
+    pub(crate) fn best_rank(&self) -> Option<usize> {
+        let ready = self.busy & !self.paused;
+        (ready != 0).then(|| usize::from(self.arbiter.best_rank(ready)))
+    }
+
+    /// The rank of a lane's class when nothing else is there to send.
+    #[inline]
+    pub(crate) fn rank_of(&self, lane: usize) -> usize {
+        usize::from(self.arbiter.best_rank(1 << self.class_of(lane)))
+    }
+
+    /// The rank of a packet chosen with `rank` whose pair is of `class`. A pair that was moved to another priority
+    /// while it was being served takes the new one's place on the wire at once.
+    #[inline]
+    pub(crate) fn rank_on_wire(&self, rank: usize, class: u8) -> usize {
+        if self.arbiter.is_priority() {
+            usize::from(class)
+        } else {
+            rank
+        }
+    }
+
+    /// The lane whose packet is next, and its rank on the wire.
+    #[inline]
+    pub(crate) fn choose(&mut self) -> Option<(usize, usize)> {
+        let Choice { class, rank } = self.arbiter.choose(self.busy & !self.paused)?;
+        let lane = self.rings[usize::from(class)]
+            .front()
+            .expect("a busy class has a lane in its ring");
+        Some((usize::from(*lane), usize::from(rank)))
+    }
+
+    /// The chosen lane has sent `bytes`, and its context left it if `gone`. When the lane's limiter lets it go
+    /// on, ps, if that is later than `now`: the caller then has to call [`Lanes::replenished`] at that time.
+    #[inline]
+    pub(crate) fn served(&mut self, now: u64, lane: usize, bytes: u64, gone: bool) -> Option<u64> {
+        let class = self.class_of(lane);
+        self.arbiter.charge(class as u8, bytes);
+        let state = &mut self.lanes[lane];
+        state.work -= u32::from(gone);
+        let due = match &mut state.limiter {
+            Some(limiter) if bytes > 0 => limiter.charge(now, bytes),
+            _ => 0,
+        };
+        state.limited = due > now;
+        let stays = state.work > 0 && !state.limited;
+        state.listed = stays;
+        let limited = state.limited;
+        let ring = &mut self.rings[class];
+        if ring.len() > 1 || !stays {
+            ring.pop_front();
+            if stays {
+                ring.push_back(lane as u16);
+            } else if ring.is_empty() {
+                self.busy &= !(1 << class);
+            }
+        }
+        limited.then_some(due)
+    }
+
+    /// A class has used up so much of its share otherwise than by sending.
+    pub(crate) fn charge(&mut self, class: u8, bytes: u64) {
+        self.arbiter.charge(class, bytes);
+    }
+
+    /// A lane's limiter lets it go on.
+    pub(crate) fn replenished(&mut self, lane: usize) {
+        self.lanes[lane].limited = false;
+        self.list(lane);
+    }
+}

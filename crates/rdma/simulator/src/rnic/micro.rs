@@ -1,0 +1,333 @@
+//! Mechanisms that only some devices show: what they have, what a NIC and a pair keep for them, and the smaller ones.
+//!
+//! Problem: workloads that run at line rate on one RDMA NIC stall another one. Units: picoseconds and bytes. Method: each
+//! mechanism is a finite resource with parameters in the section `microarchitecture` of a profile, and is off where the
+//! profile has no such section: then no state here is touched. Receives and kept requests are in `micro_receives`; this file
+//! has the paths to far memory, ordered reads, reserved packet memory and contexts at hand.
+//! Limits: caches of receives and requests replace in order of arrival, so a working set that does not fit misses always;
+//! reads go before writes on a shared path. Sources: collie 3.11 (root causes), `docs/internals/rnic-anomalies.md`.
+
+use super::access::Access;
+use super::cache::MissSlots;
+use super::device::{ByteTime, Device};
+use super::transmit::PAGE;
+use super::world::{PatternEntry, World};
+use isolane_common_quantities::units::Duration;
+use isolane_rdma_scenario::model::{MemoryPlace, Message, Transport, Verb};
+use isolane_rdma_scenario::profile::Profile;
+
+/// Elements up to this are short: two read requests fetch them, bytes.
+const SHORT_ELEMENT: u32 = 1_024;
+/// Elements from this on are long: they need more reads than a device has outstanding, bytes.
+const LONG_ELEMENT: u32 = 65_536;
+
+/// Parameters of the section `microarchitecture`, as the model uses them; zero is off.
+#[derive(Clone, Copy, Debug)]
+pub struct Micro {
+    /// Bytes of receives the device keeps.
+    pub receive_cache: u64,
+    /// A datagram pair's receive there.
+    pub receive_ud: u64,
+    /// Receives and kept requests read again at once.
+    pub miss_slots: usize,
+    /// One such read, ps.
+    pub miss: u64,
+    /// So much longer for a datagram pair's displaced receive, ps.
+    pub miss_ud: u64,
+    /// A list of so many bytes is read ahead whole.
+    pub receive_list: u64,
+    /// A list of so many receives is read as it is posted.
+    pub receive_burst: u64,
+    /// What such lists may fill of a pair's window, bytes.
+    pub receive_window: u64,
+    /// Least room of a packet in the receive buffer, bytes.
+    pub receive_cell: u64,
+    /// Senders learn which receives were read.
+    pub credits: bool,
+    /// Bytes of requests kept until their list is done.
+    pub request_cache: u64,
+    /// Bytes that a pair's responder takes of the same memory, for READs it may have to answer.
+    pub responder_pair: u64,
+    /// Requester's work for a packet of a READ response, ps.
+    pub response_packet: u64,
+    /// Only a list's first request waits for translations.
+    pub list_lookahead: bool,
+    /// Region entries are read before translations.
+    pub dependent_translation: bool,
+    /// A translation entry covers two to the power of so many pages.
+    pub translation_shift: u32,
+    /// Fetching work requests needs the context.
+    pub fetch_context: bool,
+    /// Contexts at hand in the packet processor.
+    pub hot_contexts: u64,
+    /// Bringing another one in, ps.
+    pub swap: u64,
+    /// Packet memory that connections reserve, bytes.
+    pub staging: u64,
+    /// What an element reserves of it, bytes.
+    pub staging_element: u64,
+    /// What a change of element size costs ordered writes, ps.
+    pub ordering: u64,
+    /// Time per byte of the paths to the other socket's and to GPU memory; none where they are no bottleneck.
+    pub paths: [Option<ByteTime>; 2],
+}
+
+impl Micro {
+    /// What `profile` says.
+    pub fn of(profile: &Profile) -> Self {
+        let count = |name: &str| profile.micro(name).round() as u64;
+        let ns = |name: &str| Duration::from_ns_f64(profile.micro(name)).as_ps();
+        let flag = |name: &str| profile.micro(name) >= 0.5;
+        let path = |name: &str| {
+            let gbps = profile.micro(name);
+            (gbps > 0.0).then(|| ByteTime::at_gbps(gbps))
+        };
+        Self {
+            receive_cache: count("receive_cache_bytes"),
+            receive_ud: count("receive_ud_bytes"),
+            miss_slots: count("receive_miss_slots") as usize,
+            miss: ns("receive_miss_ns"),
+            miss_ud: ns("receive_ud_miss_ns"),
+            receive_list: count("receive_list_bytes"),
+            receive_burst: count("receive_burst"),
+            receive_window: count("receive_window_bytes"),
+            receive_cell: count("receive_cell_bytes"),
+            credits: flag("receive_credits"),
+            request_cache: count("request_cache_bytes"),
+            responder_pair: count("responder_pair_bytes"),
+            response_packet: ns("response_packet_ns"),
+            list_lookahead: flag("list_lookahead"),
+            dependent_translation: profile.micro("translation_levels") >= 1.5,
+            translation_shift: (count("translation_page_bytes") / PAGE).max(1).ilog2(),
+            fetch_context: flag("fetch_context"),
+            hot_contexts: count("hot_contexts"),
+            swap: ns("swap_ns"),
+            staging: count("staging_bytes"),
+            staging_element: count("staging_element_bytes"),
+            ordering: ns("ordering_ns"),
+            paths: [path("remote_socket_gbps"), path("gpu_gbps")],
+        }
+    }
+}
+
+/// What one NIC keeps for these mechanisms.
+#[derive(Clone, Debug)]
+pub(crate) struct MicroNic {
+    /// Receives posted and unused, bytes.
+    pub(super) receives: u64,
+    /// Requests kept, bytes.
+    pub(super) kept: u64,
+    /// Packet memory that connections have reserved, bytes.
+    reserved: u64,
+    /// Packets that passed the packet processor.
+    packets: u64,
+    /// Paths to the other socket and to GPU memory: when each is free for reads, and for writes after them, ps.
+    paths: [(u64, u64); 2],
+    /// Slots in which receives and kept requests are read again.
+    pub(super) slots: MissSlots,
+}
+
+impl MicroNic {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            receives: 0,
+            kept: 0,
+            reserved: 0,
+            packets: 0,
+            paths: [(0, 0); 2],
+            slots: MissSlots::new(device.micro.miss_slots, device.micro.miss),
+        }
+    }
+}
+
+/// What one pair keeps for these mechanisms.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MicroPair {
+    /// Bytes of one of its receives.
+    pub(super) receive: u64,
+    /// Receives that are posted at once.
+    pub(super) list: u64,
+    /// Receives that the responder has read, where it reads one at a time.
+    pub(super) read: u64,
+    /// Receives it is reading.
+    pub(super) reading: u64,
+    /// When the receive it reads now is there, ps.
+    pub(super) read_at: u64,
+    /// Work requests that the sender may have sent.
+    pub(super) granted: u64,
+    /// Bytes of one of its requests.
+    pub(super) request: u64,
+    /// Receives below this were displaced.
+    pub(super) displaced: u64,
+    /// Requests of one list of the sender's.
+    pub(super) requests: u64,
+    /// How far its first list had come when the run began, as those of running applications have come to different points.
+    pub(super) phase: u64,
+    /// Requests below this, counted from the beginning of the first list, are no longer kept.
+    pub(super) kept_from: u64,
+    /// The packet processors' count when its context was last at hand: at its host, and at its peer.
+    at_hand: [u64; 2],
+}
+
+/// How often a read of these elements changes between short and long.
+pub(crate) fn changes(message: &Message) -> u64 {
+    let long = |size: u32| match size {
+        size if size <= SHORT_ELEMENT => Some(false),
+        size if size >= LONG_ELEMENT => Some(true),
+        _ => None,
+    };
+    let pairs = message.elements.windows(2);
+    pairs
+        .filter(|pair| matches!((long(pair[0]), long(pair[1])), (Some(a), Some(b)) if a != b))
+        .count() as u64
+}
+
+impl World {
+    /// Fills in what pairs and NICs keep, when all pairs are there.
+    pub(crate) fn set_micro(&mut self) {
+        let micro = self.device.micro;
+        for index in 0..self.pairs.len() {
+            let pair = &self.pairs[index];
+            let plan = &self.plans[self.processes[pair.process as usize].plan as usize];
+            let longest = |entry: &PatternEntry| u64::from(entry.elements);
+            let elements = plan.pattern.iter().map(longest).max().unwrap_or(1);
+            let receive = match pair.transport {
+                Transport::Ud => micro.receive_ud,
+                _ => super::receive::RECEIVE_WQE_BYTES * elements,
+            };
+            let request = self.device.wqe_bytes(pair.transport, elements);
+            let ends = [usize::from(pair.host), usize::from(pair.peer)];
+            let connected = pair.transport != Transport::Ud && !pair.reference;
+            let mtu = if connected { u64::from(pair.mtu) } else { 0 };
+            let gathers = if connected {
+                micro.staging_element * elements
+            } else {
+                0
+            };
+            let posted = if pair.verb == Verb::Send {
+                pair.receives * receive
+            } else {
+                0
+            };
+            let list = u64::from(plan.receive_batch);
+            self.nics[ends[0]].micro.reserved += mtu + gathers;
+            self.nics[ends[1]].micro.reserved += mtu;
+            self.nics[ends[1]].micro.receives += posted;
+            if pair.verb == Verb::Read && !pair.reference {
+                self.nics[ends[1]].micro.kept += micro.responder_pair;
+            }
+            let requests = u64::from(plan.post_list.min(plan.completion_every)).max(1);
+            let phase = if pair.transport == Transport::Rc {
+                index as u64 % requests
+            } else {
+                0
+            };
+            if micro.request_cache > 0 {
+                self.nics[ends[0]].micro.kept += phase * request;
+            }
+            let window = micro.receive_window.checked_div(receive).unwrap_or(0);
+            let burst = micro.receive_burst > 0 && list >= micro.receive_burst;
+            self.pairs[index].micro = MicroPair {
+                receive,
+                list,
+                displaced: if burst {
+                    self.pairs[index].receives.saturating_sub(window)
+                } else {
+                    0
+                },
+                requests,
+                phase,
+                request,
+                read: super::micro_receives::READ_AHEAD,
+                granted: super::micro_receives::READ_AHEAD,
+                ..MicroPair::default()
+            };
+        }
+    }
+
+    /// The path to `place`, where it is a bottleneck.
+    fn path(&self, place: MemoryPlace) -> Option<(usize, ByteTime)> {
+        let index = match place {
+            MemoryPlace::Local => return None,
+            MemoryPlace::RemoteSocket => 0,
+            MemoryPlace::Gpu => 1,
+        };
+        self.device.micro.paths[index].map(|time| (index, time))
+    }
+
+    /// Reads `bytes` from `place` over the path to it; when they have passed.
+    pub(crate) fn path_read(
+        &mut self,
+        host: usize,
+        at: u64,
+        bytes: u64,
+        place: MemoryPlace,
+    ) -> u64 {
+        let Some((index, time)) = self.path(place) else {
+            return at;
+        };
+        let (reads, all) = &mut self.nics[host].micro.paths[index];
+        let time = time.of(bytes);
+        *reads = at.max(*reads) + time;
+        *all = (*all).max(at) + time;
+        *reads
+    }
+
+    /// Writes `bytes` to `place` behind what is read from there; when they have passed.
+    pub(crate) fn path_write(
+        &mut self,
+        host: usize,
+        at: u64,
+        bytes: u64,
+        place: MemoryPlace,
+    ) -> u64 {
+        let Some((index, time)) = self.path(place) else {
+            return at;
+        };
+        let all = &mut self.nics[host].micro.paths[index].1;
+        *all = (*all).max(at) + time.of(bytes);
+        *all
+    }
+
+    /// A gathering read that changes between short and long elements: on a host that keeps the order of everything, writes
+    /// wait for it.
+    pub(crate) fn order_reads(&mut self, host: usize, at: u64, pair: u32, message: u64) {
+        let process = &self.processes[self.pairs[pair as usize].process as usize];
+        let pattern = &self.plans[process.plan as usize].pattern;
+        let changes = pattern[message as usize % pattern.len()].changes;
+        let nic = &mut self.nics[host];
+        nic.pcie_out_free = nic.pcie_out_free.max(at) + self.device.micro.ordering * changes;
+    }
+
+    /// What connections have reserved does not fit the packet memory: payload is read, displaced and read again.
+    pub(crate) fn read_again(&mut self, host: usize, at: u64, bytes: u64, access: Access) {
+        if self.device.micro.staging > 0
+            && self.nics[host].micro.reserved > self.device.micro.staging
+        {
+            self.pcie_in(host, at, bytes, access);
+        }
+    }
+
+    /// A packet of `pair` passes the packet processor of `host`, amid a message or not; what bringing the context in costs
+    /// it, ps.
+    pub(crate) fn bring_in(&mut self, host: usize, pair: u32, (amid, sends): (bool, bool)) -> u64 {
+        let micro = &self.device.micro;
+        let nic = &mut self.nics[host];
+        nic.micro.packets += 1;
+        let queue_pair = &mut self.pairs[pair as usize];
+        let end = usize::from(usize::from(queue_pair.host) != host);
+        let before = std::mem::replace(&mut queue_pair.micro.at_hand[end], nic.micro.packets);
+        let cold = nic.micro.packets - before > micro.hot_contexts;
+        if !cold || !amid {
+            return 0;
+        }
+        if sends {
+            // Arrivals wait while the processor works for what leaves.
+            nic.responder_free += micro.swap + self.device.packet;
+        }
+        micro.swap
+    }
+}
+
+#[cfg(test)]
+mod tests;

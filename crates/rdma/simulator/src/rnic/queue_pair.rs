@@ -1,0 +1,294 @@
+//! One direction of one connection: the requester's send queue and what the responder keeps of it.
+//!
+//! A queue pair here posts requests from `host` to `peer` (equal for loopback). Traffic in both directions is
+//! two of them. All positions are counts since the start, so that an outstanding amount is a difference; the
+//! rings hold what lies between `acknowledged` and `posted`.
+
+use isolane_rdma_scenario::model::{Transport, Verb};
+use std::collections::VecDeque;
+
+/// No queue pair.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// One work request in the send queue. A message that a policy splits is several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorkRequest {
+    /// Payload, bytes.
+    pub(crate) bytes: u64,
+    /// Message of the application it belongs to.
+    pub(crate) message: u64,
+    /// Scatter-gather elements.
+    pub(crate) elements: u16,
+    /// The last (or only) chunk of its message.
+    pub(crate) last: bool,
+    /// Asks for a completion.
+    pub(crate) signalled: bool,
+    /// Asks the responder for an acknowledgement.
+    pub(crate) wants_ack: bool,
+    /// Payload rides in the work request.
+    pub(crate) inline: bool,
+    /// A chunk that takes a place of its pair's window.
+    pub(crate) windowed: bool,
+}
+
+/// State of one queue pair; see the module comment for its positions.
+///
+/// Of thousands of pairs none stays in a cache, so what one event looks at lies together: each of the first four groups is a
+/// line of 64 B.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct QueuePair {
+    // What sending looks at.
+    pub(crate) process: u32,
+    pub(crate) mtu: u32,
+    pub(crate) tenant: u16,
+    pub(crate) host: u8,
+    pub(crate) peer: u8,
+    pub(crate) verb: Verb,
+    pub(crate) transport: Transport,
+    /// Class of its hardware queue: a priority, a traffic class, a virtual lane.
+    pub(crate) queue: u8,
+    /// Virtual function it belongs to; 0 without SR-IOV.
+    pub(crate) function: u8,
+    pub(crate) fetching: bool,
+    /// Waits in, or is served from, the schedule queue.
+    pub(crate) scheduled: bool,
+    /// Waits for a cache miss.
+    pub(crate) parked: bool,
+    /// The caches have been asked for the request at hand.
+    pub(crate) resolved: bool,
+    /// Waits for the RNR timer.
+    pub(crate) backing_off: bool,
+    /// Bumped when the sender goes back; older packets are void.
+    pub(crate) epoch: u8,
+    /// Waits in its flow's backlog.
+    pub(crate) in_backlog: bool,
+    /// Belongs to the policy's reference flow.
+    pub(crate) reference: bool,
+    /// Slots of the send queue, a power of two.
+    pub(crate) slots: u32,
+    /// Its work requests, by position. It grows up to `slots`, so that pairs that never use most of them leave no memory behind.
+    pub(crate) ring: Box<[WorkRequest]>,
+    /// Work requests wholly sent.
+    pub(crate) sent: u64,
+    /// Work requests fetched by the NIC.
+    pub(crate) fetched: u64,
+
+    // The rest of the send queue, and the page being translated.
+    /// Work requests whose doorbell the NIC has seen.
+    pub(crate) visible: u64,
+    /// Work requests written.
+    pub(crate) posted: u64,
+    /// Work requests acknowledged (RC) or sent (UC, UD), whose slots are free again.
+    pub(crate) acknowledged: u64,
+    /// Bytes of the next one already sent.
+    pub(crate) offset: u64,
+    /// Since when it waits in the schedule queue, ps.
+    pub(crate) queued_at: u64,
+    /// Page being translated at the sender (keys are page numbers).
+    pub(crate) local_page: u64,
+    /// First region of the process at each end.
+    pub(crate) region_base: u64,
+    /// READs and atomics in flight.
+    pub(crate) reads_out: u32,
+    /// Number of the queue pair within its process.
+    pub(crate) ordinal: u32,
+
+    // The application.
+    /// Messages the application has handed over.
+    pub(crate) app_posted: u64,
+    /// Messages whose completion the application has seen.
+    pub(crate) retired: u64,
+    /// When each outstanding message was handed over, ps; indexed by message.
+    pub(crate) post_times: Vec<u64>,
+    /// Messages wholly let through to the NIC.
+    pub(crate) released: u64,
+    /// Bytes of the next message already let through as chunks.
+    pub(crate) release_offset: u64,
+    /// The queue pair that answers in a ping-pong.
+    pub(crate) twin: u32,
+    /// The link of an application's program that it carries.
+    pub(crate) link: u32,
+
+    // The responder, and what a policy decided.
+    /// Work requests wholly received.
+    pub(crate) received: u64,
+    /// Receives posted and unused.
+    pub(crate) receives: u64,
+    /// Receives used in total.
+    pub(crate) receives_used: u64,
+    /// When the metadata of the message at hand is there, ps.
+    pub(crate) receive_ready: u64,
+    /// Payload of the message at hand already written to memory, bytes.
+    pub(crate) landed: u64,
+    /// Page being translated at the receiver.
+    pub(crate) remote_page: u64,
+    /// Receives used since the last batch was posted back.
+    pub(crate) receives_owed: u32,
+    /// Chunks of split messages it may have in the NIC; 0 is no bound.
+    pub(crate) window: u32,
+    pub(crate) expected_epoch: u8,
+    /// Chunks of a split message are in, its last one is not.
+    pub(crate) mid_message: bool,
+    /// A message is being discarded for want of a receive.
+    pub(crate) dropping: bool,
+    /// Its place in its flow's working set.
+    pub(crate) membership: super::gates::Membership,
+    /// A look at its flow is due when it may send the next one.
+    pub(crate) trickle_watched: bool,
+
+    // Congestion control.
+    /// The requester's, then the responder's for READ responses.
+    pub(crate) limiters: [super::congestion::Limiter; 2],
+
+    // What only some devices keep.
+    pub(crate) micro: super::micro::MicroPair,
+
+    // A paced or an open-loop application.
+    /// When a paced pair may post again, ps.
+    pub(crate) pace_free: u64,
+    /// Messages that arrived while the queue was full (open loop).
+    pub(crate) app_waiting: u64,
+    /// When a paced pair tries to post again, ps; in the past when no such timer runs.
+    pub(crate) post_timer: u64,
+
+    // A policy.
+    /// Chunks of split messages it has in the NIC.
+    pub(crate) chunks_out: u32,
+    /// What its messages count for where work is held back.
+    pub(crate) cost: super::gates::Cost,
+    /// Since when it has its place in the working set, ps.
+    pub(crate) member_since: u64,
+    /// Receives posted for it and not yet claimed by a message, as far as the sender has been told.
+    pub(crate) receives_known: u64,
+    /// When the last message left that had no receive, ps.
+    pub(crate) trickled_at: u64,
+
+    // A responder that answers READs.
+    /// READ responses wholly sent by the responder.
+    pub(crate) responded: u64,
+    pub(crate) response_offset: u64,
+    pub(crate) response_queued_at: u64,
+    /// Work request positions of READs, in order, to answer.
+    pub(crate) reads_to_answer: VecDeque<u64>,
+    pub(crate) response_scheduled: bool,
+
+    // Measurement.
+    pub(crate) bytes_delivered: u64,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(std::mem::offset_of!(QueuePair, visible) == 64);
+    assert!(std::mem::offset_of!(QueuePair, app_posted) == 128);
+    assert!(std::mem::offset_of!(QueuePair, received) == 192);
+    assert!(std::mem::offset_of!(QueuePair, limiters) == 256);
+};
+
+impl QueuePair {
+    /// Whether someone waits for each of its messages to arrive.
+    #[inline]
+    pub(crate) fn tells(&self) -> bool {
+        self.twin != NONE || self.link != NONE
+    }
+
+    /// Asks memory for all that events look at often.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        isolane_common_events::prefetch::fetch(self);
+        isolane_common_events::prefetch::fetch(&self.visible);
+        isolane_common_events::prefetch::fetch(&self.app_posted);
+        isolane_common_events::prefetch::fetch(&self.received);
+        isolane_common_events::prefetch::fetch(&self.limiters);
+    }
+
+    /// The slot of work request `position`.
+    #[inline]
+    pub(crate) fn work_request(&self, position: u64) -> &WorkRequest {
+        &self.ring[position as usize & (self.ring.len() - 1)]
+    }
+
+    /// Free send queue slots.
+    #[inline]
+    pub(crate) fn room(&self) -> u64 {
+        u64::from(self.slots) - (self.posted - self.acknowledged)
+    }
+
+    /// Writes one work request.
+    #[inline]
+    pub(crate) fn push(&mut self, request: WorkRequest) {
+        // Unreliable requests free their slots before they are received.
+        let kept = self.posted - self.acknowledged.min(self.received);
+        if kept >= self.ring.len() as u64 && self.ring.len() < self.slots as usize {
+            self.grow();
+        }
+        let mask = self.ring.len() - 1;
+        self.ring[self.posted as usize & mask] = request;
+        self.posted += 1;
+    }
+
+    /// Twice the ring, with all that it holds.
+    #[cold]
+    fn grow(&mut self) {
+        let length = self.ring.len();
+        let mut ring = vec![WorkRequest::default(); 2 * length];
+        for position in self.posted - length as u64..self.posted {
+            ring[position as usize & (2 * length - 1)] = *self.work_request(position);
+        }
+        self.ring = ring.into_boxed_slice();
+    }
+
+    /// When message `number` was handed over, ps.
+    #[inline]
+    pub(crate) fn post_time(&self, number: u64) -> u64 {
+        self.post_times[number as usize & (self.post_times.len() - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rnic::world::World;
+    use isolane_rdma_scenario::library::Library;
+    use proptest::prelude::*;
+
+    /// A pair with `depth` requests of an unreliable transport, as it is at the start.
+    fn unreliable(depth: u64) -> QueuePair {
+        let library = Library::embedded();
+        let text = format!(
+            "profile = \"cx5-100g-roce\"\n[[tenant]]\nname = \"one\"\nclass = \"bandwidth\"\n[[tenant.traffic]]\n\
+             verb = \"write\"\ntransport = \"uc\"\nsize = 64\ndepth = {depth}\n"
+        );
+        let scenario =
+            isolane_rdma_scenario::parse(&text, "ring.toml", &library).expect("well-formed");
+        let profile = library.profile("cx5-100g-roce").expect("shipped");
+        let mut world = World::build(&scenario, profile).expect("it can be built");
+        world.pairs.remove(0)
+    }
+
+    proptest! {
+        /// Whatever was not yet received or whose slot is not free is read as it was written, however the ring grows.
+        #[test]
+        fn the_ring_keeps_what_is_under_way(
+            depth in 1u64..40,
+            steps in prop::collection::vec((0u64..60, 0u64..60, 0u64..60), 1..60),
+        ) {
+            let mut pair = unreliable(depth);
+            let slots = 4 * depth.next_power_of_two();
+            prop_assert_eq!((pair.room(), pair.ring.len() as u64), (slots, depth.next_power_of_two()));
+            for (posts, leave, arrive) in steps {
+                let kept = pair.posted - pair.received;
+                for _ in 0..posts.min(slots - kept) {
+                    let message = 1_000 + pair.posted;
+                    pair.push(WorkRequest { message, ..WorkRequest::default() });
+                }
+                pair.acknowledged = (pair.acknowledged + leave).min(pair.posted);
+                pair.received = (pair.received + arrive).min(pair.acknowledged);
+                for position in pair.received..pair.posted {
+                    prop_assert_eq!(pair.work_request(position).message, 1_000 + position);
+                }
+                prop_assert!(pair.ring.len() as u64 <= slots);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a monitor counted against what the model moved: the only place where both are known.
+
+use super::*;
+use isolane_rdma_policy::harmonic::statistics::{ObjectKind, Usage};
+use isolane_rdma_scenario::library::Library;
+use isolane_rdma_scenario::model::Scenario;
+
+impl World {
+    pub(super) fn note_truth(&mut self, host: usize, access: Access) {
+        if let Some(tenant) = self.tenant_of(access.owner) {
+            let row = &mut self.moved[host];
+            let tenant = usize::from(tenant);
+            if row.len() <= tenant {
+                row.resize(tenant + 1, 0);
+            }
+            row[tenant] += access.bytes;
+        }
+    }
+}
+
+const MIXED: &str = "
+profile = \"cx5-100g-roce\"
+duration = \"1ms\"
+[[tenant]]
+name = \"bulk\"
+class = \"bandwidth\"
+[[tenant.traffic]]
+verb = \"write\"
+size = \"1MiB\"
+queue_pairs = 4
+[[tenant]]
+name = \"reads\"
+class = \"bandwidth\"
+[[tenant.traffic]]
+verb = \"read\"
+size = \"16KiB\"
+queue_pairs = 2
+[[tenant]]
+name = \"sends\"
+class = \"throughput\"
+[[tenant.traffic]]
+verb = \"send\"
+size = 300
+queue_pairs = 2
+post_list = 8
+bidirectional = true
+[[tenant]]
+name = \"adds\"
+class = \"throughput\"
+[[tenant.traffic]]
+verb = \"fetch-add\"
+size = 8
+queue_pairs = 2
+[[tenant]]
+name = \"scattered\"
+class = \"throughput\"
+[[tenant.traffic]]
+verb = \"write\"
+size = 64
+queue_pairs = 16
+memory_regions = 100
+region = \"4MiB\"
+[[tenant]]
+name = \"control\"
+class = \"throughput\"
+[[tenant.control]]
+object = \"memory-region\"
+threads = 4
+objects = 16
+[[tenant]]
+name = \"loop\"
+class = \"bandwidth\"
+[[tenant.traffic]]
+verb = \"write\"
+size = \"64KiB\"
+to = \"a\"
+depth = 4
+";
+
+fn scenario(text: &str) -> Scenario {
+    isolane_rdma_scenario::parse(text, "test.toml", &Library::embedded()).expect("a valid scenario")
+}
+
+fn watched(text: &str) -> World {
+    let scenario = scenario(text);
+    let library = Library::embedded();
+    let profile = library
+        .profile(&scenario.profile)
+        .expect("a shipped profile");
+    let mut world = World::build(&scenario, profile).expect("the policy exists");
+    world.attach_monitors();
+    world.run();
+    world
+}
+
+fn monitor(world: &World, host: usize) -> &Monitor {
+    world.monitors[host].as_ref().expect("attached")
+}
+
+#[test]
+fn every_tenant_is_charged_exactly_what_the_model_moved_for_it() {
+    let world = watched(MIXED);
+    for host in 0..2 {
+        let monitor = monitor(&world, host);
+        assert_eq!(monitor.unmapped(), Usage::default(), "host {host}");
+        assert_eq!(monitor.overflowed(), Usage::default(), "host {host}");
+        assert_eq!(monitor.rejected(), 0, "host {host}");
+        let mut moved = 0;
+        for (tenant, &bytes) in world.moved[host].iter().enumerate() {
+            let counted = monitor.poll(tenant as u16).total().bytes;
+            assert_eq!(counted, bytes, "tenant {tenant} on host {host}");
+            moved += bytes;
+        }
+        assert!(moved > 1_000_000, "host {host}: {moved}");
+    }
+}
+
+#[test]
+fn what_is_missed_and_what_is_counted_add_up_to_what_was_moved() {
+    let scenario = scenario(MIXED);
+    let library = Library::embedded();
+    let profile = library
+        .profile(&scenario.profile)
+        .expect("a shipped profile");
+    let mut world = World::build(&scenario, profile).expect("the policy exists");
+    world.attach_monitors();
+    // One engine is too slow for this bus, and 16 + 16 slots hold only some of the pages.
+    let options = MonitorOptions {
+        store: StoreSize {
+            heads: 16,
+            pool: 16,
+        },
+        engines: 1,
+        tenants: scenario.tenants.len() + 1,
+    };
+    for monitor in &mut world.monitors {
+        *monitor = Some(Box::new(Monitor::new(options)));
+    }
+    world.run();
+    for host in 0..2 {
+        let monitor = monitor(&world, host);
+        let counted: u64 = (0..world.moved[host].len())
+            .map(|tenant| monitor.poll(tenant as u16).total().bytes)
+            .sum();
+        let moved: u64 = world.moved[host].iter().sum();
+        assert!(monitor.unmapped().bytes > 0 && monitor.overflowed().bytes > 0);
+        assert_eq!(
+            counted + monitor.unmapped().bytes + monitor.overflowed().bytes,
+            moved,
+            "host {host}"
+        );
+    }
+}
+
+#[test]
+fn each_verb_leaves_its_own_trace() {
+    let world = watched(MIXED);
+    let statistics = |host: usize, tenant: u16| monitor(&world, host).poll(tenant);
+    let (bulk, reads, sends, adds) = (0, 1, 2, 3);
+    // Host 0 asks, host 1 answers.
+    assert!(statistics(0, bulk).outgoing_bytes() > 0);
+    assert!(statistics(1, bulk).remote_write_bytes() > 0);
+    assert_eq!(statistics(1, bulk).remote_read_bytes(), 0);
+    assert!(statistics(1, reads).remote_read_bytes() > 0);
+    assert_eq!(statistics(1, reads).remote_write_bytes(), 0);
+    let landed = statistics(0, reads).of(ObjectKind::PrivateMemory, BusDirection::ToHost);
+    assert!(landed.bytes > 0);
+    assert!(statistics(1, adds).atomics() > 0);
+    for tenant in [bulk, reads, sends] {
+        assert_eq!(statistics(1, tenant).atomics(), 0);
+    }
+    assert!(statistics(1, sends).receive_bytes() > 0);
+    for tenant in [bulk, reads, adds] {
+        assert_eq!(statistics(1, tenant).receive_bytes(), 0);
+        assert!(statistics(0, tenant).doorbells() > 0);
+        assert!(statistics(0, tenant).work_request_bytes() > 0);
+        assert!(statistics(0, tenant).completion_bytes() > 0);
+    }
+}
+
+#[test]
+fn the_same_run_counts_the_same() {
+    let (one, other) = (watched(MIXED), watched(MIXED));
+    for host in 0..2 {
+        for tenant in 0..7 {
+            assert_eq!(
+                monitor(&one, host).poll(tenant),
+                monitor(&other, host).poll(tenant)
+            );
+        }
+        assert_eq!(
+            monitor(&one, host).searches(),
+            monitor(&other, host).searches()
+        );
+    }
+}
+
+#[test]
+fn control_verbs_keep_the_mappings_up_to_date() {
+    let world = watched(MIXED);
+    let library = Library::embedded();
+    let profile = library.profile("cx5-100g-roce").expect("a shipped profile");
+    let mut before = World::build(&scenario(MIXED), profile).expect("the policy exists");
+    before.attach_monitors();
+    for tenant in 0..7 {
+        before.announce(0, tenant);
+    }
+    for index in 0..before.loops.len() as u32 {
+        before.announce_loop(0, index);
+    }
+    let alive = |world: &World| world.loops.iter().map(|each| each.alive).sum::<u64>() as i64;
+    let pages = |world: &World| monitor(world, 0).store().len() as i64;
+    let updates = monitor(&world, 0).updates() - monitor(&before, 0).updates();
+    let each = world.loops[0].pages as i64;
+    assert!(updates >= 2, "{updates}");
+    assert_eq!(
+        pages(&world) - pages(&before),
+        each * (alive(&world) - alive(&before))
+    );
+}
+
+#[test]
+fn polls_and_updates_take_their_bytes_of_the_bus() {
+    let mut world = watched(MIXED);
+    let before = (world.nics[0].pcie_in_free, world.nics[0].pcie_out_free);
+    let late = before.0.max(before.1) + 1_000_000;
+    assert!(world.poll_monitor(late, 0, 0).is_some());
+    assert_eq!(world.nics[0].pcie_in_free - late, world.device.pcie.of(800));
+    assert_eq!(
+        world.nics[0].pcie_out_free - late,
+        world.device.pcie.of(960)
+    );
+    let sent = world.monitors[1].as_ref().unwrap().updates();
+    let counted = world.nics[1].count.pcie_in_bytes;
+    world.announce(late, 0);
+    let entries = world.monitors[1].as_ref().unwrap().updates() - sent;
+    assert!(entries > 0);
+    assert_eq!(world.nics[1].count.pcie_in_bytes - counted, entries * 44);
+}

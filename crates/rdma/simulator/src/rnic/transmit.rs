@@ -1,0 +1,582 @@
+//! The sending side: doorbells, work request fetches, the schedule queue, engines, payload reads, the wire.
+//!
+//! Contexts that can send wait in the schedule queue of their lane. An engine takes the first and serves it for a
+//! turn of `quantum_packets`; engines share the link packet by packet. Each lane (`lanes`) has a schedule queue and
+//! engines of its own, and an arbiter chooses between lanes at every packet. Where a policy schedules chunks (`chunks`),
+//! they take the place of queue and engines. A turn (`turns`) is longer by what
+//! was prefetched while the pair waited, up to `window_bytes`: a NIC keeps a window of PCIe reads outstanding
+//! for waiting pairs, so with many pairs each turn has more ready to send. That one parameter makes sixteen bulk
+//! pairs block a small message far longer than two do (justitia 3.1.1, B.1).
+//!
+//! Payload reads run ahead of the wire by at most `pipeline_ns`, which hides the latency of PCIe and is also the
+//! queue a small message finds in front of it. A pair whose metadata misses the caches is set aside until the
+//! miss is served, and others go on; when every miss slot is taken the processing unit waits (husky 4.3.2).
+//!
+//! Each resource is a point in time at which it is free; using it moves that point. A context is a queue pair
+//! number times two, plus one for the responder that answers READs.
+
+use super::access::{Access, End, Object};
+use super::addresses::CONTEXT_BYTES;
+use super::device::verb_index;
+use super::trace::record::Timeline;
+use super::world::{Event, Packet, PacketKind, World};
+use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
+
+/// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
+pub(crate) const READ_REQUEST_MAX: u64 = 512;
+/// Bytes of an atomic's extended header (IB specification: AtomicETH).
+pub(crate) const ATOMIC_HEADER: u64 = 28;
+/// Pages are what the translation cache holds.
+pub(crate) const PAGE: u64 = 4096;
+
+/// The requester's limiter of a pair, and the responder's for READ responses.
+const REQUESTER: usize = 0;
+const RESPONDER: usize = 1;
+
+/// What serving a context once came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// A packet went out and there is more to send.
+    More,
+    /// A packet went out; nothing more is ready.
+    Last,
+    /// The context was set aside; no packet went out.
+    Aside,
+}
+
+impl World {
+    /// The NIC sees a doorbell for `count` work requests.
+    pub(crate) fn doorbell(&mut self, now: u64, pair: u32, count: u16) {
+        let bytes = self.device.doorbell + self.device.tlp;
+        let queue_pair = &mut self.pairs[pair as usize];
+        let host = usize::from(queue_pair.host);
+        let caught_up = queue_pair.fetched == queue_pair.visible;
+        queue_pair.visible += u64::from(count);
+        let rides_along =
+            count == 1 && caught_up && queue_pair.work_request(queue_pair.visible - 1).inline;
+        if rides_along {
+            queue_pair.fetched = queue_pair.visible;
+        }
+        self.nics[host].count.doorbells += 1;
+        let access = Access::of(
+            pair,
+            End::Requester,
+            Object::Doorbell,
+            0,
+            self.device.doorbell,
+        );
+        self.pcie_in(host, now, bytes, access);
+        self.charge_bus(host, pair, bytes);
+        if rides_along {
+            self.activate(now, pair, false);
+        } else {
+            self.fetch(now, pair);
+        }
+    }
+
+    /// Starts the next work request fetch of a pair when it is due.
+    fn fetch(&mut self, now: u64, pair: u32) {
+        let prefetch = self.fetch_depth(pair);
+        let queue_pair = &mut self.pairs[pair as usize];
+        let in_hand = queue_pair.fetched - queue_pair.sent;
+        if queue_pair.fetching || queue_pair.fetched == queue_pair.visible || in_hand * 2 > prefetch
+        {
+            return;
+        }
+        let count = (queue_pair.visible - queue_pair.fetched).min(prefetch);
+        let elements = u64::from(queue_pair.work_request(queue_pair.fetched).elements);
+        let request = self.device.wqe_bytes(queue_pair.transport, elements);
+        let position = queue_pair.fetched * request;
+        queue_pair.fetching = true;
+        let host = usize::from(queue_pair.host);
+        let bytes = self.device.pcie_bytes(request * count);
+        self.nics[host].count.wqe_fetches += count;
+        let tlp = self.device.tlp;
+        let asking = Access::asking(pair, End::Requester, Object::SendQueue);
+        self.pcie_out(host, now, tlp, asking);
+        let access = Access {
+            offset: position,
+            bytes: request * count,
+            ..asking
+        };
+        let mut done = self.pcie_in(host, now, bytes, access) + self.read_latency();
+        if self.device.micro.fetch_context {
+            let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
+            let there = self.look_up_context(now, host, u64::from(pair) * 2, own, true);
+            done = done.max(there);
+        }
+        self.traced(|tracer| tracer.fetches(host, pair, done));
+        self.charge_bus(host, pair, bytes);
+        self.schedule(
+            done,
+            Event::Fetched {
+                pair,
+                count: count as u16,
+            },
+        );
+    }
+
+    /// Work requests have arrived in the NIC.
+    pub(crate) fn fetched(&mut self, now: u64, pair: u32, count: u16) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.fetching = false;
+        queue_pair.fetched += u64::from(count);
+        self.activate(now, pair, false);
+        self.fetch(now, pair);
+    }
+
+    /// Metadata arrived for a context that was set aside.
+    pub(crate) fn resolved(&mut self, now: u64, pair: u32, response: bool) {
+        if !response {
+            self.pairs[pair as usize].parked = false;
+        }
+        self.activate(now, pair, response);
+    }
+
+    fn request_ready(&self, now: u64, pair: u32) -> bool {
+        let queue_pair = &self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
+        let starts_fetching = matches!(
+            queue_pair.verb,
+            Verb::Read | Verb::FetchAdd | Verb::CompareSwap
+        );
+        queue_pair.sent < queue_pair.fetched
+            && !queue_pair.parked
+            && !queue_pair.backing_off
+            && queue_pair.limiters[REQUESTER].not_before <= now
+            && (!starts_fetching
+                || queue_pair.offset > 0
+                || queue_pair.reads_out < plan.max_read_atomic)
+            && self.has_credit(pair)
+    }
+
+    /// Puts a context into the schedule queue if it can send and is not there, and wakes the transmitter.
+    pub(crate) fn activate(&mut self, now: u64, pair: u32, response: bool) {
+        let host;
+        if response {
+            let queue_pair = &mut self.pairs[pair as usize];
+            if queue_pair.response_scheduled
+                || queue_pair.reads_to_answer.is_empty()
+                || queue_pair.limiters[RESPONDER].not_before > now
+            {
+                return;
+            }
+            queue_pair.response_scheduled = true;
+            queue_pair.response_queued_at = now;
+            host = usize::from(queue_pair.peer);
+        } else {
+            if self.pairs[pair as usize].scheduled || !self.request_ready(now, pair) {
+                return;
+            }
+            let queue_pair = &mut self.pairs[pair as usize];
+            queue_pair.scheduled = true;
+            queue_pair.queued_at = now;
+            host = usize::from(queue_pair.host);
+        }
+        self.trace_queued(host, pair, response);
+        let lane = self.lane_of(host, pair);
+        self.wait_in_lane(now, host, lane, pair * 2 + u32::from(response));
+        let lanes = &self.nics[host].lanes;
+        if lanes.may_send(lane) {
+            let rank = lanes.rank_of(lane);
+            self.step_by(host, now, rank);
+        }
+    }
+
+    /// The lane in which a pair's contexts wait.
+    pub(super) fn lane_of(&self, host: usize, pair: u32) -> usize {
+        let queue_pair = &self.pairs[pair as usize];
+        self.nics[host]
+            .lanes
+            .lane_of(queue_pair.queue, queue_pair.function)
+    }
+
+    /// A lane's rate limiter lets it go on.
+    pub(crate) fn replenished(&mut self, now: u64, host: usize, lane: u16) {
+        self.traced(|tracer| tracer.limits(host, usize::from(lane), false));
+        self.nics[host].lanes.replenished(usize::from(lane));
+        self.step_at(host, now);
+    }
+
+    /// Schedules the transmitter's next step for the best rank that has work.
+    pub(crate) fn step_at(&mut self, host: usize, now: u64) {
+        if let Some(rank) = self.nics[host].lanes.best_rank() {
+            self.step_by(host, now, rank);
+        }
+    }
+
+    /// Sees to it that the transmitter's next step comes no later than work of `rank` can go out. What a worse
+    /// rank has read ahead of the wire does not hold it up.
+    fn step_by(&mut self, host: usize, now: u64, rank: usize) {
+        let ahead = self.device.pipeline;
+        let nic = &mut self.nics[host];
+        let at = now
+            .max(nic.requester_free)
+            .max(nic.wire_free[rank].saturating_sub(ahead))
+            .max(nic.pcie_in_free.saturating_sub(ahead));
+        if at < nic.step_due {
+            nic.step_due = at;
+            self.trace_hold(host, now, at, rank);
+            self.schedule(at, Event::Transmit { host: host as u8 });
+        }
+    }
+
+    /// One step of the transmit pipeline: one packet of one context.
+    pub(crate) fn transmit(&mut self, now: u64, host: usize) {
+        if now != self.nics[host].step_due {
+            // An earlier step has taken this one's place.
+            return;
+        }
+        self.nics[host].step_due = u64::MAX;
+        let Some((lane, rank)) = self.nics[host].lanes.choose() else {
+            return;
+        };
+        let chunk = self.take_chunk_turn(now, host, lane);
+        let (engine, context) = match chunk {
+            Some((context, _)) => (0, context),
+            None => self.choose_engine(now, host, lane),
+        };
+        let pair = context / 2;
+        self.trace_takes(host, pair, context % 2 == 1);
+        let class = self.pairs[pair as usize].queue;
+        let rank = self.nics[host].lanes.rank_on_wire(rank, class);
+        let (first, response) = (self.pairs[pair as usize].offset == 0, context % 2 == 1);
+        let (served, bytes) = if response {
+            self.send_response(now, host, pair, rank)
+        } else {
+            self.send_request(now, host, pair, rank)
+        };
+        let gone = match chunk {
+            Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
+            None => self.after_packet(now, (host, lane), (engine, context), served),
+        };
+        let charged = match self.nics[host].apart {
+            Some(_) => self.dominant_bytes(pair, bytes, first, response),
+            None => bytes,
+        };
+        if let Some(due) = self.nics[host].lanes.served(now, lane, charged, gone) {
+            self.traced(|tracer| tracer.limits(host, lane, true));
+            let (host, lane) = (host as u8, lane as u16);
+            self.schedule(due, Event::Replenished { host, lane });
+        }
+        let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
+        let held_up = if loopback {
+            self.nics[host]
+                .loop_free
+                .saturating_sub(self.device.pipeline)
+        } else {
+            0
+        };
+        self.step_at(host, now.max(held_up));
+    }
+
+    /// Sends one packet of a requester, or sets it aside.
+    fn send_request(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        if queue_pair.backing_off {
+            return (Served::Aside, 0);
+        }
+        let request = *queue_pair.work_request(queue_pair.sent);
+        let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
+        let sends_payload = matches!(verb, Verb::Write | Verb::Send);
+        if first
+            && !queue_pair.resolved
+            && self.look_up_request(now, host, pair, sends_payload && !request.inline)
+        {
+            return (Served::Aside, 0);
+        }
+        let queue_pair = &mut self.pairs[pair as usize];
+        let mut cost = if first {
+            self.device.request[verb_index(verb)]
+        } else {
+            self.device.packet
+        };
+        let payload = if sends_payload {
+            (request.bytes - queue_pair.offset).min(u64::from(queue_pair.mtu))
+        } else {
+            0
+        };
+        let last = !sends_payload || queue_pair.offset + payload >= request.bytes;
+        let header = match verb {
+            Verb::Write if first => self.device.extended_header,
+            Verb::Read => self.device.extended_header,
+            Verb::FetchAdd | Verb::CompareSwap => ATOMIC_HEADER,
+            _ => 0,
+        };
+        let kind = match verb {
+            Verb::Write | Verb::Send => PacketKind::Data,
+            Verb::Read => PacketKind::ReadRequest,
+            Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
+        };
+        let packet = Packet {
+            payload: payload as u16,
+            kind,
+            epoch: queue_pair.epoch,
+            first,
+            last,
+            marked: false,
+            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
+        };
+        let offset = queue_pair.offset;
+        let access = Access::of(pair, End::Requester, Object::Memory, offset, payload);
+        queue_pair.offset += payload;
+        if last {
+            queue_pair.sent += 1;
+            queue_pair.offset = 0;
+            queue_pair.resolved = false;
+            if !sends_payload {
+                queue_pair.reads_out += 1;
+            }
+        }
+        if last {
+            self.keep_request(host, pair);
+        }
+        if self.device.micro.swap > 0 {
+            cost += self.bring_in(host, pair, (!first, true));
+        }
+        let at = self.requester_works(now, host, cost);
+        if first && self.device.micro.ordering > 0 {
+            self.order_reads(host, at, pair, request.message);
+        }
+        let extra_elements = if first {
+            u64::from(request.elements) - 1
+        } else {
+            0
+        };
+        let ready = if payload > 0 && !request.inline {
+            if offset > 0 {
+                self.prefetch_translation(host, pair, false, offset, payload);
+            }
+            let place = self.plans
+                [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
+                .memory;
+            self.read_payload(host, at, access, extra_elements, place)
+        } else {
+            at
+        };
+        let bytes = payload + self.device.frame + header;
+        let departed = self.depart(host, pair, (ready, rank), bytes);
+        if last {
+            self.trace_left(host, pair, (at, ready, departed, rank), false);
+        }
+        let peer = usize::from(self.pairs[pair as usize].peer);
+        let event = Event::Packet { pair, packet };
+        self.send_frame((host, peer), bytes, departed.1, event);
+        let finished = last.then_some(departed.0);
+        let served = self.after_request(now, pair, finished, request.wants_ack, payload);
+        (served, bytes)
+    }
+
+    /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
+    fn after_request(
+        &mut self,
+        now: u64,
+        pair: u32,
+        finished: Option<u64>,
+        wants_ack: bool,
+        payload: u64,
+    ) -> Served {
+        if let Some(left_at) = finished {
+            let queue_pair = &self.pairs[pair as usize];
+            if queue_pair.transport != Transport::Rc && wants_ack {
+                let upto = queue_pair.sent as u32;
+                self.schedule(left_at, Event::Acknowledged { pair, upto });
+            }
+            self.fetch(now, pair);
+        }
+        if self.pace(now, pair, false, payload) {
+            return Served::Last;
+        }
+        if self.request_ready(now, pair) {
+            Served::More
+        } else {
+            Served::Last
+        }
+    }
+
+    /// The processing unit of the requester side spends `cost`; when it is done.
+    fn requester_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
+        let nic = &mut self.nics[host];
+        let before = nic.requester_free;
+        let done = before.max(now) + cost;
+        nic.requester_free = done;
+        nic.count.requester_busy += cost;
+        self.traced(|tracer| tracer.used(host, Timeline::Requester, now, before, done));
+        done
+    }
+
+    /// Reads payload from `place` over PCIe; when its last byte is there.
+    fn read_payload(
+        &mut self,
+        host: usize,
+        at: u64,
+        access: Access,
+        extra_elements: u64,
+        place: MemoryPlace,
+    ) -> u64 {
+        let tlp = self.device.tlp;
+        let bytes = self.device.pcie_bytes(access.bytes) + extra_elements * tlp;
+        let requests = tlp * access.bytes.div_ceil(READ_REQUEST_MAX);
+        self.pcie_out(host, at, requests, Access { bytes: 0, ..access });
+        self.read_again(host, at, bytes, access);
+        let there = self.path_read(host, at, access.bytes, place);
+        self.pcie_in(host, at, bytes, access).max(there)
+            + self.read_latency()
+            + self.distance(place)
+    }
+
+    /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
+    fn depart(
+        &mut self,
+        host: usize,
+        pair: u32,
+        (ready, rank): (u64, usize),
+        bytes: u64,
+    ) -> (u64, u64) {
+        let queue_pair = &self.pairs[pair as usize];
+        self.meter.sent(usize::from(queue_pair.tenant), bytes);
+        if queue_pair.host == queue_pair.peer {
+            // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
+            let nic = &mut self.nics[host];
+            let number = self.buffer_of_class[usize::from(queue_pair.queue)];
+            let buffer = &nic.buffers[usize::from(number)];
+            let room = if buffer.buffered > buffer.pause_at {
+                let served = if nic.waiting.is_empty() {
+                    0
+                } else {
+                    nic.responder_free
+                };
+                let last = buffer.packets.back();
+                last.map_or(0, |entry| entry.0).max(served)
+            } else {
+                0
+            };
+            nic.count.loop_bytes += bytes;
+            let before = nic.loop_free.max(ready).max(nic.turn_ready);
+            let start = before.max(room);
+            let done = start + self.device.pcie.of(bytes);
+            nic.loop_free = done;
+            self.traced(|tracer| {
+                tracer.waited_for_room(host, before, room);
+                tracer.used(host, Timeline::Loopback, ready, start, done);
+            });
+            (done, done + self.device.propagation)
+        } else {
+            let delay = self.one_way();
+            let nic = &mut self.nics[host];
+            nic.count.tx_bytes += bytes;
+            nic.count.tx_packets += 1;
+            let time = self.device.link.of(bytes);
+            let lower = nic.wire_free[rank + 1..].iter().copied().max().unwrap_or(0);
+            let start = nic.wire_free[rank].max(ready).max(nic.turn_ready);
+            // A worse rank's frame that is already leaving finishes first; those behind it give way.
+            let rest = lower.saturating_sub(start)
+                % self.device.link.of(self.mtu_default + self.device.frame);
+            nic.wire_free[rank] = start + rest + time;
+            for free in &mut nic.wire_free[rank + 1..] {
+                *free = (*free).max(start) + time;
+            }
+            if let Some(tracer) = &mut self.trace {
+                tracer.frame(host, rank, time, &nic.wire_free);
+            }
+            (nic.wire_free[rank], nic.wire_free[rank] + delay)
+        }
+    }
+
+    /// Sends one packet of the READ response at hand.
+    fn send_response(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let position = *queue_pair
+            .reads_to_answer
+            .front()
+            .expect("a scheduled responder has a READ to answer");
+        let bytes = queue_pair.work_request(position).bytes;
+        let first = queue_pair.response_offset == 0;
+        let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
+        let offset = queue_pair.response_offset;
+        let access = Access::of(pair, End::Responder, Object::Memory, offset, payload);
+        queue_pair.response_offset += payload;
+        let last = queue_pair.response_offset >= bytes;
+        if last {
+            queue_pair.reads_to_answer.pop_front();
+            queue_pair.response_offset = 0;
+            queue_pair.responded += 1;
+        }
+        let more = !queue_pair.reads_to_answer.is_empty();
+        let packet = Packet {
+            payload: payload as u16,
+            kind: PacketKind::ReadResponse,
+            epoch: queue_pair.epoch,
+            first,
+            last,
+            marked: false,
+            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
+        };
+        let mut cost = self.device.packet;
+        if self.device.micro.swap > 0 {
+            cost += self.bring_in(host, pair, (!first, true));
+        }
+        let at = self.requester_works(now, host, cost);
+        if !first {
+            self.prefetch_translation(host, pair, true, offset, payload);
+        }
+        let ready = if payload > 0 {
+            let place = self.plans
+                [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
+                .remote_memory;
+            self.read_payload(host, at, access, 0, place)
+        } else {
+            at
+        };
+        let bytes = payload + self.device.frame;
+        let departed = self.depart(host, pair, (ready, rank), bytes);
+        if last {
+            self.trace_left(host, pair, (at, ready, departed, rank), true);
+        }
+        let requester = usize::from(self.pairs[pair as usize].host);
+        let event = Event::Packet { pair, packet };
+        self.send_frame((host, requester), bytes, departed.1, event);
+        let paced = self.pace(now, pair, true, payload);
+        let served = if more && !paced {
+            Served::More
+        } else {
+            Served::Last
+        };
+        (served, bytes)
+    }
+
+    /// Keeps a sender that DCQCN paces from sending for a while behind a packet of `payload`; whether it does.
+    fn pace(&mut self, now: u64, pair: u32, response: bool, payload: u64) -> bool {
+        if !self.is_paced(now, pair, response) {
+            return false;
+        }
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
+        let gap = limiter
+            .point
+            .sent(payload + self.device.frame, &self.device);
+        limiter.not_before = limiter.not_before.max(now) + gap;
+        let at = limiter.not_before;
+        self.schedule(at, Event::Unpaced { pair, response });
+        true
+    }
+
+    /// The link partner stops classes of the port or lets them go on.
+    pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
+        self.traced(|tracer| tracer.paused(host, classes, stop));
+        let nic = &mut self.nics[host];
+        let before = nic.lanes.paused;
+        if stop {
+            nic.lanes.paused |= classes;
+            if before == 0 {
+                nic.paused_since = now;
+            }
+            nic.count.pauses_received += u64::from(nic.lanes.paused != before);
+            return;
+        }
+        nic.lanes.paused &= !classes;
+        if before != 0 && nic.lanes.paused == 0 {
+            nic.count.paused_ps += now - nic.paused_since;
+        }
+        self.step_at(host, now);
+    }
+}

@@ -1,0 +1,113 @@
+//! Distributed applications: what they must do whatever the parameters.
+use crate::common::{goodput, of, run};
+use isolane_study_results::rdma::RunResult;
+
+fn allreduce(algorithm: &str, hosts: &str, workers: u32, more: &str) -> RunResult {
+    run(&format!(
+        "topology = \"switch\"\nwarmup = \"0us\"\nduration = \"20ms\"\n{more}\n[[tenant]]\nname = \"t\"\n\
+         [[tenant.application]]\nkind = \"allreduce\"\nhosts = \"{hosts}\"\nworkers = {workers}\n\
+         algorithm = \"{algorithm}\"\nbuffer = \"64KiB\"\n"
+    ))
+}
+
+fn operations(result: &RunResult) -> f64 {
+    let application = of(result, "t").application.as_ref();
+    application.expect("it runs one").operations_per_s
+}
+
+#[test]
+fn an_allreduce_goes_on_with_any_number_of_hosts_and_workers() {
+    for algorithm in ["ring", "tree"] {
+        for hosts in ["ab", "bca", "abcde", "abcdefgh"] {
+            for workers in [1, 2, 3] {
+                let result = allreduce(algorithm, hosts, workers, "");
+                let name = format!("{algorithm} {hosts} {workers}");
+                assert!(
+                    operations(&result) > 1000.0,
+                    "{name}: {}",
+                    operations(&result)
+                );
+                assert_eq!(of(&result, "t").errors, 0, "{name}");
+            }
+        }
+    }
+}
+
+/// A ring moves 2(n - 1)/n of the vector per worker and operation. With one worker per host all of it is on the wire;
+/// the last operation is under way when the run ends.
+#[test]
+fn a_ring_moves_what_the_algorithm_says() {
+    let result = allreduce("ring", "abcd", 1, "");
+    let per_operation = 4.0 * 2.0 * 3.0 / 4.0 * 65536.0;
+    let moved = goodput(&result, "t") * 1e9 / 8.0 / operations(&result);
+    assert!(
+        (moved / per_operation - 1.0).abs() < 0.01,
+        "{moved} {per_operation}"
+    );
+}
+
+/// A binomial tree of n workers sends n - 1 vectors up and n - 1 down.
+#[test]
+fn a_tree_moves_what_the_algorithm_says() {
+    let result = allreduce("tree", "abcde", 1, "");
+    let per_operation = 8.0 * 65536.0;
+    let moved = goodput(&result, "t") * 1e9 / 8.0 / operations(&result);
+    assert!(
+        (moved / per_operation - 1.0).abs() < 0.01,
+        "{moved} {per_operation}"
+    );
+}
+
+#[test]
+fn an_allreduce_goes_on_under_a_pacing_policy() {
+    for policy in ["justitia", "lite", "hw-priority"] {
+        let result = allreduce("ring", "abcd", 2, &format!("[policy]\nname = \"{policy}\""));
+        assert!(
+            operations(&result) > 100.0,
+            "{policy}: {}",
+            operations(&result)
+        );
+    }
+}
+
+fn store(transport: &str, threads: u32, window: u32) -> RunResult {
+    run(&format!(
+        "topology = \"switch\"\nwarmup = \"100us\"\nduration = \"2ms\"\n[[tenant]]\nname = \"t\"\n\
+         [[tenant.application]]\nkind = \"key-value\"\nhosts = \"abcd\"\ntransport = \"{transport}\"\n\
+         threads = {threads}\nserver_threads = 2\nwindow = {window}\nrequest = [64]\nresponse = [512]\n\
+         service = \"1us\"\n"
+    ))
+}
+
+#[test]
+fn a_store_answers_every_request_once_and_no_faster_than_its_server_can() {
+    for transport in ["rc", "ud"] {
+        let result = store(transport, 8, 16);
+        let rate = operations(&result);
+        assert!(rate < 2e6 && rate > 1e6, "{transport}: {rate}");
+        // Two messages per operation, but for those under way at either end.
+        let messages = of(&result, "t").message_rate_per_s;
+        assert!(
+            (messages / rate - 2.0).abs() < 0.4,
+            "{transport}: {messages} {rate}"
+        );
+        assert_eq!(of(&result, "t").errors, 0);
+    }
+}
+
+#[test]
+fn more_on_its_way_makes_a_saturated_store_slower_to_answer_not_faster() {
+    let (few, many) = (store("rc", 8, 4), store("rc", 8, 16));
+    let p50 = |result: &RunResult| of(result, "t").latency_us.as_ref().expect("answers").p50;
+    assert!(p50(&many) > 2.0 * p50(&few), "{} {}", p50(&few), p50(&many));
+    assert!(operations(&many) < 1.2 * operations(&few));
+}
+
+#[test]
+fn equal_runs_are_equal() {
+    assert_eq!(
+        allreduce("tree", "abc", 2, ""),
+        allreduce("tree", "abc", 2, "")
+    );
+    assert_eq!(store("ud", 4, 4), store("ud", 4, 4));
+}

@@ -1,0 +1,338 @@
+//! One fact per mechanism that only some devices show: on a device that has it alone a workload suffers, and runs as it
+//! should on one that has none. Which of them together make which published anomaly is tested with the hunt.
+use crate::common::{counter, of, profile, ratio, scenario};
+use isolane_rdma_scenario::model::Host::{A, B};
+use isolane_study_results::rdma::RunResult;
+
+const F: &str = "cx6-200g-roce";
+const H: &str = "p2100-100g-roce";
+
+/// Queue pairs of one tenant on one switch; without congestion control, whose reaction is another mechanism.
+fn text(device: &str, pairs: u32, both_ways: bool, traffic: &str) -> String {
+    let directions: &[&str] = match both_ways {
+        true => &["from = \"a\"\nto = \"b\"", "from = \"b\"\nto = \"a\""],
+        false => &["from = \"a\"\nto = \"b\""],
+    };
+    let mut text = format!(
+        "profile = \"{device}\"\ntopology = \"switch\"\nwarmup = \"600us\"\nduration = \"300us\"\n[[tenant]]\n\
+         name = \"t\"\nclass = \"bandwidth\"\n"
+    );
+    // Processes of eight pairs at most, so that posting is not the limit.
+    let (processes, each) = (pairs.div_ceil(8), pairs.min(8));
+    for (number, hosts) in directions.iter().enumerate() {
+        text.push_str(&format!(
+            "[[tenant.traffic]]\nname = \"way-{number}\"\nprocesses = {processes}\nqueue_pairs = {each}\n{hosts}\n{traffic}\n"
+        ));
+    }
+    text
+}
+
+/// Runs `text` on its device without any of these mechanisms, and with those called `names` alone.
+fn without_and_with(text: &str, names: &[&str]) -> (RunResult, RunResult) {
+    let scenario = scenario(text);
+    let run = |kept: &[&str]| {
+        let mut profile = profile(&scenario.profile);
+        for (name, sourced) in &mut profile.microarchitecture {
+            if !kept.contains(&name.as_str()) {
+                sourced.value = 0.0;
+            }
+        }
+        for name in kept {
+            assert!(profile.micro(name) > 0.0, "{name} is off in the profile");
+        }
+        isolane_rdma_simulator::rnic::run(&scenario, &profile)
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    (run(&[]), run(names))
+}
+
+/// Payload per second of the tenant, Gb/s.
+fn goodput(result: &RunResult) -> f64 {
+    of(result, "t").goodput_gbps
+}
+
+/// The longer of both hosts' parts of the time in which they pause their link.
+fn paused(result: &RunResult) -> f64 {
+    ratio(result, A, "tx_pause_ratio").max(ratio(result, B, "tx_pause_ratio"))
+}
+
+/// What kept receives need.
+const KEPT: [&str; 4] = [
+    "receive_cache_bytes",
+    "receive_miss_slots",
+    "receive_miss_ns",
+    "receive_list_bytes",
+];
+
+#[test]
+fn receives_that_do_not_fit_are_read_one_at_a_time_and_hold_credits_back() {
+    let traffic = |list: u32| {
+        let receives = format!("receive_depth = 2048\nreceive_batch = {list}");
+        let data = "verb = \"send\"\npattern = [[512, 512]]\nmtu = 1024\ndepth = 1024";
+        text(
+            F,
+            32,
+            false,
+            &format!("{data}\npost_list = {list}\n{receives}"),
+        )
+    };
+    let names = [&KEPT[..], &["receive_credits"]].concat();
+    let (without, with) = without_and_with(&traffic(8), &names);
+    assert!(
+        goodput(&with) < 0.7 * goodput(&without),
+        "{}",
+        goodput(&with)
+    );
+    assert!(paused(&with) < 0.001, "senders are held back instead");
+    assert!(counter(&with, B, "receive_wqe_cache_miss") > 0);
+    // A long list is read ahead whole.
+    let (_, long) = without_and_with(&traffic(64), &names);
+    assert!(
+        goodput(&long) > 0.95 * goodput(&without),
+        "{}",
+        goodput(&long)
+    );
+}
+
+#[test]
+fn without_credits_packets_wait_for_their_receives_and_the_link_pauses() {
+    let traffic = text(
+        H,
+        80,
+        false,
+        "verb = \"send\"\nsize = 1024\nmtu = 1024\ndepth = 128\npost_list = 1\nreceive_depth = 256\nreceive_batch = 1",
+    );
+    let (without, with) = without_and_with(&traffic, &KEPT);
+    assert!(
+        paused(&without) < 0.001 && paused(&with) > 0.05,
+        "{}",
+        paused(&with)
+    );
+}
+
+#[test]
+fn a_burst_of_receives_beyond_the_window_displaces_the_next_in_turn() {
+    let traffic = |depth: u32| {
+        let data = "verb = \"send\"\ntransport = \"ud\"\nsize = 2048\nmtu = 2048\npost_list = 64\nreceive_batch = 64";
+        let depths = format!("depth = {depth}\nreceive_depth = {}", 2 * depth);
+        text(F, 1, false, &format!("{data}\n{depths}"))
+    };
+    let burst = [
+        "receive_burst",
+        "receive_window_bytes",
+        "receive_ud_bytes",
+        "receive_ud_miss_ns",
+    ];
+    let names = [&KEPT[..], &burst].concat();
+    let (without, with) = without_and_with(&traffic(256), &names);
+    assert!(
+        paused(&without) < 0.001 && paused(&with) > 0.02,
+        "{}",
+        paused(&with)
+    );
+    let (_, shallow) = without_and_with(&traffic(128), &names);
+    assert!(paused(&shallow) < 0.001, "{}", paused(&shallow));
+}
+
+#[test]
+fn requests_that_do_not_fit_are_read_again_for_read_responses() {
+    let traffic = |both: bool| {
+        let data = "verb = \"read\"\npattern = [[32, 32, 32, 32]]\ndepth = 128\npost_list = 128";
+        text(F, 80, both, data)
+    };
+    let names = [
+        "request_cache_bytes",
+        "responder_pair_bytes",
+        "receive_miss_slots",
+        "receive_miss_ns",
+    ];
+    let (without, with) = without_and_with(&traffic(true), &names);
+    assert!(
+        goodput(&with) < 0.8 * goodput(&without),
+        "{}",
+        goodput(&with)
+    );
+    let (without, with) = without_and_with(&traffic(false), &names);
+    assert!(
+        goodput(&with) > 0.98 * goodput(&without),
+        "one way they fit"
+    );
+}
+
+#[test]
+fn small_responses_fill_the_buffer_by_the_cells_that_they_take() {
+    let data = "verb = \"read\"\npattern = [[32, 32, 32, 32]]\ndepth = 128\npost_list = 128";
+    let names = [
+        "request_cache_bytes",
+        "responder_pair_bytes",
+        "receive_miss_slots",
+        "receive_miss_ns",
+    ];
+    let traffic = text(F, 80, true, data);
+    let (_, bytes) = without_and_with(&traffic, &names);
+    let (_, cells) = without_and_with(&traffic, &[&names[..], &["receive_cell_bytes"]].concat());
+    assert!(
+        paused(&bytes) < 0.001 && paused(&cells) > 0.01,
+        "{} {}",
+        paused(&bytes),
+        paused(&cells)
+    );
+}
+
+#[test]
+fn small_packets_of_large_responses_are_more_than_the_requester_stands() {
+    let traffic = |mtu: u32| {
+        let data = format!(
+            "verb = \"read\"\nsize = \"1MiB\"\nregion = \"1MiB\"\nmtu = {mtu}\ndepth = 128"
+        );
+        text(F, 8, false, &data)
+    };
+    let (without, with) = without_and_with(&traffic(1024), &["response_packet_ns"]);
+    assert!(
+        paused(&without) < 0.001 && paused(&with) > 0.02,
+        "{}",
+        paused(&with)
+    );
+    let (_, large) = without_and_with(&traffic(4096), &["response_packet_ns"]);
+    assert!(paused(&large) < 0.001, "{}", paused(&large));
+}
+
+#[test]
+fn fetching_a_request_needs_its_context() {
+    let data = "verb = \"write\"\nsize = 512\nmtu = 1024\ndepth = 16\npost_list = 1";
+    let (without, with) = without_and_with(&text(F, 640, false, data), &["fetch_context"]);
+    let (before, after) = (
+        counter(&without, A, "icm_cache_miss"),
+        counter(&with, A, "icm_cache_miss"),
+    );
+    assert!(after > before, "{before} {after}");
+    assert!(goodput(&with) < goodput(&without), "{}", goodput(&with));
+}
+
+#[test]
+fn a_region_s_entry_is_read_before_its_translation_and_lists_look_ahead() {
+    let traffic = |list: u32| {
+        let data = "verb = \"write\"\nsize = 512\nmtu = 1024\ndepth = 128\nmemory_regions = 24576\nregion = \"64KiB\"";
+        text(F, 24, false, &format!("{data}\npost_list = {list}"))
+    };
+    let (without, with) = without_and_with(&traffic(1), &["translation_levels"]);
+    assert!(
+        goodput(&with) < 0.95 * goodput(&without),
+        "{}",
+        goodput(&with)
+    );
+    let (without, with) = without_and_with(&traffic(16), &["list_lookahead"]);
+    assert!(
+        goodput(&with) > 1.2 * goodput(&without),
+        "{}",
+        goodput(&with)
+    );
+}
+
+#[test]
+fn a_run_begins_with_the_translations_that_it_uses_where_an_entry_covers_more_than_a_page() {
+    let traffic = |regions: u32, region: &str| {
+        let data = format!(
+            "verb = \"write\"\nsize = 512\nmtu = 1024\ndepth = 128\nmemory_regions = {regions}\nregion = \"{region}\""
+        );
+        text(F, 1, false, &data)
+    };
+    let misses = |result: &RunResult, kind: &str| {
+        let of = |what: &str| counter(result, A, &format!("{kind}_cache_{what}")) as f64;
+        of("miss") / (of("miss") + of("hit"))
+    };
+    // 4 GiB: a million pages, or 2048 entries of 2 MiB.
+    let (without, with) = without_and_with(&traffic(64, "64MiB"), &["translation_page_bytes"]);
+    assert!(misses(&without, "mtt") > 0.9, "{}", misses(&without, "mtt"));
+    assert!(misses(&with, "mtt") < 0.01, "{}", misses(&with, "mtt"));
+    assert!(goodput(&with) > goodput(&without), "{}", goodput(&with));
+    // Every region takes an entry of its own, and 64 Ki of them four times as many as there are.
+    let (_, with) = without_and_with(&traffic(65_536, "64KiB"), &["translation_page_bytes"]);
+    assert!(
+        (misses(&with, "mtt") - 0.75).abs() < 0.05,
+        "{}",
+        misses(&with, "mtt")
+    );
+}
+
+#[test]
+fn ordered_writes_wait_where_a_read_changes_between_short_and_long_elements() {
+    let traffic = |pattern: &str| {
+        let data = format!(
+            "verb = \"write\"\npattern = {pattern}\nregion = \"4MiB\"\ndepth = 128\npost_list = 8"
+        );
+        text(F, 8, true, &data)
+    };
+    let mixed = traffic("[[128, 65536, 1024]]");
+    let (without, with) = without_and_with(&mixed, &["ordering_ns"]);
+    assert!(
+        goodput(&with) < 0.6 * goodput(&without),
+        "{}",
+        goodput(&with)
+    );
+    let apart = traffic("[[128], [65536], [1024]]");
+    let (without, with) = without_and_with(&apart, &["ordering_ns"]);
+    assert!(
+        goodput(&with) > 0.99 * goodput(&without),
+        "{}",
+        goodput(&with)
+    );
+}
+
+#[test]
+fn contexts_that_are_not_at_hand_cost_packets_amid_messages() {
+    let traffic = |pairs: u32| {
+        let data = "verb = \"write\"\nsize = 65536\nregion = \"64KiB\"\nmtu = 1024\ndepth = 64\npost_list = 16";
+        text(H, pairs, true, data)
+    };
+    let names = ["hot_contexts", "swap_ns"];
+    let (without, with) = without_and_with(&traffic(32), &names);
+    assert!(
+        paused(&without) < 0.001 && paused(&with) > 0.01,
+        "{}",
+        paused(&with)
+    );
+    let (_, few) = without_and_with(&traffic(4), &names);
+    assert!(paused(&few) < 0.001, "{}", paused(&few));
+}
+
+#[test]
+fn the_paths_to_far_memory_carry_what_they_carry() {
+    for (place, name) in [("remote-socket", "remote_socket_gbps"), ("gpu", "gpu_gbps")] {
+        let data = format!(
+            "verb = \"write\"\nsize = 65536\nregion = \"64KiB\"\ndepth = 64\nmemory = \"{place}\"\nremote_memory = \"{place}\""
+        );
+        // Both directions are read and written over the same path at each end. How much that is to the byte is tested
+        // where what waits at its ends can be seen.
+        let (without, with) = without_and_with(&text(F, 8, true, &data), &[name]);
+        assert!(goodput(&without) > 1.05 * goodput(&with), "{place}");
+    }
+}
+
+#[test]
+fn payload_is_read_twice_where_connections_reserve_more_than_the_packet_memory() {
+    let traffic = |pattern: &str| {
+        let data = format!(
+            "verb = \"write\"\npattern = {pattern}\nregion = \"64KiB\"\nmtu = 4096\ndepth = 16"
+        );
+        text(H, 1024, true, &data)
+    };
+    let names = ["staging_bytes", "staging_element_bytes"];
+    let gathered = traffic("[[16384, 16384, 16384, 16384]]");
+    let (without, with) = without_and_with(&gathered, &names);
+    let read =
+        |result: &RunResult| counter(result, A, "pcie_inbound_bytes") as f64 / goodput(result);
+    assert!(
+        read(&with) > 1.7 * read(&without),
+        "{} {}",
+        read(&with),
+        read(&without)
+    );
+    let (without, with) = without_and_with(&traffic("[[65536]]"), &names);
+    assert!(
+        read(&with) < 1.1 * read(&without),
+        "{} {}",
+        read(&with),
+        read(&without)
+    );
+}

@@ -1,0 +1,324 @@
+//! The limits of a job, and the check that nothing exceeds them: a worker trusts nobody.
+
+use super::job::{Arrival, ControlPhase, ControlWork, DataWork, Job, Operation, Work};
+use isolane_rdma_scenario::model::{ControlObject, Transport};
+
+/// Limits of a job: they bound what a worker allocates, whoever asks.
+pub mod limits {
+    /// Ends of one worker (each is a thread).
+    pub const ENDS: usize = 256;
+    /// Queue pairs of one end.
+    pub const QUEUE_PAIRS: u32 = 4_096;
+    /// Work requests a queue pair has outstanding.
+    pub const DEPTH: u32 = 65_536;
+    /// Receives posted per queue pair.
+    pub const RECEIVE_DEPTH: u32 = 65_536;
+    /// Messages of a pattern.
+    pub const PATTERN: usize = 4_096;
+    /// Elements of a message.
+    pub const ELEMENTS: usize = 256;
+    /// Bytes of a message.
+    pub const MESSAGE: u64 = 1 << 31;
+    /// Memory regions of one end.
+    pub const MEMORY_REGIONS: u32 = 65_536;
+    /// Bytes of all regions and receive buffers of one end.
+    pub const MEMORY: u64 = 64 << 30;
+    /// Objects a control loop has alive.
+    pub const OBJECTS: u32 = 65_536;
+    /// Threads of a control loop.
+    pub const THREADS: u32 = 64;
+    /// Longest run, nanoseconds: a day.
+    pub const TIME_NS: u64 = 86_400 * 1_000_000_000;
+    /// Points of a time series.
+    pub const SAMPLES: u64 = 10_000;
+    /// Longest name, bytes.
+    pub const NAME: usize = 256;
+}
+
+/// Why a job cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("job for tenant {tenant:?}: {what} is {value}: {remedy}")]
+pub struct JobError {
+    /// The tenant.
+    pub tenant: String,
+    /// The field.
+    pub what: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it must be.
+    pub remedy: String,
+}
+
+impl Job {
+    /// Refuses what no worker may be asked to do.
+    ///
+    /// # Errors
+    /// The first field out of its range.
+    pub fn check(&self) -> Result<(), JobError> {
+        let rule = |holds: bool, what, value: &dyn ToString, remedy: &str| match holds {
+            true => Ok(()),
+            false => Err(JobError {
+                tenant: self.tenant.chars().take(limits::NAME).collect(),
+                what,
+                value: value.to_string(),
+                remedy: remedy.to_owned(),
+            }),
+        };
+        let version = self.version;
+        let same = version == super::VERSION;
+        rule(
+            same,
+            "version",
+            &version,
+            "use the same isolane at both ends",
+        )?;
+        let short = |text: &str| text.len() <= limits::NAME && !text.contains(['/', '\0']);
+        rule(
+            short(&self.device),
+            "device",
+            &self.device.len(),
+            "must be a device's name",
+        )?;
+        let named = self.tenant.len() <= limits::NAME;
+        rule(
+            named,
+            "tenant",
+            &self.tenant.len(),
+            "must be at most 256 bytes long",
+        )?;
+        rule(self.port > 0, "port", &self.port, "ports count from 1")?;
+        let times = [
+            ("warmup", self.warmup.max_ns()),
+            ("duration_ns", self.duration_ns),
+        ];
+        for (what, value) in times {
+            rule(
+                value <= limits::TIME_NS,
+                what,
+                &value,
+                "must be at most a day",
+            )?;
+        }
+        rule(self.duration_ns > 0, "duration_ns", &0, "must be above 0")?;
+        let interval = self.sample_interval_ns;
+        let points = (self.warmup.max_ns() + self.duration_ns) / interval.max(1);
+        let few = interval > 0 && points <= limits::SAMPLES;
+        rule(
+            few,
+            "sample_interval_ns",
+            &interval,
+            "must give at most 10,000 points",
+        )?;
+        let count = self.ends.len();
+        rule(
+            (1..=limits::ENDS).contains(&count),
+            "ends",
+            &count,
+            "must be 1 to 256",
+        )?;
+        for (index, end) in self.ends.iter().enumerate() {
+            let unique = self.ends[..index].iter().all(|other| other.id != end.id);
+            rule(unique, "end id", &end.id, "must be unique")?;
+            let named = end.name.len() <= limits::NAME;
+            rule(
+                named,
+                "end name",
+                &end.name.len(),
+                "must be at most 256 bytes long",
+            )?;
+            match &end.work {
+                Work::Data(data) => check_data(data, self.check, &rule)?,
+                Work::Control(control) => check_control(control, &rule)?,
+                Work::Fault(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+type Rule<'a> = dyn Fn(bool, &'static str, &dyn ToString, &str) -> Result<(), JobError> + 'a;
+
+fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobError> {
+    let counts: [(&'static str, u64, u64, u64); 9] = [
+        (
+            "queue_pairs",
+            data.queue_pairs.into(),
+            1,
+            limits::QUEUE_PAIRS.into(),
+        ),
+        ("depth", data.depth.into(), 1, limits::DEPTH.into()),
+        ("post_list", data.post_list.into(), 1, data.depth.into()),
+        (
+            "completion_every",
+            data.completion_every.into(),
+            1,
+            data.depth.into(),
+        ),
+        (
+            "receive_depth",
+            data.receive_depth.into(),
+            0,
+            limits::RECEIVE_DEPTH.into(),
+        ),
+        (
+            "receive_batch",
+            data.receive_batch.into(),
+            0,
+            data.receive_depth.into(),
+        ),
+        ("min_rnr_timer", data.min_rnr_timer.into(), 0, 31),
+        ("max_read_atomic", data.max_read_atomic.into(), 0, 255),
+        (
+            "memory_regions",
+            data.memory_regions.into(),
+            1,
+            limits::MEMORY_REGIONS.into(),
+        ),
+    ];
+    for (what, value, low, high) in counts {
+        let remedy = format!("must be {low} to {high}");
+        rule((low..=high).contains(&value), what, &value, &remedy)?;
+    }
+    let late = data.receive_delay_ns <= limits::TIME_NS;
+    rule(
+        late,
+        "receive_delay_ns",
+        &data.receive_delay_ns,
+        "must be at most a day",
+    )?;
+    let mtu = isolane_rdma_scenario::model::MTUS.contains(&data.mtu);
+    rule(
+        mtu,
+        "mtu",
+        &data.mtu,
+        "must be 256, 512, 1024, 2048 or 4096",
+    )?;
+    let length = data.pattern.len();
+    rule(
+        (1..=limits::PATTERN).contains(&length),
+        "pattern",
+        &length,
+        "must have 1 to 4,096 messages",
+    )?;
+    let elements = data.most_elements();
+    let all = data
+        .pattern
+        .iter()
+        .all(|message| !message.elements.is_empty());
+    rule(
+        all && elements <= limits::ELEMENTS,
+        "pattern elements",
+        &elements,
+        "must be 1 to 256",
+    )?;
+    let largest = data.largest_message();
+    rule(
+        largest <= limits::MESSAGE,
+        "message",
+        &largest,
+        "must be at most 2 GiB",
+    )?;
+    let eight = data.pattern.iter().all(|message| message.elements == [8]);
+    rule(
+        !data.operation.is_atomic() || eight,
+        "message",
+        &largest,
+        "an atomic has 8 bytes",
+    )?;
+    let transport = match (data.operation, data.transport) {
+        (_, Transport::Rc) | (Operation::Send, _) => true,
+        (Operation::Write | Operation::WriteImm, Transport::Uc) => true,
+        (_, Transport::Uc | Transport::Ud) => false,
+    };
+    rule(
+        transport,
+        "transport",
+        &format!("{:?}", data.transport),
+        "must be rc for this operation",
+    )?;
+    let checked = !check || data.transport == Transport::Rc || data.operation == Operation::Send;
+    rule(
+        checked,
+        "check",
+        &true,
+        "WRITE over UC cannot be checked: use send, or rc",
+    )?;
+    let answered = match data.arrival {
+        Arrival::PingPong => matches!(data.operation, Operation::Write | Operation::Send),
+        _ => true,
+    };
+    rule(
+        answered,
+        "arrival",
+        &"ping-pong",
+        "must be with write or send",
+    )?;
+    let empty = data
+        .pattern
+        .iter()
+        .any(|message| message.bytes().get() == 0);
+    let visible = !empty || data.arrival != Arrival::PingPong;
+    rule(
+        visible,
+        "message",
+        &0,
+        "a ping-pong needs at least one byte",
+    )?;
+    let datagram = data.transport != Transport::Ud || largest <= u64::from(data.mtu);
+    rule(
+        datagram,
+        "message",
+        &largest,
+        "a datagram is at most one MTU",
+    )?;
+    let fits = data.region_bytes >= largest;
+    rule(
+        fits,
+        "region_bytes",
+        &data.region_bytes,
+        "must hold the largest message",
+    )?;
+    let bytes = u64::from(data.memory_regions).saturating_mul(data.region_bytes);
+    rule(
+        bytes <= limits::MEMORY,
+        "memory of one end",
+        &bytes,
+        "lower memory_regions or region_bytes",
+    )
+}
+
+fn check_control(control: &ControlWork, rule: &Rule<'_>) -> Result<(), JobError> {
+    let counts: [(&'static str, u32, u32, u32); 3] = [
+        ("threads", control.threads, 1, limits::THREADS),
+        ("objects", control.objects, 1, limits::OBJECTS),
+        (
+            "protection_domains",
+            control.protection_domains,
+            1,
+            limits::OBJECTS,
+        ),
+    ];
+    for (what, value, low, high) in counts {
+        let remedy = format!("must be {low} to {high}");
+        rule((low..=high).contains(&value), what, &value, &remedy)?;
+    }
+    let bytes = u64::from(control.threads)
+        .saturating_mul(u64::from(control.objects))
+        .saturating_mul(control.region_bytes);
+    let region = control.object != ControlObject::MemoryRegion || control.region_bytes > 0;
+    rule(
+        region,
+        "region_bytes",
+        &control.region_bytes,
+        "must be above 0",
+    )?;
+    rule(
+        bytes <= limits::MEMORY,
+        "memory of one end",
+        &bytes,
+        "lower objects or region_bytes",
+    )?;
+    let modify =
+        control.phase != ControlPhase::Modify || control.object == ControlObject::QueuePair;
+    rule(modify, "phase", &"modify", "must be for queue pairs")
+}

@@ -1,0 +1,430 @@
+//! What an application holds: the table with the machine's clock and randomness, and its settings.
+//!
+//! Method: cheap to share (`Arc`), never waits. The settings can be replaced while calls run, by a call or by a change
+//! of their file; a file with a mistake changes nothing and the mistake is kept for whoever asks.
+//! Units: latencies are [`std::time::Duration`]. Limits: classes and the table's size stay as they were at the start.
+
+use crate::clock;
+use crate::metrics;
+use crate::quota::client;
+use crate::settings::{self, Settings};
+use crate::table::{Ask, Table, Ticket, TicketError, Verdict};
+use isolane_common_toml_input::error::InputError;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Longest file of settings that is read, bytes: eight classes need a hundredth of it.
+const FILE_MAX: u64 = 1 << 20;
+
+/// How often a file of settings is looked at.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Why settings were not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read the settings {}: {error}", .file.display())]
+    Read {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is far too long.
+    #[error("the settings {} have more than {FILE_MAX} bytes; give a shorter file", .file.display())]
+    Long {
+        /// Which.
+        file: PathBuf,
+    },
+    /// They say something that cannot be.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// They change what calls in flight rely on.
+    #[error("{keys} cannot change while the program runs; restart it for that")]
+    Restart {
+        /// Which keys.
+        keys: String,
+    },
+    /// There is no file to read again.
+    #[error("the settings came as text, not from a file; give the new text")]
+    NoFile,
+}
+
+/// What can change.
+#[derive(Debug)]
+struct Current {
+    settings: Arc<Settings>,
+    /// When the file was last changed, as far as we have read it.
+    read: Option<SystemTime>,
+}
+
+/// The admission of one process.
+#[derive(Debug)]
+pub struct Admission {
+    table: Table,
+    file: Option<PathBuf>,
+    current: Mutex<Current>,
+    stopped: AtomicBool,
+    /// What was said where nobody listens, the latest last.
+    said: Mutex<VecDeque<String>>,
+}
+
+impl Admission {
+    /// With these settings.
+    pub fn new(settings: Settings) -> Self {
+        Self::with(settings, None, None)
+    }
+
+    /// With the settings that `text` says; `name` stands for it in messages.
+    ///
+    /// # Errors
+    /// The first mistake: line, key, value, what is allowed.
+    pub fn from_text(name: &str, text: &str) -> Result<Self, SettingsError> {
+        Ok(Self::new(settings::parse(name, text)?))
+    }
+
+    /// With the settings of a file, which [`Admission::reload_if_changed`] reads again.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says something that cannot be.
+    pub fn from_file(file: &Path) -> Result<Self, SettingsError> {
+        let (settings, changed) = read(file)?;
+        Ok(Self::with(settings, Some(file.to_owned()), changed))
+    }
+
+    fn with(settings: Settings, file: Option<PathBuf>, read: Option<SystemTime>) -> Self {
+        Self {
+            table: Table::new(&settings, clock::seed(), clock::coarse_ns()),
+            file,
+            current: Mutex::new(Current {
+                settings: Arc::new(settings),
+                read,
+            }),
+            stopped: AtomicBool::new(false),
+            said: Mutex::default(),
+        }
+    }
+
+    /// Decides on a call. Never waits; the first call to a destination allocates its place.
+    ///
+    /// # Panics
+    /// When the class is none of the settings'.
+    #[inline]
+    pub fn decide(&self, ask: Ask<'_>) -> Verdict {
+        self.table.decide(ask, clock::coarse_ns(), clock::random())
+    }
+
+    /// A call ended, `latency` after it was handed to the transport: see `docs/internals/rpc.md` for what to measure.
+    ///
+    /// # Errors
+    /// When the ticket is none of ours, or its destination has left the table meanwhile.
+    pub fn complete(&self, ticket: Ticket, latency: Duration) -> Result<(), TicketError> {
+        let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.table.complete(ticket, latency_ns, clock::fine_ns())
+    }
+
+    /// A call was given up `elapsed` after it was handed to the transport, and is known not to have arrived by then. Beyond
+    /// its objective that is a miss; before, it says nothing.
+    ///
+    /// # Errors
+    /// As [`Admission::complete`].
+    pub fn give_up(&self, ticket: Ticket, elapsed: Duration) -> Result<bool, TicketError> {
+        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.table.give_up(ticket, elapsed_ns, clock::fine_ns())
+    }
+
+    /// The table behind it.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.current().settings)
+    }
+
+    /// The metrics as OpenMetrics text. Idle destinations leave the table here, if not before.
+    pub fn metrics(&self) -> String {
+        self.table.sweep(clock::coarse_ns());
+        let settings = self.settings();
+        let report = self.table.report(settings.metrics_destinations);
+        metrics::render(&report, &settings)
+    }
+
+    /// Takes other settings over.
+    ///
+    /// # Errors
+    /// When they change the classes or the table's size; nothing changes then.
+    pub fn reconfigure(&self, next: Settings) -> Result<(), SettingsError> {
+        let mut current = self.current();
+        let stuck = current.settings.needs_restart(&next);
+        if !stuck.is_empty() {
+            return Err(SettingsError::Restart {
+                keys: stuck.join(", "),
+            });
+        }
+        self.table.reconfigure(&next);
+        current.settings = Arc::new(next);
+        Ok(())
+    }
+
+    /// Takes the settings of a text over.
+    ///
+    /// # Errors
+    /// When the text says something that cannot be, or that needs a restart; nothing changes then.
+    pub fn reload_text(&self, name: &str, text: &str) -> Result<(), SettingsError> {
+        self.reconfigure(settings::parse(name, text)?)
+    }
+
+    /// Reads the file again, if it has changed since. Returns whether other settings are in force.
+    ///
+    /// # Errors
+    /// When the file cannot be read, says something that cannot be, or something that needs a restart; nothing changes
+    /// then, and the file is read again only when it has changed once more.
+    pub fn reload_if_changed(&self) -> Result<bool, SettingsError> {
+        let file = self.file.as_deref().ok_or(SettingsError::NoFile)?;
+        let changed = std::fs::metadata(file)
+            .and_then(|data| data.modified())
+            .ok();
+        {
+            let mut current = self.current();
+            if changed.is_some() && changed == current.read {
+                return Ok(false);
+            }
+            current.read = changed;
+        }
+        let (settings, _) = read(file)?;
+        self.reconfigure(settings)?;
+        Ok(true)
+    }
+
+    /// Looks at the file from a thread of its own every `period`, as long as somebody holds the admission; `say` gets
+    /// one line for people whenever something changed or could not be read.
+    ///
+    /// # Errors
+    /// When there is no file, or no thread to be had.
+    pub fn watch(
+        self: &Arc<Self>,
+        period: Duration,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> std::io::Result<()> {
+        if self.file.is_none() {
+            return Err(std::io::Error::other(SettingsError::NoFile));
+        }
+        let weak = Arc::downgrade(self);
+        let watch = move || {
+            loop {
+                std::thread::sleep(period);
+                let Some(admission) = weak.upgrade().filter(|admission| !admission.is_stopped())
+                else {
+                    return;
+                };
+                match admission.reload_if_changed() {
+                    Ok(false) => {}
+                    Ok(true) => say("settings read anew"),
+                    Err(error) => say(&format!("settings stay as they were: {error}")),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("isolane-settings".to_owned());
+        thread.spawn(watch).map(drop)
+    }
+
+    /// Starts what the settings ask for beside calls, as long as somebody holds the admission: a look at the file every
+    /// second, and the client of the quota server. `say` gets a line for people now and then.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start(
+        self: &Arc<Self>,
+        say: impl Fn(&str) + Clone + Send + 'static,
+    ) -> std::io::Result<()> {
+        if self.file.is_some() {
+            self.watch(WATCH_PERIOD, say.clone())?;
+        }
+        self.start_quota(say)
+    }
+
+    /// The same for the client of the quota server alone: for callers that read their file again themselves.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start_quota(
+        self: &Arc<Self>,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let Some(quota) = &self.settings().quota else {
+            return Ok(());
+        };
+        client::start(self, client::Options::new(quota), say)
+    }
+
+    /// [`Admission::start`] for callers that cannot be told at any time: what is said waits for [`Admission::take_said`].
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start(self.keeper())
+    }
+
+    /// [`Admission::start_quota`] in the same way.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start_quota_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start_quota(self.keeper())
+    }
+
+    fn keeper(self: &Arc<Self>) -> impl Fn(&str) + Clone + Send + 'static {
+        let weak = Arc::downgrade(self);
+        move |line: &str| {
+            if let Some(admission) = weak.upgrade() {
+                admission.keep_said(line);
+            }
+        }
+    }
+
+    fn keep_said(&self, line: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() == SAID_MAX {
+            said.pop_front();
+        }
+        said.push_back(line.to_owned());
+    }
+
+    /// Shows what was said and not taken yet to `look`, line by line; it is gone if that says so.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub fn take_said<E>(&self, look: impl FnOnce(&str) -> Result<bool, E>) -> Result<(), E> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = Vec::from(said.clone()).join("\n");
+        if look(&text)? {
+            said.clear();
+        }
+        Ok(())
+    }
+
+    /// Ends what [`Admission::start`] began, also while others still hold the admission. Calls go on.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Most lines that are kept for [`Admission::take_said`].
+const SAID_MAX: usize = 16;
+
+/// The settings of a file, and when it was changed.
+fn read(file: &Path) -> Result<(Settings, Option<SystemTime>), SettingsError> {
+    let failed = |error| SettingsError::Read {
+        file: file.to_owned(),
+        error,
+    };
+    let data = std::fs::metadata(file).map_err(failed)?;
+    let mut text = String::new();
+    // A device or a file that grows has no size to go by.
+    let open = File::open(file).map_err(failed)?;
+    let read = open.take(FILE_MAX + 1).read_to_string(&mut text);
+    let bytes = read.map_err(failed)? as u64;
+    if bytes > FILE_MAX {
+        return Err(SettingsError::Long {
+            file: file.to_owned(),
+        });
+    }
+    let settings = settings::parse(&file.to_string_lossy(), &text)?;
+    Ok((settings, data.modified().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+[[class]]
+name = \"high\"
+dscp = 46
+target_per_mtu = \"15us\"
+[[class]]
+name = \"low\"
+dscp = 8
+";
+
+    fn ask() -> Ask<'static> {
+        Ask {
+            destination: b"host:1",
+            class: 0,
+            bytes: 32_768,
+        }
+    }
+
+    #[test]
+    fn a_slow_call_lowers_what_the_next_ones_get() {
+        let admission = Admission::from_text("t", TEXT).unwrap();
+        let verdict = admission.decide(ask());
+        assert!(!verdict.downgraded && verdict.class == 0);
+        assert_eq!(verdict.ticket.mtus(), 23);
+        let latency = Duration::from_secs(1);
+        admission.complete(verdict.ticket, latency).unwrap();
+        let probability = admission.table().probability(b"host:1", 0).unwrap();
+        assert!((probability.as_f64() - 0.77).abs() < 1e-6);
+        assert!(
+            admission
+                .metrics()
+                .contains("isolane_rpc_missed_total{class=\"high\"} 1")
+        );
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = Admission::from_file(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("more than 1048576"), "{error}");
+    }
+
+    #[test]
+    fn a_changed_file_is_taken_over_and_a_wrong_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rpc.toml");
+        let mut seconds = 0;
+        // The file system's clock may be coarser than the test is fast.
+        let mut write = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            seconds += 10;
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + seconds);
+            let open = std::fs::File::options().write(true).open(&file).unwrap();
+            open.set_modified(time).unwrap();
+        };
+        write(TEXT);
+        let admission = Admission::from_file(&file).unwrap();
+        assert!(!admission.reload_if_changed().unwrap());
+        write(&format!("mode = \"shadow\"\n{TEXT}"));
+        assert!(admission.reload_if_changed().unwrap());
+        assert_eq!(admission.table().mode(), settings::Mode::Shadow);
+        write(&format!("mode = \"shado\"\n{TEXT}"));
+        let error = admission.reload_if_changed().unwrap_err().to_string();
+        assert!(
+            error.contains("rpc.toml:1") && error.contains("shadow"),
+            "{error}"
+        );
+        assert_eq!(admission.table().mode(), settings::Mode::Shadow);
+        assert!(!admission.reload_if_changed().unwrap(), "said once");
+        write(&TEXT.replace("46", "34"));
+        let error = admission.reload_if_changed().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "class (number, name, dscp) cannot change while the program runs; restart it for that"
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! The book, and its store beside it: promises are written down before they are given, and nobody waits for another's write
+//! with the book in hand.
+//!
+//! Problem: a write to a store elsewhere takes as long as that store likes; were the book locked meanwhile, one slow etcd
+//! would make every client wait for all before it.
+//! Method: a request changes the book under its lock and leaves its records in a queue. Whoever finds no writer at work takes
+//! all of the queue and writes it at once; the others wait for the write that has theirs. So an answer waits for at most
+//! two writes, however many clients ask, and a request that needs no write for none. What cannot be written is not given:
+//! the book then counts a promise that nobody has, for a term.
+//! Limits: operators' changes of terms wait for each other.
+
+use super::book::{Book, BookError, Step};
+use super::protocol::{Answer, Request};
+use super::settings::Settings;
+use super::store::{Record, Store, StoreError};
+use isolane_common_quantities::units::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A book that is kept.
+pub struct Ledger {
+    book: Mutex<Book>,
+    /// Held by whoever changes terms.
+    changes: Mutex<()>,
+    queue: Mutex<Queue>,
+    written: Condvar,
+    store: Mutex<Box<dyn Store>>,
+}
+
+/// What waits to be written.
+#[derive(Default)]
+struct Queue {
+    records: Vec<Record>,
+    batch: Arc<Batch>,
+    writing: bool,
+}
+
+/// What became of the records that were written together; the reason if they were not.
+#[derive(Default)]
+struct Batch(OnceLock<Result<(), String>>);
+
+/// A writer at work. If it ends early, its batch has failed.
+struct Writer<'a> {
+    ledger: &'a Ledger,
+    batch: Arc<Batch>,
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        // Has a value unless the write panicked.
+        let _ = self.batch.0.set(Err("a defect of the store".to_owned()));
+        lock(&self.ledger.queue).writing = false;
+        self.ledger.written.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ledger {
+    /// Reads what was written before.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the file's guarantees exceed what can be promised.
+    pub fn open(
+        settings: &Settings,
+        mut store: Box<dyn Store>,
+        now: Instant,
+    ) -> Result<Self, BookError> {
+        let loaded = store.load()?;
+        let book = Book::open(settings, &loaded, now)?;
+        store.replace(&book.records())?;
+        Ok(Self {
+            book: Mutex::new(book),
+            changes: Mutex::default(),
+            queue: Mutex::default(),
+            written: Condvar::new(),
+            store: Mutex::new(store),
+        })
+    }
+
+    /// Answers a request of `now`.
+    pub fn answer(&self, now: Instant, request: Request) -> Answer {
+        let terms = match &request {
+            Request::Set(terms) => Some((terms.clone(), lock(&self.changes))),
+            _ => None,
+        };
+        let mut book = lock(&self.book);
+        let step = book.begin(now, request);
+        let (answer, batch, before) = match step {
+            Err(error) => return Answer::Error(error.to_string()),
+            Ok(Step::Done(answer)) => return answer,
+            // In the order of the book's changes.
+            Ok(Step::Write {
+                answer,
+                records,
+                before,
+            }) => (answer, self.enqueue(records), before),
+        };
+        drop(book);
+        let written = self.wait_for(&batch);
+        let done = match (written, terms) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some((terms, _changes))) => {
+                let set = lock(&self.book).set(&terms);
+                set.map_err(|error| error.to_string())
+            }
+            (Err(reason), None) => Err(reason),
+            (Err(reason), Some((terms, _changes))) => {
+                lock(&self.book).forget(&terms, before);
+                Err(reason)
+            }
+        };
+        done.map_or_else(Answer::Error, |()| answer)
+    }
+
+    fn enqueue(&self, records: Vec<Record>) -> Arc<Batch> {
+        let mut queue = lock(&self.queue);
+        queue.records.extend(records);
+        Arc::clone(&queue.batch)
+    }
+
+    fn wait_for(&self, batch: &Arc<Batch>) -> Result<(), String> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(result) = batch.0.get() {
+                return result.clone();
+            }
+            if queue.writing {
+                let waited = self.written.wait(queue);
+                queue = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.writing = true;
+            let records = std::mem::take(&mut queue.records);
+            let writer = Writer {
+                ledger: self,
+                batch: std::mem::take(&mut queue.batch),
+            };
+            drop(queue);
+            let result = self.write(&records).map_err(|error| error.to_string());
+            let first = writer.batch.0.set(result);
+            first.expect("a batch is written once");
+            drop(writer);
+            queue = lock(&self.queue);
+        }
+    }
+
+    fn write(&self, records: &[Record]) -> Result<(), StoreError> {
+        let mut store = lock(&self.store);
+        store.append(records)?;
+        if store.is_long() {
+            // What others have queued meanwhile is in there too, and is written again after it.
+            let all = lock(&self.book).records();
+            store.replace(&all)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! The ledger with a store in memory: what is refused, what is written, what a restart does.
+
+use super::*;
+use crate::quota::protocol::{PoolState, Terms, Want};
+use crate::quota::settings::parse;
+use crate::quota::store::Loaded;
+use crate::table::{CLASSES_MAX, GROUPS_MAX};
+use isolane_common_quantities::units::Duration;
+use std::sync::mpsc;
+
+/// What a store was told, and whether it fails from now on.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<(Vec<Record>, bool)>>);
+
+impl Memory {
+    fn fail(&self, fails: bool) {
+        self.0.lock().unwrap().1 = fails;
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.0.lock().unwrap().0.clone()
+    }
+}
+
+impl Store for Memory {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        Ok(Loaded {
+            records: self.records(),
+            complete: true,
+            term_ms: 0,
+        })
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        let mut kept = self.0.lock().unwrap();
+        if kept.1 {
+            return Err(StoreError::Taken("memory".to_owned()));
+        }
+        kept.0.extend_from_slice(records);
+        Ok(())
+    }
+
+    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.0.lock().unwrap().0 = records.to_vec();
+        Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        false
+    }
+}
+
+/// Three classes as in the guide; tenant `search` has terms in the highest one only, `gone` in both.
+fn settings(term: &str, gone: &str) -> Settings {
+    let classes: String = [("critical", 8), ("normal", 4), ("scavenger", 1)]
+        .map(|(name, weight)| format!("[[class]]\nname = \"{name}\"\nweight = {weight}\n"))
+        .concat();
+    let tenant = |name: &str, class: &str| {
+        format!("[[tenant]]\nname = \"{name}\"\ngroup = \"rack1\"\nclass = \"{class}\"\n")
+    };
+    let tenants = tenant("search", "critical")
+        + &tenant("ads", "critical")
+        + &tenant(gone, "critical")
+        + &tenant(gone, "normal");
+    let text = format!(
+        "term = \"{term}\"\nstore = \"/unused\"\n{classes}[[group]]\nname = \"rack1\"\nline_rate = \"100Gb/s\"\n\
+         load = 0.8\nburst = 1.4\n{tenants}"
+    );
+    parse("test", &text).unwrap()
+}
+
+fn ledger(memory: &Memory, settings: &Settings, now_ms: u64) -> Ledger {
+    Ledger::open(settings, Box::new(memory.clone()), at(now_ms)).unwrap()
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_ms(ms)
+}
+
+/// What a client of `tenant` gets that asks for `demand` in each of `classes`.
+fn ask(ledger: &Ledger, ms: u64, tenant: &str, classes: &[&str], demand: u64) -> Answer {
+    let wants = classes.iter().map(|class| Want {
+        group: "rack1".to_owned(),
+        class: (*class).to_owned(),
+        demand_bytes_per_s: demand,
+        holds: None,
+    });
+    let request = Request::Renew {
+        tenant: tenant.to_owned(),
+        client: "here".to_owned(),
+        wants: wants.collect(),
+    };
+    ledger.answer(at(ms), request)
+}
+
+fn show(ledger: &Ledger) -> Vec<PoolState> {
+    match ledger.answer(at(0), Request::Show) {
+        Answer::Pools(pools) => pools,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rates(answer: Answer) -> Vec<u64> {
+    match answer {
+        Answer::Leases(leases) => leases.iter().map(|lease| lease.rate_bytes_per_s).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reason(answer: Answer) -> String {
+    match answer {
+        Answer::Error(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tenant_with_terms_in_some_classes_gets_its_leases_there() {
+    let memory = Memory::default();
+    let ledger = ledger(&memory, &settings("3s", "gone"), 0);
+    // Clients ask for every group and class that their settings have.
+    let answer = ask(&ledger, 0, "search", &["critical", "normal"], 1_000_000);
+    assert_eq!(rates(answer), [1_000_000, 0]);
+    // Nobody's name is still an error, and promises nothing.
+    let error = reason(ask(&ledger, 0, "nobody", &["critical", "normal"], 1));
+    assert!(error.contains("isolane quota set"), "{error}");
+}
+
+#[test]
+fn a_renewal_that_is_refused_promises_nothing() {
+    let memory = Memory::default();
+    let ledger = ledger(&memory, &settings("3s", "gone"), 0);
+    let error = reason(ask(&ledger, 0, "search", &["critical", "urgent"], 1 << 50));
+    assert!(error.contains("class \"urgent\""), "{error}");
+    let promised = show(&ledger)[0].promised_bytes_per_s;
+    assert_eq!((promised, memory.records().len()), (0, 0));
+    let many = vec!["critical"; GROUPS_MAX * CLASSES_MAX + 1];
+    let error = reason(ask(&ledger, 0, "search", &many, 1));
+    assert!(error.contains("at most 2048"), "{error}");
+}
+
+#[test]
+fn terms_that_cannot_be_written_down_do_not_change() {
+    let memory = Memory::default();
+    let ledger = ledger(&memory, &settings("3s", "gone"), 0);
+    let terms = |tenant: &str| Terms {
+        tenant: tenant.to_owned(),
+        group: "rack1".to_owned(),
+        class: "critical".to_owned(),
+        weight: 7,
+        guarantee_bytes_per_s: 1,
+    };
+    memory.fail(true);
+    reason(ledger.answer(at(0), Request::Set(terms("ads"))));
+    let weight = |ledger: &Ledger| show(ledger)[0].tenants[0].weight;
+    assert_eq!(weight(&ledger), 1);
+    memory.fail(false);
+    assert_eq!(
+        ledger.answer(at(0), Request::Set(terms("ads"))),
+        Answer::Done
+    );
+    assert_eq!(weight(&ledger), 7);
+    for name in ["", "a/b", "two words", &"x".repeat(65)] {
+        let error = reason(ledger.answer(at(0), Request::Set(terms(name))));
+        assert!(error.contains("1 to 64 letters"), "{error}");
+    }
+}
+
+#[test]
+fn a_restart_with_a_shorter_term_and_without_a_tenant_counts_what_was_promised() {
+    let memory = Memory::default();
+    let before = ledger(&memory, &settings("60s", "gone"), 0);
+    let bound = show(&before)[0].bound_bytes_per_s;
+    assert_eq!(
+        rates(ask(&before, 0, "gone", &["critical"], u64::MAX)),
+        [bound]
+    );
+    drop(before);
+    let next = ledger(&memory, &settings("3s", "other"), 1_000);
+    let get = |ledger: &Ledger, ms| rates(ask(ledger, ms, "search", &["critical"], 1_000));
+    assert_eq!(get(&next, 5_000), [0], "its client may use it for a minute");
+    drop(next);
+    // Once more: what was restored is restored again.
+    let last = ledger(&memory, &settings("3s", "other"), 6_000);
+    assert_eq!(get(&last, 65_999), [0]);
+    assert_eq!(get(&last, 66_000), [1_000]);
+}
+
+/// A store whose writes take until they are let go: it tells how many records each has.
+struct Slow {
+    begun: mpsc::Sender<usize>,
+    may_end: mpsc::Receiver<bool>,
+}
+
+impl Store for Slow {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        Ok(Loaded {
+            complete: true,
+            ..Loaded::default()
+        })
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.begun.send(records.len()).unwrap();
+        match self.may_end.recv().unwrap() {
+            true => Ok(()),
+            false => Err(StoreError::Taken("slow".to_owned())),
+        }
+    }
+
+    fn replace(&mut self, _: &[Record]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        false
+    }
+}
+
+/// Goal: a slow store makes a client wait for two writes at most, and those who need none for none. Method: a write that
+/// ends when the test says so; whoever asks meanwhile shares the next one.
+#[test]
+fn a_slow_store_holds_nobody_for_longer_than_two_writes() {
+    let (begun, has_begun) = mpsc::channel();
+    let (let_end, may_end) = mpsc::channel();
+    let store = Box::new(Slow { begun, may_end });
+    let ledger = Ledger::open(&settings("3s", "gone"), store, at(0)).unwrap();
+    std::thread::scope(|scope| {
+        let ask_for = |tenant: &'static str| {
+            let ledger = &ledger;
+            scope.spawn(move || ask(ledger, 0, tenant, &["critical"], 1_000))
+        };
+        let first = ask_for("search");
+        assert_eq!(has_begun.recv().unwrap(), 1);
+        let others = [ask_for("ads"), ask_for("gone")];
+        // The store is at work: the book can be asked, and has what the others want.
+        while show(&ledger)[0].promised_bytes_per_s < 3_000 {
+            std::thread::yield_now();
+        }
+        let gone = Request::Release {
+            tenant: "search".to_owned(),
+            client: "nobody".to_owned(),
+        };
+        assert_eq!(ledger.answer(at(0), gone), Answer::Done);
+        let_end.send(true).unwrap();
+        assert_eq!(rates(first.join().unwrap()), [1_000]);
+        assert_eq!(has_begun.recv().unwrap(), 2, "both in one write");
+        let_end.send(false).unwrap();
+        for other in others {
+            let said = reason(other.join().unwrap());
+            assert!(said.contains("another quota server"), "{said}");
+        }
+    });
+}

@@ -1,0 +1,519 @@
+//! Addresses, and one line each way: how everybody here talks.
+//!
+//! Method: a request is one line of JSON, its answer another, sealed where a key is shared ([`super::seal`]). Every wait
+//! has an end ([`PATIENCE`]).
+
+use super::protocol::{Answer, Request};
+use super::seal::{self, End, Seals};
+use isolane_common_linux::key::Key;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the other side.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest request that is read, bytes: a renewal of all groups and classes that a table can have.
+pub const LINE_MAX: u64 = 1 << 20;
+
+/// Longest first line of a client that must prove its key, bytes.
+const HELLO_MAX: u64 = 256;
+
+/// How long a line may take from its first byte to its last.
+const EXCHANGE: Duration = PATIENCE;
+
+/// Longest answer that is read, bytes: a look at some hundred thousand tenants.
+pub const ANSWER_MAX: u64 = 64 << 20;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP address.
+    Tcp(SocketAddr),
+}
+
+impl std::str::FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.starts_with('/') && path.len() > 1 {
+                true => Ok(Self::Unix(path.into())),
+                false => Err("must have an absolute path behind unix:".to_owned()),
+            };
+        }
+        if text.starts_with('/') {
+            return Err(format!("a Unix socket is written \"unix:{text}\""));
+        }
+        let expected =
+            "must be \"unix:/absolute/path\" or an address and a port, like \"127.0.0.1:7480\"";
+        text.parse().map(Self::Tcp).map_err(|_| expected.to_owned())
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Address {
+    /// Whether other machines may reach it.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
+    }
+}
+
+/// Bytes both ways.
+trait Stream: Read + Write + Send {
+    /// How long a read may wait.
+    fn wait(&self, patience: Duration) -> io::Result<()>;
+    /// What ends the connection from another thread.
+    fn hang_up(&self) -> io::Result<HangUp>;
+}
+
+/// Ends a connection: its reads return.
+pub type HangUp = Box<dyn FnOnce() + Send>;
+
+impl Stream for UnixStream {
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))
+    }
+
+    fn hang_up(&self) -> io::Result<HangUp> {
+        let stream = self.try_clone()?;
+        Ok(Box::new(move || {
+            // One that has ended meanwhile is no loss.
+            let _ = stream.shutdown(Shutdown::Both);
+        }))
+    }
+}
+
+impl Stream for TcpStream {
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))
+    }
+
+    fn hang_up(&self) -> io::Result<HangUp> {
+        let stream = self.try_clone()?;
+        Ok(Box::new(move || {
+            let _ = stream.shutdown(Shutdown::Both);
+        }))
+    }
+}
+
+/// A connection, read line by line.
+pub struct Line {
+    stream: BufReader<Box<dyn Stream>>,
+    seals: Option<Seals>,
+    peer: Option<IpAddr>,
+}
+
+impl Line {
+    fn new(stream: Box<dyn Stream>) -> Self {
+        Self {
+            stream: BufReader::new(stream),
+            seals: None,
+            peer: None,
+        }
+    }
+
+    /// The other side's address; none over a Unix socket.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// What ends the connection from another thread.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        self.stream.get_ref().hang_up()
+    }
+
+    /// Connects; with a key, only to a server that has it too.
+    ///
+    /// # Errors
+    /// When nobody listens there in time, or not as agreed. That the server refuses is its answer, not an error.
+    pub fn connect(address: &Address, key: Option<&Key>) -> io::Result<Result<Self, Answer>> {
+        let stream: Box<dyn Stream> = match address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+            Address::Tcp(address) => {
+                Box::new(patient(TcpStream::connect_timeout(address, PATIENCE)?)?)
+            }
+        };
+        stream.wait(PATIENCE)?;
+        let mut line = Self::new(stream);
+        let Some(key) = key else {
+            return Ok(Ok(line));
+        };
+        let nonce = seal::nonce()?;
+        let hello = Request::Hello {
+            nonce: nonce.clone(),
+        };
+        match line.ask(&hello)? {
+            Answer::Challenge(theirs) if seal::is_nonce(&theirs) => {
+                line.seals = Some(Seals::new(key, End::Client, &nonce, &theirs));
+                Ok(Ok(line))
+            }
+            refused @ Answer::Error(_) => Ok(Err(refused)),
+            _ => Err(io::Error::other("an answer to another question")),
+        }
+    }
+
+    /// The server's side of a connection under a key: nothing but the client's first line is read, and answered. What
+    /// follows is sealed.
+    ///
+    /// # Errors
+    /// When the client does not begin as agreed. It is told.
+    pub fn challenge(&mut self, key: &Key) -> io::Result<()> {
+        let hello = self.read_in_time(HELLO_MAX, PATIENCE)?;
+        let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
+        let Some(Ok(Request::Hello { nonce: theirs })) = hello else {
+            let refused = "this server asks for a key: give the client the server's key_file (isolane quota: --key-file)";
+            self.write(&Answer::Error(refused.to_owned()))?;
+            return Err(io::Error::other("it has no key"));
+        };
+        if !seal::is_nonce(&theirs) {
+            self.write(&Answer::Error("a nonce is 64 digits of 0-9a-f".to_owned()))?;
+            return Err(io::Error::other("its nonce is none"));
+        }
+        let nonce = seal::nonce()?;
+        self.write(&Answer::Challenge(nonce.clone()))?;
+        self.seals = Some(Seals::new(key, End::Server, &theirs, &nonce));
+        Ok(())
+    }
+
+    /// The next request, of whoever has the key where there is one; `None` at the end. A line that is no request is told to
+    /// the client.
+    ///
+    /// # Errors
+    /// When the line is longer than [`LINE_MAX`], no text, not sealed, does not begin within `idle`, or takes more than
+    /// [`PATIENCE`] from then on.
+    pub fn read(&mut self, idle: Duration) -> io::Result<Option<Result<Request, String>>> {
+        let Some(line) = self.read_in_time(LINE_MAX, idle)? else {
+            return Ok(None);
+        };
+        let text = match &mut self.seals {
+            None => line.as_str(),
+            Some(seals) => match seals.open(line.trim_end_matches('\n')) {
+                Some(text) => text,
+                None => {
+                    self.seals = None;
+                    let refused =
+                        "the key is another one than this server's: give both the same key_file";
+                    self.write(&Answer::Error(refused.to_owned()))?;
+                    return Err(io::Error::new(
+                        io::ErrorKind::PermissionDenied,
+                        "its key is another one",
+                    ));
+                }
+            },
+        };
+        Ok(Some(
+            serde_json::from_str(text).map_err(|error| format!("not a request: {error}")),
+        ))
+    }
+
+    /// A line that begins within `idle` and then ends within [`EXCHANGE`], however its bytes trickle in. Memory is taken for
+    /// what has come.
+    fn read_in_time(&mut self, max: u64, idle: Duration) -> io::Result<Option<String>> {
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "a line that takes too long");
+        self.stream.get_ref().wait(idle)?;
+        let mut line = Vec::new();
+        let mut until = None;
+        loop {
+            let here = self.stream.fill_buf()?;
+            if here.is_empty() {
+                return match line.is_empty() {
+                    true => Ok(None),
+                    false => Err(io::ErrorKind::UnexpectedEof.into()),
+                };
+            }
+            let end = here.iter().position(|&byte| byte == b'\n');
+            let count = end.map_or(here.len(), |end| end + 1);
+            if (line.len() + count) as u64 > max {
+                return Err(io::Error::other(format!("a line of more than {max} bytes")));
+            }
+            line.extend_from_slice(&here[..count]);
+            self.stream.consume(count);
+            if end.is_some() {
+                let text = String::from_utf8(line);
+                return text.map(Some).map_err(io::Error::other);
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + EXCHANGE);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            self.stream.get_ref().wait(left)?;
+        }
+    }
+
+    fn read_up_to(&mut self, max: u64) -> io::Result<Option<String>> {
+        let mut line = String::new();
+        let mut limited = (&mut self.stream).take(max);
+        let bytes = limited.read_line(&mut line)?;
+        match (bytes, line.ends_with('\n')) {
+            (0, _) => Ok(None),
+            (_, true) => Ok(Some(line)),
+            (_, false) if bytes as u64 == max => {
+                Err(io::Error::other(format!("a line of more than {max} bytes")))
+            }
+            (_, false) => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Writes what is said, sealed where a key is shared.
+    ///
+    /// # Errors
+    /// When it is not taken in time.
+    pub fn write(&mut self, said: &impl serde::Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_string(said)?;
+        if let Some(seals) = &mut self.seals {
+            line = seals.seal(&line);
+        }
+        line.push('\n');
+        let stream = self.stream.get_mut();
+        stream.write_all(line.as_bytes())?;
+        stream.flush()
+    }
+
+    /// Asks, and waits for the answer. A refusal needs no seal: a server that does not take the key cannot make one.
+    ///
+    /// # Errors
+    /// When no answer comes in time, or one that others may have made.
+    pub fn ask(&mut self, request: &Request) -> io::Result<Answer> {
+        self.write(request)?;
+        let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let line = self.read_up_to(ANSWER_MAX)?.ok_or_else(end)?;
+        let line = line.trim_end_matches('\n');
+        let Some(seals) = &mut self.seals else {
+            return Ok(serde_json::from_str(line)?);
+        };
+        match (seals.open(line), serde_json::from_str(line)) {
+            (Some(text), _) => Ok(serde_json::from_str(text)?),
+            (None, Ok(refused @ Answer::Error(_))) => Ok(refused),
+            (None, _) => Err(io::Error::other(
+                "an answer of somebody who has not the key",
+            )),
+        }
+    }
+}
+
+fn patient(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
+}
+
+/// Who waits for connections.
+#[derive(Debug)]
+pub enum Listener {
+    /// On a Unix socket.
+    Unix(UnixListener),
+    /// On a TCP address.
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens; a Unix socket that nobody serves any more is replaced, and nothing else. Its permissions become `mode`.
+    ///
+    /// # Errors
+    /// When the address is taken, by another server or by a file that is no socket, or its permissions cannot be set.
+    pub fn bind(address: &Address, mode: Option<u32>) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => TcpListener::bind(address).map(Self::Tcp),
+            Address::Unix(path) => {
+                if is_socket(path)
+                    && UnixStream::connect(path)
+                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+                {
+                    std::fs::remove_file(path)?;
+                }
+                let listener = UnixListener::bind(path)?;
+                if let Some(mode) = mode {
+                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+                }
+                Ok(Self::Unix(listener))
+            }
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(listener) => {
+                let address = listener.local_addr()?;
+                let path = address
+                    .as_pathname()
+                    .ok_or_else(|| io::Error::other("no path"))?;
+                Ok(Address::Unix(path.to_owned()))
+            }
+        }
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn accept(&self) -> io::Result<Line> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                Ok(Line {
+                    peer: Some(peer.ip()),
+                    ..Line::new(Box::new(patient(stream)?))
+                })
+            }
+            Self::Unix(listener) => {
+                let stream = listener.accept()?.0;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(Line::new(Box::new(stream)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_serves_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("precious");
+        std::fs::write(&file, "data").unwrap();
+        assert!(Listener::bind(&Address::Unix(file.clone()), None).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+        let socket = Address::Unix(folder.path().join("socket"));
+        let first = Listener::bind(&socket, None).unwrap();
+        assert!(Listener::bind(&socket, None).is_err(), "it is served");
+        drop(first);
+        let second = Listener::bind(&socket, Some(0o640));
+        assert!(second.is_ok(), "left over");
+        let path = folder.path().join("socket");
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn answers_may_be_longer_than_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = Address::Unix(folder.path().join("socket"));
+        let listener = Listener::bind(&address, None).unwrap();
+        let long = "x".repeat(2 * LINE_MAX as usize);
+        let answer = Answer::Error(long.clone());
+        let server = std::thread::spawn(move || {
+            let mut line = listener.accept().unwrap();
+            assert_eq!(line.read(PATIENCE).unwrap().unwrap(), Ok(Request::Show));
+            line.write(&answer).unwrap();
+            line.read(PATIENCE).unwrap_err().to_string()
+        });
+        let mut line = connect(&address, None).unwrap();
+        assert_eq!(
+            line.ask(&Request::Show).unwrap(),
+            Answer::Error(long.clone())
+        );
+        // The server takes only a part of it, and goes.
+        let _ = line.write(&long);
+        let refused = server.join().unwrap();
+        assert_eq!(refused, "a line of more than 1048576 bytes");
+    }
+
+    fn connect(address: &Address, key: Option<&Key>) -> Result<Line, Answer> {
+        Line::connect(address, key).unwrap()
+    }
+
+    fn reason(answer: Answer) -> String {
+        match answer {
+            Answer::Error(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Goal: each end refuses who has not its key, and says so. Method: a server for each pair of keys that answers one
+    /// request with "done".
+    #[test]
+    fn only_ends_with_the_same_key_talk() {
+        let ask = |server: Option<u8>, client: Option<u8>| {
+            let key = |byte: u8| Key::new(vec![byte; 32]);
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
+            let address = listener.address().unwrap();
+            let serve = std::thread::spawn(move || -> io::Result<()> {
+                let mut line = listener.accept()?;
+                if let Some(byte) = server {
+                    line.challenge(&key(byte))?;
+                }
+                match line.read(PATIENCE)? {
+                    Some(Ok(Request::Show)) => line.write(&Answer::Done),
+                    other => line.write(&Answer::Error(format!("{other:?}"))),
+                }
+            });
+            let answer = match connect(&address, client.map(key).as_ref()) {
+                Ok(mut line) => line.ask(&Request::Show).unwrap(),
+                Err(refused) => refused,
+            };
+            (answer, serve.join().unwrap().is_ok())
+        };
+        assert_eq!(ask(None, None), (Answer::Done, true));
+        assert_eq!(ask(Some(7), Some(7)), (Answer::Done, true));
+        let (answer, served) = ask(Some(7), Some(8));
+        assert!(reason(answer).starts_with("the key is another one than this server's") && !served);
+        let (answer, served) = ask(Some(7), None);
+        assert!(reason(answer).starts_with("this server asks for a key") && !served);
+        let (answer, _) = ask(None, Some(7));
+        assert!(reason(answer).contains("Hello"), "the book refuses it");
+    }
+
+    /// Goal: an answer that does not prove the key is none. Method: a server that repeats the client's nonce and answers
+    /// without a seal, or with the client's own.
+    #[test]
+    fn a_false_server_is_not_believed() {
+        for echo in [false, true] {
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
+            let address = listener.address().unwrap();
+            let serve = std::thread::spawn(move || {
+                let mut line = listener.accept().unwrap();
+                let Some(Ok(Request::Hello { nonce })) = line.read(PATIENCE).unwrap() else {
+                    panic!("no greeting");
+                };
+                line.write(&Answer::Challenge(nonce)).unwrap();
+                let asked = line.read_up_to(LINE_MAX).unwrap().unwrap();
+                let answer = if echo { asked } else { "\"done\"\n".to_owned() };
+                line.stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            });
+            let mut line = connect(&address, Some(&Key::new(vec![7; 32]))).unwrap();
+            let error = line.ask(&Request::Show).unwrap_err().to_string();
+            assert_eq!(error, "an answer of somebody who has not the key");
+            serve.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn addresses_that_others_reach_are_known() {
+        let remote = |text: &str| text.parse::<Address>().unwrap().is_remote();
+        assert!(!remote("127.0.0.1:7480") && !remote("[::1]:7480") && !remote("unix:/run/q"));
+        assert!(remote("0.0.0.0:7480") && remote("10.0.0.1:7480") && remote("[::]:7480"));
+    }
+}

@@ -1,0 +1,159 @@
+//! The server: a thread for each client, one ledger.
+//!
+//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. A request is answered
+//! with the promise written down before the answer leaves.
+//! Where the file names a key, clients prove that they have it before anything is read from them ([`super::seal`]).
+//! Limits: at most [`CLIENTS_MAX`] clients at a time; more are closed at once, and they try again. A connection is a client after its
+//! first request, under a key its first sealed one; before that it has one of [`STRANGERS_MAX`] places ([`isolane_common_linux::pool`]) and
+//! [`PATIENCE`] for each line. Memory: a line of at most 1 MiB, a thread's stack of 256 KiB and three descriptors for each connection, so
+//! strangers hold 80 MiB at most.
+
+use super::book::BookError;
+use super::ledger::Ledger;
+use super::line::{Line, Listener, PATIENCE};
+use super::protocol::Answer;
+use super::settings::{Place, Settings};
+use super::store::etcd::EtcdStore;
+use super::store::file::FileStore;
+use super::store::{Store, StoreError};
+use isolane_common_linux::key::{Key, KeyError};
+use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
+use isolane_common_quantities::units::{Duration, Instant};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::sync::Arc;
+
+/// Most clients at a time.
+pub const CLIENTS_MAX: usize = 2_048;
+
+/// Most connections that have not made a request.
+pub const STRANGERS_MAX: usize = 64;
+
+/// A connection that says nothing for so long is closed.
+const IDLE: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// Why it cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// It cannot listen.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The book cannot be opened.
+    #[error(transparent)]
+    Book(#[from] BookError),
+}
+
+/// A server that is ready.
+pub struct Server {
+    listener: Listener,
+    ledger: Arc<Ledger>,
+    key: Option<Arc<Key>>,
+    pool: Pool,
+}
+
+impl Server {
+    /// Reads the key, takes the store and the address.
+    ///
+    /// # Errors
+    /// When one is taken or cannot be used, or the file promises more than can be.
+    pub fn open(settings: &Settings) -> Result<Self, ServerError> {
+        let key = settings.key_file.as_deref().map(Key::read).transpose()?;
+        let store: Result<Box<dyn Store>, StoreError> = match &settings.place {
+            Place::Folder(folder) => {
+                let term_ms = settings.term.as_ps().div_ceil(1_000_000_000);
+                FileStore::open(folder, term_ms).map(|store| Box::new(store) as _)
+            }
+            Place::Etcd { address, prefix } => Ok(Box::new(EtcdStore::new(*address, prefix))),
+        };
+        let ledger = Ledger::open(settings, store.map_err(BookError::from)?, now())?;
+        let bound = Listener::bind(&settings.listen, settings.socket_mode);
+        let listener = bound.map_err(|error| ServerError::Listen {
+            address: settings.listen.to_string(),
+            error,
+        })?;
+        Ok(Self {
+            listener,
+            ledger: Arc::new(ledger),
+            key: key.map(Arc::new),
+            pool: Pool::new(PoolLimits {
+                strangers: STRANGERS_MAX,
+                sessions: CLIENTS_MAX,
+            }),
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn address(&self) -> io::Result<super::line::Address> {
+        self.listener.address()
+    }
+
+    /// Serves until the process ends; says what is wrong with a connection.
+    pub fn serve(&self, say: impl Fn(&str)) {
+        loop {
+            match self.listener.accept() {
+                Ok(line) => {
+                    if let Err(error) = self.attend(line) {
+                        say(&format!("a client is sent away: {error}"));
+                    }
+                }
+                Err(error) => {
+                    say(&format!("cannot accept a client: {error}"));
+                    // No descriptor is left: one may be free soon.
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    fn attend(&self, mut line: Line) -> io::Result<()> {
+        let mut entry = self.pool.enter(line.peer(), line.hang_up()?);
+        let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
+        let thread = std::thread::Builder::new().name("quota-client".to_owned());
+        let attend = move || {
+            // A client that goes is not worth a word, and a stranger could fill a log.
+            let _ = talk(&mut line, &mut entry, &ledger, key.as_deref());
+        };
+        thread.stack_size(256 << 10).spawn(attend).map(drop)
+    }
+}
+
+/// Answers a client until it goes. Who has made no request gets [`PATIENCE`] for each line, not more.
+fn talk(line: &mut Line, entry: &mut Entry, ledger: &Ledger, key: Option<&Key>) -> io::Result<()> {
+    if let Some(key) = key {
+        line.challenge(key)?;
+    }
+    let mut idle = PATIENCE;
+    while let Some(request) = line.read(idle)? {
+        let answer = match request {
+            Ok(request) => {
+                if let Err(full) = entry.authenticated() {
+                    return line.write(&Answer::Error(full.to_string()));
+                }
+                idle = IDLE;
+                ledger.answer(now(), request)
+            }
+            Err(reason) => Answer::Error(reason),
+        };
+        line.write(&answer)?;
+    }
+    Ok(())
+}
+
+fn now() -> Instant {
+    let time = clock_gettime(ClockId::Boottime);
+    let ns = Duration::from_ns(time.tv_nsec as u64);
+    Instant::ZERO
+        .saturating_add(Duration::from_secs(time.tv_sec as u64))
+        .saturating_add(ns)
+}

@@ -1,0 +1,427 @@
+//! Destinations and classes: who may use which class, decided in a few nanoseconds on any number of threads.
+//!
+//! Problem: a host talks to up to 100,000 destinations from many threads, and each call asks first; the answer must not
+//! wait for another thread, must not allocate, and must not grow with the destinations that ever were.
+//! Method: a destination has one cell of 128 bytes for each class, in blocks that are allocated when first used.
+//! A decision hashes the name, finds the slot in an index that is read without a lock, and reads and writes
+//! the cell's atomics. Only the first call to a new destination takes a lock, and if another thread has it, the call
+//! runs on the shared overflow cell instead of waiting. Idle destinations leave as newcomers come.
+//! Units: times in nanoseconds of a clock of the caller's, sizes in bytes; time and randomness are arguments.
+//! Limits: at most [`DESTINATIONS_MAX`] destinations; those that find no room share one cell, and what one of them
+//! learns holds for all. Counters of one destination are read one by one, so a reader beside calls may see sums that
+//! differ by the calls in between. Source: Aequitas, section 3.5.1; the rules are [`isolane_rpc_policy::aequitas`]'s.
+
+mod cell;
+mod index;
+mod lease;
+mod parameters;
+mod report;
+mod roster;
+mod ticket;
+
+pub use cell::{BUCKET_ENDS_NS, BUCKETS, Counts};
+pub use lease::{BURST_NS, GROUPS_MAX};
+pub use roster::NAME_MAX;
+pub use ticket::{CLASSES_MAX, Ticket};
+
+use crate::hash::Keys;
+use crate::settings::{Mode, Settings};
+use cell::Cell;
+use index::Index;
+use isolane_rpc_policy::aequitas::Probability;
+use lease::Lease;
+use parameters::Parameters;
+use roster::{OVERFLOW, Roster};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+
+/// Most destinations with cells of their own.
+pub const DESTINATIONS_MAX: usize = index::SLOTS_MAX - 1;
+
+/// Slots of one block.
+const BLOCK: usize = 256;
+
+/// How often a newcomer tries for the lock before it shares the overflow cell: a holder needs about 100 ns.
+const TRIES: u32 = 200;
+
+/// A call that asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Where it goes; any bytes, usually host and port.
+    pub destination: &'a [u8],
+    /// The class it asks for; 0 is the highest.
+    pub class: u8,
+    /// Payload, bytes.
+    pub bytes: u64,
+}
+
+/// What a quota server lets a group and class send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Until then, by the table's clock, nanoseconds.
+    pub until_ns: u64,
+}
+
+/// What to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// To be given back when the call ends.
+    pub ticket: Ticket,
+    /// The class it is to be sent in.
+    pub class: u8,
+    /// Whether that is lower than what it asked for.
+    pub downgraded: bool,
+    /// Whether it would be, were the mode not shadow.
+    pub would_downgrade: bool,
+}
+
+/// Why a ticket was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TicketError {
+    /// No such ticket was ever given.
+    #[error(
+        "the ticket was not given by this table; pass back the word that the decision returned"
+    )]
+    Foreign,
+    /// Its destination left the table meanwhile: nothing is to be learned.
+    #[error("the ticket's destination has left the table")]
+    Departed,
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Table {
+    keys: Keys,
+    index: Index,
+    blocks: Box<[OnceLock<Box<[Cell]>>]>,
+    classes: usize,
+    parameters: Parameters,
+    /// By group (from 1) and class.
+    leases: Box<[Lease]>,
+    /// Patterns of the groups' destinations.
+    groups: Vec<String>,
+    roster: Mutex<Roster>,
+}
+
+impl Table {
+    /// An empty table. `seed` keys its hash; take a random one where names come from strangers.
+    pub fn new(settings: &Settings, seed: u64, now_ns: u64) -> Self {
+        let slots = settings.destinations_max.clamp(1, DESTINATIONS_MAX);
+        let classes = settings.classes.len();
+        assert!(
+            (2..=CLASSES_MAX).contains(&classes),
+            "settings have 2 to {CLASSES_MAX} classes"
+        );
+        let table = Self {
+            keys: Keys::new(seed),
+            index: Index::new(slots),
+            blocks: (0..=slots / BLOCK).map(|_| OnceLock::new()).collect(),
+            classes,
+            parameters: Parameters::new(settings),
+            leases: (0..settings.groups.len() * classes)
+                .map(|_| Lease::default())
+                .collect(),
+            groups: (settings.groups.iter())
+                .map(|group| group.destinations.clone())
+                .collect(),
+            roster: Mutex::new(Roster::new(slots, classes, settings.metrics_destinations)),
+        };
+        table.renew(OVERFLOW, 0, now_ns);
+        table
+    }
+
+    /// Takes new objectives, mode, MTU and idle time over; classes and sizes stay.
+    pub fn reconfigure(&self, settings: &Settings) {
+        assert_eq!(settings.classes.len(), self.classes, "the caller checks");
+        self.parameters.set(settings);
+    }
+
+    /// Decides on a call at `now_ns` with an evenly distributed `random` number.
+    ///
+    /// # Panics
+    /// When the class is none of the settings'.
+    #[inline]
+    pub fn decide(&self, ask: Ask<'_>, now_ns: u64, random: u32) -> Verdict {
+        assert!(usize::from(ask.class) < self.classes, "no such class");
+        let hash = self.keys.hash(ask.destination);
+        let slot = match self.index.find(hash) {
+            Some(slot) => slot,
+            None => self.newcomer(ask.destination, now_ns),
+        };
+        self.decide_at(slot, ask, now_ns, random)
+    }
+
+    #[inline]
+    fn decide_at(&self, slot: u32, ask: Ask<'_>, now_ns: u64, random: u32) -> Verdict {
+        let cell = self.cell(slot, ask.class);
+        let probability = cell.touch(now_ns, self.parameters.idle_after_ns());
+        let last = self.parameters.last_class();
+        let mode = self.parameters.mode();
+        let free = mode == Mode::Off || ask.class == last;
+        let leased = cell.group() != 0
+            && !free
+            && self.lease(cell.group(), ask.class).take(ask.bytes, now_ns);
+        let admit = free || leased || probability.draws(random);
+        match (admit, leased) {
+            (true, true) => cell.count_leased(),
+            (true, false) => cell.count_admitted(),
+            (false, _) => cell.count_downgraded(),
+        }
+        let downgraded = !admit && mode == Mode::Enforce;
+        let class = if downgraded { last } else { ask.class };
+        let mtus = self.parameters.mtus(ask.bytes);
+        Verdict {
+            ticket: Ticket::new(slot, cell.generation(), class, ask.class, mtus),
+            class,
+            downgraded,
+            would_downgrade: !admit,
+        }
+    }
+
+    /// A call ended at `now_ns`, `latency_ns` after it was handed to the transport: its class learns from it.
+    ///
+    /// # Errors
+    /// When the ticket is none of this table's, or its destination has left meanwhile; nothing is counted then.
+    pub fn complete(
+        &self,
+        ticket: Ticket,
+        latency_ns: u64,
+        now_ns: u64,
+    ) -> Result<(), TicketError> {
+        let class = ticket.run_class();
+        let cells = self.cells(ticket.slot()).ok_or(TicketError::Foreign)?;
+        if usize::from(class) >= self.classes || usize::from(ticket.asked_class()) >= self.classes {
+            return Err(TicketError::Foreign);
+        }
+        let cell = &cells[usize::from(class)];
+        if cell.generation() != ticket.generation() {
+            return Err(TicketError::Departed);
+        }
+        cell.count_latency(latency_ns);
+        let Some(rule) = self.parameters.rule(class) else {
+            return Ok(());
+        };
+        let mtus = ticket.mtus();
+        let met = rule.is_met(latency_ns, mtus);
+        let learns = self.parameters.mode() != Mode::Off;
+        match met {
+            true if learns => cell.raise(rule.increment, rule.window_ns, now_ns),
+            true => {}
+            false => {
+                cell.count_missed();
+                if learns {
+                    cell.lower(rule.decrement_per_mtu, mtus, rule.floor);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A call was given up at `now_ns`, `elapsed_ns` after it was handed to the transport, and its last byte was not there:
+    /// beyond its objective that is a miss; before, it says nothing. Returns whether it was one.
+    ///
+    /// # Errors
+    /// As [`Table::complete`].
+    pub fn give_up(
+        &self,
+        ticket: Ticket,
+        elapsed_ns: u64,
+        now_ns: u64,
+    ) -> Result<bool, TicketError> {
+        let rule = self.parameters.rule(ticket.run_class());
+        let missed = rule.is_some_and(|rule| !rule.is_met(elapsed_ns, ticket.mtus()));
+        if missed {
+            self.complete(ticket, elapsed_ns, now_ns)?;
+        }
+        Ok(missed)
+    }
+
+    /// Forgets a destination that the caller knows to be gone. Returns whether it was there.
+    pub fn forget(&self, destination: &[u8]) -> bool {
+        let hash = self.keys.hash(destination);
+        let mut roster = self.roster();
+        let Some(slot) = self.index.find(hash) else {
+            return false;
+        };
+        self.evict(&mut roster, slot);
+        true
+    }
+
+    /// Takes out everybody who was idle for long at `now_ns`; returns how many.
+    pub fn sweep(&self, now_ns: u64) -> usize {
+        let idle_after_ns = self.parameters.idle_after_ns();
+        let mut roster = self.roster();
+        let idle: Vec<u32> = roster
+            .seats()
+            .map(|(slot, _)| slot)
+            .filter(|&slot| {
+                let last = self.cells_of(slot).iter().map(Cell::last_call_ns).max();
+                now_ns.saturating_sub(last.unwrap_or(0)) > idle_after_ns
+            })
+            .collect();
+        for &slot in &idle {
+            self.evict(&mut roster, slot);
+        }
+        idle.len()
+    }
+
+    /// Destinations with cells of their own.
+    pub fn len(&self) -> usize {
+        self.roster().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The admit probability of a destination and class; none for a destination that is not in the table.
+    pub fn probability(&self, destination: &[u8], class: u8) -> Option<Probability> {
+        let slot = self.index.find(self.keys.hash(destination))?;
+        self.cells(slot)?
+            .get(usize::from(class))
+            .map(Cell::probability)
+    }
+
+    /// What a destination and class counted; none for a destination that is not in the table.
+    pub fn counts(&self, destination: &[u8], class: u8) -> Option<Counts> {
+        let slot = self.index.find(self.keys.hash(destination))?;
+        self.cells(slot)?.get(usize::from(class)).map(Cell::counts)
+    }
+
+    /// How many classes there are.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// The mode that decisions follow now.
+    pub fn mode(&self) -> Mode {
+        self.parameters.mode()
+    }
+
+    /// A first call: gives the destination a slot, without waiting for anybody.
+    #[cold]
+    fn newcomer(&self, name: &[u8], now_ns: u64) -> u32 {
+        let Some(mut roster) = self.try_roster() else {
+            return OVERFLOW;
+        };
+        let hash = self.keys.hash(name);
+        if let Some(slot) = self.index.find(hash) {
+            return slot;
+        }
+        let idle_after_ns = self.parameters.idle_after_ns();
+        let leaver = roster.leaver(now_ns, idle_after_ns, |slot| self.cells_of(slot));
+        if let Some(slot) = leaver {
+            self.evict(&mut roster, slot);
+        }
+        let Some(slot) = roster.take() else {
+            return OVERFLOW;
+        };
+        self.renew(slot, self.group(name), now_ns);
+        roster.sit(slot, hash, name);
+        self.index.insert(hash, slot);
+        slot
+    }
+
+    fn evict(&self, roster: &mut Roster, slot: u32) {
+        if let Some(hash) = roster.leave(slot, self.cells_of(slot)) {
+            self.index.remove(hash);
+            // Tickets of calls in flight are void from here on.
+            let generation = next_generation(self.cells_of(slot)[0].generation());
+            for cell in self.cells_of(slot) {
+                cell.renew(generation, 0, 0);
+            }
+        }
+    }
+
+    /// The group of a destination, from 1; 0 for none. The first pattern that fits wins.
+    fn group(&self, name: &[u8]) -> u16 {
+        if self.groups.is_empty() {
+            return 0;
+        }
+        let name = String::from_utf8_lossy(name);
+        let fits = |globs: &String| isolane_common_toml_input::glob::matches(globs, &name);
+        self.groups
+            .iter()
+            .position(fits)
+            .map_or(0, |group| group as u16 + 1)
+    }
+
+    #[inline]
+    fn lease(&self, group: u16, class: u8) -> &Lease {
+        &self.leases[usize::from(group - 1) * self.classes + usize::from(class)]
+    }
+
+    /// Lets calls to group `group` (from 0, in the order of the settings) in `class` pass at this rate from `now_ns` until
+    /// `until_ns`, whatever the admit probability.
+    ///
+    /// # Panics
+    /// When there is no such group or class.
+    pub fn set_lease(&self, group: usize, class: u8, grant: Grant, now_ns: u64) {
+        self.lease(group as u16 + 1, class)
+            .set(grant.rate_bytes_per_s, grant.until_ns, now_ns);
+    }
+
+    /// Bytes that calls to group `group` ever asked for in `class`, admitted or not.
+    ///
+    /// # Panics
+    /// When there is no such group or class.
+    pub fn asked_bytes(&self, group: usize, class: u8) -> u64 {
+        self.lease(group as u16 + 1, class).asked_bytes()
+    }
+
+    /// Makes a slot ready for its next destination.
+    fn renew(&self, slot: u32, group: u16, now_ns: u64) {
+        let generation = next_generation(self.cells_of(slot)[0].generation());
+        for cell in self.cells_of(slot) {
+            cell.renew(generation, group, now_ns);
+        }
+    }
+
+    #[inline]
+    fn cell(&self, slot: u32, class: u8) -> &Cell {
+        &self.cells_of(slot)[usize::from(class)]
+    }
+
+    /// The cells of a slot that the index or the roster named; the block is allocated at its first use.
+    #[inline]
+    fn cells_of(&self, slot: u32) -> &[Cell] {
+        let slot = slot as usize;
+        let block = self.blocks[slot / BLOCK]
+            .get_or_init(|| (0..BLOCK * self.classes).map(|_| Cell::default()).collect());
+        let begin = slot % BLOCK * self.classes;
+        &block[begin..begin + self.classes]
+    }
+
+    /// The cells of a slot that anybody named.
+    fn cells(&self, slot: u32) -> Option<&[Cell]> {
+        let slot = slot as usize;
+        let block = self.blocks.get(slot / BLOCK)?.get()?;
+        let begin = slot % BLOCK * self.classes;
+        Some(&block[begin..begin + self.classes])
+    }
+
+    /// Waits: for those who do not send calls.
+    fn roster(&self) -> MutexGuard<'_, Roster> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_roster(&self) -> Option<MutexGuard<'_, Roster>> {
+        for _ in 0..TRIES {
+            match self.roster.try_lock() {
+                Ok(roster) => return Some(roster),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        None
+    }
+}
+
+fn next_generation(generation: u16) -> u16 {
+    generation.wrapping_add(1).max(1)
+}
+
+#[cfg(test)]
+mod tests;

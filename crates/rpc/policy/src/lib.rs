@@ -1,0 +1,11 @@
+//! Decisions about remote procedure calls and the ports that carry them, pure.
+//!
+//! * [`aequitas`] - admission of calls into traffic classes, by probability;
+//! * [`quota`] - guarantees of admitted bytes per second for tenants;
+//! * [`queueing`] - delay bounds of weighted fair queueing.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+#![forbid(unsafe_code)]
+
+pub mod aequitas;
+pub mod queueing;
+pub mod quota;

@@ -1,0 +1,169 @@
+//! The audit: which attacker breaks which victim under which isolation policy, and why (husky 4.4).
+//!
+//! Every victim runs alone and under every attacker, under every policy, with several seeds. A cell's verdict
+//! compares what the victim got with what it was owed; the counters of both NICs say which resource ran out.
+//!
+//! * [`select`] - victims and attackers of the catalogue by glob; [`tenants`] - those of a scenario;
+//! * [`plan`] - the ordered list of runs; [`constants`] - what each has to wait for before it says anything,
+//!   [`settled`] - a run that waits for it;
+//! * [`run`] - runs it: in parallel, stoppable, resumable ([`journal`]); [`place`] - the directory it writes into;
+//! * [`predicate`] - what a victim is owed;
+//! * [`exhaustion`] - which resource ran out;
+//! * [`figures`] - what a policy costs and what it leaves of the NIC;
+//! * [`matrix`] - the result;
+//! * [`comparison`] - the policies side by side, as the answer to "which isolation should I buy or build?";
+//! * [`stability`] - whether verdicts depend on times and seeds;
+//! * [`table`], [`junit`] - the result for a terminal and for a test dashboard.
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod hash;
+mod outcome;
+
+pub mod comparison;
+pub mod constants;
+pub mod exhaustion;
+pub mod figures;
+pub mod journal;
+pub mod junit;
+pub mod matrix;
+pub mod place;
+pub mod plan;
+pub mod predicate;
+pub mod run;
+pub mod select;
+pub mod settled;
+pub mod stability;
+pub mod table;
+pub mod tenants;
+
+use std::path::PathBuf;
+
+/// Why an audit could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// Nothing to do.
+    #[error("an audit needs at least one victim, one policy and one seed")]
+    Empty,
+    /// A glob matches nothing.
+    #[error("no {role} matches {pattern:?}{}; {}", nearest_note(.nearest), all_names(.tenants))]
+    NoMatch {
+        /// `victim` or `attacker`.
+        role: &'static str,
+        /// The glob.
+        pattern: String,
+        /// The nearest name.
+        nearest: Option<String>,
+        /// The names that there are, where these are a scenario's tenants and not the catalogue's workloads.
+        tenants: Option<Vec<String>>,
+    },
+    /// A scenario whose tenants cannot be audited.
+    #[error("scenario {scenario}: {problem}")]
+    Tenants {
+        /// The scenario.
+        scenario: String,
+        /// What is wrong, and the remedy.
+        problem: &'static str,
+    },
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; free space or choose another --out", .path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A journal of another version or build.
+    #[error(
+        "journal {} was written by isolane {found}, this is {ours}: run without --resume to start over, \
+         or use another --out",
+        .path.display()
+    )]
+    JournalVersion {
+        /// Which.
+        path: PathBuf,
+        /// Who wrote it.
+        found: String,
+        /// Who reads it.
+        ours: String,
+    },
+    /// A journal of another audit.
+    #[error(
+        "journal {} holds {runs} runs of another audit ({found}), none of which this one needs: resume with its \
+         settings, use another --out, or start over with --force in place of --resume",
+        .path.display()
+    )]
+    JournalOther {
+        /// Which.
+        path: PathBuf,
+        /// Its runs.
+        runs: usize,
+        /// The command line that it was written for.
+        found: String,
+    },
+    /// The output directory holds another audit.
+    #[error(
+        "{} holds an audit with other settings ({found}): choose another --out, or replace it with --force",
+        .directory.display()
+    )]
+    OtherAudit {
+        /// Which.
+        directory: PathBuf,
+        /// The command line of the audit that it holds.
+        found: String,
+    },
+    /// Another process writes there.
+    #[error("another audit is running in {}: wait for it, or choose another --out", .directory.display())]
+    Busy {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// A journal that is not one.
+    #[error(
+        "journal {} is damaged at line {line}: run without --resume to start over, or use another --out",
+        .path.display()
+    )]
+    JournalDamaged {
+        /// Which.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+    },
+    /// Threads could not be started.
+    #[error("cannot start {jobs} workers: {reason}; try a smaller --jobs")]
+    Workers {
+        /// How many.
+        jobs: usize,
+        /// Why.
+        reason: String,
+    },
+    /// A testbed gave a result without the tenants it was asked for.
+    #[error("the testbed reported no tenant for {scenario}")]
+    NoTenant {
+        /// The scenario.
+        scenario: String,
+    },
+    /// A run failed.
+    #[error(transparent)]
+    Testbed(#[from] isolane_study_testbed::TestbedError),
+}
+
+fn all_names(tenants: &Option<Vec<String>>) -> String {
+    match tenants {
+        Some(names) => format!("the scenario has {}", names.join(", ")),
+        None => "`isolane workloads list` names them all, and --scenario FILE brings tenants of your own".to_owned(),
+    }
+}
+
+fn nearest_note(nearest: &Option<String>) -> String {
+    let note = nearest.as_ref().map(|name| format!(" (nearest: {name})"));
+    note.unwrap_or_default()
+}

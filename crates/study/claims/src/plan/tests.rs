@@ -1,0 +1,282 @@
+//! Scenario changes, and judging with a made-up world.
+
+use super::*;
+use crate::audit::{AuditRequest, Findings};
+use crate::claim::Claim;
+use crate::expression::RequestBytes;
+use crate::expression::tests::{findings, run};
+use expect_test::expect;
+use isolane_common_quantities::units::Duration;
+use isolane_rdma_scenario::model::{PolicySpec, Scenario, Topology};
+use isolane_study_results::network::FabricResult;
+use isolane_study_results::rdma::RunResult;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SCENARIO: &str = r#"
+profile = "cx5-100g-roce"
+duration = "2ms"
+[policy]
+name = "justitia"
+target_us = 2.0
+[[tenant]]
+name = "small"
+perftest = "ib_write_lat -s 16"
+[[tenant]]
+name = "bulk"
+[[tenant.traffic]]
+verb = "write"
+size = "1MB"
+"#;
+
+fn changed(rest: &str) -> String {
+    let run: ClaimRun =
+        toml::from_str(&format!("label = \"r\"\nscenario = \"s.toml\"\n{rest}")).unwrap();
+    run_text(&run, 5, &ScenarioFiles::from([("s.toml", SCENARIO)])).unwrap_or_else(|error| error)
+}
+
+#[test]
+fn a_run_changes_what_it_names_and_nothing_else() {
+    let text = changed(
+        "policy = \"none\"\nprofile = \"cx3pro-56g-ib\"\ncopies = { bulk = 2 }\n\
+         [set]\n\"tenant.bulk-2.traffic.0.size\" = \"1GB\"\n\"tenant.small.weight\" = 2\n\"policy.target_us\" = 10.0\n",
+    );
+    expect![[r#"
+        duration = "2ms"
+        name = "s"
+        profile = "cx3pro-56g-ib"
+        seed = 5
+
+        [policy]
+        name = "none"
+        target_us = 10.0
+
+        [[tenant]]
+        name = "small"
+        perftest = "ib_write_lat -s 16"
+        weight = 2
+
+        [[tenant]]
+        name = "bulk-1"
+
+        [[tenant.traffic]]
+        size = "1MB"
+        verb = "write"
+
+        [[tenant]]
+        name = "bulk-2"
+
+        [[tenant.traffic]]
+        size = "1GB"
+        verb = "write"
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn a_run_may_keep_some_tenants() {
+    let text = changed("only = [\"small\"]\n");
+    assert!(
+        text.contains("\"small\"") && !text.contains("\"bulk\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn unknown_places_are_named() {
+    let lines = [
+        changed("only = [\"smal\"]\n"),
+        changed("copies = { bulk = 0 }\n"),
+        changed("copies = { bul = 2 }\n"),
+        changed("[set]\n\"tenant.nobody.weight\" = 1\n"),
+        changed("[set]\n\"profile.name\" = 1\n"),
+    ];
+    expect![[r#"
+        run "r": no tenant is called "smal", did you mean "small"?
+        run "r": copies of "bulk": must be 1 to 1024
+        run "r": no tenant is called "bul", did you mean "bulk"?
+        run "r": set "tenant.nobody.weight": the list has no member "nobody"
+        run "r": set "profile.name": "name" lies inside a string"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+/// Counts runs; every scenario is the same.
+struct Counting(AtomicUsize);
+
+impl World for Counting {
+    fn scenario(&self, text: &str, _: &str) -> Result<Scenario, String> {
+        Ok(Scenario {
+            name: text.to_owned(),
+            description: String::new(),
+            profile: "p".to_owned(),
+            topology: Topology::BackToBack,
+            warmup: Duration::ZERO,
+            duration: Duration::from_ms(1),
+            seed: 1,
+            sample_interval: Duration::from_us(1),
+            network: None,
+            policy: PolicySpec {
+                name: "none".to_owned(),
+                parameters: BTreeMap::new(),
+            },
+            tenants: Vec::new(),
+        })
+    }
+    fn run(&self, _: &Scenario) -> Result<RunResult, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(run())
+    }
+    fn network(&self, _: &str, file: &str) -> Result<FabricResult, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(format!("{file} is a network"))
+    }
+    fn audit(
+        &self,
+        request: &AuditRequest,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Findings, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        progress(1, 1);
+        let mut found = findings();
+        found
+            .cells
+            .retain(|cell| request.columns.contains(&cell.column));
+        Ok(found)
+    }
+    fn model(&self, _: &str, _: &str, _: &[(String, f64)]) -> Result<f64, String> {
+        Err("no models".to_owned())
+    }
+    fn parameter(&self, _: &str, _: &str, _: &str) -> Result<f64, String> {
+        Err("no parameters".to_owned())
+    }
+    fn network_bytes(&self, _: &RequestBytes) -> Result<u64, String> {
+        Err("no bytes".to_owned())
+    }
+    fn pcie_bytes(&self, _: &RequestBytes) -> Result<u64, String> {
+        Err("no bytes".to_owned())
+    }
+}
+
+fn claim(id: &str, published: &str, metric: &str) -> Claim {
+    let text = format!(
+        "id = {id:?}\nsystem = \"justitia\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"x\"\n\
+         {published}\nmetric = {metric:?}\nmiss_reason = \"known\"\n[[run]]\nlabel = \"r\"\nscenario = \"s.toml\"\n"
+    );
+    Claim::parse(&text, &format!("claims/justitia/{id}.toml")).unwrap()
+}
+
+fn audit_claim(id: &str, published: &str, metric: &str, columns: &str) -> Claim {
+    let text = format!(
+        "id = {id:?}\nsystem = \"husky\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"count\"\n\
+         {published}\nmetric = {metric:?}\nseeds = [1]\n[[audit]]\nlabel = \"cells\"\nprofile = \"p\"\npolicy = \"none\"\n\
+         columns = [{columns}]\n"
+    );
+    Claim::parse(&text, &format!("claims/husky/{id}.toml")).unwrap()
+}
+
+#[test]
+fn audits_that_differ_in_columns_run_once_and_count_their_own_cells() {
+    let claims = [
+        audit_claim("a", "at_least = 1", "violations(cells)", "\"pu-data\""),
+        audit_claim("b", "published = 2", "judged(cells)", "\"pu-data\""),
+        audit_claim("c", "at_most = 0", "violations(cells)", "\"cache-data\""),
+        audit_claim("d", "at_most = 0", "violations(cells)", "\"pcie-data\""),
+    ];
+    let world = Counting(AtomicUsize::new(0));
+    let claims: Vec<&Claim> = claims.iter().collect();
+    let reports = check(&claims, &ScenarioFiles::new(), &world, &|_, _| {});
+    assert_eq!(
+        world.0.load(Ordering::Relaxed),
+        1,
+        "one audit for all columns"
+    );
+    expect![[r#"
+        claim    kind        published  ours  tolerance  verdict
+        husky/a  prediction  >= 1       1     exact      within
+        husky/b  prediction  2          2     exact      within
+        husky/c  prediction  <= 0       1     exact      MISS
+        husky/d  prediction  <= 0       none  exact      MISS
+            why: no cell of audit "cells" applies to the device
+        4 claims: 2 within tolerance, 2 missed, 0 reported without a published number
+    "#]]
+    .assert_eq(&crate::report::table(&reports, None));
+}
+
+#[test]
+fn equal_runs_are_shared_between_claims() {
+    let claims = [
+        claim(
+            "a",
+            "published = 2.0",
+            "r:small.latency_us.p99 / r:small.latency_us.p50",
+        ),
+        claim("b", "published = 9.0", "r:bulk-1.goodput_gbps"),
+        claim("c", "withheld = true", "r:bulk-1.goodput_gbps"),
+        claim("d", "at_least = 1.0", "r:starved.latency_us.p50"),
+        claim("e", "published = 1.0", "r:bulk-2.goodput_gbps"),
+    ];
+    let world = Counting(AtomicUsize::new(0));
+    let files = ScenarioFiles::from([("s.toml", SCENARIO)]);
+    let claims: Vec<&Claim> = claims.iter().collect();
+    let reports = check(&claims, &files, &world, &|_, all| assert_eq!(all, 3));
+    assert_eq!(world.0.load(Ordering::Relaxed), 3, "one run per seed");
+    expect![[r#"
+        claim       kind        published  ours  tolerance  verdict
+        justitia/a  prediction  2x         2x    25 %       within
+        justitia/b  prediction  9x         10x   25 %       within
+        justitia/c  prediction  withheld   10x   25 %       reported
+        justitia/d  prediction  >= 1x      none  exact      MISS
+            why: tenant "starved" completed no measured message in run "r"
+        justitia/e  prediction  1x         30x   25 %       MISS
+            why: known
+        5 claims: 2 within tolerance, 2 missed, 1 reported without a published number
+    "#]]
+    .assert_eq(&crate::report::table(&reports, None));
+    expect![[r##"
+        # Claims
+
+        What the papers state in numbers, and what Isolane's simulator gives. Generated by
+        `isolane claims --markdown CLAIMS.md`; do not edit. `calibration`: device parameters were fitted to it;
+        `prediction`: nothing was fitted to it; `arithmetic`: it follows from formats and definitions. A claim that
+        misses stays here with its reason. `docs/internals/claims.md` explains the format.
+
+        | system | claims | within | missed | published number withheld |
+        |---|---|---|---|---|
+        | justitia | 5 | 2 | 2 | 1 |
+
+        calibration: 0 of 0 within tolerance; prediction: 2 of 4 within tolerance; arithmetic: 0 of 0 within tolerance.
+
+        ## justitia
+
+        ### Missed
+
+        | claim | statement | source | kind | published | ours | tolerance | why |
+        |---|---|---|---|---|---|---|---|
+        | `d` | s | p | prediction | >= 1x | none | exact | tenant "starved" completed no measured message in run "r" |
+        | `e` | s | p | prediction | 1x | 30x | 25 % | known |
+
+        ### Within tolerance
+
+        | claim | statement | source | kind | published | ours | tolerance | note |
+        |---|---|---|---|---|---|---|---|
+        | `a` | s | p | prediction | 2x | 2x | 25 % |  |
+        | `b` | s | p | prediction | 9x | 10x | 25 % |  |
+
+        ### Published number withheld
+
+        | claim | statement | source | kind | published | ours | tolerance | note |
+        |---|---|---|---|---|---|---|---|
+        | `c` | s | p | prediction | withheld | 10x | 25 % |  |
+    "##]].assert_eq(&crate::report::markdown(&reports));
+}
+
+#[test]
+fn a_scenario_with_a_fabric_table_runs_as_a_network() {
+    let text = "id = \"n\"\nsystem = \"justitia\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\n\
+                unit = \"us\"\nseeds = [7]\npublished = 1.0\nmetric = \"r:high.rnl_us.p50\"\n[[run]]\nlabel = \"r\"\n\
+                inline = \"[fabric]\\nhosts = 2\"\n[run.set]\n\"fabric.hosts\" = 3\n";
+    let claim = Claim::parse(text, "claims/justitia/n.toml").unwrap();
+    let world = Counting(AtomicUsize::new(0));
+    let reports = check(&[&claim], &ScenarioFiles::new(), &world, &|_, _| {});
+    let why = reports[0].reason.as_deref();
+    assert_eq!(why, Some("claims/justitia/n.toml, run \"r\" is a network"));
+}

@@ -1,0 +1,87 @@
+//! Why one tenant hurts another: the causal story of one audit cell.
+//!
+//! The audit says that a victim lost; its counters say what was busy. This crate runs the victim alone and under
+//! attack with the simulator's recorder on (`isolane_rdma_simulator::rnic::trace`), compares where each message's time went,
+//! and tells it as a chain: what the attacker does, what filled up, how long the victim waited for it, and what
+//! that cost.
+//!
+//! * [`subject`] - victims and attackers by name, or of a scenario;
+//! * [`measure`] - the two runs;
+//! * [`explanation`] - the result, as plain data;
+//! * [`analyse`] - from traces to the result;
+//! * [`words`] - resources and sentences;
+//! * [`text`] - the result for a terminal.
+#![forbid(unsafe_code)]
+
+pub mod analyse;
+pub mod explanation;
+pub mod measure;
+mod sentences;
+pub mod subject;
+pub mod text;
+mod times;
+pub mod words;
+
+use isolane_rdma_simulator::rnic::SimError;
+use isolane_study_audit::AuditError;
+
+pub use analyse::explain;
+pub use explanation::Explanation;
+pub use subject::Subject;
+
+/// Why there is nothing to explain.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// The run of the pair failed.
+    #[error(transparent)]
+    Testbed(#[from] isolane_study_testbed::TestbedError),
+    /// A name that is not in the catalogue or in the scenario.
+    #[error(transparent)]
+    Names(#[from] AuditError),
+    /// A pattern that matches several.
+    #[error("{role} {pattern:?} stands for {count} of them: name one, such as {first}")]
+    Several {
+        /// `victim` or `attacker`.
+        role: &'static str,
+        /// What was asked for.
+        pattern: String,
+        /// How many match.
+        count: usize,
+        /// The first of them.
+        first: String,
+    },
+    /// The device cannot run one of the two.
+    #[error("not on profile {profile}: {reason}; choose another profile or workload")]
+    NotApplicable {
+        /// The device.
+        profile: String,
+        /// Why.
+        reason: String,
+    },
+    /// The victim sends no messages that can be followed one by one.
+    #[error(
+        "victim {victim} {reason}, so its messages are not followed one by one; name a tenant with data traffic, or \
+         compare two runs of `isolane sim`"
+    )]
+    NotFollowed {
+        /// The tenant.
+        victim: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Nothing to compare with.
+    #[error(
+        "no message of {victim} completed alone between {from_us} us and {to_us} us of measured time; raise --duration"
+    )]
+    NothingAlone {
+        /// The tenant.
+        victim: String,
+        /// Begin of the window, microseconds.
+        from_us: f64,
+        /// Its end.
+        to_us: f64,
+    },
+    /// The simulator refused the policy.
+    #[error(transparent)]
+    Policy(#[from] SimError),
+}

@@ -1,0 +1,186 @@
+//! What a sound device reaches: the upper bounds that throughput is held against.
+//!
+//! The link's rate is known; the packet rate, and for every service the latency of one message and the rate of one
+//! queue pair, come from simple benchmarks at the start of a hunt. The last two bound what an application can offer:
+//! with n queue pairs in p processes no more than n windows per round trip, and no more than p times what one
+//! process posts. Units: microseconds, messages and packets per second, Gb/s. Limits: an offer is an upper bound
+//! with a factor for round trips under load, so a workload just above its window may pass for one that its own
+//! window limits. Source: collie 3.5.2 (maximum bits and packets per second, "verified by running simple
+//! benchmarks"); the offer is ours, because a workload of one message at a time is slow and no anomaly.
+
+use crate::HuntError;
+use crate::experiment::{Measured, Target};
+use crate::space::Space;
+use crate::space::convert::{OUTSTANDING_READS, PROCESSES};
+use crate::space::point::{self, Feature, ORDINARY_SERVICES, Point};
+use isolane_rdma_scenario::profile::Profile;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Round trips under load in units of idle ones, before a window counts as sufficient.
+const LOADED: f64 = 2.0;
+/// A small message, bytes.
+const SMALL: u64 = 64;
+/// The longer of the two lists with which the cost of posting is taken apart.
+const LIST: u64 = 32;
+
+/// What one service does at its best.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceBound {
+    /// Time of one small message alone, microseconds.
+    pub latency_us: f64,
+    /// Messages per second of one queue pair that rings once per message.
+    pub single_per_s: f64,
+    /// The same with lists.
+    pub listed_per_s: f64,
+}
+
+/// Upper bounds of one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bounds {
+    /// Of the link, headers included, each direction.
+    pub link_gbps: f64,
+    /// Of the device, each direction.
+    pub packets_per_s: f64,
+    /// By service; absent where the device does not have it.
+    pub services: Vec<Option<ServiceBound>>,
+}
+
+impl Bounds {
+    /// Runs the benchmarks on `target`, a device of `profile`.
+    ///
+    /// # Errors
+    /// Where a run fails or moves nothing.
+    pub fn measure(target: &dyn Target, profile: &Profile, seed: u64) -> Result<Self, HuntError> {
+        let space = Space::of(profile);
+        let run = |point: &Point, benchmark: &'static str| {
+            let measured = target.measure(point, seed)?;
+            match measured.messages_per_s > 0.0 {
+                true => Ok(measured),
+                false => Err(HuntError::NoBound {
+                    target: target.name().to_owned(),
+                    benchmark,
+                }),
+            }
+        };
+        let many = simple(0, 4 * PROCESSES, LIST);
+        let packets: Measured = run(&many, "of small messages")?;
+        let services = (0..ORDINARY_SERVICES).map(|service| {
+            if !space.allowed(Feature::Service).has(service) {
+                return Ok(None);
+            }
+            let alone = Feature::Depth.set(&simple(service, 1, 1), 1);
+            let latency = run(&alone, "of one message at a time")?;
+            let single = run(&simple(service, 1, 1), "of one queue pair")?;
+            let listed = run(&simple(service, 1, LIST), "of one queue pair with lists")?;
+            Ok(Some(ServiceBound {
+                latency_us: 1e6 / latency.messages_per_s,
+                single_per_s: single.messages_per_s,
+                listed_per_s: listed.messages_per_s,
+            }))
+        });
+        Ok(Self {
+            link_gbps: profile.value("link", "rate_gbps"),
+            packets_per_s: packets.slowest.packets_per_s,
+            services: services.collect::<Result<_, HuntError>>()?,
+        })
+    }
+
+    /// Messages per second that `point` can offer at most, all directions together; none where its service was not
+    /// measured.
+    pub fn offer_per_s(&self, point: &Point) -> Option<f64> {
+        let service = (*self.services.get(point.service as usize)?)?;
+        let request_s = point.mean_request() * 8.0 / (self.link_gbps * 1e9);
+        let window = match point.service {
+            point::READ => point.depth.min(u64::from(OUTSTANDING_READS)),
+            _ => point.depth,
+        };
+        // A list is posted when it fits the queue, so one list drains while the round trip lasts.
+        let cycle_s =
+            LOADED * service.latency_us * 1e-6 + point.post_list.min(window) as f64 * request_s;
+        let by_windows = point.queue_pairs as f64 * window as f64 / cycle_s;
+        let processes = point.queue_pairs.min(PROCESSES) as f64;
+        let by_posting = processes / service.post_s(point.post_list);
+        let directions = if point.direction == point::BIDIRECTIONAL {
+            2.0
+        } else {
+            1.0
+        };
+        Some(by_windows.min(by_posting) * directions)
+    }
+}
+
+impl ServiceBound {
+    /// Seconds per message of one process that rings once per `list` messages: a part per message and a part per
+    /// ring, solved from the two measured rates.
+    fn post_s(&self, list: u64) -> f64 {
+        let (single, listed) = (1.0 / self.single_per_s, 1.0 / self.listed_per_s);
+        let ring = ((single - listed) / (1.0 - 1.0 / LIST as f64)).max(0.0);
+        let message = (single - ring).max(0.0);
+        message + ring / list as f64
+    }
+}
+
+/// Small messages of one service, one way.
+pub(crate) fn simple(service: u64, queue_pairs: u64, post_list: u64) -> Point {
+    let point = Point {
+        direction: point::ONE_WAY,
+        memory_a: 0,
+        memory_b: 0,
+        regions: 1,
+        region_bytes: 4_096,
+        service: 0,
+        queue_pairs,
+        mtu: 1_024,
+        post_list,
+        depth: 128,
+        receive_depth: 0,
+        receive_batch: 0,
+        requests: vec![vec![SMALL]],
+        control: 0,
+        receives: 0,
+    };
+    let point = Feature::Service.set(&point, service);
+    match point.has_receives() {
+        true => Feature::ReceiveDepth.set(&point, 512),
+        false => point,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds() -> Bounds {
+        Bounds {
+            link_gbps: 100.0,
+            packets_per_s: 1e8,
+            services: vec![Some(ServiceBound {
+                latency_us: 1.0,
+                single_per_s: 1e7,
+                listed_per_s: 2e7,
+            })],
+        }
+    }
+
+    #[test]
+    fn one_message_at_a_time_offers_one_per_loaded_round_trip() {
+        let alone = Feature::Depth.set(&simple(0, 1, 1), 1);
+        let request_us = 64.0 * 8.0 / 100e3;
+        let expected = 1e6 / (LOADED + request_us);
+        let offer = bounds().offer_per_s(&alone).unwrap();
+        assert!((offer / expected - 1.0).abs() < 1e-9, "{offer} {expected}");
+    }
+
+    #[test]
+    fn deep_queues_offer_what_their_processes_post() {
+        for (pairs, list, expected) in [(1, 1, 1e7), (1, LIST, 2e7), (64, 1, 16e7)] {
+            let offer = bounds().offer_per_s(&simple(0, pairs, list)).unwrap();
+            assert!(
+                (offer / expected - 1.0).abs() < 1e-9,
+                "{pairs} {list}: {offer}"
+            );
+        }
+        assert_eq!(bounds().offer_per_s(&simple(1, 1, 1)), None);
+    }
+}

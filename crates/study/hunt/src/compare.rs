@@ -1,0 +1,274 @@
+//! Searchers compared: which published anomalies each finds, and after how much.
+//!
+//! Problem: a hunt on a model finds what the model does, in its own numbering; a comparison of searchers needs to know
+//! that two of them found the same. Method: what a hunt found counts as the published anomaly whose conditions its
+//! witness meets with the same symptom; of several, the one with the fewest conditions, since that is cause enough. The
+//! witness is what is left when every feature that does not matter is mild. Where it meets none, or the search does no
+//! reduction, the workload that showed the anomaly has to do: the model's borders lie elsewhere than a device's, so a witness may
+//! have left the published ones (128 queue pairs for deep queues) though the workload it came from is inside. What meets
+//! no published conditions is counted apart. Times are those at which the
+//! first experiment that led there was done, and everything that was spent before counts, reductions included.
+//!
+//! Units: experiments, and hours on real hardware as modelled. Limits: conditions are the published ones, so an anomaly
+//! whose threshold the model has elsewhere may count as another or as none. Source: collie 3.7.2, figures 3.4 to 3.6.
+
+use crate::bench::Spent;
+use crate::hunt::{Anomaly, HuntResult};
+use crate::known::{Known, KnownSet};
+use crate::space::Point;
+use isolane_common_text_output::counted;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Raised when [`Comparison`] changes its meaning.
+pub const COMPARISON_VERSION: u32 = 1;
+/// The counter of figure 3.6.
+pub const SHOWN_COUNTER: &str = "receive_wqe_cache_miss";
+
+/// One way to search that is compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Contestant {
+    /// A name of [`crate::search::NAMES`].
+    pub searcher: String,
+    /// `diag` or `perf`.
+    pub counters: String,
+    /// Whether what is found is reduced and left out from then on.
+    pub reduces: bool,
+}
+
+impl Contestant {
+    /// Reads `anneal`, `anneal:perf`, `anneal:diag:no-mfs`, ...
+    ///
+    /// # Errors
+    /// The part that is none, with what it may be.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split(':');
+        let searcher = words.next().unwrap_or_default().to_owned();
+        if !crate::search::NAMES.contains(&searcher.as_str()) {
+            let names = crate::search::NAMES.join(", ");
+            return Err(format!(
+                "{searcher:?} is no searcher: must be one of {names}"
+            ));
+        }
+        let mut contestant = Self {
+            searcher,
+            counters: "diag".to_owned(),
+            reduces: true,
+        };
+        for word in words {
+            match word {
+                "diag" | "perf" => word.clone_into(&mut contestant.counters),
+                "no-mfs" => contestant.reduces = false,
+                other => return Err(format!("{other:?}: must be diag, perf or no-mfs")),
+            }
+        }
+        Ok(contestant)
+    }
+
+    /// As it is read.
+    pub fn name(&self) -> String {
+        let mut name = self.searcher.clone();
+        if self.counters != "diag" {
+            name = format!("{name}:{}", self.counters);
+        }
+        if !self.reduces {
+            name.push_str(":no-mfs");
+        }
+        name
+    }
+}
+
+/// One hunt of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Race {
+    /// Who searched.
+    pub contestant: Contestant,
+    /// The seed.
+    pub seed: u64,
+    /// All that was used.
+    pub spent: Spent,
+    /// When each published anomaly was found.
+    pub found: BTreeMap<String, Spent>,
+    /// Findings that meet no published conditions.
+    pub others: u32,
+    /// Experiments of the search itself, without reductions.
+    pub search_experiments: u64,
+    /// Largest value of [`SHOWN_COUNTER`] that the search saw.
+    pub counter_max: f64,
+}
+
+/// Many hunts on one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// [`COMPARISON_VERSION`].
+    pub version: u32,
+    /// The target.
+    pub target: String,
+    /// What each hunt might use, in words.
+    pub budget: String,
+    /// Names of the published anomalies.
+    pub anomalies: Vec<String>,
+    /// By contestant and seed.
+    pub races: Vec<Race>,
+}
+
+impl Race {
+    /// What `result` found of `published`.
+    pub fn of(contestant: &Contestant, result: &HuntResult, published: &KnownSet) -> Self {
+        let mut found: BTreeMap<String, Spent> = BTreeMap::new();
+        let mut others = 0;
+        for anomaly in &result.anomalies {
+            match cause(anomaly, published) {
+                Some(name) => {
+                    let first = found.entry(name).or_insert(anomaly.found_at);
+                    if anomaly.found_at.experiments < first.experiments {
+                        *first = anomaly.found_at;
+                    }
+                }
+                None => others += 1,
+            }
+        }
+        let shown = result
+            .counters
+            .iter()
+            .position(|name| name == SHOWN_COUNTER);
+        let values = shown.into_iter().flat_map(|index| {
+            result
+                .trace
+                .iter()
+                .filter_map(move |point| point.counters.get(index).copied())
+        });
+        Self {
+            contestant: contestant.clone(),
+            seed: result.seed,
+            spent: result.spent,
+            found,
+            others,
+            search_experiments: result.trace.len() as u64,
+            counter_max: values.fold(0.0, f64::max),
+        }
+    }
+
+    /// Times of discovery, the earliest first.
+    pub fn times(&self) -> Vec<Spent> {
+        let mut times: Vec<Spent> = self.found.values().copied().collect();
+        times.sort_by_key(|spent| spent.experiments);
+        times
+    }
+}
+
+/// The published anomaly that `anomaly` is, by its number.
+fn cause(anomaly: &Anomaly, published: &KnownSet) -> Option<String> {
+    let simplest = |point: &Point| {
+        let all = published.known.iter();
+        let met = all.filter(|known| known.symptom == anomaly.symptom && known.region.has(point));
+        met.min_by_key(|known| known.region.features.len())
+    };
+    let witness = anomaly.set.as_ref().and_then(|set| simplest(&set.witness));
+    witness.or_else(|| simplest(&anomaly.point)).map(number)
+}
+
+/// The number of a published row; rows that differ in a letter are one anomaly.
+fn number(known: &Known) -> String {
+    known
+        .name
+        .trim_end_matches(|c: char| c.is_ascii_lowercase())
+        .to_owned()
+}
+
+/// The numbers of all rows of `published`, in their order.
+pub fn numbers(published: &KnownSet) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let all = published.known.iter().map(number);
+    all.filter(|name| seen.insert(name.clone())).collect()
+}
+
+impl Comparison {
+    /// The races of `contestant`, by seed.
+    pub fn races_of<'a>(&'a self, contestant: &'a Contestant) -> impl Iterator<Item = &'a Race> {
+        let all = self.races.iter();
+        all.filter(move |race| race.contestant == *contestant)
+    }
+
+    /// Who takes part, in the order of their first race.
+    pub fn contestants(&self) -> Vec<&Contestant> {
+        let mut all: Vec<&Contestant> = Vec::new();
+        for race in &self.races {
+            if !all.contains(&&race.contestant) {
+                all.push(&race.contestant);
+            }
+        }
+        all
+    }
+
+    /// For people: what each found, and the median experiments and hours to its n-th discovery.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} in {} each\n", self.target, self.budget);
+        for contestant in self.contestants() {
+            let races: Vec<&Race> = self.races_of(contestant).collect();
+            let counts: Vec<f64> = races.iter().map(|race| race.found.len() as f64).collect();
+            text.push_str(&format!(
+                "{:<18} {}: finds {:.1} of {} on average ({} to {}), {:.1} others\n",
+                contestant.name(),
+                counted(races.len() as u64, "seed"),
+                counts.iter().sum::<f64>() / counts.len().max(1) as f64,
+                self.anomalies.len(),
+                counts.iter().copied().fold(f64::INFINITY, f64::min),
+                counts.iter().copied().fold(0.0, f64::max),
+                races.iter().map(|race| f64::from(race.others)).sum::<f64>()
+                    / races.len().max(1) as f64,
+            ));
+            let of_all = races
+                .iter()
+                .map(|race| race.spent.experiments)
+                .sum::<u64>()
+                .max(1);
+            let search = races
+                .iter()
+                .map(|race| race.search_experiments)
+                .sum::<u64>();
+            text.push_str(&format!(
+                "  {:.0} % of the experiments search, the others reduce; found by seeds:",
+                search as f64 / of_all as f64 * 100.0
+            ));
+            for name in &self.anomalies {
+                let by = races
+                    .iter()
+                    .filter(|race| race.found.contains_key(name))
+                    .count();
+                text.push_str(&format!(" #{name} {by}"));
+            }
+            text.push('\n');
+            for nth in 1..=self.anomalies.len() {
+                let Some((experiments, hours)) = median_time(&races, nth) else {
+                    continue;
+                };
+                text.push_str(&format!(
+                    "  {nth:>2} found after {experiments:.0} experiments ({hours:.1} h) in the median\n"
+                ));
+            }
+        }
+        text
+    }
+}
+
+/// Median experiments and hours to the `nth` discovery; none where more than half of the races never came to it. A race
+/// that did not counts as longer than all others.
+pub fn median_time(races: &[&Race], nth: usize) -> Option<(f64, f64)> {
+    let mut times: Vec<Option<Spent>> = races
+        .iter()
+        .map(|race| race.times().get(nth - 1).copied())
+        .collect();
+    times.sort_by_key(|time| time.map_or(u64::MAX, |spent| spent.experiments));
+    let middle = times.get((times.len().max(1) - 1) / 2).copied().flatten();
+    let upper = times.get(times.len() / 2).copied().flatten();
+    let (low, high) = (middle?, upper?);
+    Some((
+        (low.experiments + high.experiments) as f64 / 2.0,
+        (low.modelled_s + high.modelled_s) / 7200.0,
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! One experiment: a point is run until it is steady, and what matters of the result is kept.
+//!
+//! Units: wire gigabits per second, packets and messages per second; counters that count are per second and summed
+//! over hosts, ratios are those of the host where they are largest. Method: one run; where the goodput of its four
+//! quarters differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which
+//! the last counts though it says so. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics
+//! are read four times per iteration, and traffic has to be stable).
+
+use crate::HuntError;
+use crate::bounds::simple;
+use crate::space::convert::{SAMPLES, Times, scenario};
+use crate::space::point::{self, Point};
+use isolane_common_quantities::units::Duration;
+use isolane_rdma_scenario::model::Host;
+use isolane_rdma_scenario::profile::Profile;
+use isolane_study_audit::matrix::Metrics;
+use isolane_study_results::rdma::{HostCounters, RunResult};
+use isolane_study_testbed::settle::Congestion;
+use isolane_study_testbed::{Patience, Testbed, Until};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most that quarters of a steady run differ, part of their mean.
+const STEADY_SPREAD: f64 = 0.1;
+/// The name of every experiment's scenario.
+const NAME: &str = "hunt";
+
+/// What arrives at one host that data flows to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arrived {
+    /// Bits on the wire and on the loopback path, headers included.
+    pub gbps: f64,
+    /// Packets on the wire.
+    pub packets_per_s: f64,
+}
+
+/// What an experiment gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Time for which a NIC paused its link, part of the measured time; of the host that paused longer.
+    pub pause_ratio: f64,
+    /// The slower of the directions that carry data.
+    pub slowest: Arrived,
+    /// Messages completed, all directions together.
+    pub messages_per_s: f64,
+    /// False where the run was cut off before it was steady.
+    pub steady: bool,
+    /// 99th percentile of the latency of the slowest tenant's messages, microseconds; absent where too few completed for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
+    /// What the victim got, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
+    /// Counters by name that are not zero.
+    pub counters: BTreeMap<String, f64>,
+}
+
+/// A victim beside an attacker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// The victim.
+    pub victim: Metrics,
+    /// Part of its link that the attacker took, in the direction where it took more; what stays inside a host counts
+    /// nothing.
+    pub link_share: f64,
+    /// The resource that ran out, in words, as an audit would name it.
+    pub exhausted: Option<String>,
+}
+
+impl Measured {
+    /// The counter called `name`; zero where it did not count.
+    pub fn counter(&self, name: &str) -> f64 {
+        self.counters.get(name).copied().unwrap_or(0.0)
+    }
+}
+
+/// Whatever experiments can be done on.
+pub trait Target: Sync {
+    /// Its name in results: `sim:cx6-200g-roce`.
+    fn name(&self) -> &str;
+
+    /// Does the experiment `point` with random numbers of `seed`.
+    ///
+    /// # Errors
+    /// Where the target fails; an anomaly is no error.
+    fn measure(&self, point: &Point, seed: u64) -> Result<Measured, HuntError>;
+}
+
+/// A testbed with a device as a target.
+pub struct Lab<'a> {
+    /// Name in results.
+    pub name: String,
+    /// Where scenarios run.
+    pub testbed: &'a dyn Testbed,
+    /// The device.
+    pub profile: &'a Profile,
+    /// The first run of an experiment.
+    pub times: Times,
+    /// Most that each queue pair adds to the warm-up: all of them have to meet the caches.
+    pub warmup_per_pair: Duration,
+    /// How often an experiment that is not steady is measured again, twice as long each time.
+    pub extensions: u32,
+}
+
+impl<'a> Lab<'a> {
+    /// Warm-up of a simulated experiment: some hundred round trips, and the fill of a receive buffer that gets a tenth
+    /// more than it can pass on.
+    const WARMUP: Duration = Duration::from_us(300);
+    /// The misses of a queue pair's first messages take about as long.
+    const WARMUP_PER_PAIR: Duration = Duration::from_us(2);
+    /// Measured time of a simulated experiment: the wire carries thousands of packets in it.
+    const DURATION: Duration = Duration::from_us(200);
+
+    /// A simulated device.
+    pub fn simulated(testbed: &'a dyn Testbed, profile: &'a Profile) -> Self {
+        Self {
+            name: format!("{}:{}", testbed.name(), profile.name),
+            testbed,
+            profile,
+            times: Times {
+                warmup: Self::WARMUP,
+                duration: Self::DURATION,
+            },
+            warmup_per_pair: Self::WARMUP_PER_PAIR,
+            extensions: 2,
+        }
+    }
+
+    /// Longest warm-up of `point`, and the time for which it is measured first.
+    pub fn times_of(&self, point: &Point) -> Times {
+        let directions = 1 + u64::from(point.direction == point::BIDIRECTIONAL);
+        Times {
+            warmup: self.times.warmup + self.warmup_per_pair * (point.queue_pairs * directions),
+            duration: self.times.duration,
+        }
+    }
+}
+
+impl Target for Lab<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn measure(&self, point: &Point, seed: u64) -> Result<Measured, HuntError> {
+        let scenario = scenario(point, NAME, &self.profile.name, seed, self.times_of(point));
+        let patience = Patience {
+            settle: self.times.warmup,
+            stuck: None,
+            congestion: Congestion::default(),
+            warmup_max: scenario.warmup,
+            cap: Duration::MAX,
+            extensions: self.extensions,
+            until: Until::Steady(&is_run_steady),
+        };
+        let result = self.testbed.run_until(&scenario, self.profile, &patience)?;
+        Ok(condense(point, &result))
+    }
+}
+
+/// Whether every tenant's goodput is steady.
+fn is_run_steady(result: &RunResult) -> bool {
+    let mut tenants = result.tenants.iter();
+    tenants.all(|tenant| is_steady(&tenant.goodput_series_gbps))
+}
+
+/// What matters of `result`, the run of `point`.
+fn condense(point: &Point, result: &RunResult) -> Measured {
+    let seconds = result.measured_s;
+    let of = |host: Host| {
+        result
+            .counters
+            .iter()
+            .find(|counters| counters.host == host)
+    };
+    let value = |host: Host, name: &str| -> f64 {
+        let value = of(host).and_then(|counters| counters.values.get(name));
+        value.copied().unwrap_or(0) as f64
+    };
+    let port = |host: Host, way: &str| Arrived {
+        gbps: value(host, &format!("{way}_vport_rdma_unicast_bytes")) * 8.0 / seconds / 1e9,
+        packets_per_s: value(host, &format!("{way}_vport_rdma_unicast_packets")) / seconds,
+    };
+    let reads = point.service == point::READ;
+    let slowest = match point.direction {
+        point::BIDIRECTIONAL => {
+            let (a, b) = (port(Host::A, "rx"), port(Host::B, "rx"));
+            Arrived {
+                gbps: a.gbps.min(b.gbps),
+                packets_per_s: a.packets_per_s.min(b.packets_per_s),
+            }
+        }
+        point::LOOPBACK => {
+            let mut both = port(Host::A, if reads { "tx" } else { "rx" });
+            both.gbps += value(Host::A, "loopback_bytes") * 8.0 / seconds / 1e9;
+            both
+        }
+        _ => port(if reads { Host::A } else { Host::B }, "rx"),
+    };
+    let tenants = || result.tenants.iter();
+    Measured {
+        pause_ratio: pause_ratio(result),
+        slowest,
+        messages_per_s: tenants().map(|tenant| tenant.message_rate_per_s).sum(),
+        p99_us: p99_us(result),
+        beside: None,
+        steady: is_run_steady(result),
+        counters: counters(&result.counters, seconds),
+    }
+}
+
+/// Time for which the NIC that did so longer paused its link, part of the measured time.
+fn pause_ratio(result: &RunResult) -> f64 {
+    let paused = |host: &HostCounters| host.values.get("tx_prio3_pause_duration").copied();
+    let paused_us = result.counters.iter().filter_map(paused).max();
+    paused_us.unwrap_or(0) as f64 / (result.measured_s * 1e6)
+}
+
+/// Messages that a 99th percentile needs, so that ten lie above it.
+const P99_SAMPLES_MIN: u64 = 1_000;
+
+fn p99_us(result: &RunResult) -> Option<f64> {
+    let latencies = result
+        .tenants
+        .iter()
+        .filter_map(|tenant| tenant.latency_us.as_ref());
+    let told = latencies.filter(|latency| latency.samples >= P99_SAMPLES_MIN);
+    told.map(|latency| latency.p99).max_by(f64::total_cmp)
+}
+
+/// True where the quarters of `series` are alike and something moves.
+pub(crate) fn is_steady(series: &[f64]) -> bool {
+    let quarter = series.len().min(SAMPLES as usize) / 4;
+    if quarter == 0 {
+        return true;
+    }
+    let sums: Vec<f64> = series
+        .chunks_exact(quarter)
+        .map(|q| q.iter().sum())
+        .collect();
+    let mean = sums.iter().sum::<f64>() / sums.len() as f64;
+    let (least, most) = sums.iter().fold((f64::MAX, 0.0f64), |(least, most), &sum| {
+        (least.min(sum), most.max(sum))
+    });
+    mean > 0.0 && most - least <= STEADY_SPREAD * mean
+}
+
+pub(crate) fn counters(hosts: &[HostCounters], seconds: f64) -> BTreeMap<String, f64> {
+    let mut all: BTreeMap<String, f64> = BTreeMap::new();
+    for host in hosts {
+        for (name, &value) in &host.values {
+            *all.entry(name.clone()).or_default() += value as f64 / seconds;
+        }
+        for (name, &ratio) in &host.ratios {
+            let largest = all.entry(name.clone()).or_default();
+            *largest = largest.max(ratio);
+        }
+    }
+    all.retain(|_, value| *value != 0.0);
+    all
+}
+
+/// The names of all counters that `lab` reports.
+///
+/// # Errors
+/// Where the run fails.
+pub fn inventory(lab: &Lab<'_>) -> Result<Vec<String>, HuntError> {
+    let scenario = scenario(&simple(0, 1, 1), NAME, &lab.profile.name, 1, lab.times);
+    let result = lab.testbed.run(&scenario, lab.profile)?;
+    let names = result
+        .counters
+        .iter()
+        .flat_map(|host| host.values.keys().chain(host.ratios.keys()).cloned());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+/// Seconds that the smallest experiment would take on real hardware.
+pub const MODELLED_LEAST_S: f64 = 20.0;
+
+/// Seconds that `point` would take on real hardware: 20 to 60, growing with queue pairs and regions to create.
+///
+/// The paper gives the range and what it depends on; that each half grows in proportion is our reading.
+pub fn modelled_s(point: &Point) -> f64 {
+    let part = |count: u64, most: f64| (count as f64 / most).min(1.0);
+    MODELLED_LEAST_S
+        + 20.0 * part(point.queue_pairs, 20_000.0)
+        + 20.0 * part(point.regions, 200_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::tests::{plain, profile};
+    use isolane_study_testbed_simulator::SimTestbed;
+
+    #[test]
+    fn a_series_is_steady_when_its_quarters_are_alike() {
+        assert!(is_steady(&[10.0; 40]));
+        assert!(is_steady(&[]) && !is_steady(&[0.0; 40]));
+        let rising: Vec<f64> = (0..40).map(f64::from).collect();
+        assert!(!is_steady(&rising));
+        let mut dip = vec![10.0; 40];
+        dip[20..30].fill(8.0);
+        assert!(!is_steady(&dip));
+    }
+
+    #[test]
+    fn modelled_time_spans_the_papers_range() {
+        let most = Point {
+            queue_pairs: 20_000,
+            regions: 200_000,
+            ..plain()
+        };
+        assert!((20.0..20.1).contains(&modelled_s(&plain())));
+        assert_eq!(modelled_s(&most), 60.0);
+    }
+
+    #[test]
+    fn a_plain_workload_fills_each_link_that_it_uses() {
+        let profile = profile("cx5-100g-roce");
+        let lab = Lab::simulated(&SimTestbed, &profile);
+        for direction in [point::ONE_WAY, point::BIDIRECTIONAL] {
+            for service in [0, 2] {
+                let service = point::Feature::Service.set(&plain(), service);
+                let point = Point {
+                    direction,
+                    requests: vec![vec![65_536]],
+                    ..service
+                };
+                let measured = lab.measure(&point, 1).unwrap();
+                assert!(measured.steady, "{point:?} {measured:?}");
+                assert!(measured.slowest.gbps > 90.0, "{point:?} {measured:?}");
+                assert_eq!(measured, lab.measure(&point, 1).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The hunt: which workloads make an RDMA subsystem misbehave, and under which conditions (collie, chapter 3).
+//!
+//! A search draws workloads from a space, runs each as a short experiment on a testbed, and follows the device's
+//! counters towards extremes. An experiment whose result breaks one of two rules - the device pauses its link
+//! though nothing is congested, or throughput stays under every bound that explains it - is an anomaly; it is
+//! reduced to its minimal feature set, and the search goes on outside of it.
+//!
+//! * [`space`] - the workloads;
+//! * [`bounds`], [`monitor`] - what a sound device reaches, and when an experiment is anomalous;
+//! * [`latency`] - the same of latencies; [`victim`] - of a victim beside an attacker; [`rule`] - which of them counts;
+//! * [`counters`] - which counters guide the search.
+//! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
+//! * [`search`] - where to look next; [`hunt`] - the whole;
+//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it;
+//! * [`compare`] - searchers side by side;
+//! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
+#![forbid(unsafe_code)]
+
+pub mod advise;
+pub mod bench;
+pub mod bounds;
+pub mod compare;
+pub mod counters;
+pub mod experiment;
+pub mod hunt;
+pub mod known;
+pub mod latency;
+pub mod mfs;
+pub mod monitor;
+pub mod region;
+pub mod rule;
+pub mod search;
+pub mod session;
+pub mod space;
+pub mod sprt;
+pub mod state;
+pub mod table;
+pub mod victim;
+
+#[cfg(test)]
+mod synthetic;
+
+use std::path::PathBuf;
+
+/// Why a hunt could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum HuntError {
+    /// A mistake in the file of `--restrict`.
+    #[error(transparent)]
+    Input(#[from] isolane_common_toml_input::error::InputError),
+    /// Restrictions that leave nothing.
+    #[error(
+        "{file}: the restricted search space is empty: no workload meets all of it; the last one tried failed because \
+         {rule}; widen one of the two"
+    )]
+    Empty {
+        /// The file.
+        file: String,
+        /// The rule that the last draw broke.
+        rule: String,
+    },
+    /// A counter that the target does not report.
+    #[error("counter {name}: target {target} has no such counter{}", counter_note(.nearest, .known))]
+    NoCounter {
+        /// The counter.
+        name: String,
+        /// The testbed.
+        target: String,
+        /// The nearest name.
+        nearest: Option<String>,
+        /// All names.
+        known: Vec<String>,
+    },
+    /// A simple benchmark that moved no data, so that there is nothing to compare with.
+    #[error(
+        "target {target}: the benchmark {benchmark} moved no data, so no bound is known; check the device first"
+    )]
+    NoBound {
+        /// The testbed.
+        target: String,
+        /// Which.
+        benchmark: &'static str,
+    },
+    /// A target of which no plain workload ended enough messages.
+    #[error(
+        "target {target}: no plain workload ended enough messages for a 99th percentile, so no latency is known: hunt \
+         without --latency"
+    )]
+    NoLatency {
+        /// The testbed.
+        target: String,
+    },
+    /// A victim that cannot be hunted for.
+    #[error("victim {victim}: {problem}")]
+    Victim {
+        /// Its file.
+        victim: String,
+        /// What is wrong, and the remedy.
+        problem: String,
+    },
+    /// A directory that holds a hunt already.
+    #[error("{} holds a hunt: go on with it by --resume, or use another --out", .path.display())]
+    Exists {
+        /// Its journal.
+        path: PathBuf,
+    },
+    /// A journal could not be read.
+    #[error("cannot read {}: {source}; a hunt without --resume starts a new one", .path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A journal could not be written.
+    #[error("cannot write {}: {source}; free space or use another --out", .path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A journal that two processes want.
+    #[error("another hunt writes {}: wait for it, or use another --out", .path.display())]
+    Busy {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A journal of another build.
+    #[error("journal {} was written by {found}, this is {ours}: use another --out", .path.display())]
+    OtherVersion {
+        /// Which.
+        path: PathBuf,
+        /// Who wrote it.
+        found: String,
+        /// Who reads it.
+        ours: String,
+    },
+    /// A journal of another hunt.
+    #[error("journal {} belongs to a hunt with other settings ({found}; asked were {ours}): resume with those, or use another --out",
+        .path.display())]
+    OtherHunt {
+        /// Which.
+        path: PathBuf,
+        /// Its settings.
+        found: String,
+        /// Those of whoever reads it.
+        ours: String,
+    },
+    /// A journal that is not one.
+    #[error("journal {} is damaged at line {line}: use another --out", .path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+    },
+    /// A budget that allows nothing.
+    #[error(
+        "the budget is used up before the first experiment: must be at least 1 experiment or some time, like 10h"
+    )]
+    NoBudget,
+    /// A space in which no valid point was found though it is not empty.
+    #[error("no workload of the search space could be drawn: {rule}")]
+    NoPoint {
+        /// The rule that the last draw broke.
+        rule: String,
+    },
+    /// A searcher that does not exist.
+    #[error("searcher {name}: unknown; must be one of anneal, random, bayes, evolve, screen")]
+    NoSearcher {
+        /// The name.
+        name: String,
+    },
+    /// A run failed.
+    #[error(transparent)]
+    Testbed(#[from] isolane_study_testbed::TestbedError),
+}
+
+fn counter_note(nearest: &Option<String>, known: &[String]) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean {name}?"),
+        None => format!("; it has {}", known.join(", ")),
+    }
+}
+
+/// Words less alike than this are not offered as what was meant (Jaro-Winkler similarity, 0 to 1).
+const SIMILARITY_MIN: f64 = 0.7;
+
+/// The member of `known` most like `word`.
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let alike = known.map(|name| (strsim::jaro_winkler(name, word), name));
+    let best = alike.filter(|(likeness, _)| *likeness >= SIMILARITY_MIN);
+    let best = best.max_by(|left, right| left.0.total_cmp(&right.0));
+    best.map(|(_, name)| name.to_owned())
+}

@@ -1,0 +1,101 @@
+//! Where to look next: searchers behind one trait.
+//!
+//! A searcher proposes a batch of points outside all known anomalies and is told what they gave. Batch sizes belong
+//! to the searcher, never to the machine, and every searcher draws from named streams of its own: the same seed and
+//! the same results lead to the same proposals. Source: collie 3.5.1 (annealing), 3.7.2 (its rivals).
+
+pub mod anneal;
+pub mod bayes;
+pub mod evolve;
+pub mod gaussian;
+pub mod random;
+pub mod screen;
+
+#[cfg(test)]
+mod tests;
+
+use crate::counters::Counter;
+use crate::experiment::Measured;
+use crate::monitor::Judgement;
+use crate::region::Region;
+use crate::space::{Point, Space};
+use isolane_common_quantities::rng::Stream;
+
+/// Names of the searchers.
+pub const NAMES: [&str; 5] = ["anneal", "random", "bayes", "evolve", "screen"];
+/// Draws for a point outside all known anomalies before the space counts as searched through.
+const DRAWS_MAX: u32 = 2_000;
+/// Experiments after which a searcher that follows one counter at a time takes the next: as many as an annealing
+/// run lasts.
+const PER_COUNTER: usize = 60;
+
+/// What every searcher sees.
+pub struct Ground<'a> {
+    /// The workloads.
+    pub space: &'a Space,
+    /// Known anomalies; points inside are skipped.
+    pub known: &'a [Region],
+    /// Counters in the order in which to follow them.
+    pub counters: &'a [Counter],
+    /// The simplest workload of each known anomaly.
+    pub witnesses: &'a [Point],
+}
+
+/// One experiment that a searcher proposed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The point.
+    pub point: Point,
+    /// What it gave.
+    pub measured: Measured,
+    /// How it was judged.
+    pub judgement: Judgement,
+    /// Whether it was anomalous.
+    pub anomalous: bool,
+}
+
+/// A way to search.
+pub trait Searcher {
+    /// The next experiments; none when no point outside the known anomalies is left.
+    fn propose(&mut self, ground: &Ground<'_>) -> Vec<Point>;
+
+    /// Takes the results of the last proposal, in its order.
+    fn observe(&mut self, ground: &Ground<'_>, observed: &[Observed]);
+}
+
+impl Ground<'_> {
+    /// Whether `point` is outside all known anomalies.
+    pub fn is_fresh(&self, point: &Point) -> bool {
+        self.known.iter().all(|region| !region.has(point))
+    }
+
+    /// A random point outside; none where many draws find none.
+    pub fn draw(&self, stream: &mut Stream) -> Option<Point> {
+        let draws = (0..DRAWS_MAX).map_while(|_| self.space.draw(stream).ok());
+        let mut fresh = draws.filter(|point| self.is_fresh(point));
+        fresh.next()
+    }
+
+    /// The counter that is followed after `experiments`.
+    fn counter_after(&self, experiments: usize) -> Option<&Counter> {
+        let count = self.counters.len().max(1);
+        self.counters.get(experiments / PER_COUNTER % count)
+    }
+}
+
+/// The searcher called `name`, with streams of `seed`; none where there is no such name.
+pub fn by_name(name: &str, seed: u64) -> Option<Box<dyn Searcher>> {
+    Some(match name {
+        "anneal" => Box::new(anneal::Anneal::new(seed, anneal::Settings::default())),
+        "random" => Box::new(random::Random::new(seed)),
+        "bayes" => Box::new(bayes::Bayes::new(seed)),
+        "evolve" => Box::new(evolve::Evolve::new(seed)),
+        "screen" => Box::new(screen::Screen::new(seed)),
+        _ => return None,
+    })
+}
+
+/// A uniform number from 0 to below 1.
+fn unit(stream: &mut Stream) -> f64 {
+    (stream.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}

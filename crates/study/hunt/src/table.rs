@@ -1,0 +1,268 @@
+//! The result as text for a terminal: one row per anomaly, in the columns of the paper's table 3.2.
+//!
+//! A dash stands for a feature that does not matter. Conditions that the paper's table has no column for (memory,
+//! regions, receive queues) stand in the last but one. Below each row's number: how it was found, what the experiment
+//! showed, and what the verification said.
+
+use crate::hunt::{Anomaly, Ended, HuntResult};
+use crate::monitor::Symptom;
+use crate::region::{Region, condition};
+use crate::space::{Feature, Space};
+use isolane_common_text_output::{Table, counted};
+use std::fmt::Write;
+
+/// Columns and the features that they show.
+const COLUMNS: [(&str, &[Feature]); 9] = [
+    ("direction", &[Feature::Direction]),
+    ("transport", &[Feature::Service]),
+    ("MTU", &[Feature::Mtu]),
+    ("WQE batch", &[Feature::PostList]),
+    ("SGE", &[Feature::Elements]),
+    ("WQ depth", &[Feature::Depth]),
+    (
+        "message pattern",
+        &[Feature::Requests, Feature::Smallest, Feature::Largest],
+    ),
+    ("queue pairs", &[Feature::QueuePairs]),
+    (
+        "others",
+        &[
+            Feature::MemoryA,
+            Feature::MemoryB,
+            Feature::Regions,
+            Feature::RegionBytes,
+            Feature::ReceiveDepth,
+            Feature::ReceiveBatch,
+            Feature::Control,
+            Feature::Receives,
+        ],
+    ),
+];
+
+/// The table, a summary and the details, ending in a newline; the table folds where it is wider than `width`.
+pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> String {
+    let mut text = String::new();
+    if result.anomalies.iter().any(|one| one.set.is_some()) {
+        rows(&mut text, result, space, width);
+        text.push('\n');
+    }
+    for anomaly in result.ranked() {
+        details(&mut text, anomaly, space);
+    }
+    if let Some(victim) = &result.victim {
+        let _ = writeln!(
+            text,
+            "victim {} under {}: {}; an attacker may take {:.0} % of a link",
+            victim.victim,
+            victim.policy,
+            victim.rule,
+            victim.attacker_part * 100.0
+        );
+    }
+    let unreduced = result.anomalies.iter().filter(|one| one.set.is_none());
+    if unreduced.count() > 1 {
+        text.push_str("those that were not reduced may be one anomaly\n");
+    }
+    let ended = match result.ended {
+        Ended::Budget => "the budget is used",
+        Ended::Interrupted => "interrupted",
+        Ended::Unfinished => "not finished",
+        Ended::Exhausted => "no workload outside the known anomalies is left",
+    };
+    let _ = writeln!(
+        text,
+        "{} on {} after {} ({:.1} h on real hardware, modelled): {ended}",
+        counted(
+            result.anomalies.len() as u64,
+            match &result.victim {
+                None => "anomaly",
+                Some(_) => "attack",
+            }
+        ),
+        result.target,
+        counted(result.spent.experiments, "experiment"),
+        result.spent.modelled_s / 3600.0,
+    );
+    if result.not_repeated > 0 {
+        let _ = writeln!(
+            text,
+            "{} showed nothing when repeated",
+            counted(u64::from(result.not_repeated), "anomalous experiment")
+        );
+    }
+    text
+}
+
+/// A row for each anomaly that was reduced to its conditions; the others stand in the details with their workload.
+fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usize>) {
+    let mut headings = vec!["#"];
+    headings.extend(COLUMNS.map(|(name, _)| name));
+    headings.push(match &result.victim {
+        Some(_) => "victim",
+        None => "symptom",
+    });
+    let mut table = Table::new("l".repeat(headings.len()), &headings);
+    for anomaly in result.ranked() {
+        let Some(set) = &anomaly.set else {
+            continue;
+        };
+        let mut row = vec![anomaly.number.to_string()];
+        row.extend(COLUMNS.map(|(_, features)| cell(&set.region, features, space)));
+        row.push(match &anomaly.harm {
+            Some(harm) => format!("{:.0} % kept", harm.retained * 100.0),
+            None => anomaly.symptom.name().to_owned(),
+        });
+        table.row(row);
+    }
+    text.push_str(&table.render_within(width, false));
+}
+
+fn cell(region: &Region, features: &[Feature], space: &Space) -> String {
+    let conditions: Vec<String> = features
+        .iter()
+        .filter_map(|&feature| {
+            let text = condition(feature, region.features.get(&feature)?, space);
+            // The column says which feature it is, where it has one.
+            let bare = text
+                .strip_prefix(feature.name())
+                .map(|rest| rest.trim_start().to_owned());
+            let bare = bare.map(|rest| rest.strip_prefix("= ").map(str::to_owned).unwrap_or(rest));
+            Some(if features.len() == 1 {
+                bare.unwrap_or(text)
+            } else {
+                text
+            })
+        })
+        .collect();
+    match conditions.is_empty() {
+        true => "-".to_owned(),
+        false => conditions.join(", "),
+    }
+}
+
+fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
+    let judgement = &anomaly.judgement;
+    let percent = |part: f64| format!("{:.1} %", part * 100.0);
+    let figures = match (&anomaly.harm, judgement.of_latency) {
+        (Some(harm), _) => format!(
+            "the victim kept {} while the attacker took {} of a link{}",
+            percent(harm.retained),
+            percent(harm.link_share),
+            harm.exhausted
+                .as_ref()
+                .map_or(String::new(), |out| format!("; {out}")),
+        ),
+        (None, Some(over)) if anomaly.symptom == Symptom::HighLatency => {
+            format!("p99 {over:.1} times what its queues and the baseline explain")
+        }
+        _ => format!(
+            "that workload paused {}, reached {} of the bit bound, {} of the packet bound",
+            percent(judgement.pause_ratio),
+            percent(judgement.of_bits),
+            percent(judgement.of_packets)
+        ),
+    };
+    let _ = writeln!(
+        text,
+        "#{} {}: found after {} ({:.1} h), met {}; {figures}",
+        anomaly.number,
+        anomaly.symptom.name(),
+        counted(anomaly.found_at.experiments, "experiment"),
+        anomaly.found_at.modelled_s / 3600.0,
+        counted(u64::from(anomaly.times), "time"),
+    );
+    let Some(set) = &anomaly.set else {
+        let _ = writeln!(
+            text,
+            "   not reduced: the hunt ended before; workload: {}",
+            anomaly.point.text()
+        );
+        return;
+    };
+    let _ = writeln!(text, "   when {}", set.region.text(space));
+    let _ = writeln!(text, "   for example {}", set.witness.text());
+    let checked = match &set.checks {
+        None => "not verified: the hunt ended before".to_owned(),
+        Some(checks) => {
+            let names = |features: &[Feature]| {
+                let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
+                names.join(", ")
+            };
+            let mut words = match (checks.reproduces, checks.broken_without_effect.is_empty()) {
+                (true, true) => {
+                    "verified: it reproduces, and not where one condition is broken".to_owned()
+                }
+                (true, false) => format!(
+                    "it reproduces, and also where a condition is broken: {}",
+                    names(&checks.broken_without_effect)
+                ),
+                (false, _) => "it did not reproduce with fresh random numbers".to_owned(),
+            };
+            let _ = write!(
+                words,
+                "; {} of {} random workloads inside show it",
+                checks.shown, checks.tried
+            );
+            if !set.unsure.is_empty() {
+                let _ = write!(words, "; comes and goes with {}", names(&set.unsure));
+            }
+            words
+        }
+    };
+    let _ = writeln!(text, "   {checked}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hunt::{Settings, hunt};
+    use crate::synthetic::{Synthetic, bench, counters, five_faults, space};
+    use expect_test::expect;
+
+    fn rendered(experiments: u64) -> String {
+        let mut faults = five_faults();
+        faults.truncate(3);
+        let target = Synthetic {
+            faults,
+            ..Synthetic::default()
+        };
+        let settings = Settings {
+            seed: 1,
+            searcher: "random".to_owned(),
+            counters: counters(&target),
+            reduces: true,
+            tests: true,
+        };
+        let mut bench = bench(&target, experiments, 1);
+        render(
+            &hunt(&mut bench, &space(), &settings).unwrap(),
+            &space(),
+            None,
+        )
+    }
+
+    #[test]
+    fn a_table_reads_like_the_papers() {
+        let text = rendered(600);
+        let table = text.split("\n\n").next().unwrap_or("");
+        // Expected texts lose the margin that all their lines have.
+        let table: Vec<&str> = table.lines().map(str::trim_start).collect();
+        expect![[r#"
+              #  direction                 transport  MTU  WQE batch  SGE  WQ depth  message pattern  queue pairs  others  symptom
+              1  loopback                  -          -    -          -    -         -                -            -       pause frames
+              2  one-way or bidirectional  rc-write   -    -          -    <= 16     -                >= 512       -       low throughput
+              3  -                         ud-send    -    >= 64      -    >= 256    -                -            -       pause frames"#]]
+        .assert_eq(&table.join("\n"));
+    }
+
+    #[test]
+    fn a_budget_that_ended_too_early_says_so() {
+        let text = rendered(15);
+        assert!(
+            text.contains("not reduced: the hunt ended before"),
+            "{text}"
+        );
+        assert!(text.contains("3 anomalies on synthetic after"), "{text}");
+        assert!(!text.contains('?') && text.starts_with('#'), "{text}");
+    }
+}

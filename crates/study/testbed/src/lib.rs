@@ -1,0 +1,171 @@
+//! Where scenarios run: the [`Testbed`] trait.
+//!
+//! Everything above (the audit, the claims, the command line) speaks to a testbed, so the same question can be
+//! put to a simulated NIC and to a real one. A run is a question with an answer: these tenants, on this device,
+//! for this long - rates, latencies and counters.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "fake")]
+pub mod fake;
+pub mod settle;
+
+pub use settle::{Patience, Until};
+
+use isolane_rdma_scenario::model::{Scenario, Traffic, Verb};
+use isolane_rdma_scenario::profile::Profile;
+use isolane_study_results::rdma::RunResult;
+use settle::Again;
+
+/// Something that runs scenarios.
+pub trait Testbed: Sync {
+    /// The name that results carry: `sim`, `verbs:r0,r1`, ...
+    fn name(&self) -> &str;
+
+    /// The parts of policies that it can run; all of them where it does not say.
+    fn policies(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
+    /// Runs `scenario` on the device that `profile` describes and reports what was measured.
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError>;
+
+    /// As [`Testbed::run`], and calls `watch` now and then with the part of the run that is over, 0 to 1, where the testbed
+    /// knows it.
+    fn run_watched(
+        &self,
+        scenario: &Scenario,
+        profile: &Profile,
+        watch: &dyn Fn(f64),
+    ) -> Result<RunResult, TestbedError> {
+        let _ = watch;
+        self.run(scenario, profile)
+    }
+
+    /// Runs `scenario` until `patience` ends it ([`settle`]); from the beginning each time where the testbed cannot go on.
+    fn run_until(
+        &self,
+        scenario: &Scenario,
+        profile: &Profile,
+        patience: &Patience<'_>,
+    ) -> Result<RunResult, TestbedError> {
+        let run = &|scenario: &Scenario| self.run(scenario, profile);
+        settle::run(&mut Again { run, scenario }, scenario, patience)
+    }
+}
+
+/// Why a testbed gave no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TestbedError {
+    /// The scenario was written for another device.
+    #[error(
+        "scenario {scenario} is for profile {expected}, but profile {given} was given: \
+         load profile {expected}, or change the scenario's `profile`"
+    )]
+    ProfileMismatch {
+        /// The scenario.
+        scenario: String,
+        /// The profile it names.
+        expected: String,
+        /// The profile that was passed.
+        given: String,
+    },
+    /// The device cannot do what the scenario asks.
+    #[error("profile {profile} cannot run scenario {scenario}: {reason}")]
+    Unsupported {
+        /// The scenario.
+        scenario: String,
+        /// The device.
+        profile: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// The testbed does not know the scenario's policy or a parameter of it.
+    #[error("scenario {scenario}: {reason}")]
+    Refused {
+        /// The scenario.
+        scenario: String,
+        /// Why.
+        reason: String,
+    },
+    /// The scenario's network and its hosts do not go together.
+    #[error("scenario {scenario}: {reason}")]
+    Network {
+        /// The scenario.
+        scenario: String,
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
+    /// The testbed cannot do what is asked; the scenario or the target has to change.
+    #[error("{reason}")]
+    Declined {
+        /// What, and the remedy.
+        reason: String,
+    },
+    /// A machine of the testbed lacks a device, a library or a permission, or cannot be reached.
+    #[error("{reason}")]
+    Unavailable {
+        /// Which machine, what, and the remedy.
+        reason: String,
+    },
+    /// The run began and broke: a process was killed, a device was removed.
+    #[error("{reason}")]
+    Failed {
+        /// What happened to whom.
+        reason: String,
+    },
+    /// The user stopped the run.
+    #[error("interrupted; every process of the run has been stopped")]
+    Interrupted,
+    /// The testbed broke: a defect of ours.
+    #[error(
+        "scenario {scenario} with seed {seed} under policy {policy} on profile {profile} broke the {testbed} \
+         testbed: {reason}; please report it with this line"
+    )]
+    Broken {
+        /// The testbed.
+        testbed: &'static str,
+        /// The scenario.
+        scenario: String,
+        /// Its run seed.
+        seed: u64,
+        /// Its policy.
+        policy: String,
+        /// The device.
+        profile: String,
+        /// The message of the failed assertion.
+        reason: String,
+    },
+}
+
+/// Whether `scenario` and `profile` go together.
+///
+/// # Errors
+/// The profile is another than the scenario's, or its device lacks atomics that a tenant uses.
+pub fn check(scenario: &Scenario, profile: &Profile) -> Result<(), TestbedError> {
+    if scenario.profile != profile.name {
+        return Err(TestbedError::ProfileMismatch {
+            scenario: scenario.name.clone(),
+            expected: scenario.profile.clone(),
+            given: profile.name.clone(),
+        });
+    }
+    let atomics = scenario
+        .tenants
+        .iter()
+        .find(|tenant| tenant.workloads.iter().any(|w| is_atomic(&w.traffic)));
+    match atomics {
+        Some(tenant) if !profile.atomics => Err(TestbedError::Unsupported {
+            scenario: scenario.name.clone(),
+            profile: profile.name.clone(),
+            reason: format!(
+                "tenant {:?} uses atomics, which the device lacks",
+                tenant.name
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn is_atomic(traffic: &Traffic) -> bool {
+    matches!(traffic, Traffic::Data(data) if matches!(data.verb, Verb::FetchAdd | Verb::CompareSwap))
+}
