@@ -1,6 +1,7 @@
 //! Each rule on a small input that breaches it: a check that cannot fail is a defect.
 
 use crate::check;
+use crate::diagram;
 use crate::finding::Rule;
 use crate::tree::Tree;
 use expect_test::{Expect, expect};
@@ -10,7 +11,6 @@ const GOOD: &[(&str, &str)] = &[
     ("Cargo.toml", GOOD_WORKSPACE),
     ("crates/common/quantities/Cargo.toml", GOOD_MANIFEST),
     ("crates/common/quantities/src/lib.rs", GOOD_ROOT),
-    ("ARCHITECTURE.md", "`crates/common/quantities`\n"),
     ("CHANGELOG.md", "## [Unreleased]\n"),
     ("Makefile", "test:\n\tcargo test\n"),
     ("README.md", "# Title\n`make test` [below](#title)\n"),
@@ -44,7 +44,11 @@ fn tree_with(files: &[(&str, &str)]) -> Tree {
     let kept = GOOD
         .iter()
         .filter(|(path, _)| files.iter().all(|(other, _)| other != path));
-    let all: Vec<(&str, &str)> = kept.chain(files).copied().collect();
+    let mut all: Vec<(&str, &str)> = kept.chain(files).copied().collect();
+    let architecture = format!("{}{}{}", diagram::BEGIN, diagram::text(), diagram::END);
+    if files.iter().all(|(path, _)| *path != "ARCHITECTURE.md") {
+        all.push(("ARCHITECTURE.md", &architecture));
+    }
     Tree::from_files(&all)
 }
 
@@ -71,6 +75,13 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
             manifest(
                 "[lints]\nworkspace = true\n[dev-dependencies]\nisolane-rdma-simulator.workspace = true\n",
             ),
+        ),
+        (
+            Rule::UnusedArrow,
+            vec![(
+                "crates/common/toml-input/Cargo.toml",
+                "[lints]\nworkspace = true\n",
+            )],
         ),
         (Rule::UnknownRoom, vec![("crates/new/room/Cargo.toml", "")]),
         (

@@ -4,8 +4,8 @@
 //! when a token begins with one of our folders and holds no pattern sign; names that begin with `my-` are the
 //! reader's own files.
 
+use crate::diagram;
 use crate::finding::{Finding, Rule};
-use crate::layers::ROOMS;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 
@@ -190,13 +190,14 @@ fn check_changelog(tree: &Tree, findings: &mut Vec<Finding>) {
 fn check_architecture(tree: &Tree, findings: &mut Vec<Finding>) {
     const PATH: &str = "ARCHITECTURE.md";
     let text = tree.text(PATH).unwrap_or_default();
-    for room in ROOMS {
-        let manifest = format!("crates/{}/Cargo.toml", room.folder);
-        let named = text.contains(&format!("crates/{}", room.folder));
-        if tree.has(&manifest) && !named {
-            let message = format!("`crates/{}` is not named", room.folder);
-            findings.push(Finding::new(Rule::UndocumentedRoom, PATH, 1, message));
-        }
+    let generated = text
+        .split_once(diagram::BEGIN)
+        .and_then(|(_, rest)| rest.split_once(diagram::END))
+        .map(|(generated, _)| generated);
+    if generated != Some(&diagram::text()) {
+        let message = "the tables of rooms are not those of crates/tools/tidy/src/rooms.rs; \
+                       run `cargo run -p isolane-tools-tidy --example rooms`";
+        findings.push(Finding::new(Rule::UndocumentedRoom, PATH, 1, message));
     }
 }
 

@@ -29,7 +29,8 @@ macro_rules! rules {
 
 rules! {
     UpwardDependency "layering" "dependencies point one way, so that a lower room can be understood and tested alone";
-    UnknownRoom "unknown-room" "a new crate takes its place in the table of crates/tools/tidy/src/layers.rs and in ARCHITECTURE.md";
+    UnusedArrow "unused-arrow" "an arrow that no crate uses makes a new dependency look as if it had been decided";
+    UnknownRoom "unknown-room" "a new crate takes its place in the table of crates/tools/tidy/src/rooms.rs and in ARCHITECTURE.md";
     PureDependency "pure-dependency" "a dependency of a pure crate could bring clocks, threads or random devices with it";
     LocalVersion "local-version" "versions live in the root Cargo.toml, so that two crates never use two versions";
     WorkspaceLints "workspace-lints" "one set of lints holds for all crates, missing documentation among them";

@@ -5,15 +5,18 @@
 //! and reason ([`finding::Finding`]). Limits: sources are masked, not parsed, so the bans here are the second
 //! net behind the lints of `clippy.toml`. The rules are those of `STYLE.md` and `ARCHITECTURE.md`.
 //!
-//! * [`layers`] - which crate may depend on which, and what every crate root must say;
+//! * [`rooms`] - every crate and the crates that it may use; [`diagram`] - the same for ARCHITECTURE.md;
+//! * [`layers`] - the manifests follow the table, and every crate root says what it is;
 //! * [`sources`] - bans in pure crates, file length, module comments, unfinished work, foreign paths;
 //! * [`documents`] - links, paths, make targets and the changelog.
 #![forbid(unsafe_code)]
 
+pub mod diagram;
 pub mod documents;
 pub mod finding;
 pub mod layers;
 pub mod mask;
+pub mod rooms;
 pub mod sources;
 pub mod tree;
 

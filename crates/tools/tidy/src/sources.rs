@@ -4,8 +4,8 @@
 //! searched in every text, comments included.
 
 use crate::finding::{Finding, Rule};
-use crate::layers::ROOMS;
 use crate::mask::{code_only, without_tests};
+use crate::rooms::ROOMS;
 use crate::tree::Tree;
 
 /// More lines than this and a file holds more than one idea.
@@ -162,7 +162,7 @@ fn check_pure(path: &str, code: &str, findings: &mut Vec<Finding>) {
 /// True for sources of pure crates that are not tests.
 fn is_pure(path: &str) -> bool {
     let in_pure_crate = ROOMS.iter().any(|room| {
-        room.pure
+        room.kind.is_pure()
             && path
                 .strip_prefix("crates/")
                 .and_then(|path| path.strip_prefix(room.folder))
