@@ -110,9 +110,10 @@ bench-nic: build ## what fair queues cost: paired runs over the soft card, the B
 	@$(CARGO) run --locked --release --package isolane-ethernet-bpf --example cost
 	@$(CARGO) bench --locked --package isolane-ethernet-simulator --bench nic
 
-docs: need-cargo ## build the API documentation
+docs: need-cargo ## build the documents and the API documentation as a site in target/site, with every link checked
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	@printf 'API documentation: %s\n' "$(CARGO_TARGET_DIR)/doc/isolane/index.html"
+	@.ci/site "$(CARGO_TARGET_DIR)/site" "$(CARGO_TARGET_DIR)/doc"
+	@printf 'The site: %s\n' "$(CARGO_TARGET_DIR)/site/index.html"
 
 clean: ## remove build outputs and reports
 	@$(CARGO) clean
