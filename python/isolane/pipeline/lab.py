@@ -342,7 +342,7 @@ async def _periods(watcher: Watcher, source: Source, reference: Reference, perio
 async def _in_force(watcher: Watcher, source: Source, reference: Reference, period_s: float, count: int) -> None:
     """Waits, so many periods at most, until the utility of the plan in force is known."""
     for _ in range(count):
-        if watcher.monitor is not None:
+        if watcher.expected is not None:
             return
         await asyncio.sleep(period_s)
         await watcher.period(source.items, reference)

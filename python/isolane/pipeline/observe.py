@@ -13,6 +13,7 @@ queues is in the latency but in no estimate of the planner.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import multiprocessing
@@ -40,7 +41,8 @@ from isolane.pipeline.runner import Runner, RunnerError
 from isolane.pipeline.spaces import Spaces
 from isolane.pipeline.stopwatch import parts
 from isolane.planner.estimate import Estimator, Table
-from isolane.planner.model import Infrastructure, Launch, OperatorResult, Query, Workload
+from isolane.planner.live import configured, pass_through
+from isolane.planner.model import Configuration, Infrastructure, Launch, OperatorResult, Query, Workload
 from isolane.planner.online import Observation
 
 #: Bytes of a measurement, one after the other until one tells enough: a connection starts slowly, and a large one disturbs.
@@ -238,6 +240,18 @@ class Reference:
         data = await work
         return decode_batch(data)
 
+    def launch(
+        self, query: Query, order: Sequence[str], configuration: Configuration, items: Sequence[Item], limit_s: float
+    ) -> tuple[list[Item], dict[str, OperatorResult]]:
+        """What a configuration makes of these items, and what its operators took; `TimeoutError` after `limit_s`. Blocks."""
+        work = self._pool.submit(_launch, query, tuple(order), configuration, encode_batch(items))
+        try:
+            data, results = work.result(limit_s)
+        except concurrent.futures.TimeoutError:
+            work.cancel()
+            raise TimeoutError from None
+        return decode_batch(data) if data else [], results
+
     def close(self) -> None:
         """Ends the process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -259,6 +273,16 @@ def _prepare(query: Query, order: tuple[str, ...], modules: Sequence[str]) -> No
         if settings[name]:
             operator.configure(settings[name])
         _OPERATORS.append(operator)
+
+
+def _launch(query: Query, order: tuple[str, ...], configuration: Configuration, data: bytes) -> tuple[bytes, dict[str, OperatorResult]]:
+    """In the reference's process: a batch through new operators with these settings."""
+    current, settings = decode_batch(data), query.settings(configuration)
+    results: dict[str, OperatorResult] = {}
+    for name in order:
+        specification = query.operator(name)
+        current, results[name] = pass_through(specification, configured(specification, settings[name]), current)
+    return encode_batch(current) if current else b"", results
 
 
 def _process(data: bytes) -> bytes:

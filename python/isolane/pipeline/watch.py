@@ -1,56 +1,49 @@
 """`isolane pipeline watch`: a running query whose plan follows its conditions.
 
-Problem: links slow down, tiers get busy and scenes change while a query runs. Method: each period gives an observation
-(`observe`) and its utility. Three things start a search from prior knowledge (`planner.online`) under the conditions as measured
-now: a utility that is more than 10 % off that which the plan had when it came into force, and further off than its own noise; an
-objective that is missed though the plan promised it; and links that, when the plan's utility is first known, are not those that
-it was made for (they changed while it warmed up, so that its utility cannot show it). The result is applied to the running
-pipeline without stopping it: knobs are set, operators move, and no item is lost. Each period and each change is told.
+Problem: links slow down, tiers get busy and scenes change while a query runs. Method: each period gives an observation (`observe`) and
+its utility. `alarms` says when something changed: an objective is missed, a link is slower, utility or accuracy shifted. Then every link
+is measured. Where links changed, a search from prior knowledge (`planner.online`) runs under the links as they are, with launches that
+the profile knows. Where none changed, something else did: content, or the machines. Then `shadow` launches a few configurations on live
+items, and the plan comes from those. The result is applied to the running pipeline without stopping it: knobs are set, operators move,
+and no item is lost. Each period and each change is told.
 
-Units: `period_s` seconds. Limits: launches of the search are replays of the profile, so a change of content is noticed and
-planned around only as far as the profile knows it. Source: Vulcan, section 4.5.
+Units: `period_s` seconds. Limits: a link that became faster is noticed when something else makes a search. Source: Vulcan, section 4.5.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from isolane.pipeline.alarms import Alarms
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.item import Item
 from isolane.pipeline.observe import TELLING_PART, Probes, Reference, bandwidth, observation
 from isolane.pipeline.records import REFUSED, Record, summarize
 from isolane.pipeline.runner import Moved, Runner, RunnerError
+from isolane.pipeline.shadow import SHADOW_ITEMS, SHADOW_LAUNCHES, SHADOW_S, Shadow
 from isolane.planner.formats import plan_json
-from isolane.planner.model import Infrastructure, Launcher, Plan, Query
-from isolane.planner.online import THRESHOLD, Memory, Monitor, Observation, replan, with_link
+from isolane.planner.model import Infrastructure, Launcher, Plan, PlanError, Query
+from isolane.planner.online import Corrected, Memory, Observation, everything, replan, reprofile, with_link
 from isolane.planner.ordering import Ordering
 from isolane.planner.planning import Planned
 from isolane.planner.search.problem import Problem
 
 #: A measured speed within this part of the known one changes nothing: a probe of a busy link is no better.
 SAME_SPEED = 0.25
-#: A link that lost this part of its speed counts when a plan comes into force, where nothing else says that something changed.
+#: A link that lost this part of its speed is slower.
 SLOWER = 0.5
 #: Items of a period that also go through the most expensive configuration, and samples that are judged together.
 SAMPLE, SAMPLES = 12, 8
-#: Periods that an observation covers, after how many a new plan's utility is looked at, and after how many it is believed even
-#: if it still moves: until then it is what two observations in a row agree on, since a pipeline that has just started warms up.
-WINDOW, SETTLED, WARM_UP_MAX = 4, 2, 10
-#: Utilities under the plan in force whose spread says what is noise; beyond `NOISE_MAX` nothing is.
-USUAL, NOISE_MAX = 10, 0.5
+#: Periods that the utility which is told covers, and after how many a new plan's utility is looked at.
+WINDOW, SETTLED = 4, 2
 #: A period waits so long for its sample to be judged.
 SAMPLE_WAIT_S = 1.0
-#: Items that a period must have delivered for its own latency to say that an objective is missed; with fewer, failures do.
-TELLING = 3
-#: Periods in a row that must be off. The paper's 1 takes one slow moment of a busy machine for a change.
-PATIENCE = 2
 
 
 @dataclass(frozen=True)
@@ -149,38 +142,33 @@ class Watcher:
         launcher: Launcher,
         probes: Probes | None = None,
         searcher: str = "vulcan",
-        patience: int = PATIENCE,
         tell: Callable[[Period | Replanned], None] = lambda _: None,
     ) -> None:
         self.runner, self.query, self.infrastructure = runner, query, infrastructure
         self.current = start
         self.memory = Memory()
         self.memory.remember(start.plan.path)
-        self.monitor: Monitor | None = None
+        self.alarms = Alarms(query)
+        #: The utility of the plan in force when it was first known; None until then.
+        self.expected: float | None = None
         self.periods: list[Period] = []
         self.replanned: list[Replanned] = []
         self._launcher, self._probes, self._searcher, self._tell = launcher, probes, searcher, tell
-        self._patience = patience
         self._seen = 0
         self._window: deque[list[Record]] = deque(maxlen=WINDOW)
         self._samples: deque[tuple[list[Item], list[Item]]] = deque(maxlen=SAMPLES)
-        self._usual: deque[float] = deque(maxlen=USUAL)
         self._accuracy: float | None = None
-        self._warming: list[float] = []
-        self._missed = 0
+        self._judged: deque[float] = deque()
         self._sampling: asyncio.Task[None] | None = None
-        #: Set where a search found nothing that would not miss either, until an objective is met again.
-        self._resigned = False
 
     def skip(self) -> None:
         """Leaves out what ended until now."""
         self._seen = len(self.runner.records)
         self._window.clear()
         self._samples.clear()
-        self._warming.clear()
-        self._missed = 0
-        self._resigned = False
-        self._accuracy = None
+        self._judged.clear()
+        self._accuracy = self.expected = None
+        self.alarms.reset()
 
     @property
     def accuracy(self) -> float:
@@ -188,7 +176,7 @@ class Watcher:
         return self.current.plan.accuracy if self._accuracy is None else self._accuracy
 
     async def period(self, items: Sequence[Item] = (), reference: Reference | None = None) -> bool:
-        """Judges what ended since the last one; plans again if that is off. Whether the plan changed.
+        """Judges what ended since the last one; plans again where an alarm is raised. Whether the plan changed.
 
         `items` are the source's, for a sample of which `reference` stands in for truth.
         """
@@ -197,86 +185,39 @@ class Watcher:
         self._window.append(list(records))
         if reference is not None and items:
             await self._judge(records, items, reference)
-        recent = [one for period in self._window for one in period]
-        seen = self._observe(recent)
+        seen = self._observe([one for period in self._window for one in period], self.accuracy)
         if seen is None or len(self._window) < SETTLED:
             self._add(records, seen, None, "nothing delivered" if seen is None else "settling")
             return False
         utility = seen.utility(self.query)
-        missed = self._missed_objective(records)
-        if missed:
-            self._add(records, seen, utility, missed)
-            return await self._replan(utility, await self._measure())
-        if self.monitor is None:
-            if not self._settled(utility):
-                self._add(records, seen, utility, "settling")
-                return False
-            return await self._into_force(records, seen, utility)
-        self.monitor.threshold = self._threshold()
-        if not self.monitor.changed(utility):
-            self._usual.append(utility)
-            self._add(records, seen, utility, "")
-            return False
-        self._add(records, seen, utility, f"changed by more than {self.monitor.threshold:.0%}")
-        return await self._replan(utility, await self._measure())
+        if self.expected is None:
+            self.expected = utility
+        cause = await self._cause(records)
+        self._add(records, seen, utility, cause)
+        return await self._replan(utility, items, reference) if cause else False
 
-    def _observe(self, records: Sequence[Record]) -> Observation | None:
+    async def _cause(self, records: Sequence[Record]) -> str:
+        """What changed, or nothing."""
+        promised = self.current.plan.meets
+        missed = self.alarms.objective(records) if promised else ""
+        if missed:
+            return missed
+        if self._probes is not None and self.alarms.suspects(self.runner.deployment, records, self.infrastructure):
+            slower = await self._measure(SLOWER, slower=True)
+            if self.alarms.link(bool(slower)):
+                return f"slower: {', '.join(slower)}"
+        moved = [self.alarms.accuracy(self._judged.popleft()) for _ in range(len(self._judged))]
+        block = self.alarms.block(records)
+        if block and all(any(hop["operator"] == name for one in block for hop in one.trace) for name in self.current.plan.order):
+            # The accuracy has a test of its own: here it is constant.
+            seen = self._observe(block, self.current.plan.accuracy)
+            moved += [] if seen is None else [self.alarms.utility(seen.utility(self.query))]
+        return next(filter(None, moved), "")
+
+    def _observe(self, records: Sequence[Record], accuracy: float) -> Observation | None:
         """What the plan in force did with these items, on the links as they are known."""
         runner = self.runner
-        return observation(
-            runner.deployment, records, self.query, self.infrastructure, self.accuracy, runner.options.deadline_s
-        )
-
-    async def _into_force(self, records: Sequence[Record], seen: Observation, utility: float) -> bool:
-        """The plan's utility is known now, and is what later ones are compared with, unless it was made for other links."""
-        self.monitor = Monitor(utility, patience=self._patience)
-        self._usual.clear()
-        self._usual.append(utility)
-        changed = await self._measure(SLOWER, slower=True)
-        if changed:
-            self._add(records, seen, utility, "in force, but planned for other links")
-            return await self._replan(utility, changed)
-        self._add(records, seen, utility, "in force")
-        return False
-
-    def _missed_objective(self, records: Sequence[Record]) -> str:
-        """Which objective the plan misses for `patience` periods in a row though it promised it; nothing if none.
-
-        A period's own items tell, since an observation over several periods shows a change late.
-        """
-        if not self.current.plan.meets:
-            return ""
-        late = [one.latency_ms for one in records if one.latency_ms is not None]
-        failed = [one for one in records if one.outcome not in ("delivered", "filtered")]
-        slow = len(late) >= TELLING and statistics.median(late) > self.query.latency_max_ms
-        bad = slow or len(failed) > max(len(late), TELLING)
-        if not bad:
-            # A period without results says nothing of either.
-            if late:
-                self._missed, self._resigned = 0, False
-            return ""
-        self._missed += 1
-        if self._resigned or self._missed < self._patience:
-            return ""
-        if not slow:
-            return f"{len(failed)} of {len(records)} items failed"
-        return f"misses {self.query.latency_max_ms:g} ms, which was promised"
-
-    def _settled(self, utility: float) -> bool:
-        """Whether the plan in force has this utility: the observation before agrees with it, or they never will."""
-        before = self._warming[-1:]
-        self._warming.append(utility)
-        agree = bool(before) and not Monitor(before[0], NOISE_MAX).changed(utility)
-        return agree or len(self._warming) >= WARM_UP_MAX
-
-    def _threshold(self) -> float:
-        """The paper's 10 %, or twice the relative standard deviation of utilities under the plan in force, if that is more:
-        what their own noise may do. While too few are known, that noise may be anything up to `NOISE_MAX`.
-        """
-        if len(self._usual) < 3:
-            return NOISE_MAX
-        noise = 2.0 * statistics.stdev(self._usual) / max(abs(statistics.fmean(self._usual)), 1e-9)
-        return min(max(THRESHOLD, noise), NOISE_MAX)
+        return observation(runner.deployment, records, self.query, self.infrastructure, accuracy, runner.options.deadline_s)
 
     async def _judge(self, records: Sequence[Record], items: Sequence[Item], reference: Reference) -> None:
         """Has a sample judged, without waiting long for it: the reference gives way to all other work, and on a busy machine a
@@ -297,7 +238,7 @@ class Watcher:
             self._sampling = None
 
     async def _sample(self, records: Sequence[Record], items: Sequence[Item], reference: Reference) -> None:
-        """Accuracy over the last samples together: F-measures of short stretches jump."""
+        """Accuracy over the last samples together, since F-measures of short stretches jump; and of this one, to be tested."""
         ids = stretch({one.item_id for one in records if one.outcome not in ("failed", REFUSED)})
         if not ids:
             return
@@ -309,6 +250,8 @@ class Watcher:
         truth = await reference.outputs(sample)
         if plan is not self.current:
             return
+        if truth:
+            self._judged.append(await asyncio.to_thread(reference.workload.accuracy, found, truth))
         self._samples.append((found, truth))
         outputs = [item for one, _ in self._samples for item in one]
         truths = [item for _, one in self._samples for item in one]
@@ -317,52 +260,80 @@ class Watcher:
 
     def _add(self, records: Sequence[Record], seen: Observation | None, utility: float | None, what: str) -> None:
         summary = summarize(len(records), records)
-        expected = None if self.monitor is None else self.monitor.expected
         failed = summary.failed + summary.refused
         latency = None if seen is None else seen.latency_ms
-        period = Period(time.time(), len(records), failed, latency, self.accuracy, utility, expected, what)
+        period = Period(time.time(), len(records), failed, latency, self.accuracy, utility, self.expected, what)
         self.periods.append(period)
         self._tell(period)
 
-    async def _replan(self, utility: float, changed: dict[str, float]) -> bool:
-        """Plans again for the links as they are; `changed` are those that differ from what was known."""
-        expected = utility if self.monitor is None else self.monitor.expected
+    async def _replan(self, utility: float, items: Sequence[Item], reference: Reference | None) -> bool:
+        """Plans again for the conditions as they are, and applies the plan; whether it differs."""
+        changed = await self._measure()
+        for name, speed in changed.items():
+            self.infrastructure = with_link(self.infrastructure, name, speed)
+        # What the plan in force is worth on the links as they are.
+        again = self._observe([one for period in self._window for one in period], self.accuracy)
+        utility = utility if again is None else again.utility(self.query)
         begin = time.monotonic()
-        found = await asyncio.to_thread(
-            replan, self.current, self.infrastructure, self._launcher, self.memory, self._searcher, len(self.replanned)
-        )
+        found = await self._search(bool(changed), items, reference)
         searched = time.monotonic()
         lines = differences(self.current.plan, found.plan)
         moved = await self.runner.apply(from_plan(plan_json(found.plan, self.query, self.infrastructure)))
+        expected = utility if self.expected is None else self.expected
         self.current = found
         if lines:
             # The next periods say what the plan is worth in force.
-            self.monitor = None
             self.skip()
         else:
-            # The conditions are what they are, and this plan is the best for them: its utility is the new measure.
-            self._resigned = True
-            if self.monitor is not None:
-                self.monitor.deployed(utility)
+            # The conditions are what they are, and this plan is the best for them: what is usual is learnt anew.
+            self.expected = utility
+            self.alarms.reset(resigned=True)
         ended = time.monotonic()
-        event = Replanned(
-            time.time(),
-            utility,
-            expected,
-            changed,
-            found.plan,
-            1000.0 * (searched - begin),
-            1000.0 * (ended - searched),
-            found.problem.launches,
-            lines,
-            moved,
-        )
+        times_ms = (1000.0 * (searched - begin), 1000.0 * (ended - searched))
+        event = Replanned(time.time(), utility, expected, changed, found.plan, *times_ms, found.problem.launches, lines, moved)
         self.replanned.append(event)
         self._tell(event)
         return bool(lines)
 
+    async def _search(self, links_changed: bool, items: Sequence[Item], reference: Reference | None) -> Planned:
+        """The plan for the conditions: from what is known where links changed, else from launches on live items."""
+        seed = len(self.replanned)
+        if not links_changed and reference is not None:
+            shadow = await self._shadow(items, reference)
+            if shadow is not None:
+                found = await asyncio.to_thread(self._reprofile, shadow, seed)
+                if found is not None:
+                    return found
+        launcher, memory, searcher = self._launcher, self.memory, self._searcher
+        return await asyncio.to_thread(replan, self.current, self.infrastructure, launcher, memory, searcher, seed)
+
+    async def _shadow(self, items: Sequence[Item], reference: Reference) -> Shadow | None:
+        """A launcher over the latest items, if enough followed upon each other for anything to be found in them."""
+        self.stop()
+        until_s = time.monotonic() + SHADOW_S
+        ids = stretch({one.item_id for one in self.runner.records[-2 * SHADOW_ITEMS :]}, SHADOW_ITEMS)
+        by_id = {item.id: item for item in items}
+        sample = [by_id[number] for number in ids if number in by_id]
+        try:
+            truth = await asyncio.wait_for(reference.outputs(sample), SHADOW_S / 2.0)
+        except asyncio.TimeoutError:
+            return None
+        return Shadow(self.query, reference, sample, truth, until_s) if truth else None
+
+    def _reprofile(self, shadow: Launcher, seed: int) -> Planned | None:
+        """A plan from launches on live items, after which the launcher says what they said; None if not even one ended in time."""
+        known = everything(self._launcher, self.query, self.current.plan.order)
+        try:
+            found = reprofile(self.current, self.infrastructure, shadow, known, SHADOW_LAUNCHES, seed)
+        except PlanError:
+            return None
+        self._launcher = Corrected(found.problem, known)
+        self.memory = Memory()
+        self.memory.learn(found.problem)
+        return found
+
     async def _measure(self, same: float = SAME_SPEED, slower: bool = False) -> dict[str, float]:
-        """Measures every link and takes over what is further off than `same` (with `slower`: to that side); returns that."""
+        """Measures every link; those that are further off than `same` (with `slower`: to that side), with their speeds."""
         changed: dict[str, float] = {}
         if self._probes is None:
             return changed
@@ -386,6 +357,4 @@ class Watcher:
                 continue
             if abs(speed - link.mbit_per_s) > same * link.mbit_per_s:
                 changed[link.name] = speed
-        for name, speed in changed.items():
-            self.infrastructure = with_link(self.infrastructure, name, speed)
         return changed

@@ -1,13 +1,15 @@
 """Adaptation of a deployed query: notice that its utility changed, and plan again from what is known.
 
-Problem: content, load, links and machines change while a query runs, and the plan must follow in few launches. Method: the
-utility of what is measured is compared with that of the plan when it was deployed; 10 % off starts a new search. That search
-visits every placement again (a slow link is no matter of configuration), but each optimiser begins with the 3 best and the 3
+Problem: content, load, links and machines change while a query runs, and the plan must follow in few launches. Method: `change` and
+`pipeline.alarms` notice a change. Where only links changed, a search under the new links begins from what is known. It visits every placement again (a slow link is no matter of configuration), but each optimiser begins with the 3 best and the 3
 worst configurations known for its placement instead of random ones, and explores with kappa / 10. Our own searcher begins with
 the best configurations over all placements, and with all that earlier launches measured as its expectation.
 
-Limits: one query at a time; what was launched before the change is not reused, since contents may have changed, unless the
-caller knows better and passes the old launcher with its cache. Source: Vulcan, section 4.5.1.
+Where the content changed, no known launch holds. `reprofile` makes new ones, at most `launches_max`: the plan in force, the two ends of
+the configurations, then what promises most. Its expectation of a configuration is the old profile corrected by what the new launches
+showed elsewhere. `Corrected` is that expectation as a launcher, for searches to come.
+
+Limits: one query at a time. Source: Vulcan, section 4.5.1.
 """
 
 from __future__ import annotations
@@ -19,7 +21,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isolane.planner.estimate import Estimates
-from isolane.planner.model import Configuration, Infrastructure, Launch, Launcher, Placement, PlanError, Query, Step
+from isolane.planner.model import (
+    Configuration,
+    FilterScore,
+    Infrastructure,
+    Launch,
+    Launcher,
+    OperatorResult,
+    Order,
+    Placement,
+    PlanError,
+    Query,
+    Step,
+)
 from isolane.planner.ordering import Ordering
 from isolane.planner.planning import Planned, plan_of
 from isolane.planner.search import surrogate
@@ -27,11 +41,14 @@ from isolane.planner.search.problem import BudgetSpent, Options, Problem
 from isolane.planner.search.vulcan import optimise, optimiser
 from isolane.planner.utility import utility_of
 
-#: A utility that is off by this part starts a new search.
+#: A change of less than this part is not worth a search.
 THRESHOLD = 0.10
 
 #: Best and worst configurations remembered per placement.
 KEPT = 3
+
+#: Launches from before a change that a search expects from: more would take seconds and say little more.
+KNOWN_MAX = 400
 
 #: Exploration of a search with prior knowledge, relative to one without.
 KAPPA_PART = 0.1
@@ -51,27 +68,6 @@ class Observation:
         """What that is worth."""
         numbers = (self.accuracy, self.latency_ms, self.compute, self.network, self.overload, 0.0)
         return float(utility_of(query)(query, Estimates(*(np.full((1, 1), each) for each in numbers)))[0, 0])
-
-
-@dataclass
-class Monitor:
-    """Compares utilities with that of the plan in force. `patience` periods in a row must be off: 1 is the paper's."""
-
-    expected: float
-    threshold: float = THRESHOLD
-    patience: int = 1
-    off: int = 0
-
-    def changed(self, utility: float) -> bool:
-        """Whether to plan again; takes the latest period's utility."""
-        # Near 0 a relative change means nothing: a hundredth is the least that counts.
-        scale = max(abs(self.expected), 0.01)
-        self.off = self.off + 1 if abs(utility - self.expected) > self.threshold * scale else 0
-        return self.off >= self.patience
-
-    def deployed(self, utility: float) -> None:
-        """A new plan is in force, and was seen to have this utility."""
-        self.expected, self.off = utility, 0
 
 
 @dataclass
@@ -157,6 +153,64 @@ def again_by_surrogate(problem: Problem, memory: Memory, rng: np.random.Generato
     """Our search from prior knowledge."""
     first = rows(problem, memory.best())
     surrogate.Search(problem, rng, first, list(memory.launches.values())).run()
+
+
+def reprofile(
+    previous: Planned, infrastructure: Infrastructure, launcher: Launcher, known: Sequence[Launch], launches_max: int, seed: int = 0
+) -> Planned:
+    """Plans again from new launches, at most `launches_max`, with `known` ones from before the change as the expectation."""
+    query, order = previous.problem.query, previous.problem.order
+    problem = Problem(query, infrastructure, launcher, order, Options(launches_max=launches_max))
+    ends = [query.most_expensive, tuple(0 for _ in query.knobs)]
+    first = rows(problem, list(dict.fromkeys([query.configuration(previous.plan.configuration), *ends])))
+    try:
+        surrogate.Search(problem, np.random.default_rng(seed), first, known).run()
+    except BudgetSpent:
+        pass
+    if not problem.tried:
+        raise PlanError(f"query {query.name}: no launch ended in its time")
+    return Planned(plan_of(problem, problem.ranked()[0], "isolane", seed), problem, Ordering(order, {}, 0.0))
+
+
+class Corrected:
+    """A launcher that knows launches from before a change, and corrects them by the few that were made since."""
+
+    def __init__(self, problem: Problem, known: Sequence[Launch]) -> None:
+        self._measured = {configuration: found.launch for configuration, found in problem.cache.items()}
+        self._problem = problem
+        self._expected = surrogate.Surrogate(problem, known)
+        self._expected.learn(list(self._measured.values()))
+
+    def launch(self, order: Order, configuration: Configuration) -> Launch:
+        """What was measured since, or what is expected."""
+        if order != self._problem.order:
+            raise PlanError(f"query {self._problem.query.name}: nothing is known of the order {' > '.join(order)} since the change")
+        if configuration in self._measured:
+            return self._measured[configuration]
+        row = self._problem.rows[configuration]
+        table = self._expected.predict(self._problem.grid[row : row + 1], 0.0)
+        results = {
+            name: OperatorResult(
+                float(table.processing_ms[0, index]),
+                float(table.output_bytes[0, index]),
+                float(table.leaves[0, index] / max(table.arrives[0, index], 1e-12)),
+                core_ms=float(table.core_ms[0, index]),
+                waiting_ms=float(table.waiting_ms[0, index]),
+            )
+            for index, name in enumerate(order)
+        }
+        return Launch(order, configuration, float(table.accuracy[0]), results, 0.0)
+
+    def filters(self, order: Order, configuration: Configuration) -> FilterScore:
+        """Nothing is known of filters alone."""
+        raise PlanError(f"query {self._problem.query.name}: filters were not scored since the change; keep the order {' > '.join(order)}")
+
+
+def everything(launcher: Launcher, query: Query, order: Order) -> list[Launch]:
+    """What a launcher that looks launches up knows of this order; an evenly spread part where there is much."""
+    configurations = query.configurations()
+    step = -(-len(configurations) // KNOWN_MAX)
+    return [launcher.launch(order, each) for each in configurations[::step]]
 
 
 def rows(problem: Problem, configurations: Sequence[Configuration]) -> tuple[int, ...]:

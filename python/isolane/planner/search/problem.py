@@ -32,7 +32,7 @@ from isolane.planner.utility import Utility, guarded, utility_of
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of searchers; the defaults are the paper's. `budget_s` ends a search that spent it."""
+    """Settings of searchers; the defaults are the paper's. `budget_s` ends a search that spent it, `launches_max` one that made so many."""
 
     starts: int = STARTS
     kappa: float = KAPPA
@@ -40,6 +40,7 @@ class Options:
     improvement: float = IMPROVEMENT
     prune_count: int = 3
     budget_s: float = float("inf")
+    launches_max: int | None = None
 
 
 class BudgetSpent(Exception):
@@ -95,6 +96,8 @@ class Problem:
         """The launch and its estimates; charged the first time."""
         found = self.cache.get(configuration)
         if found is None:
+            if self.launches == self.options.launches_max:
+                raise BudgetSpent
             launch = self.launcher.launch(self.order, configuration)
             self.charge(launch.launch_cost_s)
             found = self.cache[configuration] = self.judge(launch)
