@@ -6,6 +6,7 @@
 use crate::html::{Opening, Page, escape, figure};
 use crate::number::{bit_rate, percent, rate, significant, time};
 use crate::svg::{LinePlot, LineSeries, Mark, with_gaps};
+use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use isolane_study_audit::matrix::VictimKind;
 use isolane_study_explain::Explanation;
 use isolane_study_explain::explanation::{Cause, Layer, Part, Step};
@@ -92,7 +93,7 @@ fn header(explanation: &Explanation) -> String {
     let kicker = format!(
         "{} · policy {} · seed {}",
         escape(&explanation.profile),
-        escape(&explanation.policy),
+        escape(&marked(&explanation.policy)),
         explanation.seed
     );
     let title = match loss.hurt {
@@ -106,7 +107,10 @@ fn header(explanation: &Explanation) -> String {
         kicker: &kicker,
         title: &title,
         verdict: &explanation.verdict,
-        about: "",
+        about: match explanation.on_sale {
+            true => "",
+            false => NOT_ON_SALE,
+        },
         plot: &judged(explanation),
     };
     format!(

@@ -209,6 +209,10 @@ fn reasons(answer: &Recommendation) -> String {
 }
 
 fn method(answer: &Recommendation) -> String {
+    let settling = answer.settling.as_ref().map_or(String::new(), |settling| {
+        let words = settling.words("run");
+        format!("<div><dt>Settled</dt><dd>{}</dd></div>", escape(&words))
+    });
     let seeds: Vec<String> = answer.seeds.iter().map(u64::to_string).collect();
     format!(
         "<section id=\"method\"><h2>How this was found</h2>\n<p>All tenants ran together under every policy, once per \
@@ -216,7 +220,7 @@ fn method(answer: &Recommendation) -> String {
          everybody without each other tenant in turn: whose leaving lets the objective be met is to blame. The \
          resource is the one that the NICs' counters show to have run out.</p>\n<dl class=\"facts\">\
          <div><dt>Device profile</dt><dd>{}</dd></div><div><dt>Testbed</dt><dd>{}</dd></div>\
-         <div><dt>Measured per run</dt><dd>{}</dd></div><div><dt>Seeds</dt><dd>{}</dd></div></dl>\n\
+         <div><dt>Measured per run</dt><dd>{}</dd></div><div><dt>Seeds</dt><dd>{}</dd></div>{settling}</dl>\n\
          <p>This command makes the same report again:</p>\n<pre class=\"command\"><code>{}</code></pre></section>\n",
         escape(&answer.profile),
         escape(&answer.testbed),

@@ -7,10 +7,12 @@
 //! than Student's interval of [`CONFIDENCE`] reaches. A 99th percentile has settled when [`SAMPLES`] messages
 //! completed and both halves of the measured time agree within [`LATENCY_AGREEMENT`], or when a limit is known and the
 //! distribution-free bounds of the percentile ([`crate::stats::bounds`]) are on one side of it, in both halves.
+//! A figure that moves towards its limit is open whatever its windows say, if it crosses the limit when it goes on moving
+//! until the run has lasted twice as long ([`drifts`]).
 //! A tenant that completes nothing has settled too. Where a run has not settled, it goes on for longer ([`longer`]).
 //!
 //! Units: goodput in gigabits per second, other rates per second, latency in microseconds.
-//! Limits: a change slower than the measured time stays unseen. Callers therefore wait first for every time constant that
+//! Limits: a change that is neither in the windows nor a steady trend of them stays unseen. Callers therefore wait first for every time constant that
 //! they know: the posting at the start, the policy's, the period of control loops. `docs/internals/settling.md` has them.
 
 use crate::stats::Histogram;
@@ -29,6 +31,9 @@ pub const SAMPLES: u64 = 1_000;
 pub const CONFIDENCE: f64 = 0.99;
 /// The same of Student's distribution with `WINDOWS - 1` degrees of freedom, standard errors.
 const STUDENT: f64 = 4.541;
+/// The same for the slope of a line through the windows: 95 %, on one side, `WINDOWS - 2` degrees of freedom. Chance makes
+/// one run in twenty go on for longer.
+const STUDENT_SLOPE: f64 = 2.920;
 /// Events in a window that differ by chance of where it begins.
 const SLACK: f64 = 2.0;
 /// A tenant that completes nothing for so many times its latency limit has a latency above it.
@@ -86,6 +91,8 @@ impl Latencies {
 /// What one tenant did in a measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Windows {
+    /// Simulated time before the first window.
+    pub before: Duration,
     /// Length of each window.
     pub length: Duration,
     /// One per window.
@@ -138,7 +145,8 @@ pub enum Demand {
 pub struct Standing {
     /// What is demanded is known.
     pub settled: bool,
-    /// The windows, or the bounds of the percentile, lie on both sides of a limit.
+    /// The windows, or the bounds of the percentile, lie on both sides of a limit, or the figure is so near to it that agreement
+    /// cannot tell it apart.
     pub on_the_edge: bool,
     /// Part of the samples that a percentile needs which were there, 1 at most.
     pub sampled: f64,
@@ -183,18 +191,22 @@ pub fn standing(demand: &Demand, windows: &Windows) -> Standing {
                 sampled: 1.0,
             };
             let mut surely_broken = false;
+            let mut plainly_broken = false;
             for limit in limits {
                 let side = side(limit, windows);
-                surely_broken |= side == Some(false);
-                standing.settled &= side.is_some() || agrees(limit.figure, windows);
-                standing.on_the_edge |= is_on_both_sides(limit, windows);
+                let stays = !drifts(limit, windows);
+                let edge = is_on_the_edge(limit, windows);
+                surely_broken |= side == Some(false) && stays;
+                plainly_broken |= side == Some(false) && stays && !edge;
+                standing.settled &= stays && (side.is_some() || agrees(limit.figure, windows));
+                standing.on_the_edge |= edge;
                 if limit.figure == Figure::P99 {
                     standing.sampled = sampled(windows);
                 }
             }
             // One broken limit decides, whatever the others are.
             standing.settled |= surely_broken;
-            standing.on_the_edge &= !surely_broken;
+            standing.on_the_edge &= !plainly_broken;
             standing
         }
     }
@@ -288,8 +300,62 @@ fn latency_side(limit: f64, windows: &Windows) -> Option<bool> {
     }
 }
 
-/// Whether windows, or bounds, lie on both sides of `limit`.
-fn is_on_both_sides(limit: &Limit, windows: &Windows) -> bool {
+/// Whether the figure of `limit` moves steadily towards it, so that it crosses it when it goes on until the run has lasted
+/// twice as long. The 99th percentile of a closed loop moves as its messages become fewer.
+fn drifts(limit: &Limit, windows: &Windows) -> bool {
+    let moves = |figure| {
+        let values = values(figure, windows);
+        (
+            mean(&values),
+            mean(&values) + trend(&values) * ahead(windows),
+        )
+    };
+    if limit.figure != Figure::P99 {
+        let (now, then) = moves(limit.figure);
+        return (now >= limit.value) != (then >= limit.value);
+    }
+    let (now, then) = moves(Figure::Messages);
+    let Some(p99) = windows.latencies.p99.filter(|_| now > 0.0) else {
+        return false;
+    };
+    let later = match then > 0.0 {
+        true => p99 * now / then,
+        false => f64::INFINITY,
+    };
+    (p99 <= limit.value) != (later <= limit.value)
+}
+
+/// Windows from the middle of the measured time until the run has lasted twice as long.
+fn ahead(windows: &Windows) -> f64 {
+    let measured = WINDOWS as f64;
+    let before = windows.before.as_ps() as f64 / windows.length.as_ps().max(1) as f64;
+    measured / 2.0 + before + measured
+}
+
+/// Change of `values` from one window to the next by the line of least squares, as far as it is not chance.
+fn trend(values: &[f64; WINDOWS]) -> f64 {
+    let middle = (WINDOWS - 1) as f64 / 2.0;
+    let places = values.iter().enumerate();
+    let places = places.map(|(index, value)| (index as f64 - middle, value));
+    let spread: f64 = places.clone().map(|(place, _)| place * place).sum();
+    let slope = places
+        .clone()
+        .map(|(place, value)| place * value)
+        .sum::<f64>()
+        / spread;
+    let mean = mean(values);
+    let rest: f64 = places
+        .map(|(place, value)| (value - mean - slope * place).powi(2))
+        .sum();
+    let error = (rest / (WINDOWS - 2) as f64 / spread).sqrt();
+    slope.signum() * (slope.abs() - STUDENT_SLOPE * error).max(0.0)
+}
+
+/// Whether windows, or bounds, lie on both sides of `limit`, or too near to it to tell.
+fn is_on_the_edge(limit: &Limit, windows: &Windows) -> bool {
+    if is_near(limit, windows) {
+        return true;
+    }
     if limit.figure == Figure::P99 {
         let of = &windows.latencies;
         let low = of.low.or(of.p99).unwrap_or(f64::INFINITY);
@@ -298,6 +364,15 @@ fn is_on_both_sides(limit: &Limit, windows: &Windows) -> bool {
     }
     let (least, most) = range(&values(limit.figure, windows));
     least < limit.value && limit.value <= most
+}
+
+/// Whether the figure is as near to `limit` as windows, or halves, that agree are to each other.
+fn is_near(limit: &Limit, windows: &Windows) -> bool {
+    let (value, agreement) = match limit.figure {
+        Figure::P99 => (windows.latencies.p99, LATENCY_AGREEMENT),
+        figure => (Some(mean(&values(figure, windows))), AGREEMENT),
+    };
+    value.is_some_and(|value| (value - limit.value).abs() <= agreement * limit.value)
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -1,26 +1,24 @@
-//! From outcomes to verdicts: medians over the seeds, the predicate, the exhausted resource, the summaries.
+//! From outcomes to verdicts: the predicate applied to medians over the seeds, and the exhausted resource.
 //!
 //! Only cells whose every seed is done are judged; an interrupted audit simply has fewer cells.
 
 use crate::exhaustion::{Pressure, exhausted};
-use crate::figures::{CellFigures, columns, jain, policy_figures};
+use crate::figures::{CellFigures, jain};
 use crate::matrix::{
-    AUDIT_VERSION, AuditResult, CategorySummary, Cell, Exhausted, Expected, JudgedMetric, Metrics,
-    PolicySummary, Progress, SeedRun, Series, Settling, Solo, Spread, Verdict, Victim, VictimKind,
-    WorstVictim,
+    AUDIT_VERSION, AuditResult, Cell, Expected, Progress, Series, Solo, Verdict, Victim, VictimKind,
 };
 use crate::outcome::{Detail, Outcome, fitted, largest, round};
 use crate::plan::{Plan, Run, TENANTS};
-use crate::predicate::{
-    Capacity, Judged, Judgement, OPERATIONS_MIN, Part, Predicate, judge, value, with_unit,
-};
-use isolane_common_quantities::settle::{Demand, Figure, Limit, SAMPLES};
+use crate::predicate::{Capacity, Judged, OPERATIONS_MIN, Part, Predicate, judge};
+use crate::seeds::{is_known, medians, seed_runs, settling, spread};
+use crate::summary::summary;
+use crate::why::{note_settling, why};
+use isolane_common_quantities::settle::{Demand, Figure, Limit};
 use isolane_common_quantities::stats::summary::median;
-use isolane_common_quantities::units::Duration;
 use isolane_common_text_output::counted;
 use isolane_rdma_scenario::model::{Tenant, Traffic};
-use isolane_rdma_scenario::stack::{honours_weights, is_on_sale};
-use std::collections::{BTreeMap, BTreeSet};
+use isolane_rdma_scenario::stack::honours_weights;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Everything about `plan` that `outcomes` tell.
@@ -277,7 +275,7 @@ impl Judge<'_> {
         } else if windows > 0 {
             let _ = write!(
                 cell.why,
-                "; on the edge: parts of {windows} of {} runs lie on either side of it",
+                "; on the edge: {windows} of {} runs are too near to it to tell",
                 attacked.len()
             );
         }
@@ -287,71 +285,6 @@ impl Judge<'_> {
             ..expected
         });
         Some(cell)
-    }
-}
-
-/// How the victim's runs settled, over the seeds.
-fn settling(runs: &[&Outcome]) -> Option<Settling> {
-    let all: Option<Vec<Settling>> = runs.iter().map(|run| run.settling).collect();
-    let both =
-        |left: Option<f64>, right: Option<f64>, of: fn(f64, f64) -> f64| Some(of(left?, right?));
-    all?.into_iter().reduce(|sum, one| Settling {
-        settled: sum.settled + one.settled,
-        on_the_edge: sum.on_the_edge + one.on_the_edge,
-        settled_after_us: sum.settled_after_us.max(one.settled_after_us),
-        measured_us: sum.measured_us.max(one.measured_us),
-        samples: sum.samples.min(one.samples),
-        p99_low_us: both(sum.p99_low_us, one.p99_low_us, f64::min),
-        p99_high_us: both(sum.p99_high_us, one.p99_high_us, f64::max),
-    })
-}
-
-/// Whether the verdict `kept` of the median is known: the runs of more than half of the seeds settled and say so, or all
-/// settled. The victim alone has to have settled for more than half of the seeds.
-fn is_known(
-    alone: &[&Outcome],
-    attacked: &[&Outcome],
-    keeps: impl Fn(&&Outcome) -> bool,
-    kept: bool,
-) -> bool {
-    let settled = |run: &&&Outcome| run.settling.is_none_or(|one| one.settled > 0);
-    let most = |count: usize, of: usize| 2 * count > of;
-    let agree = attacked
-        .iter()
-        .filter(settled)
-        .filter(|run| keeps(run) == kept);
-    most(alone.iter().filter(settled).count(), alone.len())
-        && (most(agree.count(), attacked.len()) || attacked.iter().all(|run| settled(&run)))
-}
-
-/// Adds to `why` what limits the verdict: a run that did not settle, or a percentile of few samples and its bounds.
-fn note_settling(
-    why: &mut String,
-    verdict: Verdict,
-    expected: &Expected,
-    settling: &Settling,
-    cap: Option<Duration>,
-) {
-    if verdict == Verdict::NotSettled {
-        let cap = cap.map_or(0.0, |cap| cap.as_us_f64() / 1e3);
-        *why = format!("not settled within {cap:.0} ms of simulated time; {why}");
-    }
-    if expected.metric == JudgedMetric::P99Us && settling.samples < SAMPLES {
-        let bound = |name: &str, us: Option<f64>| {
-            us.map(|us| format!(" {name} {}", with_unit(JudgedMetric::P99Us, us)))
-        };
-        let bounds = [
-            bound("at least", settling.p99_low_us),
-            bound("at most", settling.p99_high_us),
-        ];
-        let bounds: Vec<String> = bounds.into_iter().flatten().collect();
-        let _ = write!(why, "; {} messages: p99 is", settling.samples);
-        match bounds.is_empty() {
-            true => why.push_str(" not bounded"),
-            false => {
-                let _ = write!(why, "{} with 99 %", bounds.join(" and"));
-            }
-        }
     }
 }
 
@@ -423,61 +356,6 @@ fn figures(
     }
 }
 
-/// Field by field; a latency that half of the runs lack is absent.
-fn medians<'a>(all: impl Iterator<Item = &'a Metrics>) -> Metrics {
-    let all: Vec<&Metrics> = all.collect();
-    let of = |field: fn(&Metrics) -> f64| {
-        let values: Vec<f64> = all.iter().map(|metrics| field(metrics)).collect();
-        median(&values).map_or(0.0, round)
-    };
-    let optional = |field: fn(&Metrics) -> Option<f64>| {
-        // A run without a completed message has an endless latency.
-        let endless = |metrics: &&Metrics| field(metrics).unwrap_or(f64::INFINITY);
-        let values: Vec<f64> = all.iter().map(endless).collect();
-        median(&values).filter(|value| value.is_finite()).map(round)
-    };
-    Metrics {
-        goodput_gbps: of(|metrics| metrics.goodput_gbps),
-        message_rate_per_s: of(|metrics| metrics.message_rate_per_s),
-        control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
-        p50_us: optional(|metrics| metrics.p50_us),
-        p99_us: optional(|metrics| metrics.p99_us),
-        operations_per_s: optional(|metrics| metrics.operations_per_s),
-        operations: optional(|metrics| metrics.operations.map(|count| count as f64))
-            .map(|count| count as u64),
-        operation_p50_us: optional(|metrics| metrics.operation_p50_us),
-        operation_p99_us: optional(|metrics| metrics.operation_p99_us),
-    }
-}
-
-fn seed_runs(seeds: &[u64], attacked: &[&Outcome]) -> Vec<SeedRun> {
-    seeds
-        .iter()
-        .zip(attacked)
-        .map(|(&seed, outcome)| SeedRun {
-            seed,
-            victim: outcome.victim,
-            attacker: outcome.attacker.unwrap_or_default(),
-        })
-        .collect()
-}
-
-fn spread(expected: &Expected, attacked: &[&Outcome]) -> Option<Spread> {
-    let values = attacked
-        .iter()
-        .filter_map(|run| value(expected.metric, &run.victim));
-    values.fold(None, |spread, value| {
-        let Spread { min, max } = spread.unwrap_or(Spread {
-            min: value,
-            max: value,
-        });
-        Some(Spread {
-            min: min.min(value),
-            max: max.max(value),
-        })
-    })
-}
-
 fn pressure(detail: &Detail) -> Pressure {
     Pressure {
         hosts: detail.hosts.clone(),
@@ -501,92 +379,4 @@ fn series(seed: u64, alone: &Detail, attacked: &Detail, latency: bool) -> Series
         solo_p99_us: if_latency(&fitted(&alone.victim_p99_us, [from, to], points, largest)),
         victim_p99_us: if_latency(&attacked.victim_p99_us),
     }
-}
-
-/// The cell in one sentence.
-fn why(expected: &Expected, judgement: &Judgement, exhausted: Option<&Exhausted>) -> String {
-    let got = match judgement.measured {
-        Some(measured) => with_unit(expected.metric, measured),
-        None => "nothing".to_owned(),
-    };
-    let alone = with_unit(expected.metric, expected.solo);
-    let owed = &expected.rule;
-    match (judgement.kept, exhausted) {
-        (true, _) => format!("got {got}, owed {owed}"),
-        (false, None) => format!("got {got} instead of {alone}, owed {owed}; no counter shows why"),
-        (false, Some(exhausted)) => {
-            format!("got {got} instead of {alone}: {}", exhausted.evidence)
-        }
-    }
-}
-
-fn summary(plan: &Plan, policy: &str, cells: &[Cell], solo: &[Solo]) -> PolicySummary {
-    let victims: Vec<_> = plan
-        .victims
-        .iter()
-        .map(|victim| victim.info.clone())
-        .collect();
-    let attackers: Vec<_> = plan.attackers.iter().map(|a| a.info.clone()).collect();
-    let of_policy: Vec<&Cell> = cells.iter().filter(|cell| cell.policy == policy).collect();
-    let count = |verdict| of_policy.iter().filter(|c| c.verdict == verdict).count() as u32;
-    let (passes, violations) = (count(Verdict::Pass), count(Verdict::Violation));
-    PolicySummary {
-        on_sale: is_on_sale(policy),
-        policy: policy.to_owned(),
-        cells: passes + violations,
-        violations,
-        not_applicable: count(Verdict::NotApplicable),
-        not_settled: count(Verdict::NotSettled),
-        categories: categories(plan, &of_policy),
-        columns: columns(policy, &attackers, cells),
-        figures: policy_figures(policy, &victims, cells, solo),
-        worst: worst(&of_policy),
-    }
-}
-
-fn categories(plan: &Plan, cells: &[&Cell]) -> Vec<CategorySummary> {
-    let mut order: Vec<&str> = Vec::new();
-    let mut category_of: BTreeMap<&str, &str> = BTreeMap::new();
-    for attacker in &plan.attackers {
-        let category = attacker.info.category.as_str();
-        category_of.insert(&attacker.info.name, category);
-        if !order.contains(&category) {
-            order.push(category);
-        }
-    }
-    order
-        .into_iter()
-        .map(|category| {
-            let judged = cells.iter().filter(|cell| {
-                cell.verdict.is_judged() && category_of[cell.attacker.as_str()] == category
-            });
-            let broken: Vec<_> = judged
-                .clone()
-                .filter(|cell| cell.verdict == Verdict::Violation)
-                .collect();
-            let attackers: BTreeSet<&str> = broken.iter().map(|c| c.attacker.as_str()).collect();
-            let victims: BTreeSet<&str> = broken.iter().map(|c| c.victim.as_str()).collect();
-            CategorySummary {
-                category: category.to_owned(),
-                cells: judged.count() as u32,
-                violations: broken.len() as u32,
-                attackers_that_break: attackers.len() as u32,
-                victims_broken: victims.len() as u32,
-            }
-        })
-        .collect()
-}
-
-/// The violated cell that kept least; the first in order among equals.
-fn worst(cells: &[&Cell]) -> Option<WorstVictim> {
-    let retained = |cell: &Cell| cell.retained.unwrap_or(0.0);
-    let broken = || cells.iter().filter(|c| c.verdict == Verdict::Violation);
-    let cell = broken().min_by(|left, right| retained(left).total_cmp(&retained(right)))?;
-    Some(WorstVictim {
-        victim: cell.victim.clone(),
-        attacker: cell.attacker.clone(),
-        retained: retained(cell),
-        violations: broken().filter(|c| c.victim == cell.victim).count() as u32,
-        why: cell.why.clone(),
-    })
 }

@@ -19,6 +19,9 @@
 mod assemble;
 mod hash;
 mod outcome;
+mod seeds;
+mod summary;
+mod why;
 
 pub mod comparison;
 pub mod constants;

@@ -93,6 +93,7 @@ impl<'a> Analysis<'a> {
             version: EXPLANATION_VERSION,
             profile: profile.name.clone(),
             policy: settings.policy.name.clone(),
+            on_sale: isolane_rdma_scenario::stack::is_on_sale(&settings.policy.name),
             seed: settings.seed,
             victim: self.subject.victim.name.clone(),
             kind: self.subject.kind,

@@ -21,6 +21,9 @@ pub struct Explanation {
     pub profile: String,
     /// The policy.
     pub policy: String,
+    /// False where the policy needs hardware that is not on sale.
+    #[serde(default = "on_sale")]
+    pub on_sale: bool,
     /// Run seed.
     pub seed: u64,
     /// The victim.
@@ -65,6 +68,11 @@ pub struct Explanation {
     pub series: Series,
     /// A command line that repeats this.
     pub rerun: String,
+}
+
+/// Of results that do not say it.
+fn on_sale() -> bool {
+    true
 }
 
 /// What the victim lost.

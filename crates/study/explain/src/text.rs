@@ -2,7 +2,7 @@
 
 use crate::explanation::{Explanation, Step};
 use crate::words::{letter, percent, us};
-use isolane_rdma_scenario::stack::{NOT_ON_SALE, is_on_sale, marked};
+use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use std::fmt::Write;
 
 /// Columns of a line of prose.
@@ -22,7 +22,7 @@ pub fn render(explanation: &Explanation) -> String {
         marked(&explanation.policy),
         explanation.seed
     );
-    if !is_on_sale(&explanation.policy) {
+    if !explanation.on_sale {
         let _ = writeln!(text, "{NOT_ON_SALE}\n");
     }
     paragraph(&mut text, &explanation.verdict, "");
@@ -239,6 +239,7 @@ mod tests {
             version: EXPLANATION_VERSION,
             profile: "cx5-100g-roce".to_owned(),
             policy: "none".to_owned(),
+            on_sale: true,
             seed: 1,
             victim: "web".to_owned(),
             kind: VictimKind::Rate,

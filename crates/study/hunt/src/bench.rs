@@ -15,6 +15,7 @@ use crate::space::Point;
 use crate::sprt::{Decision, REPEATS_MIN, Sequential};
 use crate::state::Journal;
 use isolane_common_quantities::rng::Stream;
+use isolane_study_results::settling::SettlingSummary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,6 +147,15 @@ impl<'a> Bench<'a> {
     /// What has been used.
     pub fn spent(&self) -> Spent {
         self.spent
+    }
+
+    /// How long the experiments took to be steady; none where that is not known.
+    pub fn settling(&self) -> Option<SettlingSummary> {
+        let each = self
+            .charged
+            .iter()
+            .filter_map(|one| self.known[one].settling());
+        each.reduce(SettlingSummary::and)
     }
 
     /// Part of the budget that is used, 0 to 1.

@@ -15,6 +15,7 @@ use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_audit::matrix::Metrics;
 use isolane_study_results::rdma::{HostCounters, RunResult};
+use isolane_study_results::settling::SettlingSummary;
 use isolane_study_testbed::settle::Congestion;
 use isolane_study_testbed::{Patience, Testbed, Until};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,12 @@ pub struct Measured {
     pub messages_per_s: f64,
     /// False where the run was cut off before it was steady.
     pub steady: bool,
+    /// Simulated time before the measured time, microseconds; absent in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled_after_us: Option<f64>,
+    /// Measured time, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_us: Option<f64>,
     /// 99th percentile of the latency of the slowest tenant's messages, microseconds; absent where too few completed for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
@@ -68,6 +75,12 @@ pub struct Beside {
 }
 
 impl Measured {
+    /// How long the run took to be steady; none where it is not known.
+    pub fn settling(&self) -> Option<SettlingSummary> {
+        let (after, measured) = (self.settled_after_us?, self.measured_us?);
+        Some(SettlingSummary::of_run(self.steady, after, measured))
+    }
+
     /// The counter called `name`; zero where it did not count.
     pub fn counter(&self, name: &str) -> f64 {
         self.counters.get(name).copied().unwrap_or(0.0)
@@ -204,6 +217,8 @@ fn condense(point: &Point, result: &RunResult) -> Measured {
         p99_us: p99_us(result),
         beside: None,
         steady: is_run_steady(result),
+        settled_after_us: result.settling.as_ref().map(|one| one.settled_after_us),
+        measured_us: Some(seconds * 1e6),
         counters: counters(&result.counters, seconds),
     }
 }

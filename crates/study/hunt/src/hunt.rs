@@ -22,6 +22,7 @@ use crate::space::{Point, Space};
 use crate::state::HUNT_VERSION;
 use crate::victim::{Harm, VictimSummary};
 use isolane_common_quantities::rng::Stream;
+use isolane_study_results::settling::SettlingSummary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -127,6 +128,9 @@ pub struct HuntResult {
     pub ended: Ended,
     /// What it used.
     pub spent: Spent,
+    /// How long the experiments took to be steady; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<SettlingSummary>,
     /// Counters in the order in which they were followed.
     pub counters: Vec<String>,
     /// Mean of every counter over the random points at the start.
@@ -182,6 +186,7 @@ pub fn hunt_watched(
             seed: settings.seed,
             ended: Ended::Unfinished,
             spent: Spent::default(),
+            settling: None,
             counters: Vec::new(),
             usual_counters: BTreeMap::new(),
             bounds: bench.rule.bounds().cloned(),
@@ -207,6 +212,7 @@ pub fn hunt_watched(
         Err(Stop::Failed(error)) => return Err(error),
     };
     run.result.spent = bench.spent();
+    run.result.settling = bench.settling();
     Ok(run.result)
 }
 
@@ -497,6 +503,7 @@ impl Run<'_> {
         self.regions = sets().map(|set| set.region.clone()).collect();
         self.witnesses = sets().map(|set| set.witness.clone()).collect();
         self.result.spent = bench.spent();
+        self.result.settling = bench.settling();
         (self.on_found)(&self.result);
     }
 

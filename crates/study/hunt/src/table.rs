@@ -9,6 +9,7 @@ use crate::monitor::Symptom;
 use crate::region::{Region, condition};
 use crate::space::{Feature, Space};
 use isolane_common_text_output::{Table, counted};
+use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use std::fmt::Write;
 
 /// Columns and the features that they show.
@@ -54,10 +55,13 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
             text,
             "victim {} under {}: {}; an attacker may take {:.0} % of a link",
             victim.victim,
-            victim.policy,
+            marked(&victim.policy),
             victim.rule,
             victim.attacker_part * 100.0
         );
+        if !victim.on_sale {
+            let _ = writeln!(text, "{NOT_ON_SALE}");
+        }
     }
     let unreduced = result.anomalies.iter().filter(|one| one.set.is_none());
     if unreduced.count() > 1 {
@@ -83,6 +87,9 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
         counted(result.spent.experiments, "experiment"),
         result.spent.modelled_s / 3600.0,
     );
+    if let Some(settling) = &result.settling {
+        let _ = writeln!(text, "{}", settling.words("experiment"));
+    }
     if result.not_repeated > 0 {
         let _ = writeln!(
             text,

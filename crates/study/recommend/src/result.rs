@@ -1,6 +1,7 @@
 //! The answer as plain data, for JSON, the terminal and the HTML page.
 
 use isolane_study_audit::matrix::{Exhausted, LeftOut, Metrics};
+use isolane_study_results::settling::SettlingSummary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,11 @@ pub struct Recommendation {
     pub testbed: String,
     /// Run seeds.
     pub seeds: Vec<u64>,
-    /// Measured time of each run, microseconds.
+    /// Measured time of each run, microseconds; the least where runs go on until they settle.
     pub measured_us: f64,
+    /// How long the runs of all tenants together took to settle; absent where times are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<SettlingSummary>,
     /// The tenants and what they need, in the scenario's order.
     pub tenants: Vec<TenantNeeds>,
     /// The policies, best first.
@@ -103,6 +107,9 @@ pub struct PolicyOutcome {
     /// Whether what it needs can be bought: false where it needs hardware that is not on sale. Such policies stand behind
     /// all others.
     pub on_sale: bool,
+    /// How long its runs took to settle; absent where times are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<SettlingSummary>,
     /// What it controls, in words.
     pub about: String,
     /// Objectives met.

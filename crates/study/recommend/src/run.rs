@@ -23,6 +23,7 @@ use isolane_study_audit::matrix::{LeftOut, Metrics};
 use isolane_study_audit::predicate::Capacity;
 use isolane_study_audit::settled;
 use isolane_study_results::rdma::{RunResult, TenantSettling};
+use isolane_study_results::settling::SettlingSummary;
 use isolane_study_testbed::{Testbed, TestbedError};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,6 +194,7 @@ impl Work<'_> {
             testbed: first.testbed.clone(),
             seeds: question.seeds.clone(),
             measured_us: question.scenario.duration.as_us_f64(),
+            settling: settling_of(together.values().flatten()),
             advice: advice(&policies, question.advises_not_on_sale),
             tenants: self.needs.clone(),
             policies,
@@ -349,6 +351,7 @@ impl Work<'_> {
         PolicyOutcome {
             policy: spec.name.clone(),
             on_sale: stack::is_on_sale(&spec.name),
+            settling: settling_of(runs),
             about: about.join("; "),
             met: all().filter(|one| one.met).count() as u32,
             objectives: all().count() as u32,
@@ -454,6 +457,11 @@ impl Work<'_> {
         }
         outcome.misses = misses;
     }
+}
+
+/// How long `runs` took to settle; nothing where times were fixed.
+fn settling_of<'a>(runs: impl IntoIterator<Item = &'a RunResult>) -> Option<SettlingSummary> {
+    SettlingSummary::of(runs.into_iter().filter_map(|run| run.settling.as_ref()))
 }
 
 /// How the tenant of `index` settled in each run; nothing where times were fixed.

@@ -121,6 +121,9 @@ fn table(text: &mut String, answer: &Recommendation, style: Style) {
             "  {NOT_ON_SALE}, and stands behind what can be bought"
         );
     }
+    if let Some(settling) = &answer.settling {
+        let _ = writeln!(text, "  {}", settling.words("run"));
+    }
 }
 
 /// Where the objectives are derived: by which rule, and how to write one's own.

@@ -1,6 +1,7 @@
 //! What runs report, whatever ran them: simulators and real devices fill the same types.
 //!
 //! * [`rdma`] - runs of tenants on RDMA NICs;
+//! * [`settling`] - how long several of them took to settle;
 //! * [`network`] - runs of networks;
 //! * [`memory`] - runs on tiered memory;
 //! * [`ethernet`] - studies of Ethernet NICs.
@@ -11,6 +12,7 @@ pub mod ethernet;
 pub mod memory;
 pub mod network;
 pub mod rdma;
+pub mod settling;
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,9 @@ pub struct RunResult {
     pub profile: String,
     /// The policy's name.
     pub policy: String,
+    /// False where the policy needs hardware that is not on sale.
+    #[serde(default = "on_sale")]
+    pub on_sale: bool,
     /// The run seed.
     pub seed: u64,
     /// Which testbed ran it: `sim` or `verbs`.
@@ -36,9 +39,14 @@ pub struct RunResult {
     pub policy_state: BTreeMap<String, f64>,
     /// Width of one point of the time series, microseconds.
     pub sample_us: f64,
-    /// When the run settled; absent where its times were fixed.
+    /// Whether the run settled, and when. Absent where tenants start late, stop, or post a fixed number of messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settling: Option<Settling>,
+}
+
+/// Of results that do not say it.
+fn on_sale() -> bool {
+    true
 }
 
 /// How long a run took to settle: until its rates and latencies no longer depended on how long it was measured.
@@ -50,9 +58,10 @@ pub struct Settling {
     pub settled_after_us: f64,
     /// Measured time, microseconds.
     pub measured_us: f64,
-    /// Simulated time after which the run ends, settled or not, microseconds.
+    /// Simulated time after which the run ends, settled or not, microseconds. The end of the measured time where the
+    /// scenario's own times were measured.
     pub cap_us: f64,
-    /// Per tenant, in the scenario's order.
+    /// Per tenant, in the scenario's order; empty in a hunt, which judges the run as a whole.
     pub tenants: Vec<TenantSettling>,
 }
 

@@ -88,6 +88,10 @@ impl Course for Run<'_> {
         self.0.go_on(time);
     }
 
+    fn is_filling(&self) -> bool {
+        self.0.is_filling()
+    }
+
     fn measure(
         &mut self,
         _: Duration,

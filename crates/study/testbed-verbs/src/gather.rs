@@ -45,6 +45,7 @@ pub(crate) fn result(
         scenario: scenario.name.clone(),
         profile,
         policy: scenario.policy.name.clone(),
+        on_sale: isolane_rdma_scenario::stack::is_on_sale(&scenario.policy.name),
         seed: scenario.seed,
         testbed: testbed.to_owned(),
         measured_s,

@@ -67,6 +67,7 @@ fn answer(scenario: &Scenario, profile: &Profile) -> RunResult {
         scenario: scenario.name.clone(),
         profile: profile.name.clone(),
         policy: scenario.policy.name.clone(),
+        on_sale: isolane_rdma_scenario::stack::is_on_sale(&scenario.policy.name),
         seed: scenario.seed,
         testbed: "fake".to_owned(),
         measured_s: scenario.duration.as_secs_f64(),

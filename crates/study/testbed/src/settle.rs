@@ -14,6 +14,7 @@ use crate::TestbedError;
 use isolane_common_quantities::settle::{
     Counts, Demand, Latencies, Standing, WINDOWS, Windows, longer, standing,
 };
+use isolane_common_quantities::stats::summary::median;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::{Scenario, Traffic};
 use isolane_study_results::rdma::{RunResult, Settling, TenantResult, TenantSettling};
@@ -90,6 +91,11 @@ pub trait Course {
     /// Goes on for `time` without measuring.
     fn go_on(&mut self, _time: Duration) {}
 
+    /// Whether a queue that nothing has stopped yet filled during the last measured time, where that is known.
+    fn is_filling(&self) -> bool {
+        false
+    }
+
     /// Measures for `length` after `at`, and says what each tenant did.
     ///
     /// # Errors
@@ -138,14 +144,27 @@ pub fn run(
         }
         let (mut result, windows) = course.measure(at, length)?;
         let next = match &patience.until {
-            Until::Steady(steady) => match steady(&result) {
-                true => None,
-                false => Some(length * 2),
-            },
+            Until::Steady(steady) => {
+                let steady = steady(&result);
+                result.settling = Some(Settling {
+                    settled: steady,
+                    settled_after_us: at.as_us_f64(),
+                    measured_us: length.as_us_f64(),
+                    cap_us: patience.cap.as_us_f64(),
+                    tenants: Vec::new(),
+                });
+                (!steady).then(|| length * 2)
+            }
             Until::Settled(demands) => {
                 let pairs = demands.iter().zip(&windows);
+                // What fills a queue is a start and no state, however surely it is on one side of a limit.
+                let is_state = !course.is_filling();
                 let standings: Vec<Standing> = pairs
                     .map(|(demand, windows)| standing(demand, windows))
+                    .map(|standing| Standing {
+                        settled: standing.settled && is_state,
+                        ..standing
+                    })
                     .collect();
                 let settling = settling(at, length, patience.cap, &standings, &windows);
                 let next = match settling.settled {
@@ -167,6 +186,38 @@ pub fn run(
         }
         extensions -= 1;
     }
+}
+
+/// Whether `result`, a run of `scenario` for its own times, had settled: the rule for each of `demands`, applied to the
+/// result's own time series and samples. None where the scenario describes a course.
+pub fn of_fixed(scenario: &Scenario, result: &RunResult, demands: &[Demand]) -> Option<Settling> {
+    if is_course(scenario) {
+        return None;
+    }
+    let (at, length) = (scenario.warmup, scenario.duration);
+    let windows: Vec<Windows> = result
+        .tenants
+        .iter()
+        .map(|tenant| {
+            let mut windows = told(tenant, (at, length));
+            windows.latencies.halves =
+                halves(&tenant.p99_series_us).unwrap_or(windows.latencies.halves);
+            windows
+        })
+        .collect();
+    let pairs = demands.iter().zip(&windows);
+    let standings: Vec<Standing> = pairs
+        .map(|(demand, windows)| standing(demand, windows))
+        .collect();
+    Some(settling(at, length, at + length, &standings, &windows))
+}
+
+/// The median over either half of the points of a 99th percentile; none where no message completed in a half.
+fn halves(points: &[Option<f64>]) -> Option<[Option<f64>; 2]> {
+    let (first, second) = points.split_at(points.len() / 2);
+    let middle =
+        |half: &[Option<f64>]| median(&half.iter().copied().flatten().collect::<Vec<f64>>());
+    Some([Some(middle(first)?), Some(middle(second)?)])
 }
 
 fn settling(
@@ -222,13 +273,17 @@ impl Course for Again<'_> {
         scenario.duration = length;
         scenario.sample_interval = length / points;
         let result = (self.run)(&scenario)?;
-        let windows = result.tenants.iter().map(|one| told(one, length)).collect();
+        let windows = result
+            .tenants
+            .iter()
+            .map(|one| told(one, (at, length)))
+            .collect();
         Ok((result, windows))
     }
 }
 
-/// What the figures of `tenant`, measured for `length`, say of windows.
-fn told(tenant: &TenantResult, length: Duration) -> Windows {
+/// What the figures of `tenant`, measured for `length` after `before`, say of windows.
+fn told(tenant: &TenantResult, (before, length): (Duration, Duration)) -> Windows {
     let seconds = length.as_secs_f64() / WINDOWS as f64;
     let series = &tenant.goodput_series_gbps;
     let per_window = series.len() / WINDOWS;
@@ -242,6 +297,7 @@ fn told(tenant: &TenantResult, length: Duration) -> Windows {
     };
     let latency = tenant.latency_us.as_ref();
     Windows {
+        before,
         length: length / WINDOWS as u64,
         counts: std::array::from_fn(|window| Counts {
             bytes: each(gbps(window) * 1e9 / 8.0),
@@ -296,6 +352,7 @@ mod tests {
                 ((self.gbps)(end) * 125.0 * window) as u64
             };
             let windows = Windows {
+                before: at,
                 length: length / WINDOWS as u64,
                 counts: std::array::from_fn(|index| Counts {
                     bytes: bytes(index),
@@ -326,6 +383,7 @@ mod tests {
             scenario: String::new(),
             profile: String::new(),
             policy: String::new(),
+            on_sale: true,
             seed: 1,
             testbed: String::new(),
             measured_s: 0.0,

@@ -9,6 +9,7 @@ mod tests;
 
 use crate::html::{Opening, Page, escape, figure};
 use crate::number::{percent, significant, whole};
+use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use isolane_study_hunt::hunt::{Anomaly, Ended, HuntResult};
 use isolane_study_hunt::monitor::Symptom;
 use isolane_study_hunt::space::Space;
@@ -17,7 +18,11 @@ use std::fmt::Write;
 /// The whole file, of a hunt in `space`.
 pub(crate) fn page(result: &HuntResult, space: &Space) -> String {
     let title = match &result.victim {
-        Some(victim) => format!("Who hurts {} under {}?", victim.victim, victim.policy),
+        Some(victim) => format!(
+            "Who hurts {} under {}?",
+            victim.victim,
+            marked(&victim.policy)
+        ),
         None => format!("Anomalies of {}", result.target),
     };
     let verdict = verdict(result);
@@ -253,6 +258,9 @@ fn method(result: &HuntResult) -> String {
     fact("Searcher", &result.searcher);
     fact("Seed", &result.seed.to_string());
     fact("Not shown again", &whole(u64::from(result.not_repeated)));
+    if let Some(settling) = &result.settling {
+        fact("Settled", &settling.words("experiment"));
+    }
     if let Some(bounds) = &result.bounds {
         fact(
             "Bit bound",
@@ -264,6 +272,9 @@ fn method(result: &HuntResult) -> String {
         );
     }
     if let Some(victim) = &result.victim {
+        if !victim.on_sale {
+            fact(&format!("Policy {}", marked(&victim.policy)), NOT_ON_SALE);
+        }
         fact("The victim is owed", &victim.rule);
         fact(
             "An attacker may take",

@@ -11,6 +11,7 @@ mod verdict;
 use crate::html::{Opening, Page, escape, figure, nothing};
 use crate::number::time;
 use crate::svg::{Dot, DotPlot, DotRow, LinePlot, LineSeries, with_gaps};
+use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use isolane_study_results::rdma::{RunResult, TenantResult};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -56,13 +57,16 @@ fn opening(results: &[RunResult], verdict: &str) -> String {
         escape(&first.testbed),
         seeds.join(", ")
     );
-    let policies: Vec<&str> = results.iter().map(|run| run.policy.as_str()).collect();
-    let about = format!(
+    let policies: Vec<String> = results.iter().map(|run| marked(&run.policy)).collect();
+    let mut about = format!(
         "{} tenants for {} of measured time under {}. No tenant ran alone here: isolane explain says who hurts whom.",
         first.tenants.len(),
         time(first.measured_s * 1e6),
         policies.join(", ")
     );
+    if results.iter().any(|run| !run.on_sale) {
+        push(&mut about, format_args!(" {NOT_ON_SALE}."));
+    }
     Opening {
         kicker: &kicker,
         title: &first.scenario,
@@ -83,7 +87,7 @@ fn notes(results: &[RunResult], remarks: &[Vec<String>]) -> String {
         if results.len() > 1 {
             push(
                 &mut out,
-                format_args!("<h3>Under {}</h3>\n", escape(&result.policy)),
+                format_args!("<h3>Under {}</h3>\n", escape(&marked(&result.policy))),
             );
         }
         let lines: String = lines
@@ -179,7 +183,7 @@ fn multiples(
         .iter()
         .filter_map(|result| {
             let stem = format!("{}-{}-{name}", result.scenario, result.policy);
-            let caption = format!("<b>{}</b>", escape(&result.policy));
+            let caption = format!("<b>{}</b>", escape(&marked(&result.policy)));
             plot(result).map(|plot| figure(&stem, &caption, &plot))
         })
         .collect();

@@ -4,6 +4,7 @@ use super::{names, push};
 use crate::html::escape;
 use crate::number::{bit_rate, fixed, percent, rate, significant, time, whole};
 use isolane_rdma_scenario::model::Class;
+use isolane_rdma_scenario::stack::marked;
 use isolane_study_results::rdma::{HostCounters, RunResult, TenantResult};
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ pub(super) fn comparison(results: &[RunResult]) -> String {
             &mut out,
             format_args!(
                 "<th scope=\"colgroup\" colspan=\"3\" class=\"n\">{}</th>",
-                escape(&result.policy)
+                escape(&marked(&result.policy))
             ),
         );
     }
@@ -61,7 +62,7 @@ pub(super) fn comparison(results: &[RunResult]) -> String {
 /// Tables of one run: tenants, counters, the policy's own figures.
 pub(super) fn details(result: &RunResult, index: usize, several: bool) -> String {
     let suffix = if several {
-        format!(" under {}", escape(&result.policy))
+        format!(" under {}", escape(&marked(&result.policy)))
     } else {
         String::new()
     };

@@ -42,6 +42,7 @@ pub(crate) fn explanation(victim: &str) -> Explanation {
         version: EXPLANATION_VERSION,
         profile: "cx5-100g-roce".to_owned(),
         policy: "none".to_owned(),
+        on_sale: true,
         seed: 1,
         victim: victim.to_owned(),
         kind: VictimKind::Rate,

@@ -111,6 +111,7 @@ pub(crate) fn hunt() -> HuntResult {
         seed: 1,
         ended: Ended::Budget,
         spent: spent(280),
+        settling: None,
         counters: names.clone().collect(),
         usual_counters: names.map(|name| (name, 2e5)).collect(),
         bounds: Some(Bounds {
@@ -154,6 +155,7 @@ pub(crate) fn victim() -> HuntResult {
     result.victim = Some(VictimSummary {
         victim: "small-write".to_owned(),
         policy: "sriov".to_owned(),
+        on_sale: true,
         alone: Default::default(),
         rule: "at least (1 - 0.25) x min(90 M/s alone, 52 M/s guaranteed) = 39 M/s".to_owned(),
         attacker_part: 0.5,

@@ -65,6 +65,7 @@ pub(crate) fn run(policy: &str) -> RunResult {
         scenario: "latency-vs-bulk".to_owned(),
         profile: "cx5-100g-roce".to_owned(),
         policy: policy.to_owned(),
+        on_sale: isolane_rdma_scenario::stack::is_on_sale(policy),
         seed: 1,
         testbed: "sim".to_owned(),
         measured_s: 0.006,

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 /// A tenant that delivers these gigabits per second in four windows of 1 ms.
 fn rates(gbps: [f64; WINDOWS]) -> Windows {
     Windows {
+        before: Duration::ZERO,
         length: Duration::from_ms(1),
         counts: gbps.map(|gbps| Counts {
             bytes: (gbps * 1e9 / 8.0 * 1e-3) as u64,
@@ -80,9 +81,58 @@ fn a_rate_whose_windows_straddle_the_limit_is_open_and_on_the_edge() {
 }
 
 #[test]
+fn a_rate_within_a_twentieth_of_its_limit_is_on_the_edge_though_all_windows_agree() {
+    let demand = limit(Figure::Goodput, 37.5);
+    for (gbps, edge) in [(36.0, true), (39.0, true), (35.0, false), (40.0, false)] {
+        let one = standing(&demand, &rates([gbps; WINDOWS]));
+        assert_eq!((one.settled, one.on_the_edge), (true, edge), "{gbps}");
+    }
+}
+
+#[test]
 fn a_rate_that_falls_towards_its_limit_is_open() {
     let demand = limit(Figure::Goodput, 37.5);
     assert!(!is_settled(&demand, &rates([90.0, 75.0, 60.0, 45.0])));
+}
+
+/// Goal: a slow change is seen although the windows agree within a twentieth. Method: the rate falls by half a percent in
+/// each window; the same windows late in a run have further to go before it has lasted twice as long.
+#[test]
+fn a_slow_trend_towards_the_limit_is_open_once_it_would_cross() {
+    let demand = limit(Figure::Goodput, 37.5);
+    let falling = rates([41.0, 40.8, 40.59, 40.4]);
+    assert!(is_settled(&demand, &falling));
+    let late = |windows: &Windows| Windows {
+        before: Duration::from_ms(12),
+        ..windows.clone()
+    };
+    let standing = standing(&demand, &late(&falling));
+    assert!(!standing.settled && !standing.on_the_edge);
+    let rising = rates([40.4, 40.59, 40.8, 41.0]);
+    assert!(is_settled(&demand, &late(&rising)));
+    let wavy = rates([40.4, 41.0, 40.3, 40.8]);
+    assert!(is_settled(&demand, &late(&wavy)), "no trend, only noise");
+    let broken = rates([34.0, 34.2, 34.41, 34.6]);
+    assert!(
+        !is_settled(&demand, &late(&broken)),
+        "it rises towards its limit"
+    );
+}
+
+#[test]
+fn a_latency_whose_messages_become_fewer_is_open_before_it_crosses_its_limit() {
+    let kept = latencies([&[9; 300], &[9; 300]]);
+    let with = |messages: [u64; WINDOWS]| Windows {
+        counts: messages.map(|messages| Counts {
+            messages,
+            ..Counts::default()
+        }),
+        ..kept.clone()
+    };
+    let demand = limit(Figure::P99, 10.0);
+    assert!(is_settled(&demand, &with([150, 151, 149, 150])));
+    assert!(!is_settled(&demand, &with([156, 152, 148, 144])));
+    assert!(is_settled(&demand, &with([144, 148, 152, 156])));
 }
 
 #[test]
@@ -173,6 +223,16 @@ fn slow(gbps: &[f64], limit: f64) -> bool {
             differ |= left - right > AGREEMENT * mean;
         }
     }
+    // A line through four windows, and where it is six windows after their middle: the run has lasted twice as long then.
+    let slope = (3.0 * (gbps[3] - gbps[0]) + (gbps[2] - gbps[1])) / 10.0;
+    let mut rest = 0.0;
+    for (place, value) in [-1.5, -0.5, 0.5, 1.5].into_iter().zip(gbps) {
+        rest += (value - mean - slope * place) * (value - mean - slope * place);
+    }
+    let sure = (slope.abs() - 2.92 * (rest / 2.0 / 5.0).sqrt()).max(0.0) * slope.signum();
+    if (mean >= limit) != (mean + 6.0 * sure >= limit) {
+        return false;
+    }
     if !differ {
         return true;
     }
@@ -201,14 +261,15 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_windows_and_the_unit_of_time_do_not_matter(
+    fn a_run_of_twice_the_length_at_the_same_rates_is_judged_alike(
         gbps in proptest::array::uniform4(0.0f64..100.0),
         limit_gbps in 1.0f64..100.0,
     ) {
-        let mut turned = gbps;
-        turned.rotate_left(1);
+        let mut longer = rates(gbps);
+        longer.length += longer.length;
+        longer.counts.iter_mut().for_each(|counts| counts.bytes *= 2);
         let demand = limit(Figure::Goodput, limit_gbps);
-        prop_assert_eq!(is_settled(&demand, &rates(gbps)), is_settled(&demand, &rates(turned)));
+        prop_assert_eq!(is_settled(&demand, &rates(gbps)), is_settled(&demand, &longer));
     }
 
     #[test]

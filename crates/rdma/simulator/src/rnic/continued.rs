@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_us(20);
 /// Events after which a warm-up is over: some forty packets for each of 20,000 pairs in both directions, which one core
 /// simulates in about a second.
 const EVENTS_MAX: u64 = 8_000_000;
+/// A receive buffer fills when a measured time adds more than this part, one over the number, of what makes it pause.
+const FILLS: u64 = 32;
 /// Later than any run ends.
 const NEVER: Duration = Duration::from_ms(3_600_000);
 
@@ -51,6 +53,8 @@ pub struct Continued<'a> {
     at: Duration,
     /// Measured time and sample interval of the scenario as given.
     first: (Duration, Duration),
+    /// Whether a receive buffer filled during the last measured time.
+    filling: bool,
 }
 
 impl std::fmt::Debug for Continued<'_> {
@@ -78,6 +82,7 @@ impl<'a> Continued<'a> {
             profile,
             at: Duration::ZERO,
             first,
+            filling: false,
         })
     }
 
@@ -114,9 +119,21 @@ impl<'a> Continued<'a> {
         // As many points as in the scenario's own measured time.
         scenario.sample_interval =
             Duration::from_ps((interval.as_ps() as f64 * stretch).round() as u64);
+        let before = self.world.fills(self.at);
         let windows = self.world.measure(scenario);
         self.at += length;
+        let after = self.world.fills(self.at);
+        self.filling = before
+            .iter()
+            .zip(&after)
+            .any(|(before, after)| after.has_grown(before));
         windows
+    }
+
+    /// Whether a receive buffer filled during the last measured time without a pause. Once it is full, pauses and congestion
+    /// control change what every tenant gets.
+    pub fn is_filling(&self) -> bool {
+        self.filling
     }
 
     /// What was measured last.
@@ -125,7 +142,43 @@ impl<'a> Continued<'a> {
     }
 }
 
+/// How full one receive buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fill {
+    bytes: u64,
+    pause_at: u64,
+    /// Pauses that its port has sent so far.
+    pauses: u64,
+    is_pausing: bool,
+}
+
+impl Fill {
+    /// Whether it holds clearly more than `before`, and its port has not paused since.
+    fn has_grown(&self, before: &Self) -> bool {
+        let grown = self.bytes.saturating_sub(before.bytes);
+        grown > self.pause_at / FILLS && self.pauses == before.pauses && !self.is_pausing
+    }
+}
+
 impl World {
+    /// How full every receive buffer is at `at`.
+    fn fills(&self, at: Duration) -> Vec<Fill> {
+        let now = at.as_ps();
+        let nics = self.nics.iter();
+        let buffers = nics.flat_map(|nic| nic.buffers.iter().map(move |buffer| (nic, buffer)));
+        let fills = buffers.map(|(nic, buffer)| Fill {
+            bytes: {
+                // Packets that have left are taken out when the next one arrives.
+                let left = buffer.packets.iter().filter(|(leaves, _)| *leaves <= now);
+                buffer.buffered - left.map(|(_, bytes)| u64::from(*bytes)).sum::<u64>()
+            },
+            pause_at: buffer.pause_at,
+            pauses: nic.count.pauses_sent,
+            is_pausing: nic.pausing != 0,
+        });
+        fills.collect()
+    }
+
     /// Runs until what was posted at the start is done and a while has passed; how long that was.
     fn warm_up(&mut self, how: &WarmUp) -> Duration {
         let mut at = Duration::ZERO;
@@ -188,6 +241,7 @@ impl World {
             }
         }
         let windows = (0..self.meter.tenants.len()).map(|tenant| Windows {
+            before: scenario.warmup,
             length,
             counts: std::array::from_fn(|window| {
                 since(&marks[window + 1][tenant], &marks[window][tenant])

@@ -89,6 +89,7 @@ impl World {
             scenario: scenario.name.clone(),
             profile: profile.name.clone(),
             policy: scenario.policy.name.clone(),
+            on_sale: isolane_rdma_scenario::stack::is_on_sale(&scenario.policy.name),
             seed: scenario.seed,
             testbed: "sim".to_owned(),
             measured_s,

@@ -77,6 +77,7 @@ pub(crate) fn run() -> RunResult {
         scenario: "s".to_owned(),
         profile: "p".to_owned(),
         policy: "none".to_owned(),
+        on_sale: true,
         seed: 1,
         testbed: "sim".to_owned(),
         measured_s: 1.0,

@@ -21,6 +21,7 @@ use crate::space::Point;
 use crate::space::point;
 use isolane_rdma_scenario::catalogue::Column;
 use isolane_rdma_scenario::model::Host;
+use isolane_rdma_scenario::stack::is_on_sale;
 use isolane_study_audit::exhaustion::Ratios;
 use isolane_study_audit::matrix::Metrics;
 use isolane_study_audit::predicate::{Judged, Predicate, judge};
@@ -72,12 +73,20 @@ pub struct VictimSummary {
     pub victim: String,
     /// The policy that was to protect it.
     pub policy: String,
+    /// False where the policy needs hardware that is not on sale.
+    #[serde(default = "on_sale")]
+    pub on_sale: bool,
     /// What it does alone.
     pub alone: Metrics,
     /// What it is owed, in words.
     pub rule: String,
     /// The attacker's guarantee: part of the link.
     pub attacker_part: f64,
+}
+
+/// Of results that do not say it.
+fn on_sale() -> bool {
+    true
 }
 
 /// What an attack does.
@@ -125,6 +134,7 @@ impl Owed {
         VictimSummary {
             victim: self.victim.clone(),
             policy: self.policy.clone(),
+            on_sale: is_on_sale(&self.policy),
             alone: self.alone,
             rule: self.rule.clone(),
             attacker_part: self.attacker_part,

@@ -19,7 +19,7 @@ use isolane_study_audit::matrix::Metrics;
 use isolane_study_audit::plan::{TENANTS, TOPOLOGY};
 use isolane_study_audit::predicate::{Capacity, Judged, Part, Predicate};
 use isolane_study_audit::tenants::OVER_SOLO;
-use isolane_study_results::rdma::RunResult;
+use isolane_study_results::rdma::{RunResult, Settling};
 use isolane_study_testbed::Testbed;
 
 /// Warm-up where the policy needs no more.
@@ -202,9 +202,17 @@ fn steady(
     let mut doubled = 0;
     loop {
         let scenario = scenario(options, point, seed, doubled);
-        let result = options.testbed.run(&scenario, options.profile)?;
+        let mut result = options.testbed.run(&scenario, options.profile)?;
         let victim = result.tenants.first();
-        if doubled == EXTENSIONS || victim.is_some_and(|v| is_steady(&v.goodput_series_gbps)) {
+        let is_steady = victim.is_some_and(|v| is_steady(&v.goodput_series_gbps));
+        if doubled == EXTENSIONS || is_steady {
+            result.settling = Some(Settling {
+                settled: is_steady,
+                settled_after_us: scenario.warmup.as_us_f64(),
+                measured_us: scenario.duration.as_us_f64(),
+                cap_us: (scenario.warmup + (DURATION * (1 << EXTENSIONS))).as_us_f64(),
+                tenants: Vec::new(),
+            });
             return Ok(result);
         }
         doubled += 1;
@@ -280,6 +288,8 @@ fn condense(result: &RunResult, point: &Point, alone: &Alone, link_gbps: f64) ->
         pause_ratio: counters.get(pause).copied().unwrap_or(0.0) / 1e6,
         messages_per_s: victim.map_or(0.0, |tenant| tenant.message_rate_per_s),
         steady: victim.is_some_and(|tenant| is_steady(&tenant.goodput_series_gbps)),
+        settled_after_us: result.settling.as_ref().map(|one| one.settled_after_us),
+        measured_us: Some(seconds * 1e6),
         p99_us: victim.and_then(|tenant| tenant.latency_us.as_ref().map(|l| l.p99)),
         beside: Some(Beside {
             victim: victim.map(Metrics::from).unwrap_or_default(),

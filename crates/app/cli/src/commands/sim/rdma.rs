@@ -13,13 +13,14 @@ use crate::status::Status;
 use crate::target::cancel_on_signal;
 use crate::text::{Table, fitted, number, optional};
 use anyhow::{Result, bail};
+use isolane_common_quantities::settle::SAMPLES;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::Overrides;
 use isolane_rdma_scenario::model::{Class, Scenario};
-use isolane_rdma_scenario::stack;
-use isolane_rdma_scenario::stack::NOT_ON_SALE;
+use isolane_rdma_scenario::stack::{self, NOT_ON_SALE};
 use isolane_study_audit::settled;
 use isolane_study_results::rdma::{HostCounters, RunResult, Settling, TenantResult};
+use isolane_study_testbed::settle::of_fixed;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -27,6 +28,8 @@ use std::fmt::Write;
 struct Run {
     scenario: Scenario,
     result: RunResult,
+    /// Whether it went on until it settled; otherwise the scenario's own times were measured.
+    settles: bool,
 }
 
 /// Runs the scenario that `text`, called `file`, describes.
@@ -110,7 +113,8 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
         };
         let (scenario, result) = match arguments.settle {
             None => {
-                let result = bed.testbed().run_watched(&scenario, profile, &watch)?;
+                let mut result = bed.testbed().run_watched(&scenario, profile, &watch)?;
+                result.settling = of_fixed(&scenario, &result, &settled::demands(&scenario));
                 (scenario, result)
             }
             Some(cap) => {
@@ -120,7 +124,11 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
                 (scenario, result)
             }
         };
-        Ok(Run { scenario, result })
+        Ok(Run {
+            scenario,
+            result,
+            settles: arguments.settle.is_some(),
+        })
     });
     let runs: Result<Vec<Run>> = runs.collect();
     part.finish_and_clear();
@@ -132,7 +140,7 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
 }
 
 /// Points of the time series when the duration is changed; as for scenarios that do not say.
-const SAMPLES: u64 = 50;
+const POINTS: u64 = 50;
 
 fn set_duration(scenario: &mut Scenario, duration: Duration) -> Result<()> {
     let end = scenario.warmup + duration;
@@ -144,32 +152,54 @@ fn set_duration(scenario: &mut Scenario, duration: Duration) -> Result<()> {
         )));
     }
     scenario.duration = duration;
-    scenario.sample_interval = (duration / SAMPLES).max(Duration::from_us(1)).min(duration);
+    scenario.sample_interval = (duration / POINTS).max(Duration::from_us(1)).min(duration);
     Ok(())
 }
 
-/// How long a run took to settle, or who did not.
-fn settling(settling: &Settling, result: &RunResult) -> String {
+/// Whether the run settled, and when, or which tenants did not.
+fn settling(run: &Run) -> String {
+    let Some(settling) = &run.result.settling else {
+        return "settling is not judged: a tenant starts late, stops, or posts a fixed number of messages".to_owned();
+    };
+    let open = open(settling, &run.result);
     let measured = format!(
         "measured for {:.0} us after {:.0} us",
         settling.measured_us, settling.settled_after_us
     );
-    if settling.settled {
-        return format!("settled: {measured}");
+    match (settling.settled, run.settles) {
+        (true, _) => format!("settled: {measured}"),
+        (false, true) => format!(
+            "not settled within {:.0} us of simulated time: {open}; {measured}; raise --settle=CAP",
+            settling.cap_us
+        ),
+        (false, false) => {
+            format!("not settled: {open}; {measured}; --settle goes on until every tenant settles")
+        }
     }
+}
+
+/// The tenants that did not settle, each with the reason.
+fn open(settling: &Settling, result: &RunResult) -> String {
     let tenants = result.tenants.iter().zip(&settling.tenants);
     let open = tenants.filter(|(_, how)| !how.settled);
-    let names: Vec<&str> = open.map(|(tenant, _)| tenant.name.as_str()).collect();
-    format!(
-        "not settled within {:.0} us of simulated time: {}; {measured}; raise --settle=CAP",
-        settling.cap_us,
-        names.join(", ")
-    )
+    let each = open.map(|(tenant, how)| {
+        let few = tenant.declared_class == Class::Latency && how.samples < SAMPLES;
+        match few {
+            true => format!(
+                "{} ({} latencies, and its p99 needs {SAMPLES})",
+                tenant.name, how.samples
+            ),
+            false => format!("{} (parts of the measured time differ)", tenant.name),
+        }
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Everything a terminal shows of `runs`; a comparison leaves counters to `verbose`.
 fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
-    let Run { scenario, result } = &runs[0];
+    let Run {
+        scenario, result, ..
+    } = &runs[0];
     let policies: Vec<String> = runs
         .iter()
         .map(|run| stack::marked(&run.result.policy))
@@ -180,16 +210,13 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
         result.profile,
         policies.join(", "),
         result.seed,
-        match result.settling {
-            Some(_) => format!("at least {}", scenario.duration),
-            None => scenario.duration.to_string(),
+        match runs[0].settles {
+            true => format!("at least {}", scenario.duration),
+            false => scenario.duration.to_string(),
         }
     );
     text.push_str(&tenants(runs, compare));
-    if runs
-        .iter()
-        .any(|run| !stack::is_on_sale(&run.result.policy))
-    {
+    if runs.iter().any(|run| !run.result.on_sale) {
         let _ = writeln!(text, "  {NOT_ON_SALE}");
     }
     for run in runs {
@@ -198,15 +225,8 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
             false => String::new(),
         };
         let mut notes = remarks::notes(&run.scenario, &run.result);
-        notes.extend(
-            run.result
-                .settling
-                .as_ref()
-                .map(|one| settling(one, &run.result)),
-        );
-        if !notes.is_empty() {
-            list(&mut text, &format!("Notes{under}"), &notes);
-        }
+        notes.push(settling(run));
+        list(&mut text, &format!("Notes{under}"), &notes);
         let device = device(&run.result);
         if device.is_empty() {
             let pressure = remarks::pressure(&run.result.counters);
@@ -235,6 +255,7 @@ fn shown(runs: &[Run], compare: bool, verbose: bool) -> String {
 /// What the terminal says of `run` besides its figures, for its page.
 fn said(run: &Run) -> Vec<String> {
     let mut lines = remarks::notes(&run.scenario, &run.result);
+    lines.push(settling(run));
     let device = device(&run.result);
     match device.is_empty() {
         true => {

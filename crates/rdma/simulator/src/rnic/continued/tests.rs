@@ -122,3 +122,27 @@ fn a_policy_s_timers_run_on_behind_the_first_measured_time() {
         assert!(result.tenants[0].goodput_gbps > 1.0, "{result:?}");
     }
 }
+
+/// Goal: a queue that fills is seen before it is full. Method: datagrams without a posted receive stall the receive units, so
+/// that the victim's READs and the datagrams fill the buffer for a millisecond; then pauses and congestion control act.
+#[test]
+fn a_receive_buffer_that_fills_is_seen_until_it_is_full() {
+    let library = Library::embedded();
+    let engine = "RdmaEngine --qp_num=1 --send_wq_depth=1 --send_batch=1 --recv_batch=0 --qp_type=4 --request=s_1_4096";
+    let text = format!(
+        "profile = \"cx5-100g-roce\"\ntopology = \"switch\"\nduration = \"200us\"\n\
+         [[tenant]]\nname = \"one\"\n[[tenant.traffic]]\nverb = \"read\"\nsize = \"512B\"\nqueue_pairs = 16\ndepth = 1\n\
+         [[tenant]]\nname = \"two\"\nengine = \"{engine}\"\n"
+    );
+    let scenario = isolane_rdma_scenario::parse(&text, "filling.toml", &library).unwrap();
+    let profile = library.profile("cx5-100g-roce").expect("shipped");
+    let mut run = Continued::new(&scenario, profile).unwrap();
+    run.go_on(Duration::from_us(100));
+    let mut fills = Vec::new();
+    for _ in 0..10 {
+        run.measure(MEASURED);
+        fills.push(run.is_filling());
+    }
+    assert!(fills[..3].iter().all(|&fills| fills), "{fills:?}");
+    assert!(fills[5..].iter().all(|&fills| !fills), "{fills:?}");
+}
