@@ -112,7 +112,7 @@ bench-nic: build ## what fair queues cost: paired runs over the soft card, the B
 
 docs: need-cargo ## build the documents and the API documentation as a site in target/site, with every link checked
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	@.ci/site "$(CARGO_TARGET_DIR)/site" "$(CARGO_TARGET_DIR)/doc"
+	@.ci/site "$(CARGO_TARGET_DIR)/site" --api "$(CARGO_TARGET_DIR)/doc" $(if $(wildcard $(ISOLANE)),--isolane "$(ISOLANE)")
 	@printf 'The site: %s\n' "$(CARGO_TARGET_DIR)/site/index.html"
 
 clean: ## remove build outputs and reports
