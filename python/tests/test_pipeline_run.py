@@ -6,10 +6,13 @@ import asyncio
 import itertools
 import pathlib
 import sys
+import time
+from collections.abc import Iterator
 
 import pytest
 
 from isolane.pipeline.deployment import Stage
+from isolane.pipeline.item import Item
 from isolane.pipeline.records import summarize
 from isolane.pipeline.runner import Options, Runner, RunnerError
 
@@ -33,6 +36,27 @@ def test_items_pass_in_order_and_each_hop_is_traced() -> None:
                 ("even", 20, 10),
                 ("two", 10, 10),
             ]
+
+    run(body())
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_step_of_the_wall_clock_neither_stops_a_source_nor_makes_items_late(step_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the wall clock, a step back made a source wait an hour for its next item, and its items an hour late."""
+    wall = time.time
+
+    def stepping() -> Iterator[Item]:
+        for number, item in enumerate(items(10)):
+            if number == 5:
+                monkeypatch.setattr(time, "time", lambda: wall() + step_s)
+            yield item
+
+    async def body() -> None:
+        async with Runner(pipeline(stage("a", "Pass"), stage("b", "Pass")), None, OPTIONS) as r:
+            await r.feed(stepping(), 100.0)
+            assert outcomes(r) == ["delivered"] * 10
+            assert all(0.0 <= (one.latency_ms or -1.0) < 60_000.0 for one in r.records)
+            assert all(later.seen_s >= earlier.seen_s for earlier, later in itertools.pairwise(fates(r)[n] for n in range(10)))
 
     run(body())
 

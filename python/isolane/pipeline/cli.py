@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from isolane import allowed
-from isolane.pipeline import kubernetes, lab, rayserve
+from isolane.pipeline import clock, kubernetes, lab, rayserve
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.operator import OperatorError
 from isolane.pipeline.records import Summary, summarize
@@ -254,7 +254,7 @@ async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]],
             refused += 1
             what = f"--set {name}.{knob}={value}" if knob else f"--move {name}={value}"
             print(f"isolane pipeline: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
-            runner.events.append(Event(time.time(), name, f"{what}@{at_s:g} was refused: {error}"))
+            runner.events.append(Event(clock.now(), name, f"{what}@{at_s:g} was refused: {error}"))
     return moves, refused
 
 

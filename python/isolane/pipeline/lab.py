@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isolane import allowed
-from isolane.pipeline import costs, together
+from isolane.pipeline import clock, costs, together
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.observe import Probes, Reference, observation
 from isolane.pipeline.records import Record, summarize
@@ -270,15 +270,15 @@ async def one_query(
             try:
                 await asyncio.sleep(1.0)
                 watcher.skip()
-                begin = time.time()
+                begin = clock.now()
                 await _periods(watcher, source, reference, period_s, periods, False)
                 await _in_force(watcher, source, reference, period_s, 3 * periods)
                 begin = max([begin, *(one.at_s for one in watcher.replanned if one.differences)])
                 first = runner.deployment
                 await session.slow(Cut(link, arguments.factor, 0.0))
-                slowed = time.time()
+                slowed = clock.now()
                 await _periods(watcher, source, reference, period_s, 3 * periods, True)
-                changed = time.time()
+                changed = clock.now()
                 accuracies = [watcher.periods[-1].accuracy]
                 await _periods(watcher, source, reference, period_s, periods - 1, False)
                 await _delivered(watcher, source, reference, period_s, 3 * periods)

@@ -27,6 +27,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from isolane.pipeline import clock
 from isolane.pipeline.identity import Identity
 from isolane.pipeline.item import MAX_BYTES
 
@@ -219,14 +220,14 @@ class Connection(asyncio.BufferedProtocol):
             if self._body is not None:
                 self._body_filled += nbytes
                 if not self._half_bytes and 2 * self._body_filled >= self._body_length:
-                    self._half_s, self._half_bytes = time.time(), self._body_filled
+                    self._half_s, self._half_bytes = clock.now(), self._body_filled
                 if self._body_filled == self._body_length:
                     self._complete()
                 elif self._body_filled == len(self._body) and not self.may_take(self._growth(self._body)):
                     raise MessageError(503, f"bodies on their way take {BODIES_BYTES} bytes, which is the most; send it again later")
                 return
             if self._filled == 0:
-                self._first_s = time.time()
+                self._first_s = clock.now()
             self._filled += nbytes
             while self._filled and self._body is None and self._take_head():
                 pass
@@ -289,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _complete(self) -> None:
         assert self._body is not None
-        message = Message(self._start, self._headers, self._body, self._first_s, time.time(), self._half_s, self._half_bytes)
+        message = Message(self._start, self._headers, self._body, self._first_s, clock.now(), self._half_s, self._half_bytes)
         self._body, self._first_s = None, message.last_s
         self.on_message(message)
 

@@ -9,7 +9,7 @@ within `RESTARTS_S` it stays down, and items fail with that reason at their dead
 Moving an operator: the new process starts with the same knobs and takes the old one's memory if it has one, the upstream is
 pointed to it, the old one answers what it has, and ends. New items never wait for that.
 
-Units: `_s` since the epoch where a name says `at`, else durations. Limits: one machine; several are for Kubernetes or Ray.
+Units: `_s` since the epoch (`clock`) where a name says `at`, else durations. Limits: one machine; several are for Kubernetes or Ray.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isolane import allowed
+from isolane.pipeline import clock
 from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import Item, ItemError, encode_batch
@@ -103,6 +104,7 @@ class Runner:
     """A running pipeline. Use as an asynchronous context manager."""
 
     def __init__(self, deployment: Deployment, spaces: Spaces | None = None, options: Options = Options()) -> None:
+        clock.one_machine()
         self.deployment = deployment
         self.options = options
         self.events: list[Event] = []
@@ -170,7 +172,7 @@ class Runner:
         path = os.pathsep.join([*self.options.python_path, *filter(None, sys.path)])
         # One core per operator: a profile's milliseconds are those of one thread.
         single = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-        environment = {**os.environ, **single, "PYTHONPATH": path}
+        environment = {**os.environ, **single, **clock.one_machine(), "PYTHONPATH": path}
         pipe = asyncio.subprocess.PIPE
         # In a session of its own: an interrupt from the keyboard is for this process, which then ends that one.
         process = await asyncio.create_subprocess_exec(
@@ -230,7 +232,7 @@ class Runner:
             running.process.kill()
 
     def _note(self, operator: str, what: str) -> None:
-        self.events.append(Event(time.time(), operator, what))
+        self.events.append(Event(clock.now(), operator, what))
 
     async def _point(self, upstream: _Running, target: _Running) -> None:
         document = {"downstream": {"name": target.stage.name, "address": target.data}}
@@ -256,23 +258,23 @@ class Runner:
         assert self._link is not None
         if len(self._waiting) > self.options.window:
             reason = f"{self.options.window} items were on their way: the pipeline is slower than its source"
-            self.records.append(Record(number, item.id, item.time_s, time.time(), REFUSED, "", reason))
+            self.records.append(Record(number, item.id, item.time_s, clock.now(), REFUSED, "", reason))
             return
         try:
             body = encode_batch([item])
         except ItemError as error:
-            self.records.append(Record(number, item.id, item.time_s, time.time(), REFUSED, "", str(error)))
+            self.records.append(Record(number, item.id, item.time_s, clock.now(), REFUSED, "", str(error)))
             return
         answer = await self._link.send(f"{os.getpid()}-{number}", body, time.monotonic() + self.options.deadline_s)
-        self.records.append(record(number, item, time.time(), answer))
+        self.records.append(record(number, item, clock.now(), answer))
 
     async def feed(self, items: Iterable[Item], rate_items_per_s: float) -> None:
         """Sends items at a rate, each with the moment at which it is due as its time, and waits for their fates."""
-        begin = time.time()
+        begin = clock.now()
         for index, item in enumerate(items):
             due = begin + index / rate_items_per_s
-            await asyncio.sleep(max(due - time.time(), 0.0))
-            self.send(Item(item.id, max(due, time.time()), item.payload))
+            await asyncio.sleep(max(due - clock.now(), 0.0))
+            self.send(Item(item.id, max(due, clock.now()), item.payload))
         await self.settle()
 
     async def settle(self) -> None:
@@ -306,10 +308,10 @@ class Runner:
         assert self._link is not None
         old = self._find(stage.name)
         index = self._running.index(old)
-        begin = time.time()
+        begin = clock.now()
         new = await self._start(stage, old.downstream)
         await self._hand_over_memory(old, new)
-        started = time.time()
+        started = clock.now()
         try:
             if index == 0:
                 self._link.switch(new.control, stage.name)
@@ -318,13 +320,13 @@ class Runner:
         except RunnerError:
             await self._stop(new)
             raise
-        switched = time.time()
+        switched = clock.now()
         self._running[index] = new
         self._old.discard(new)
         self.deployment = self.deployment.with_stage(stage)
         self._old.add(old)
         await self._drain(old, index)
-        end = time.time()
+        end = clock.now()
         self._note(stage.name, f"moved from {old.stage.tier} to {stage.tier}")
         durations = (1000.0 * (started - begin), 1000.0 * (switched - started), 1000.0 * (end - switched))
         return Moved(stage.name, old.stage.tier, stage.tier, *durations, started, end)
@@ -388,22 +390,22 @@ class Runner:
 
     async def _rebuild(self, deployment: Deployment) -> list[Moved]:
         assert self._link is not None
-        begin = time.time()
+        begin = clock.now()
         before, self.deployment = self.deployment, deployment
         try:
             chain = await self._start_chain(deployment.stages)
         except BaseException:
             self.deployment = before
             raise
-        started = time.time()
+        started = clock.now()
         old, self._running = self._running, chain
         self._link.switch(chain[0].control, chain[0].stage.name)
-        switched = time.time()
+        switched = clock.now()
         self._old.update(old)
         await self._drain(old[0], 0)
         for one in old[1:]:
             await self._stop(one)
-        end = time.time()
+        end = clock.now()
         durations = (1000.0 * (started - begin), 1000.0 * (switched - started), 1000.0 * (end - switched))
         self._note("pipeline", f"rebuilt as {', '.join(stage.name for stage in deployment.stages)}")
         return [Moved("pipeline", "", "", *durations, started, end)]

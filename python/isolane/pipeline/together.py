@@ -20,10 +20,10 @@ import copy
 import dataclasses
 import math
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from isolane.pipeline import clock
 from isolane.pipeline.costs import spent_s
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.runner import Options, Runner
@@ -184,7 +184,7 @@ async def newcomers(
             other = await stack.enter_async_context(Runner(deployments[1], spaces, options))
             feeding.append(asyncio.ensure_future(other.feed(sources[1].forever(), second.rate_items_per_s)))
             await asyncio.sleep(1.0)
-            since = time.time()
+            since = clock.now()
             waits = [_Waits(one), _Waits(other)]
             found.beside_ms[found.second] = await _median([other, one], stretch_s)
             found.beside_ms[found.first] = _latency(one, since)
@@ -221,7 +221,7 @@ class _Waits:
 
 async def _median(runners: Sequence[Runner], stretch_s: float) -> float | None:
     """The first runner's median latency over some time, longer where any of them delivers little."""
-    since = time.time()
+    since = clock.now()
     for _ in range(STRETCHES_MAX):
         await asyncio.sleep(stretch_s)
         if all(len(_seen(runner, since)) >= RESULTS_MIN for runner in runners):

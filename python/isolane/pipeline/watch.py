@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from isolane.pipeline import clock
 from isolane.pipeline.alarms import Alarms
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.item import Item
@@ -262,7 +263,7 @@ class Watcher:
         summary = summarize(len(records), records)
         failed = summary.failed + summary.refused
         latency = None if seen is None else seen.latency_ms
-        period = Period(time.time(), len(records), failed, latency, self.accuracy, utility, self.expected, what)
+        period = Period(clock.now(), len(records), failed, latency, self.accuracy, utility, self.expected, what)
         self.periods.append(period)
         self._tell(period)
 
@@ -290,7 +291,7 @@ class Watcher:
             self.alarms.reset(resigned=True)
         ended = time.monotonic()
         times_ms = (1000.0 * (searched - begin), 1000.0 * (ended - searched))
-        event = Replanned(time.time(), utility, expected, changed, found.plan, *times_ms, found.problem.launches, lines, moved)
+        event = Replanned(clock.now(), utility, expected, changed, found.plan, *times_ms, found.problem.launches, lines, moved)
         self.replanned.append(event)
         self._tell(event)
         return bool(lines)

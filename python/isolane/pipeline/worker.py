@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from isolane.pipeline import clock
 from isolane.pipeline.item import Item, ItemError, decode_batch, encode_batch
 from isolane.pipeline.operator import KnobValue, Operator, OperatorError, describe
 from isolane.pipeline.stopwatch import Stopwatch
@@ -174,7 +175,7 @@ class Worker:
             items = decode_batch(job.body)
         except ItemError as error:
             raise Failure(f"received what is no item: {error}") from error
-        begun = time.time()
+        begun = clock.now()
         self._current = job
         self._busy_since = time.monotonic()
         self._clock.start()
@@ -192,7 +193,7 @@ class Worker:
         if more_ms > 0.0:
             self._busy_since = None
             time.sleep(more_ms / 1000.0)
-        return Done(body, len(made), begun, time.time(), spent.wall_ms + more_ms, processor_ms, idle_ms)
+        return Done(body, len(made), begun, clock.now(), spent.wall_ms + more_ms, processor_ms, idle_ms)
 
     def _try(self, item: Item) -> list[Item]:
         for attempt in range(RETRIES + 1):
