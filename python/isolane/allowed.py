@@ -15,6 +15,7 @@ Limits: importing an accepted module runs that module.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -142,7 +143,9 @@ def _find(name: str) -> tuple[str, Any]:
     except ImportError as error:
         raise NameRefused(f"{name}: cannot import {module}: {error}; is it installed?") from error
     except AttributeError:
-        raise NameRefused(f"{name}: {module} has no {member}") from None
+        near = difflib.get_close_matches(member, dir(sys.modules[module]), 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise NameRefused(f"{name}: {module} has no {member}{hint}") from None
 
 
 def _accepts(module: str) -> bool:

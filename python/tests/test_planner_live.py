@@ -123,6 +123,16 @@ def test_what_is_broken_is_named(changed: Query, message: str) -> None:
         Live(changed).launch(changed.template, changed.most_expensive)
 
 
+def test_misspelt_classes_are_named_all_at_once_before_anything_is_launched() -> None:
+    changed = query("Evem")
+    wrong = dataclasses.replace(changed.operators[0], implementation="planner_operators:Number")
+    changed = dataclasses.replace(changed, operators=(wrong, *changed.operators[1:]))
+    with pytest.raises(PlanError) as caught:
+        Live(changed)
+    assert "operator source: " in str(caught.value) and "has no Number (did you mean Numbers?)" in str(caught.value)
+    assert "operator model: " in str(caught.value) and "has no Evem (did you mean Even?)" in str(caught.value)
+
+
 def test_a_missing_model_file_is_named() -> None:
     operators = (*query().operators[:2], dataclasses.replace(query().operators[2], implementation="/nonexistent/m.onnx"))
     changed = dataclasses.replace(query(), operators=operators)

@@ -29,7 +29,7 @@ import numpy as np
 
 from isolane import allowed
 from isolane.pipeline.item import Item, ItemError, encode
-from isolane.pipeline.operator import OperatorError, describe, load
+from isolane.pipeline.operator import METHODS, OperatorError, describe, load
 from isolane.pipeline.stopwatch import Parts, Spent, Stopwatch, parts
 from isolane.planner.model import (
     Configuration,
@@ -65,6 +65,23 @@ def made(spec: OperatorSpec) -> Runs:
         return cast(Runs, load(spec.implementation))
     except OperatorError as error:
         raise PlanError(f"operator {spec.name}: {error}") from error
+
+
+def check_operators(query: Query) -> None:
+    """Raises what is wrong with the operators' names, all of them, and with model files, before anything is launched."""
+    wrong = []
+    for spec in query.operators:
+        try:
+            if spec.implementation.endswith(".onnx"):
+                made(spec)
+            else:
+                allowed.find_class(spec.implementation, METHODS)
+        except PlanError as error:
+            wrong.append(str(error))
+        except allowed.NameRefused as error:
+            wrong.append(f"operator {spec.name}: operator {error}")
+    if wrong:
+        raise PlanError("; ".join(wrong))
 
 
 def configured(spec: OperatorSpec, settings: dict[str, Value]) -> Runs:
@@ -289,6 +306,7 @@ class Live:
         progress: Callable[[str], None] | None = None,
         apart: bool = False,
     ) -> None:
+        check_operators(query)
         self.query = query
         self.apart = apart
         self.workload = Checked(query, workload_of(query) if workload is None else workload)

@@ -88,12 +88,13 @@ def show(as_json: bool) -> int:
 
 def measure(name: str, scene: str | None, output: pathlib.Path | None) -> int:
     """Profiles one query."""
-    from isolane.planner.live import workload_of
+    from isolane.planner.live import check_operators, workload_of
     from isolane.queries.profile import profile
 
     if name.endswith((".yaml", ".yml")):
         query = load_query(pathlib.Path(name))
         allowed.check(name, query.code)
+        check_operators(query)
         workload, scene = workload_of(query), scene or ""
         target = output or pathlib.Path(f"{query.name}.json.gz")
     else:
