@@ -382,6 +382,15 @@ def test_the_lab_judges_a_plan_by_its_own_items_on_the_links_as_they_are() -> No
     assert lab.worth(deployment, late, QUERY, FAST, 1.0, 6.0) == pytest.approx(-0.1)
 
 
+def test_the_lab_asks_nothing_of_a_link_that_no_plan_uses() -> None:
+    seen = [{"latency_p50_ms": value} for value in (50.0, 200.0, 60.0)]
+    one = lab.Outcome("q", 20.0, "edge->cloud", *seen, 0, [], ["model moves from cloud to edge"], (0.5, 2.0), "")
+    assert [answer.verdict for answer in one.answers()] == ["yes", "yes", "yes"]
+    assert [answer.verdict for answer in dataclasses.replace(one, used=False, differences=[]).answers()] == ["yes", "skip"]
+    same = dataclasses.replace(one, during=seen[2], after=seen[2], worth=(7.5, 2.0))
+    assert [answer.verdict for answer in same.answers()] == ["yes", "yes", "NO "]
+
+
 def test_samples_have_no_holes() -> None:
     assert watch.stretch(set(range(40))) == list(range(28, 40))
     assert watch.stretch({1, 2, 3, 4, 5, 9, 10}) == [1, 2, 3, 4, 5]

@@ -200,9 +200,14 @@ class Outcome:
     #: Utilities (`strict`) on the slow link, of the plan before and of the new one, and what the watcher saw last.
     worth: tuple[float | None, float | None]
     seen_last: str
+    #: Whether the plan in force used the link before it was slowed.
+    used: bool = True
 
     def answers(self) -> list[Answer]:
         """Questions with answers."""
+        fate = Answer("yes" if self.lost == 0 else "NO ", f"{self.query}: every item has a fate ({self.lost} without)")
+        if not self.used:
+            return [fate, Answer("skip", f"{self.query}: this machine is so busy that the plan in force uses no link; {self.seen_last}")]
         slowed = f"{self.link} {self.factor:g} times slower"
         changed = "; ".join(self.differences) or f"it did not; {self.seen_last}"
         old, new = self.during["latency_p50_ms"], self.after["latency_p50_ms"]
@@ -210,7 +215,6 @@ class Outcome:
         before, after = self.worth
         worthier = after is not None and (before is None or after > before)
         lines = [
-            (self.lost == 0, f"{self.query}: every item has a fate ({self.lost} without)"),
             (bool(self.differences), f"{self.query}: {slowed}: the plan changed ({changed})"),
             (
                 quicker or worthier,
@@ -218,7 +222,7 @@ class Outcome:
                 f"again; utility {_number(before)} slowed, {_number(after)} planned again",
             ),
         ]
-        return [Answer("yes" if yes else "NO ", what) for yes, what in lines]
+        return [fate, *(Answer("yes" if yes else "NO ", what) for yes, what in lines)]
 
 
 def _number(value: float | None) -> str:
@@ -257,7 +261,6 @@ async def one_query(
     deployment = from_plan(document)
     place = ", ".join(f"{name} on {tier}" for name, tier in plan.placement.items())
     print(f"{query.name}: {place}; {plan.latency_ms:.0f} ms and {plan.accuracy:.3f} expected", file=sys.stderr, flush=True)
-    link = busiest(plan, infrastructure)
     reference = Reference(query, plan.order, source.workload)
     ready = asyncio.ensure_future(reference.outputs([]))
     tiers = [tier.name for tier in infrastructure.tiers]
@@ -274,7 +277,9 @@ async def one_query(
                 await _periods(watcher, source, reference, period_s, periods, False)
                 await _in_force(watcher, source, reference, period_s, 3 * periods)
                 begin = max([begin, *(one.at_s for one in watcher.replanned if one.differences)])
-                first = runner.deployment
+                # On a busy machine the watcher may have planned again: what is slowed is a link of the plan in force.
+                first, link = runner.deployment, busiest(watcher.current.plan, infrastructure)
+                used = watcher.current.plan.network_share.get(link, 0.0) > 0.0
                 await session.slow(Cut(link, arguments.factor, 0.0))
                 slowed = clock.now()
                 await _periods(watcher, source, reference, period_s, 3 * periods, True)
@@ -304,7 +309,7 @@ async def one_query(
         told = [period_line(one).strip() for one in watcher.periods[-2:]]
     before, during, after = (summarize(len(ended), ended).document() for ended in seen)
     said = f"seen last: {' / '.join(told)}"
-    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.told, lines, (old, new), said)
+    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.told, lines, (old, new), said, used)
 
 
 def slower(infrastructure: Infrastructure, link: str, factor: float) -> Infrastructure:
