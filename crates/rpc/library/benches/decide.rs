@@ -6,9 +6,9 @@
 //! destinations visits them in an order that caches cannot guess. Without `--bench` each case runs once.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
-use isolane_rpc_library::ffi;
-use isolane_rpc_library::settings::{Settings, parse};
-use isolane_rpc_library::table::{Ask, Table};
+use isolane_rpc::ffi;
+use isolane_rpc::settings::{Settings, parse};
+use isolane_rpc::table::{Ask, Table};
 use std::hint::black_box;
 use std::time::Instant;
 

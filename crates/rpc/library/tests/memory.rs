@@ -1,7 +1,7 @@
 //! 100,000 destinations stay below 64 MB, counted by the allocator; a decision allocates nothing.
 
-use isolane_rpc_library::settings::parse;
-use isolane_rpc_library::table::{Ask, NAME_MAX, Table};
+use isolane_rpc::settings::parse;
+use isolane_rpc::table::{Ask, NAME_MAX, Table};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;

@@ -1,7 +1,7 @@
 //! The Python module `isolane_native`: the admission of `isolane-rpc` for Python's RPC stacks.
 //!
 //! Problem: a Python client decides on every call, so deciding must cost about a microsecond, and must never wait.
-//! Method: a thin class around [`isolane_rpc_library::admission::Admission`]; tickets are integers. The interceptors are Python, in
+//! Method: a thin class around [`isolane_rpc::admission::Admission`]; tickets are integers. The interceptors are Python, in
 //! `python/isolane/rpc.py`. No call holds a lock of ours while Python runs; completions release nothing, for they take less
 //! than handing the interpreter over.
 //! Units: latencies in nanoseconds, sizes in bytes, probabilities from 0 to 1.
@@ -9,8 +9,8 @@
 //! Source: Aequitas (in the thesis "cloud QoS"), section 3.5.
 #![deny(unsafe_op_in_unsafe_fn)]
 
-use isolane_rpc_library::admission::Admission as Inner;
-use isolane_rpc_library::table::{Ask, Ticket};
+use isolane_rpc::admission::Admission as Inner;
+use isolane_rpc::table::{Ask, Ticket};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -137,8 +137,8 @@ impl Core {
 }
 
 /// A mistake in settings is a value error, a file that cannot be read one of the system.
-fn wrong(error: isolane_rpc_library::admission::SettingsError) -> PyErr {
-    use isolane_rpc_library::admission::SettingsError;
+fn wrong(error: isolane_rpc::admission::SettingsError) -> PyErr {
+    use isolane_rpc::admission::SettingsError;
     match error {
         SettingsError::Read { .. } => PyOSError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),

@@ -85,8 +85,8 @@ fn show(server: &str) -> Value {
 
 #[test]
 fn what_was_set_and_promised_survives_a_kill() {
-    use isolane_rpc_library::quota::client::ask_once;
-    use isolane_rpc_library::quota::protocol::{Answer, Request, Want};
+    use isolane_rpc::quota::client::ask_once;
+    use isolane_rpc::quota::protocol::{Answer, Request, Want};
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/socket", folder.path().display());
     let renew = |client: &str, demand: u64| {

@@ -2,8 +2,8 @@
 
 use crate::job::{AdmissionClass, ClientJob};
 use isolane_common_quantities::units::Duration as CoreDuration;
-use isolane_rpc_library::admission::Admission;
-use isolane_rpc_library::settings::{ClassSettings, Mode, Settings};
+use isolane_rpc::admission::Admission;
+use isolane_rpc::settings::{ClassSettings, Mode, Settings};
 use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use super::{failed, read, ready, write};
 use crate::error::LabError;
 use crate::job::{Call, ClientJob, ClientResult, METHOD, Start};
 use bytes::Bytes;
-use isolane_rpc_library::tonic::{Admitted, AdmittedLayer, Channels, Class, Outcome};
+use isolane_rpc::tonic::{Admitted, AdmittedLayer, Channels, Class, Outcome};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;

@@ -5,7 +5,7 @@ use super::{failed, read, ready, write};
 use crate::error::LabError;
 use crate::job::{ServerJob, ServerResult};
 use bytes::Bytes;
-use isolane_rpc_library::tonic::DOWNGRADED;
+use isolane_rpc::tonic::DOWNGRADED;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;

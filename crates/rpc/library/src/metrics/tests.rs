@@ -45,7 +45,7 @@ fn the_text_shows_the_busiest_and_sums_up_the_others() {
         .filter(|line| !line.starts_with("# HELP") && !line.contains("_bucket"))
         .collect();
     expect![[r##"
-        # TYPE isolane_rpc_library info
+        # TYPE isolane_rpc info
         isolane_rpc_info{version="0.1.0",mode="enforce"} 1
         # TYPE isolane_rpc_destinations gauge
         isolane_rpc_destinations 2

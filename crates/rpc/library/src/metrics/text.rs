@@ -58,7 +58,7 @@ pub fn render(report: &Report, settings: &Settings) -> String {
             ((format!("class=\"{name}\""), counts), controlled)
         })
         .collect();
-    families(&mut text, "isolane_rpc_library", &totals);
+    families(&mut text, "isolane_rpc", &totals);
     let mut each = Vec::new();
     let mut probabilities = Vec::new();
     for destination in &report.shown {
@@ -96,7 +96,7 @@ pub fn render(report: &Report, settings: &Settings) -> String {
 fn head(text: &mut String, report: &Report, settings: &Settings) {
     family(
         text,
-        "isolane_rpc_library",
+        "isolane_rpc",
         "info",
         "",
         "Version and mode of the admission",

@@ -22,7 +22,7 @@ fn rust_type(c: &str) -> &'static str {
         "char *" => "*mut c_char",
         "const char *" => "*const c_char",
         "const uint8_t *" => "*const u8",
-        "isolane_rpc_library *" => "*mut Handle",
+        "isolane_rpc *" => "*mut Handle",
         "isolane_rpc_decision *" => "*mut CDecision",
         other => panic!("a type that the table does not know: {other}"),
     }
@@ -112,7 +112,7 @@ fn every_function_is_in_both_with_the_same_arguments() {
 
 #[test]
 fn every_number_is_in_both() {
-    use isolane_rpc_library::ffi::{ABI_VERSION, Code, LENGTH_MAX};
+    use isolane_rpc::ffi::{ABI_VERSION, Code, LENGTH_MAX};
     let numbers: BTreeMap<&str, i64> = HEADER
         .lines()
         .filter_map(|line| line.strip_prefix("#define ISOLANE_RPC_")?.split_once(' '))

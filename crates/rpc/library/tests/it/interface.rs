@@ -1,7 +1,7 @@
 //! A C program compiled against the header and the shared library, and every input of the interface at random.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 
-use isolane_rpc_library::ffi::*;
+use isolane_rpc::ffi::*;
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,15 +1,15 @@
 //! Server and clients of quotas as they are: sockets, files, a real etcd where one is installed.
 #![allow(clippy::unwrap_used)]
 
-use isolane_rpc_library::admission::Admission;
-use isolane_rpc_library::quota::client::ask_once;
-use isolane_rpc_library::quota::line::Address;
-use isolane_rpc_library::quota::protocol::{Answer, Leased, PoolState, Request, Terms, Want};
-use isolane_rpc_library::quota::server::{STRANGERS_MAX, Server};
-use isolane_rpc_library::quota::settings::parse;
-use isolane_rpc_library::quota::store::etcd::EtcdStore;
-use isolane_rpc_library::quota::store::{Record, Store, StoreError};
-use isolane_rpc_library::table::Ask;
+use isolane_rpc::admission::Admission;
+use isolane_rpc::quota::client::ask_once;
+use isolane_rpc::quota::line::Address;
+use isolane_rpc::quota::protocol::{Answer, Leased, PoolState, Request, Terms, Want};
+use isolane_rpc::quota::server::{STRANGERS_MAX, Server};
+use isolane_rpc::quota::settings::parse;
+use isolane_rpc::quota::store::etcd::EtcdStore;
+use isolane_rpc::quota::store::{Record, Store, StoreError};
+use isolane_rpc::table::Ask;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -3,9 +3,9 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
-use isolane_rpc_library::admission::Admission;
-use isolane_rpc_library::table::Ask;
-use isolane_rpc_library::tonic::{Admitted, Class, Outcome, ServerTimeLayer, Size};
+use isolane_rpc::admission::Admission;
+use isolane_rpc::table::Ask;
+use isolane_rpc::tonic::{Admitted, Class, Outcome, ServerTimeLayer, Size};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
