@@ -1,4 +1,5 @@
-//! Text for terminals: tables that fold where the terminal is narrow, and counts with their noun.
+//! Text for terminals: tables that fold where the terminal is narrow, and counts with their noun. Text for scrapers:
+//! [`openmetrics`].
 //!
 //! A table's columns stand two spaces apart, text on the left of its column, numbers on the right. Where a width is given
 //! and the table is wider, its widest column of text is broken at spaces; where that is not enough, the columns that do not
@@ -7,6 +8,8 @@
 //! Limits: a character counts as one column of the terminal.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
+
+pub mod openmetrics;
 
 use std::fmt::Write;
 

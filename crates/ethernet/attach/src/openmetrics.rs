@@ -1,13 +1,12 @@
 //! Attachments as OpenMetrics text.
 //!
-//! Units: base units as the format wants them. Limits: flows are counted, not shown one by one: there may be thousands.
-//! Source: the OpenMetrics specification, version 1.0.0.
+//! Limits: flows are counted, not shown one by one: there may be thousands.
 
 use crate::error::NicError;
 use crate::journal::Journal;
 use crate::status::{Asked, Report, report};
 use crate::system::System;
-use std::fmt::{Display, Write};
+use isolane_common_text_output::openmetrics::{Families, Kind, Labels};
 
 /// Families for every device that is attached in this namespace, without the end mark; empty where there is none.
 ///
@@ -19,88 +18,47 @@ pub fn families(system: &System) -> Result<String, NicError> {
     let reports = journals
         .iter()
         .filter_map(|journal| report(system, &journal.device, Asked::default()).ok());
-    Ok(text(&reports.collect::<Vec<_>>()))
+    Ok(written(&reports.collect::<Vec<_>>()).into_families())
 }
 
 /// A whole text with its end mark.
 pub fn render(reports: &[Report]) -> String {
-    text(reports) + "# EOF\n"
+    written(reports).into_text()
 }
 
-fn text(reports: &[Report]) -> String {
-    let mut text = String::new();
+fn written(reports: &[Report]) -> Families {
+    let mut text = Families::default();
     if reports.is_empty() {
         return text;
     }
-    family(
-        &mut text,
-        "isolane_nic_controlled",
-        "gauge",
-        "Whether a controller runs",
-    );
+    let help = "Whether a controller runs";
+    let mut family = text.family(Kind::Gauge, "isolane_nic_controlled", help);
     for report in reports {
-        let controlled = u8::from(report.controller.is_some());
-        sample(
-            &mut text,
-            "isolane_nic_controlled",
-            &report.device,
-            &[],
-            controlled,
-        );
+        family.sample(&[("device", &report.device)], report.controller.is_some());
     }
-    family(
-        &mut text,
-        "isolane_nic_segment_bytes",
-        "gauge",
-        "Largest segment",
-    );
+    let help = "Largest segment";
+    let mut family = text.family(Kind::Gauge, "isolane_nic_segment_bytes", help);
     for report in reports {
-        sample(
-            &mut text,
-            "isolane_nic_segment_bytes",
-            &report.device,
-            &[],
-            report.sizes.general,
-        );
+        family.sample(&[("device", &report.device)], report.sizes.general);
     }
-    family(
-        &mut text,
-        "isolane_nic_queue_flows",
-        "gauge",
-        "Flows with anything outstanding in a queue",
-    );
+    let help = "Flows with anything outstanding in a queue";
+    let mut family = text.family(Kind::Gauge, "isolane_nic_queue_flows", help);
     for (report, queue) in queues(reports) {
-        let label = [("queue", queue.queue.to_string())];
-        sample(
-            &mut text,
-            "isolane_nic_queue_flows",
-            &report.device,
-            &label,
-            queue.flows,
-        );
+        let labels: &Labels<'_> = &[("device", &report.device), ("queue", &queue.queue)];
+        family.sample(labels, queue.flows);
     }
-    family(
-        &mut text,
-        "isolane_nic_queue_weight",
-        "gauge",
-        "Weight of those flows; one is 1",
-    );
+    let help = "Weight of those flows; one is 1";
+    let mut family = text.family(Kind::Gauge, "isolane_nic_queue_weight", help);
     for (report, queue) in queues(reports) {
-        let label = [("queue", queue.queue.to_string())];
-        sample(
-            &mut text,
-            "isolane_nic_queue_weight",
-            &report.device,
-            &label,
-            queue.weight,
-        );
+        let labels: &Labels<'_> = &[("device", &report.device), ("queue", &queue.queue)];
+        family.sample(labels, queue.weight);
     }
-    let what =
+    let help =
         "What became of packets, and of flows whose completions were lost or that lost their entry";
-    family(&mut text, "isolane_nic_events", "counter", what);
+    let mut family = text.family(Kind::Counter, "isolane_nic_events", help);
     for report in reports {
         let events = &report.events;
-        let counts = [
+        for (event, count) in [
             ("assigned", events.assigned),
             ("kept", events.kept),
             ("latency", events.latency),
@@ -109,16 +67,8 @@ fn text(reports: &[Report]) -> String {
             ("overruled", events.overruled),
             ("healed", events.healed),
             ("evicted", events.evicted),
-        ];
-        for (event, count) in counts {
-            let label = [("event", event.to_owned())];
-            sample(
-                &mut text,
-                "isolane_nic_events_total",
-                &report.device,
-                &label,
-                count,
-            );
+        ] {
+            family.sample(&[("device", &report.device), ("event", &event)], count);
         }
     }
     text
@@ -130,30 +80,6 @@ fn queues(reports: &[Report]) -> impl Iterator<Item = (&Report, &crate::status::
         report.queues.iter().map(move |queue| (report, queue))
     };
     reports.iter().flat_map(of)
-}
-
-fn family(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# TYPE {name} {kind}");
-    if name.ends_with("_bytes") {
-        let _ = writeln!(text, "# UNIT {name} bytes");
-    }
-    let _ = writeln!(text, "# HELP {name} {help}");
-}
-
-/// Device names hold no character that the format would want escaped, but for a backslash or a quote that somebody chose.
-fn sample(
-    text: &mut String,
-    name: &str,
-    device: &str,
-    labels: &[(&str, String)],
-    value: impl Display,
-) {
-    let device = device.replace('\\', "\\\\").replace('"', "\\\"");
-    let _ = write!(text, "{name}{{device=\"{device}\"");
-    for (label, value) in labels {
-        let _ = write!(text, ",{label}=\"{value}\"");
-    }
-    let _ = writeln!(text, "}} {value}");
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "common/text-output",
         Pure,
-        "tables that fold to the terminal's width, counts with their noun",
+        "tables that fold to the terminal's width, counts with their noun, metric families as OpenMetrics text",
         &[],
     ),
     room(
@@ -181,6 +181,7 @@ pub const ROOMS: &[Room] = &[
         &[
             "common/linux",
             "common/quantities",
+            "common/text-output",
             "common/toml-input",
             "rpc/policy",
         ],
@@ -221,6 +222,7 @@ pub const ROOMS: &[Room] = &[
         &[
             "common/linux",
             "common/quantities",
+            "common/text-output",
             "ethernet/policy",
             "ethernet/bpf",
         ],
@@ -250,6 +252,7 @@ pub const ROOMS: &[Room] = &[
         &[
             "common/linux",
             "common/quantities",
+            "common/text-output",
             "common/toml-input",
             "rdma/inventory",
             "memory/policy",
@@ -262,6 +265,7 @@ pub const ROOMS: &[Room] = &[
         &[
             "common/linux",
             "common/quantities",
+            "common/text-output",
             "common/toml-input",
             "rdma/policy",
             "rdma/session",

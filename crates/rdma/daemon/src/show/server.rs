@@ -11,6 +11,7 @@ use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
 use isolane_common_linux::socket::bind_with_mode;
+use isolane_common_text_output::openmetrics::CONTENT_TYPE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
 use std::fs::DirBuilder;
@@ -309,8 +310,8 @@ impl<S: Source> Server<S> {
         if !is_snapshot {
             return answer(
                 "200 OK",
-                openmetrics::CONTENT_TYPE,
-                &openmetrics::render_with(&snapshot, &others()),
+                CONTENT_TYPE,
+                &openmetrics::render(&snapshot, &others()),
             );
         }
         match serde_json::to_string(&*snapshot) {

@@ -6,11 +6,11 @@
 //! calls. Whoever is shown stays until it leaves the table, and what happens to all others is counted under `other`. A destination's calls from before it was shown stay in
 //! `other` too if it was not shown from the first one on, so that no counter ever falls; sums are to be taken from the totals.
 //! Units: seconds in histograms, parts of 1 for probabilities.
-//! Source: the OpenMetrics specification, version 1.0.0.
 
 mod text;
 
-pub use text::{CONTENT_TYPE, render};
+pub use isolane_common_text_output::openmetrics::CONTENT_TYPE;
+pub use text::render;
 
 use crate::table::Counts;
 use isolane_rpc_policy::aequitas::Probability;

@@ -4,6 +4,7 @@ use super::{Place, unexpected, view};
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;
+use isolane_common_text_output::openmetrics;
 use isolane_memory_service::fleet::Summary;
 use isolane_memory_service::protocol::{Answer, Request};
 use std::time::SystemTime;
@@ -27,7 +28,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     if arguments.openmetrics {
         match arguments.place.ask(&Request::Metrics)? {
-            Answer::Metrics(metrics) => output::print(&(metrics.text + "# EOF\n"))?,
+            Answer::Metrics(metrics) => output::print(&(metrics.text + openmetrics::END))?,
             answer => return Err(unexpected(&answer)),
         }
         return Ok(Status::Done);

@@ -1,9 +1,9 @@
-//! The text form of metrics, read back by a parser of the standard's rules.
+//! The families of a snapshot.
 
 use super::*;
 use crate::snapshot::DaemonFigures;
-use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use expect_test::expect;
+use std::collections::BTreeMap;
 
 /// A snapshot with two of everything and names from the caller.
 pub(crate) fn snapshot(name: &str) -> Snapshot {
@@ -55,155 +55,151 @@ pub(crate) fn snapshot(name: &str) -> Snapshot {
     }
 }
 
-/// Reads the text by the grammar of the specification, strictly; returns the samples. Families do not mix, metadata
-/// comes before samples and once, units end names, counters end in `_total`, no sample is there twice, the end mark ends.
-fn read(text: &str) -> Result<BTreeMap<String, f64>, String> {
-    let body = text.strip_suffix("# EOF\n").ok_or("no end mark")?;
-    let mut samples = BTreeMap::new();
-    let mut families = BTreeSet::new();
-    let (mut family, mut kind) = (String::new(), String::new());
-    for line in body.lines() {
-        let wrong = |why: &str| Err(format!("{why}: {line:?}"));
-        if let Some(rest) = line.strip_prefix("# ") {
-            let words: Vec<&str> = rest.splitn(3, ' ').collect();
-            let [what, name, value] = words[..] else {
-                return wrong("metadata has three parts");
-            };
-            match what {
-                "TYPE" => {
-                    if !families.insert(name.to_owned()) {
-                        return wrong("a family twice");
-                    }
-                    (family, kind) = (name.to_owned(), value.to_owned());
-                }
-                "UNIT" | "HELP" if name != family => return wrong("metadata of another family"),
-                "UNIT" if !name.ends_with(&format!("_{value}")) => {
-                    return wrong("a name without its unit");
-                }
-                "UNIT" | "HELP" => {}
-                _ => return wrong("unknown metadata"),
-            }
-            continue;
-        }
-        let end = line.find(['{', ' ']).ok_or("no value")?;
-        let suffix = line[..end]
-            .strip_prefix(&family)
-            .ok_or(format!("outside its family: {line:?}"))?;
-        let wanted = match kind.as_str() {
-            "counter" => "_total",
-            "info" => "_info",
-            "gauge" => "",
-            _ => return wrong("unknown type"),
-        };
-        if suffix != wanted {
-            return wrong("wrong suffix");
-        }
-        let rest = match line[end..].strip_prefix('{') {
-            None => &line[end..],
-            Some(labels) => {
-                let end = labels_end(labels).ok_or(format!("labels do not end: {line:?}"))?;
-                &labels[end..]
-            }
-        };
-        let value = rest
-            .strip_prefix(' ')
-            .ok_or(format!("no space: {line:?}"))?;
-        let value: f64 = value
-            .replace("+Inf", "inf")
-            .parse()
-            .map_err(|_| format!("no number: {line:?}"))?;
-        let key = line[..line.len() - rest.len()].to_owned();
-        if samples.insert(key, value).is_some() {
-            return wrong("a sample twice");
-        }
-    }
-    Ok(samples)
-}
-
-/// Where the labels end, after the brace, by the specification's escapes.
-fn labels_end(text: &str) -> Option<usize> {
-    let mut rest = text;
-    loop {
-        let name = rest.find("=\"")?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if name == 0 || !rest[..name].chars().all(plain) {
-            return None;
-        }
-        rest = &rest[name + 2..];
-        let mut characters = rest.char_indices();
-        let end = loop {
-            match characters.next()? {
-                (_, '\\') => match characters.next()?.1 {
-                    '\\' | '"' | 'n' => {}
-                    _ => return None,
-                },
-                (at, '"') => break at,
-                (_, '\n') => return None,
-                _ => {}
-            }
-        };
-        rest = &rest[end + 1..];
-        match rest.chars().next()? {
-            ',' => rest = &rest[1..],
-            '}' => return Some(text.len() - rest.len() + 1),
-            _ => return None,
-        }
-    }
-}
-
 #[test]
-fn the_text_follows_the_specification() {
-    let samples = read(&render(&snapshot("r0"))).unwrap();
-    assert_eq!(samples["isolane_sessions"], 2.0);
-    assert_eq!(samples["isolane_tenant_weight{tenant=\"r0\"}"], 3.0);
-    let waiting = "isolane_meter_waiting_seconds{session=\"1\",device=\"r0\",direction=\"send\"}";
-    assert_eq!(samples[waiting], 0.0015);
-    assert_eq!(
-        samples["isolane_limit_bytes_per_second{limit=\"4\"}"],
-        250e3
-    );
-    assert_eq!(samples["isolane_limit_sessions{limit=\"4\"}"], 3.0);
-    assert_eq!(samples["isolane_limit_unheld_sessions{limit=\"4\"}"], 1.0);
-    let part = |session, direction| {
-        let labels = format!("session=\"{session}\",device=\"r0\",direction=\"{direction}\"");
-        samples.get(&format!("isolane_meter_limit_bytes_per_second{{{labels}}}"))
-    };
-    assert_eq!(part(2, "send"), Some(&125e3));
-    assert_eq!(
-        part(2, "read"),
-        None,
-        "a meter without a limit has no sample"
-    );
-    assert!(samples["isolane_device_policy_figure{device=\"r0\",figure=\"x\"}"].is_nan());
-}
-
-#[test]
-fn an_empty_daemon_has_a_text_too() {
-    assert!(read(&render(&Snapshot::default())).is_ok());
-}
-
-/// The reader above must be able to refuse, or it proves nothing.
-#[test]
-fn the_reader_refuses_what_is_wrong() {
-    let good = render(&snapshot("r0"));
-    for (from, to) in [
-        ("# EOF\n", ""),
-        ("_bytes_total{", "_bytes{"),
-        (
-            "# UNIT isolane_tenant_passed_bytes bytes",
-            "# UNIT isolane_tenant_passed_bytes seconds",
-        ),
-        ("{tenant=\"r0\"}", "{tenant=r0}"),
-        ("session=\"2\"", "session=\"1\""),
-    ] {
-        assert!(good.contains(from), "{from}");
-        assert!(read(&good.replace(from, to)).is_err(), "{from} -> {to}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn any_name_is_escaped(name in "\\PC{0,20}|[\\\\\"\n{}=, ]{0,12}") {
-        prop_assert!(read(&render(&snapshot(&name))).is_ok());
-    }
+fn a_snapshot_is_written_in_families() {
+    expect![[r##"
+        # TYPE isolane_build info
+        # HELP isolane_build Version of the daemon
+        isolane_build_info{version="0.1.0"} 1
+        # TYPE isolane_sessions gauge
+        # HELP isolane_sessions Processes that are served
+        isolane_sessions 2
+        # TYPE isolane_sessions_opened counter
+        # HELP isolane_sessions_opened Processes ever served
+        isolane_sessions_opened_total 0
+        # TYPE isolane_sessions_refused counter
+        # HELP isolane_sessions_refused Processes ever refused
+        isolane_sessions_refused_total 0
+        # TYPE isolane_periods counter
+        # HELP isolane_periods Periods in which leases were worked out
+        isolane_periods_total 0
+        # TYPE isolane_leases counter
+        # HELP isolane_leases Leases written
+        isolane_leases_total 0
+        # TYPE isolane_implausible_counters counter
+        # HELP isolane_implausible_counters Times a process's counter ran backwards or too fast
+        isolane_implausible_counters_total 0
+        # TYPE isolane_reclassifications counter
+        # HELP isolane_reclassifications Times a queue pair's class changed
+        isolane_reclassifications_total 0
+        # TYPE isolane_latency_lost counter
+        # HELP isolane_latency_lost Times a tenant lost the latency class of a device for bulk
+        isolane_latency_lost_total 0
+        # TYPE isolane_device_rate_max_bits_per_second gauge
+        # UNIT isolane_device_rate_max_bits_per_second bits_per_second
+        # HELP isolane_device_rate_max_bits_per_second Payload rate of the idle device
+        isolane_device_rate_max_bits_per_second{device="r0",policy="justitia"} 18446744073709551615
+        # TYPE isolane_device_safe_util_bits_per_second gauge
+        # UNIT isolane_device_safe_util_bits_per_second bits_per_second
+        # HELP isolane_device_safe_util_bits_per_second What hungry senders may use together
+        isolane_device_safe_util_bits_per_second{device="r0",policy="justitia"} 0
+        # TYPE isolane_device_minimum_rate_bits_per_second gauge
+        # UNIT isolane_device_minimum_rate_bits_per_second bits_per_second
+        # HELP isolane_device_minimum_rate_bits_per_second What hungry senders may count on
+        isolane_device_minimum_rate_bits_per_second{device="r0",policy="justitia"} 0
+        # TYPE isolane_device_active_senders gauge
+        # HELP isolane_device_active_senders Senders that are active
+        isolane_device_active_senders{device="r0"} 0
+        # TYPE isolane_device_active_readers gauge
+        # HELP isolane_device_active_readers READers that are active
+        isolane_device_active_readers{device="r0"} 0
+        # TYPE isolane_device_latency_weight gauge
+        # HELP isolane_device_latency_weight Weight of latency flows
+        isolane_device_latency_weight{device="r0"} 0
+        # TYPE isolane_device_leased_bytes_per_second gauge
+        # UNIT isolane_device_leased_bytes_per_second bytes_per_second
+        # HELP isolane_device_leased_bytes_per_second Summed leases of the senders
+        isolane_device_leased_bytes_per_second{device="r0"} 0
+        # TYPE isolane_device_policy_figure gauge
+        # HELP isolane_device_policy_figure The policy's own figures; the unit ends the figure's name
+        isolane_device_policy_figure{device="r0",figure="reference_p99_us"} 2.5
+        isolane_device_policy_figure{device="r0",figure="x"} NaN
+        # TYPE isolane_tenant_weight gauge
+        # HELP isolane_tenant_weight Weight of the tenant
+        isolane_tenant_weight{tenant="r0"} 3
+        # TYPE isolane_tenant_sessions gauge
+        # HELP isolane_tenant_sessions Its processes
+        isolane_tenant_sessions{tenant="r0"} 0
+        # TYPE isolane_tenant_latency_lost gauge
+        # HELP isolane_tenant_latency_lost Devices where it has lost the latency class for bulk
+        isolane_tenant_latency_lost{tenant="r0"} 0
+        # TYPE isolane_tenant_passed_bytes counter
+        # UNIT isolane_tenant_passed_bytes bytes
+        # HELP isolane_tenant_passed_bytes Payload given to the devices under a lease
+        isolane_tenant_passed_bytes_total{tenant="r0"} 0
+        # TYPE isolane_tenant_passed_operations counter
+        # HELP isolane_tenant_passed_operations Messages given to the devices under a lease
+        isolane_tenant_passed_operations_total{tenant="r0"} 0
+        # TYPE isolane_limit_bytes_per_second gauge
+        # UNIT isolane_limit_bytes_per_second bytes_per_second
+        # HELP isolane_limit_bytes_per_second Payload that the enforcer's tenant may send by each device, and read by each
+        isolane_limit_bytes_per_second{limit="4"} 250000
+        # TYPE isolane_limit_sessions gauge
+        # HELP isolane_limit_sessions Processes under the limit
+        isolane_limit_sessions{limit="4"} 3
+        # TYPE isolane_limit_unheld_sessions gauge
+        # HELP isolane_limit_unheld_sessions Those of the latency class, which no lease holds
+        isolane_limit_unheld_sessions{limit="4"} 1
+        # TYPE isolane_session info
+        # HELP isolane_session Who a process is
+        isolane_session_info{session="1",tenant="r0",pid="0",user="0",program="r0",class="auto"} 1
+        isolane_session_info{session="2",tenant="r0",pid="0",user="0",program="r0",class="auto"} 1
+        # TYPE isolane_session_waiting_work_requests gauge
+        # HELP isolane_session_waiting_work_requests Work requests that wait in the process
+        isolane_session_waiting_work_requests{session="1"} 0
+        isolane_session_waiting_work_requests{session="2"} 0
+        # TYPE isolane_meter_lease_bytes_per_second gauge
+        # UNIT isolane_meter_lease_bytes_per_second bytes_per_second
+        # HELP isolane_meter_lease_bytes_per_second Leased payload rate; zero while released
+        isolane_meter_lease_bytes_per_second{session="1",device="r0",direction="send"} 0
+        isolane_meter_lease_bytes_per_second{session="1",device="r0",direction="read"} 0
+        isolane_meter_lease_bytes_per_second{session="2",device="r0",direction="send"} 0
+        isolane_meter_lease_bytes_per_second{session="2",device="r0",direction="read"} 0
+        # TYPE isolane_meter_lease_operations_per_second gauge
+        # UNIT isolane_meter_lease_operations_per_second operations_per_second
+        # HELP isolane_meter_lease_operations_per_second Leased message rate; zero while released
+        isolane_meter_lease_operations_per_second{session="1",device="r0",direction="send"} 0
+        isolane_meter_lease_operations_per_second{session="1",device="r0",direction="read"} 0
+        isolane_meter_lease_operations_per_second{session="2",device="r0",direction="send"} 0
+        isolane_meter_lease_operations_per_second{session="2",device="r0",direction="read"} 0
+        # TYPE isolane_meter_waiting_seconds gauge
+        # UNIT isolane_meter_waiting_seconds seconds
+        # HELP isolane_meter_waiting_seconds How long something has been waiting
+        isolane_meter_waiting_seconds{session="1",device="r0",direction="send"} 0.0015
+        isolane_meter_waiting_seconds{session="1",device="r0",direction="read"} 0.0015
+        isolane_meter_waiting_seconds{session="2",device="r0",direction="send"} 0.0015
+        isolane_meter_waiting_seconds{session="2",device="r0",direction="read"} 0.0015
+        # TYPE isolane_meter_limit_bytes_per_second gauge
+        # UNIT isolane_meter_limit_bytes_per_second bytes_per_second
+        # HELP isolane_meter_limit_bytes_per_second Part of the process's limit; no sample where no limit holds it
+        isolane_meter_limit_bytes_per_second{session="1",device="r0",direction="send"} 125000
+        isolane_meter_limit_bytes_per_second{session="2",device="r0",direction="send"} 125000
+        # TYPE isolane_meter_passed_bytes counter
+        # UNIT isolane_meter_passed_bytes bytes
+        # HELP isolane_meter_passed_bytes Payload that took credit
+        isolane_meter_passed_bytes_total{session="1",device="r0",direction="send"} 7
+        isolane_meter_passed_bytes_total{session="1",device="r0",direction="read"} 7
+        isolane_meter_passed_bytes_total{session="2",device="r0",direction="send"} 7
+        isolane_meter_passed_bytes_total{session="2",device="r0",direction="read"} 7
+        # TYPE isolane_meter_passed_operations counter
+        # HELP isolane_meter_passed_operations Messages that took credit
+        isolane_meter_passed_operations_total{session="1",device="r0",direction="send"} 0
+        isolane_meter_passed_operations_total{session="1",device="r0",direction="read"} 0
+        isolane_meter_passed_operations_total{session="2",device="r0",direction="send"} 0
+        isolane_meter_passed_operations_total{session="2",device="r0",direction="read"} 0
+        # TYPE isolane_meter_posted_bytes counter
+        # UNIT isolane_meter_posted_bytes bytes
+        # HELP isolane_meter_posted_bytes Payload that paced queue pairs posted
+        isolane_meter_posted_bytes_total{session="1",device="r0",direction="send"} 0
+        isolane_meter_posted_bytes_total{session="1",device="r0",direction="read"} 0
+        isolane_meter_posted_bytes_total{session="2",device="r0",direction="send"} 0
+        isolane_meter_posted_bytes_total{session="2",device="r0",direction="read"} 0
+        # TYPE isolane_meter_posted_operations counter
+        # HELP isolane_meter_posted_operations Messages that paced queue pairs posted
+        isolane_meter_posted_operations_total{session="1",device="r0",direction="send"} 0
+        isolane_meter_posted_operations_total{session="1",device="r0",direction="read"} 0
+        isolane_meter_posted_operations_total{session="2",device="r0",direction="send"} 0
+        isolane_meter_posted_operations_total{session="2",device="r0",direction="read"} 0
+        # EOF
+    "##]].assert_eq(&render(&snapshot("r0"), ""));
 }
