@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,10 @@ test-all: ## `make test`, and what takes too long for every change: all claims, 
 
 check: need-cargo ## the quick part of `make test`: the crates' own tests, no browser required
 	@$(CARGO) test --locked --workspace
+
+same: need-cargo ## compare the results of BASE=<commit> with this tree's, byte by byte; QUICK=1 for a part of them
+	@test -n "$(BASE)" || { echo "make same: name a commit, as in make same BASE=HEAD~1" >&2; exit 2; }
+	@.ci/same "$(BASE)" $(if $(QUICK),--quick)
 
 smoke: build ## run the commands that the documents show with the release binary
 	@.ci/smoke "$(ISOLANE)"
@@ -88,9 +92,8 @@ packages: need-cargo ## make .deb files, a portable tar archive, wheels and OCI 
 check-packages: ## install, run and purge what `make packages` made, in fresh Debian roots (root; debootstrap)
 	@packaging/check
 
-claims: build ## run the papers' claims and write CLAIMS.md
-	@"$(ISOLANE)" claims --markdown > CLAIMS.md.new
-	@mv CLAIMS.md.new CLAIMS.md
+claims: build ## run the papers' claims; writes CLAIMS.md, claims/outcomes.txt and out/claims/claims.html
+	@"$(ISOLANE)" claims --markdown CLAIMS.md --outcomes claims/outcomes.txt --report out/claims
 
 readme: build ## write README's numbers and its picture from fresh runs (needs Chromium)
 	@.ci/readme "$(ISOLANE)"

@@ -13,11 +13,13 @@
 //! * [`comparison`] - searchers over seeds;
 //! * [`hunt`] - a search for anomalies or attackers, with its trace;
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
+//! * [`claims`] - the papers' claims, to filter;
 //! * [`wfq`] - worst delays of a port under weighted fair queueing;
 //! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
 #![forbid(unsafe_code)]
 
 mod audit_page;
+mod claims_page;
 mod explain_page;
 pub mod html;
 mod hunt_page;
@@ -60,6 +62,7 @@ use isolane_study_results::memory::MemResult;
 use isolane_study_results::network::FabricResult;
 use isolane_study_results::rdma::RunResult;
 
+pub use claims_page::ClaimRow;
 pub use wfq_page::{WfqDelays, WfqPoint, intervals};
 
 /// The audit as one HTML file.
@@ -122,4 +125,9 @@ pub fn recommendation(answer: &Recommendation) -> String {
 /// Worst delays of a port under weighted fair queueing as one HTML file.
 pub fn wfq(delays: &WfqDelays) -> String {
     wfq_page::page(delays)
+}
+
+/// The papers' claims as one HTML file.
+pub fn claims(rows: &[ClaimRow]) -> String {
+    claims_page::page(rows)
 }

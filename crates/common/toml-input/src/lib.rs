@@ -2,7 +2,7 @@
 //!
 //! * [`error`] - how a mistake is reported;
 //! * [`glob`] - names by pattern;
-//! * [`keys`] - what a table may have;
+//! * [`keys`] - what a table may have; [`kind`] - which kind of scenario a text is;
 //! * [`name`] - names of scenarios and tenants;
 //! * [`policy_parameter`] - parameters of policies;
 //! * [`quantity`] - sizes, rates and times with units;
@@ -15,6 +15,7 @@
 pub mod error;
 pub mod glob;
 pub mod keys;
+pub mod kind;
 pub mod name;
 pub mod policy_parameter;
 pub mod quantity;

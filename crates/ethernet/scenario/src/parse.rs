@@ -138,14 +138,6 @@ pub struct NicOverrides {
     pub duration: Option<Duration>,
 }
 
-/// Whether `text` describes hosts with ordinary cards: it has a `[nic]` table.
-///
-/// # Errors
-/// When it is no TOML.
-pub fn is_nic(text: &str, file: &str) -> Result<bool, InputError> {
-    Ok(Source { file, text }.tree()?.get_ref().contains_key("nic"))
-}
-
 /// The study written in `text`; `file` names it in messages.
 ///
 /// ```
@@ -293,7 +285,6 @@ mod tests {
     #[test]
     fn shipped_scenarios_are_valid_in_every_configuration() {
         for (file, text) in SHIPPED {
-            assert!(is_nic(text, file).expect("TOML"));
             for config in NAMES {
                 let overrides = NicOverrides {
                     config: Some(config.to_lowercase()),

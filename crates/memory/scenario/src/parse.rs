@@ -25,17 +25,6 @@ pub struct MemOverrides {
     pub points: Option<u64>,
 }
 
-/// Whether `text` describes tiered memory: it has a `[memory]` table.
-///
-/// # Errors
-/// When it is no TOML.
-pub fn is_memory(text: &str, file: &str) -> Result<bool, InputError> {
-    Ok(Source { file, text }
-        .tree()?
-        .get_ref()
-        .contains_key("memory"))
-}
-
 /// The scenario written in `text`; `file` names it in messages.
 ///
 /// ```

@@ -19,4 +19,4 @@ pub mod port_plan;
 pub mod schema;
 pub mod sizes;
 
-pub use parse::{FabricOverrides, behind, is_network, parse, parse_with};
+pub use parse::{FabricOverrides, behind, parse, parse_with};

@@ -124,7 +124,7 @@ mod tests {
         let claim = parse("r:hunt.found", HERE, RUN).unwrap();
         let report = crate::report::ClaimReport::elsewhere(&claim);
         let text = crate::report::markdown(&[report]);
-        assert!(text.contains("### In comparisons of searchers"), "{text}");
+        assert!(text.contains("1 in comparisons of searchers"), "{text}");
         assert!(!text.contains("| collie |"), "{text}");
     }
 

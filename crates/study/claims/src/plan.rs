@@ -10,10 +10,9 @@ use crate::nic::NicNumbers;
 use crate::report::ClaimReport;
 use crate::verdict::{Over, Published, over_seeds, within};
 use crate::world::{RunOutcome, World};
+use isolane_common_toml_input::kind::ScenarioKind;
 use isolane_ethernet_scenario as nic;
 use isolane_ethernet_scenario::model::NicStudy;
-use isolane_memory_scenario as mem;
-use isolane_network_scenario as fabric;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -109,22 +108,20 @@ fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, S
         Work::Lab(run, _) => return world.lab(run).map(RunOutcome::Lab),
         Work::Scenario(text) => text,
     };
-    if nic::parse::is_nic(text, source).map_err(|error| error.to_string())? {
-        let study = nic::parse::parse(text, source).map_err(|error| error.to_string())?;
-        return Ok(RunOutcome::Nic(NicNumbers::of(&world.nic(&study)?)));
-    }
-    if mem::parse::is_memory(text, source).map_err(|error| error.to_string())? {
-        let result = world.memory(text, source)?;
-        return Ok(RunOutcome::Memory(Box::new(result)));
-    }
-    if fabric::is_network(text, source).map_err(|error| error.to_string())? {
-        let result = world.network(text, source)?;
-        return Ok(RunOutcome::Network(Box::new(result)));
-    }
-    let scenario = world.scenario(text, source)?;
-    world
-        .run(&scenario)
-        .map(|run| RunOutcome::Hosts(Box::new(run)))
+    Ok(
+        match ScenarioKind::of(text, source).map_err(|error| error.to_string())? {
+            ScenarioKind::Ethernet => {
+                let study = nic::parse::parse(text, source).map_err(|error| error.to_string())?;
+                RunOutcome::Nic(NicNumbers::of(&world.nic(&study)?))
+            }
+            ScenarioKind::Memory => RunOutcome::Memory(Box::new(world.memory(text, source)?)),
+            ScenarioKind::Network => RunOutcome::Network(Box::new(world.network(text, source)?)),
+            ScenarioKind::Rdma => {
+                let scenario = world.scenario(text, source)?;
+                RunOutcome::Hosts(Box::new(world.run(&scenario)?))
+            }
+        },
+    )
 }
 
 /// Runs the audits of `claims`, each with every column that some claim needs. One after the other: an audit

@@ -150,7 +150,7 @@ mod tests {
         "#]]
         .assert_eq(&crate::report::table(std::slice::from_ref(&report), None));
         let text = crate::report::markdown(&[report]);
-        assert!(text.contains("### In the query planner"), "{text}");
+        assert!(text.contains("1 in the query planner"), "{text}");
         assert!(!text.contains("| vulcan |"), "{text}");
     }
 

@@ -3,6 +3,7 @@
 use crate::claim::ClaimRun;
 use crate::plan::run_text;
 use expect_test::expect_file;
+use isolane_common_toml_input::kind::ScenarioKind;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -202,21 +203,20 @@ fn every_run_is_a_valid_scenario() {
     for claim in crate::embedded_claims().unwrap() {
         for run in claim.runs.iter().filter(|run| is_scenario(run)) {
             let text = run_text(run, 1, &scenarios).unwrap();
-            let is_card = isolane_ethernet_scenario::parse::is_nic(&text, &claim.file);
-            let parsed = match isolane_network_scenario::is_network(&text, &claim.file) {
-                Ok(_) if is_card == Ok(true) => {
-                    isolane_ethernet_scenario::parse::parse(&text, &claim.file).map(|_| ())
+            let parsed = ScenarioKind::of(&text, &claim.file).and_then(|kind| match kind {
+                ScenarioKind::Ethernet => {
+                    isolane_ethernet_scenario::parse::parse(&text, &claim.file).map(drop)
                 }
-                Ok(_)
-                    if isolane_memory_scenario::parse::is_memory(&text, &claim.file)
-                        == Ok(true) =>
-                {
-                    isolane_memory_scenario::parse::parse(&text, &claim.file).map(|_| ())
+                ScenarioKind::Memory => {
+                    isolane_memory_scenario::parse::parse(&text, &claim.file).map(drop)
                 }
-                Ok(true) => isolane_network_scenario::parse(&text, &claim.file).map(|_| ()),
-                Ok(false) => isolane_rdma_scenario::parse(&text, &claim.file, &library).map(|_| ()),
-                Err(error) => Err(error),
-            };
+                ScenarioKind::Network => {
+                    isolane_network_scenario::parse(&text, &claim.file).map(drop)
+                }
+                ScenarioKind::Rdma => {
+                    isolane_rdma_scenario::parse(&text, &claim.file, &library).map(drop)
+                }
+            });
             if let Err(error) = parsed {
                 let _ = writeln!(problems, "run {:?}: {error}", run.label);
             }

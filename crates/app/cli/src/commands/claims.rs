@@ -8,6 +8,7 @@ use crate::output;
 use crate::progress::{Bar, ProgressArguments};
 use crate::status::{BadInput, Status};
 use anyhow::Result;
+use isolane_app_report::ClaimRow;
 use isolane_study_claims::claim::{Claim, ClaimTestbed};
 use isolane_study_claims::laboratory::Laboratory;
 use isolane_study_claims::plan;
@@ -37,6 +38,12 @@ pub(crate) struct Arguments {
     /// Write Markdown to FILE, or print it when no file is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = STDOUT)]
     markdown: Option<String>,
+    /// Write a line per claim with its outcome to FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "lab")]
+    outcomes: Option<PathBuf>,
+    /// Write claims.html into DIR: every claim with its statement, source, outcome and reason, to filter and sort
+    #[arg(long, value_name = "DIR", conflicts_with = "lab")]
+    report: Option<PathBuf>,
     /// Check the claims on real devices instead, by what lab/run wrote into DIR; may be repeated
     #[arg(long, value_name = "DIR", conflicts_with = "list")]
     lab: Vec<PathBuf>,
@@ -65,26 +72,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
         output::check_file(Path::new(file))?;
     }
-    let (reports, page) = match arguments.lab.as_slice() {
+    if let Some(file) = &arguments.outcomes {
+        output::check_file(file)?;
+    }
+    let (reports, text) = match arguments.lab.as_slice() {
         [] => {
             let bar = arguments.progress.runs();
             let stop = interrupt::at_once(&bar)?;
             let reports = measure(&selected, &bar);
             stop.done();
-            let page = report::markdown(&reports);
-            (reports, page)
+            let text = report::markdown(&reports);
+            (reports, text)
         }
         directories => lab::check(&selected, directories)?,
     };
     if let Some(file) = &arguments.markdown {
-        let text = &page;
         match to_stdout {
-            true => output::print(text)?,
+            true => output::print(&text)?,
             false => {
-                output::write_file(Path::new(file), text)?;
+                output::write_file(Path::new(file), &text)?;
                 output::note(&format!("wrote {file}"));
             }
         }
+    }
+    if let Some(file) = &arguments.outcomes {
+        output::write_file(file, &report::outcomes(&reports))?;
+        output::note(&format!("wrote {}", file.display()));
+    }
+    if let Some(folder) = &arguments.report {
+        output::make_directory(folder)?;
+        let file = folder.join("claims.html");
+        let rows: Vec<ClaimRow> = reports.iter().map(row_of).collect();
+        output::write_file(&file, &isolane_app_report::claims(&rows))?;
+        output::note(&format!("wrote {}", file.display()));
     }
     match (arguments.json, to_stdout) {
         (true, _) => output::print_json(&reports)?,
@@ -96,6 +116,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         true => Status::No,
         false => Status::Done,
     })
+}
+
+/// A claim's row of the page.
+fn row_of(report: &ClaimReport) -> ClaimRow {
+    ClaimRow {
+        system: report.system.clone(),
+        id: report.id.clone(),
+        statement: report.statement.clone(),
+        source: report.paper.clone(),
+        kind: report.kind.name().to_owned(),
+        published: report.published_text(),
+        ours: report.ours_text(),
+        tolerance: report.tolerance.to_string(),
+        verdict: report.verdict_text().to_owned(),
+        remark: report
+            .reason
+            .as_ref()
+            .or(report.note.as_ref())
+            .cloned()
+            .unwrap_or_default(),
+    }
 }
 
 /// The claims that the arguments name.

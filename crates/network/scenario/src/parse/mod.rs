@@ -48,17 +48,6 @@ pub struct FabricOverrides {
     pub settings: Vec<(String, String)>,
 }
 
-/// Whether `text` describes a network: it has a `[fabric]` table.
-///
-/// # Errors
-/// When it is no TOML.
-pub fn is_network(text: &str, file: &str) -> Result<bool, InputError> {
-    Ok(Source { file, text }
-        .tree()?
-        .get_ref()
-        .contains_key("fabric"))
-}
-
 /// The network's scenario written in `text`; `file` names it in messages.
 ///
 /// # Errors

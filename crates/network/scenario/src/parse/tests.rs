@@ -1,6 +1,6 @@
 //! What the parser takes, and what it says of what it does not take.
 
-use super::{FabricOverrides, is_network, parse, parse_with};
+use super::{FabricOverrides, parse, parse_with};
 use crate::model::{
     Arrivals, BurstPhase, Congestion, FabricPolicyKind, FabricScenario, Pattern, Recovery, Shape,
     SizeDistribution,
@@ -118,13 +118,6 @@ fn a_full_text_becomes_what_it_says() {
         poisson: true,
     };
     assert_eq!(group.arrivals, expected);
-}
-
-#[test]
-fn a_network_is_told_by_its_table() {
-    assert!(is_network(GOOD, "f.toml").unwrap());
-    assert!(!is_network("profile = \"cx5\"", "f.toml").unwrap());
-    assert!(is_network("[", "f.toml").is_err());
 }
 
 #[test]

@@ -17,9 +17,7 @@ use crate::status::Status;
 use crate::target::TargetArguments;
 use anyhow::{Result, bail};
 use isolane_common_quantities::units::Duration;
-use isolane_ethernet_scenario::parse::is_nic;
-use isolane_memory_scenario::parse::is_memory;
-use isolane_network_scenario as fabric;
+use isolane_common_toml_input::kind::ScenarioKind;
 use std::path::PathBuf;
 
 /// Arguments of `isolane sim`.
@@ -100,53 +98,55 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(directory) = &arguments.report {
         output::check_directory(directory)?;
     }
-    let of_rdma_hosts = |text: &str| -> Result<bool> {
-        Ok(!is_memory(text, &file)? && !is_nic(text, &file)? && !fabric::is_network(text, &file)?)
-    };
-    if arguments.settle.is_some() && !of_rdma_hosts(&text)? {
+    let kind = ScenarioKind::of(&text, &file)?;
+    if arguments.settle.is_some() && kind != ScenarioKind::Rdma {
         bail!(bad(format!(
             "--settle: {file} describes no RDMA hosts, and only their runs go on until they settle; give --duration"
         )));
     }
-    if is_memory(&text, &file)? && arguments.config.is_none() {
-        check_policies(arguments, &file, Kind::Memory)?;
-        return memory::run(arguments, &text, &file);
-    }
-    inputs::short("--duration", arguments.duration)?;
-    if is_nic(&text, &file)? {
-        return nic::run(arguments, &text, &file);
-    }
-    if arguments.config.is_some() {
+    if arguments.config.is_some() && kind != ScenarioKind::Ethernet {
         bail!(bad(format!(
             "--config: {file} has no [nic] table, and only ordinary cards have configurations; drop the option"
         )));
     }
-    if fabric::is_network(&text, &file)? {
-        let given = [
-            (arguments.profile.is_some(), "--profile"),
-            (!arguments.target.is_simulator(), "--target"),
-        ];
-        if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
-            bail!(bad(format!(
-                "{option}: {file} describes a network ([fabric]), which has no device profiles and only the simulator; \
-                 drop the option"
-            )));
+    if kind != ScenarioKind::Memory {
+        inputs::short("--duration", arguments.duration)?;
+    }
+    match kind {
+        ScenarioKind::Memory => {
+            check_policies(arguments, &file, Kind::Memory)?;
+            memory::run(arguments, &text, &file)
         }
-        check_policies(arguments, &file, Kind::Network)?;
-        return network::run(arguments, &text, &file);
+        ScenarioKind::Ethernet => nic::run(arguments, &text, &file),
+        ScenarioKind::Network => {
+            let given = [
+                (arguments.profile.is_some(), "--profile"),
+                (!arguments.target.is_simulator(), "--target"),
+            ];
+            if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
+                bail!(bad(format!(
+                    "{option}: {file} describes a network ([fabric]), which has no device profiles and only the simulator; \
+                     drop the option"
+                )));
+            }
+            check_policies(arguments, &file, Kind::Network)?;
+            network::run(arguments, &text, &file)
+        }
+        ScenarioKind::Rdma => {
+            let given = [
+                (arguments.network.per_pair, "--per-pair"),
+                (arguments.network.series, "--series"),
+                (arguments.network.trace.is_some(), "--trace"),
+            ];
+            if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
+                bail!(bad(format!(
+                    "{option}: {file} describes RDMA hosts, and only networks (files with [fabric]) have that; drop the option"
+                )));
+            }
+            check_policies(arguments, &file, Kind::Rdma)?;
+            rdma::run(arguments, &text, &file)
+        }
     }
-    let given = [
-        (arguments.network.per_pair, "--per-pair"),
-        (arguments.network.series, "--series"),
-        (arguments.network.trace.is_some(), "--trace"),
-    ];
-    if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
-        bail!(bad(format!(
-            "{option}: {file} describes RDMA hosts, and only networks (files with [fabric]) have that; drop the option"
-        )));
-    }
-    check_policies(arguments, &file, Kind::Rdma)?;
-    rdma::run(arguments, &text, &file)
 }
 
 /// Refuses a policy that only other kinds of scenario than `here` have.

@@ -18,7 +18,7 @@ use crate::target::cancel_on_signal;
 use crate::text::counted;
 use anyhow::{Result, bail};
 use isolane_common_quantities::units::Duration;
-use isolane_network_scenario as fabric;
+use isolane_common_toml_input::kind::ScenarioKind;
 use plan::{Plan, Shard};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -100,7 +100,7 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
         ));
     };
     let (text, name) = inputs::scenario_text(file)?;
-    if !fabric::is_network(&text, &name)? {
+    if ScenarioKind::of(&text, &name)? != ScenarioKind::Network {
         bail!(bad(format!(
             "{name} is no network, and sweeps are of networks (files with [fabric]); isolane audit and recommend \
              compare RDMA hosts under many policies, isolane nic study network cards"
