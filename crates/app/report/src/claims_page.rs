@@ -77,11 +77,17 @@ fn rate(rows: &[ClaimRow], system: Option<&str>, kind: &str) -> (usize, usize) {
 }
 
 fn verdict(rows: &[ClaimRow]) -> String {
-    let (within, judged) = rate(rows, None, "prediction");
-    let (fitted, of) = rate(rows, None, "calibration");
-    format!(
-        "{within} of {judged} predictions and {fitted} of {of} calibrations are within tolerance."
-    )
+    let parts: Vec<String> = ["prediction", "calibration"]
+        .into_iter()
+        .filter_map(|kind| {
+            let (within, judged) = rate(rows, None, kind);
+            (judged > 0).then(|| format!("{within} of {judged} {kind}s"))
+        })
+        .collect();
+    match parts.is_empty() {
+        true => "No claim here has a published value.".to_owned(),
+        false => format!("{} are within tolerance.", parts.join(" and ")),
+    }
 }
 
 fn systems(rows: &[ClaimRow]) -> Vec<&str> {

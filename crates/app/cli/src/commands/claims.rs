@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// Write a line per claim with its outcome to FILE
     #[arg(long, value_name = "FILE", conflicts_with = "lab")]
     outcomes: Option<PathBuf>,
-    /// Write claims.html into DIR: every claim with its statement, source, outcome and reason, to filter and sort
+    /// Write claims.html into DIR: every claim with its statement, source, outcome and reason, to search and filter
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     report: Option<PathBuf>,
     /// Check the claims on real devices instead, by what lab/run wrote into DIR; may be repeated

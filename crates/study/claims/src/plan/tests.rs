@@ -240,7 +240,8 @@ fn equal_runs_are_shared_between_claims() {
         - `calibration`: one was (in-sample).
         - `arithmetic`: the claim follows from formats and definitions.
 
-        Tolerances are fixed before the run. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to filter and sort. [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. [The format](docs/internals/claims.md) of a claim.
+        Tolerances are fixed before the run. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
+        [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. [The format](docs/internals/claims.md) of a claim.
 
         | system | predictions within tolerance | calibrations within tolerance | arithmetic | published number withheld |
         |---|---|---|---|---|

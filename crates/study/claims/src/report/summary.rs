@@ -37,7 +37,8 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
          - `calibration`: one was (in-sample).\n\
          - `arithmetic`: the claim follows from formats and definitions.\n\n\
          Tolerances are fixed before the run. `isolane claims --report DIR` writes a page with every claim, its statement, source and \
-         reason, to filter and sort. [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
+         reason, to search and filter.\n\
+         [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
          [The format](docs/internals/claims.md) of a claim.\n\n",
     );
     text.push_str(
