@@ -52,7 +52,7 @@ def test_an_operator_that_waits_is_planned_with_its_wait_wherever_it_runs() -> N
     remote = dataclasses.replace(remote, operators=(*remote.operators[:2], dataclasses.replace(remote.operators[2], gpu=False)))
     live = Live(remote)
     found = live.launch(remote.template, remote.most_expensive).operators["model"]
-    assert found.waiting_ms >= 1000.0 * REMOTE_S > 10.0 * found.processing_ms and found.core_ms == 0.0
+    assert found.waiting_ms >= 1000.0 * REMOTE_S > found.processing_ms and found.core_ms == 0.0
     for tiers in (four_tiers(), four_tiers(0.01)):
         table = Table.of([live.launch(remote.template, remote.most_expensive)], remote.template)
         estimates = Estimator(remote, remote.template, tiers).estimates(table)
