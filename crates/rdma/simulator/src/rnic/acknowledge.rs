@@ -76,7 +76,7 @@ impl World {
         let Some(upto) = self.fresh(pair, upto) else {
             return;
         };
-        self.traced(|tracer| tracer.nobody_waits());
+        self.traced(move |tracer| tracer.nobody_waits());
         let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
         self.look_up_context(now, host, u64::from(pair) * 2, own, false);
         let at = self.responder_works(now, host, self.device.ack_cost);

@@ -66,7 +66,7 @@ impl World {
         state.in_switch += size;
         if state.in_switch > state.switch_at && nic.switch_pauses & bit(packet.buffer) == 0 {
             nic.switch_pauses |= bit(packet.buffer);
-            self.traced(|tracer| tracer.pauses(host, sender));
+            self.traced(move |tracer| tracer.pauses(host, sender));
             self.send_pause(now + delay, sender, packet.buffer, true);
         }
     }
@@ -154,7 +154,7 @@ impl World {
         if first && self.ask_network(now, host, true) {
             // The network's port holds what comes next.
         } else if self.border.is_none() && self.topology == Topology::BackToBack {
-            self.traced(|tracer| tracer.pauses(host, 1 - host));
+            self.traced(move |tracer| tracer.pauses(host, 1 - host));
             self.send_pause(now + delay, 1 - host, buffer, true);
         }
         self.watch_drain(now, host, buffer);

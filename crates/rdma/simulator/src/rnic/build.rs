@@ -191,8 +191,6 @@ impl World {
             arrival: data.arrival.clone(),
             weight: data.weight,
             iterations: data.iterations.unwrap_or(u64::MAX),
-            memory: data.memory,
-            remote_memory: data.remote_memory,
         }
     }
 
@@ -449,6 +447,8 @@ fn queue_pair(
         trickled_at: 0,
         trickle_watched: false,
         slots: u32::try_from(slots).expect("scenarios bound the depth"),
+        memory: data.memory,
+        remote_memory: data.remote_memory,
         ring: vec![WorkRequest::default(); at_once].into_boxed_slice(),
         posted: 0,
         visible: 0,

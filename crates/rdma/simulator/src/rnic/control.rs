@@ -111,7 +111,7 @@ impl World {
         *slot = (*slot).max(now) + time;
         let at = *slot;
         let host = usize::from(command.host);
-        self.traced(|tracer| tracer.command(host, at - time, at));
+        self.traced(move |tracer| tracer.command(host, at - time, at));
         self.schedule(at, Event::Control { index });
     }
 
@@ -186,7 +186,7 @@ impl World {
             None => &mut nic.translation_blocked,
         };
         *blocked = (*blocked).max(now) + stall;
-        self.traced(|tracer| tracer.flushed(host));
+        self.traced(move |tracer| tracer.flushed(host));
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Device {
     pub pcie_rate: BitRate,
     /// TLP payload, bytes.
     pub tlp_payload: u64,
+    /// The power of two that the TLP payload is, if it is one.
+    pub tlp_payload_bits: Option<u32>,
     /// TLP overhead, bytes.
     pub tlp: u64,
     /// DMA read latency, ps.
@@ -203,6 +205,7 @@ impl Device {
             pcie: ByteTime::at_gbps(value("pcie", "rate_gbps")),
             pcie_rate: BitRate::from_gbps_f64(value("pcie", "rate_gbps")),
             tlp_payload: count("pcie", "payload_max_bytes"),
+            tlp_payload_bits: power_of_two(count("pcie", "payload_max_bytes")),
             tlp: count("pcie", "tlp_bytes"),
             pcie_read: ns("pcie", "read_ns"),
             pcie_jitter: ns("pcie", "jitter_ns"),
@@ -297,6 +300,20 @@ impl Device {
     /// PCIe bytes that move `payload` bytes, TLP headers included; an empty transfer needs none.
     #[inline]
     pub const fn pcie_bytes(&self, payload: u64) -> u64 {
-        payload + self.tlp * payload.div_ceil(self.tlp_payload)
+        // A division takes longer than the rest of a transfer.
+        let packets = match self.tlp_payload_bits {
+            Some(bits) => (payload + self.tlp_payload - 1) >> bits,
+            None => payload.div_ceil(self.tlp_payload),
+        };
+        payload + self.tlp * packets
+    }
+}
+
+/// The power of two that `number` is, if it is one.
+const fn power_of_two(number: u64) -> Option<u32> {
+    if number.is_power_of_two() {
+        Some(number.trailing_zeros())
+    } else {
+        None
     }
 }

@@ -105,7 +105,9 @@ impl World {
         if !waits_alone {
             *unit = before.max(miss.started);
         }
-        self.traced(|tracer| tracer.missed(host, CacheName::Contexts, lane, (before, at), &miss));
+        self.traced(move |tracer| {
+            tracer.missed(host, CacheName::Contexts, lane, (before, at), &miss)
+        });
         self.pcie_in(host, at, CONTEXT_BYTES, access);
         // The one it takes the place of goes back; a model of the cache by keys does not know whose it was.
         self.pcie_out(host, at, CONTEXT_BYTES, access);
@@ -164,7 +166,7 @@ impl World {
         }
         self.trace_lookup(host, CacheName::Protections, region, (known, true));
         self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
-        self.traced(|t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
+        self.traced(move |t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
         let access = translation(pair, remote, 0, TRANSLATION_READ);
         self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
         done

@@ -141,7 +141,7 @@ impl World {
         let mut miss = nic.micro.slots.take(at, owner);
         nic.micro.slots.extend(&mut miss, longer);
         nic.responder_free = before.max(miss.started);
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             let units = Timeline::Responder;
             tracer.missed(host, CacheName::Receives, units, (before, at), &miss);
         });

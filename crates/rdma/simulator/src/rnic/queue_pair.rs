@@ -4,7 +4,7 @@
 //! two of them. All positions are counts since the start, so that an outstanding amount is a difference; the
 //! rings hold what lies between `acknowledged` and `posted`.
 
-use isolane_rdma_scenario::model::{Transport, Verb};
+use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 use std::collections::VecDeque;
 
 /// No queue pair.
@@ -67,6 +67,9 @@ pub(crate) struct QueuePair {
     pub(crate) reference: bool,
     /// Slots of the send queue, a power of two.
     pub(crate) slots: u32,
+    /// Where its messages lie at its host, and at its peer.
+    pub(crate) memory: MemoryPlace,
+    pub(crate) remote_memory: MemoryPlace,
     /// Its work requests, by position. It grows up to `slots`, so that pairs that never use most of them leave no memory behind.
     pub(crate) ring: Box<[WorkRequest]>,
     /// Work requests wholly sent.

@@ -34,7 +34,11 @@ impl World {
     pub(crate) fn arrived(&mut self, now: u64, pair: u32, packet: Packet) {
         let queue_pair = &self.pairs[pair as usize];
         let loopback = queue_pair.host == queue_pair.peer;
-        let host = self.receiver(pair, packet.kind);
+        let host = usize::from(if packet.kind == PacketKind::ReadResponse {
+            queue_pair.host
+        } else {
+            queue_pair.peer
+        });
         if self.topology == Topology::Switch && !loopback && self.port_holds(now, host, packet) {
             self.hold(now, host, pair, packet);
         } else {
@@ -55,17 +59,24 @@ impl World {
     pub(crate) fn accept(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
         let size = u64::from(packet.payload) + self.device.frame;
         let room = size.max(self.device.micro.receive_cell);
+        let queue_pair = &self.pairs[pair as usize];
         let extended = match packet.kind {
-            PacketKind::Data if self.pairs[pair as usize].verb == Verb::Write && packet.first => {
+            PacketKind::Data if packet.first && queue_pair.verb == Verb::Write => {
                 self.device.extended_header
             }
             PacketKind::ReadRequest => self.device.extended_header,
             PacketKind::Atomic => ATOMIC_HEADER,
             _ => 0,
         };
-        self.count_arrival(host, pair, size + extended);
-        self.nics[host].buffers[usize::from(packet.buffer)].buffered += room;
-        self.trace_accepted(host, pair, packet, size);
+        let nic = &mut self.nics[host];
+        if queue_pair.host != queue_pair.peer {
+            nic.count.rx_bytes += size + extended;
+            nic.count.rx_packets += 1;
+        }
+        nic.buffers[usize::from(packet.buffer)].buffered += room;
+        if self.trace.is_some() {
+            self.trace_accepted(host, pair, packet, size);
+        }
         self.enqueue(now, host, pair, Arrived::Packet(packet));
         self.watch_buffer(now, host, packet.buffer);
     }
@@ -80,6 +91,7 @@ impl World {
     }
 
     /// Processes an arrival now, or in its turn when the processing units are well behind.
+    #[inline]
     pub(crate) fn enqueue(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
         let nic = &mut self.nics[host];
         if nic.apart.is_some() {
@@ -116,7 +128,7 @@ impl World {
     }
 
     pub(crate) fn process(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
-        self.traced(|tracer| tracer.acts(pair));
+        self.traced(move |tracer| tracer.acts(pair));
         let packet = match arrived {
             Arrived::Packet(packet) => packet,
             Arrived::Ack { upto } => return self.process_ack(now, host, pair, upto),
@@ -142,7 +154,7 @@ impl World {
         let buffer = &mut self.nics[host].buffers[usize::from(packet.buffer)];
         let released = released.max(buffer.packets.back().map_or(0, |entry| entry.0));
         buffer.packets.push_back((released, room as u32));
-        self.traced(|tracer| tracer.leaves(host, released, size));
+        self.traced(move |tracer| tracer.leaves(host, released, size));
     }
 
     /// The processing unit of the receiving side spends `cost`; when it is done.
@@ -152,11 +164,12 @@ impl World {
         let done = before.max(now) + cost;
         nic.responder_free = done;
         nic.count.responder_busy += cost;
-        self.traced(|tracer| tracer.used(host, Timeline::Responder, now, before, done));
+        self.traced(move |tracer| tracer.used(host, Timeline::Responder, now, before, done));
         done
     }
 
     /// A WRITE or SEND packet; when its buffer space is free again.
+    #[inline]
     fn receive_data(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> u64 {
         let verb = self.pairs[pair as usize].verb;
         if packet.first {
@@ -223,6 +236,7 @@ impl World {
         let queue_pair = &mut self.pairs[pair as usize];
         let ready = queue_pair.receive_ready;
         let (transport, verb, tells) = (queue_pair.transport, queue_pair.verb, queue_pair.tells());
+        let place = queue_pair.remote_memory;
         let upto = queue_pair.received as u32;
         if request.last {
             self.meter.message_delivered(&self.pairs[pair as usize]);
@@ -233,11 +247,10 @@ impl World {
             let event = Event::Acknowledged { pair, upto };
             self.send_answer(host, pair, self.device.ack, arrives, event);
         }
-        let plan =
-            &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
-        let visible = written + self.device.pcie_write + self.distance(plan.remote_memory);
-        let batch = plan.receive_batch;
+        let visible = written + self.device.pcie_write + self.distance(place);
         if verb == Verb::Send && request.last {
+            let process = self.pairs[pair as usize].process;
+            let batch = self.plans[self.processes[process as usize].plan as usize].receive_batch;
             self.nics[host].count.cqes += 1;
             let bytes = self.device.pcie_bytes(CQE_BYTES);
             let place = request.message * CQE_BYTES;
@@ -324,7 +337,7 @@ impl World {
         if nic.apart.is_none() {
             nic.responder_free = before.max(miss.started);
         }
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             tracer.missed(
                 host,
                 CacheName::Receives,
@@ -446,6 +459,7 @@ impl World {
     }
 
     /// Writes a packet's payload to host memory from `at` on; when it is there.
+    #[inline]
     fn write_payload(&mut self, now: u64, host: usize, pair: u32, at: u64, packet: Packet) -> u64 {
         let payload = u64::from(packet.payload);
         let bytes = self.device.pcie_bytes(payload);
@@ -453,21 +467,15 @@ impl World {
         if packet.first {
             queue_pair.landed = 0;
         }
-        let end = if packet.kind == PacketKind::ReadResponse {
-            End::Requester
+        let (end, place) = if packet.kind == PacketKind::ReadResponse {
+            (End::Requester, queue_pair.memory)
         } else {
-            End::Responder
+            (End::Responder, queue_pair.remote_memory)
         };
         let offset = queue_pair.landed;
         queue_pair.landed += payload;
         let access = Access::of(pair, end, Object::Memory, offset, payload);
         let free = self.pcie_out(host, at, bytes, access);
-        let plan =
-            &self.plans[self.processes[self.pairs[pair as usize].process as usize].plan as usize];
-        let place = match packet.kind {
-            PacketKind::ReadResponse => plan.memory,
-            _ => plan.remote_memory,
-        };
         let free = self.path_write(host, free, payload, place);
         let queue_pair = &mut self.pairs[pair as usize];
         self.meter.delivered(now, queue_pair, payload);

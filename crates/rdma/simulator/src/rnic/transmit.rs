@@ -105,7 +105,7 @@ impl World {
             let there = self.look_up_context(now, host, u64::from(pair) * 2, own, true);
             done = done.max(there);
         }
-        self.traced(|tracer| tracer.fetches(host, pair, done));
+        self.traced(move |tracer| tracer.fetches(host, pair, done));
         self.charge_bus(host, pair, bytes);
         self.schedule(
             done,
@@ -133,21 +133,24 @@ impl World {
         self.activate(now, pair, response);
     }
 
+    #[inline]
     fn request_ready(&self, now: u64, pair: u32) -> bool {
         let queue_pair = &self.pairs[pair as usize];
-        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-        let starts_fetching = matches!(
-            queue_pair.verb,
-            Verb::Read | Verb::FetchAdd | Verb::CompareSwap
-        );
         queue_pair.sent < queue_pair.fetched
             && !queue_pair.parked
             && !queue_pair.backing_off
             && queue_pair.limiters[REQUESTER].not_before <= now
-            && (!starts_fetching
+            && (matches!(queue_pair.verb, Verb::Write | Verb::Send)
                 || queue_pair.offset > 0
-                || queue_pair.reads_out < plan.max_read_atomic)
+                || self.may_read(pair))
             && self.has_credit(pair)
+    }
+
+    /// Whether a pair may have one more READ or atomic in flight.
+    fn may_read(&self, pair: u32) -> bool {
+        let queue_pair = &self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
+        queue_pair.reads_out < plan.max_read_atomic
     }
 
     /// Puts a context into the schedule queue if it can send and is not there, and wakes the transmitter.
@@ -193,12 +196,13 @@ impl World {
 
     /// A lane's rate limiter lets it go on.
     pub(crate) fn replenished(&mut self, now: u64, host: usize, lane: u16) {
-        self.traced(|tracer| tracer.limits(host, usize::from(lane), false));
+        self.traced(move |tracer| tracer.limits(host, usize::from(lane), false));
         self.nics[host].lanes.replenished(usize::from(lane));
         self.step_at(host, now);
     }
 
     /// Schedules the transmitter's next step for the best rank that has work.
+    #[inline]
     pub(crate) fn step_at(&mut self, host: usize, now: u64) {
         if let Some(rank) = self.nics[host].lanes.best_rank() {
             self.step_by(host, now, rank);
@@ -207,8 +211,10 @@ impl World {
 
     /// Sees to it that the transmitter's next step comes no later than work of `rank` can go out. What a worse
     /// rank has read ahead of the wire does not hold it up.
+    #[inline]
     fn step_by(&mut self, host: usize, now: u64, rank: usize) {
         let ahead = self.device.pipeline;
+        let traced = self.trace.is_some();
         let nic = &mut self.nics[host];
         let at = now
             .max(nic.requester_free)
@@ -216,19 +222,22 @@ impl World {
             .max(nic.pcie_in_free.saturating_sub(ahead));
         if at < nic.step_due {
             nic.step_due = at;
-            self.trace_hold(host, now, at, rank);
+            if traced {
+                self.trace_hold(host, now, at, rank);
+            }
             self.schedule(at, Event::Transmit { host: host as u8 });
         }
     }
 
     /// One step of the transmit pipeline: one packet of one context.
     pub(crate) fn transmit(&mut self, now: u64, host: usize) {
-        if now != self.nics[host].step_due {
+        let nic = &mut self.nics[host];
+        if now != nic.step_due {
             // An earlier step has taken this one's place.
             return;
         }
-        self.nics[host].step_due = u64::MAX;
-        let Some((lane, rank)) = self.nics[host].lanes.choose() else {
+        nic.step_due = u64::MAX;
+        let Some((lane, rank)) = nic.lanes.choose() else {
             return;
         };
         let chunk = self.take_chunk_turn(now, host, lane);
@@ -238,9 +247,11 @@ impl World {
         };
         let pair = context / 2;
         self.trace_takes(host, pair, context % 2 == 1);
-        let class = self.pairs[pair as usize].queue;
-        let rank = self.nics[host].lanes.rank_on_wire(rank, class);
-        let (first, response) = (self.pairs[pair as usize].offset == 0, context % 2 == 1);
+        let queue_pair = &self.pairs[pair as usize];
+        let loopback = queue_pair.host == queue_pair.peer;
+        let (first, response) = (queue_pair.offset == 0, context % 2 == 1);
+        let nic = &self.nics[host];
+        let rank = nic.lanes.rank_on_wire(rank, queue_pair.queue);
         let (served, bytes) = if response {
             self.send_response(now, host, pair, rank)
         } else {
@@ -250,16 +261,16 @@ impl World {
             Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
             None => self.after_packet(now, (host, lane), (engine, context), served),
         };
-        let charged = match self.nics[host].apart {
-            Some(_) => self.dominant_bytes(pair, bytes, first, response),
-            None => bytes,
+        let charged = if self.nics[host].apart.is_some() {
+            self.dominant_bytes(pair, bytes, first, response)
+        } else {
+            bytes
         };
         if let Some(due) = self.nics[host].lanes.served(now, lane, charged, gone) {
-            self.traced(|tracer| tracer.limits(host, lane, true));
+            self.traced(move |tracer| tracer.limits(host, lane, true));
             let (host, lane) = (host as u8, lane as u16);
             self.schedule(due, Event::Replenished { host, lane });
         }
-        let loopback = self.pairs[pair as usize].host == self.pairs[pair as usize].peer;
         let held_up = if loopback {
             self.nics[host]
                 .loop_free
@@ -347,9 +358,7 @@ impl World {
             if offset > 0 {
                 self.prefetch_translation(host, pair, false, offset, payload);
             }
-            let place = self.plans
-                [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
-                .memory;
+            let place = self.pairs[pair as usize].memory;
             self.read_payload(host, at, access, extra_elements, place)
         } else {
             at
@@ -368,6 +377,7 @@ impl World {
     }
 
     /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
+    #[inline]
     fn after_request(
         &mut self,
         now: u64,
@@ -384,7 +394,7 @@ impl World {
             }
             self.fetch(now, pair);
         }
-        if self.pace(now, pair, false, payload) {
+        if self.paces(pair, false) && self.pace(now, pair, false, payload) {
             return Served::Last;
         }
         if self.request_ready(now, pair) {
@@ -401,11 +411,12 @@ impl World {
         let done = before.max(now) + cost;
         nic.requester_free = done;
         nic.count.requester_busy += cost;
-        self.traced(|tracer| tracer.used(host, Timeline::Requester, now, before, done));
+        self.traced(move |tracer| tracer.used(host, Timeline::Requester, now, before, done));
         done
     }
 
     /// Reads payload from `place` over PCIe; when its last byte is there.
+    #[inline]
     fn read_payload(
         &mut self,
         host: usize,
@@ -426,6 +437,7 @@ impl World {
     }
 
     /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
+    #[inline]
     fn depart(
         &mut self,
         host: usize,
@@ -456,7 +468,7 @@ impl World {
             let start = before.max(room);
             let done = start + self.device.pcie.of(bytes);
             nic.loop_free = done;
-            self.traced(|tracer| {
+            self.traced(move |tracer| {
                 tracer.waited_for_room(host, before, room);
                 tracer.used(host, Timeline::Loopback, ready, start, done);
             });
@@ -470,8 +482,11 @@ impl World {
             let lower = nic.wire_free[rank + 1..].iter().copied().max().unwrap_or(0);
             let start = nic.wire_free[rank].max(ready).max(nic.turn_ready);
             // A worse rank's frame that is already leaving finishes first; those behind it give way.
-            let rest = lower.saturating_sub(start)
-                % self.device.link.of(self.mtu_default + self.device.frame);
+            let rest = if lower > start {
+                (lower - start) % self.device.link.of(self.mtu_default + self.device.frame)
+            } else {
+                0
+            };
             nic.wire_free[rank] = start + rest + time;
             for free in &mut nic.wire_free[rank + 1..] {
                 *free = (*free).max(start) + time;
@@ -521,9 +536,7 @@ impl World {
             self.prefetch_translation(host, pair, true, offset, payload);
         }
         let ready = if payload > 0 {
-            let place = self.plans
-                [self.processes[self.pairs[pair as usize].process as usize].plan as usize]
-                .remote_memory;
+            let place = self.pairs[pair as usize].remote_memory;
             self.read_payload(host, at, access, 0, place)
         } else {
             at
@@ -536,13 +549,21 @@ impl World {
         let requester = usize::from(self.pairs[pair as usize].host);
         let event = Event::Packet { pair, packet };
         self.send_frame((host, requester), bytes, departed.1, event);
-        let paced = self.pace(now, pair, true, payload);
+        let paced = self.paces(pair, true) && self.pace(now, pair, true, payload);
         let served = if more && !paced {
             Served::More
         } else {
             Served::Last
         };
         (served, bytes)
+    }
+
+    /// Whether DCQCN may pace a sender: it was notified, and was paced when last looked at.
+    #[inline]
+    fn paces(&self, pair: u32, response: bool) -> bool {
+        self.pairs[pair as usize].limiters[usize::from(response)]
+            .point
+            .active()
     }
 
     /// Keeps a sender that DCQCN paces from sending for a while behind a packet of `payload`; whether it does.
@@ -562,7 +583,7 @@ impl World {
 
     /// The link partner stops classes of the port or lets them go on.
     pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
-        self.traced(|tracer| tracer.paused(host, classes, stop));
+        self.traced(move |tracer| tracer.paused(host, classes, stop));
         let nic = &mut self.nics[host];
         let before = nic.lanes.paused;
         if stop {

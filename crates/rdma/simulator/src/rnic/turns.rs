@@ -44,12 +44,14 @@ impl World {
 
     /// The next engine in turn of a lane with work that has, or can take, a context, and the context.
     pub(super) fn choose_engine(&mut self, now: u64, host: usize, lane: usize) -> (usize, u32) {
-        let engines = self.device.engines;
-        for step in 0..engines {
+        let mut turn = self.nics[host].lanes.lanes[lane].next_engine;
+        for _ in 0..self.device.engines {
             let state = &mut self.nics[host].lanes.lanes[lane];
-            let turn = (state.next_engine + step) % engines;
+            let engines = state.engines.len();
+            let next = if turn + 1 == engines { 0 } else { turn + 1 };
             if state.engines[turn].context == NONE {
                 let Some(context) = state.ready.pop_front() else {
+                    turn = next;
                     continue;
                 };
                 let packets_left = self.turn_of(now, context);
@@ -60,7 +62,7 @@ impl World {
                 };
             }
             let state = &mut self.nics[host].lanes.lanes[lane];
-            state.next_engine = (turn + 1) % engines;
+            state.next_engine = next;
             return (turn, state.engines[turn].context);
         }
         unreachable!("a lane in a ring has a context")

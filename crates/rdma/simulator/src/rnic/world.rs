@@ -28,6 +28,9 @@ use std::collections::VecDeque;
 /// How often a run tells how far it is.
 const LOOKS: u64 = 1_000;
 
+/// So many pairs stay in a cache of 256 KiB by themselves.
+const PAIRS_IN_CACHE: usize = 256;
+
 /// Everything that can happen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
@@ -198,8 +201,6 @@ pub(crate) struct Plan {
     /// Weight of each queue pair within its tenant.
     pub(crate) weight: u32,
     pub(crate) iterations: u64,
-    pub(crate) memory: MemoryPlace,
-    pub(crate) remote_memory: MemoryPlace,
 }
 
 /// One RDMA NIC.
@@ -398,6 +399,9 @@ impl World {
     /// Lets memory bring the pair of the next event while this one is handled: thousands of pairs do not fit a cache.
     #[inline]
     pub(crate) fn look_ahead(&self) {
+        if self.pairs.len() <= PAIRS_IN_CACHE {
+            return;
+        }
         let pair = self.queue.upcoming_slot().and_then(Event::pair);
         if let Some(pair) = pair.and_then(|pair| self.pairs.get(pair as usize)) {
             pair.fetch();
@@ -494,9 +498,8 @@ impl World {
         let before = nic.pcie_in_free;
         let free = before.max(at) + self.device.pcie.of(bytes);
         nic.pcie_in_free = free;
-        self.traced(|tracer| tracer.used(host, Timeline::ToNic, at, before, free));
-        if self.nics[host].watched {
-            self.seen(host, free, BusDirection::ToNic, access);
+        if nic.watched || self.trace.is_some() {
+            self.bus_used(host, BusDirection::ToNic, (at, before, free), access);
         }
         free
     }
@@ -509,11 +512,30 @@ impl World {
         let before = nic.pcie_out_free;
         let free = before.max(at) + self.device.pcie.of(bytes);
         nic.pcie_out_free = free;
-        self.traced(|tracer| tracer.used(host, Timeline::ToHost, at, before, free));
-        if self.nics[host].watched {
-            self.seen(host, free, BusDirection::ToHost, access);
+        if nic.watched || self.trace.is_some() {
+            self.bus_used(host, BusDirection::ToHost, (at, before, free), access);
         }
         free
+    }
+
+    /// Lets the recorder and the monitor know that `access`, asked for at `at`, had the bus from `before` to `free`.
+    #[cold]
+    #[inline(never)]
+    fn bus_used(
+        &mut self,
+        host: usize,
+        direction: BusDirection,
+        (at, before, free): (u64, u64, u64),
+        access: Access,
+    ) {
+        let lane = match direction {
+            BusDirection::ToNic => Timeline::ToNic,
+            BusDirection::ToHost => Timeline::ToHost,
+        };
+        self.traced(|tracer| tracer.used(host, lane, at, before, free));
+        if self.nics[host].watched {
+            self.seen(host, free, direction, access);
+        }
     }
 
     /// Latency of one DMA read, with its spread, ps.

@@ -8,12 +8,19 @@ use crate::rnic::queue_pair::NONE;
 use crate::rnic::world::{Event, Packet, PacketKind, World};
 use isolane_rdma_scenario::model::Transport;
 
+/// Out of line: what is recorded takes no registers from a run that records nothing.
+#[cold]
+#[inline(never)]
+fn noted(tracer: &mut Tracer, note: impl FnOnce(&mut Tracer)) {
+    note(tracer);
+}
+
 impl World {
     /// Lets the recorder, if there is one, take note.
     #[inline]
     pub(crate) fn traced(&mut self, note: impl FnOnce(&mut Tracer)) {
         if let Some(tracer) = self.trace.as_deref_mut() {
-            note(tracer);
+            noted(tracer, note);
         }
     }
 
@@ -126,6 +133,20 @@ impl World {
         host: usize,
         cache: CacheName,
         key: u64,
+        outcome: (bool, bool),
+    ) {
+        if self.trace.is_some() {
+            self.record_lookup(host, cache, key, outcome);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_lookup(
+        &mut self,
+        host: usize,
+        cache: CacheName,
+        key: u64,
         (hit, counts): (bool, bool),
     ) {
         if let Some(tracer) = self.trace.as_deref_mut() {
@@ -153,7 +174,7 @@ impl World {
     pub(crate) fn trace_queued(&mut self, host: usize, pair: u32, response: bool) {
         if self.trace.is_some() {
             let place = self.place(host, pair);
-            self.traced(|tracer| tracer.queued(host, pair, response, place));
+            self.traced(move |tracer| tracer.queued(host, pair, response, place));
         }
     }
 
@@ -162,7 +183,7 @@ impl World {
     pub(crate) fn trace_takes(&mut self, host: usize, pair: u32, response: bool) {
         if self.trace.is_some() {
             let place = self.place(host, pair);
-            self.traced(|tracer| tracer.takes(host, pair, response, place));
+            self.traced(move |tracer| tracer.takes(host, pair, response, place));
         }
     }
 
@@ -328,7 +349,7 @@ impl World {
 
     /// The acknowledgement of the work request at `position` is on its way from `host` until `arrives`.
     pub(crate) fn trace_answers(&mut self, host: usize, pair: u32, position: u64, arrives: u64) {
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             let tenant = tracer.tenant(pair);
             if let Some(probe) = tracer.probe(pair, Phase::Answered)
                 && probe.position == position
@@ -341,7 +362,7 @@ impl World {
 
     /// The answer for work requests below `upto` was processed by the units of `host`.
     pub(crate) fn trace_answered(&mut self, host: usize, pair: u32, upto: u64) {
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             if tracer
                 .probe(pair, Phase::Answered)
                 .is_some_and(|probe| probe.position < upto)
@@ -353,7 +374,7 @@ impl World {
 
     /// The completion of work requests below `upto` is written.
     pub(crate) fn trace_completes(&mut self, host: usize, pair: u32, upto: u64) {
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             if tracer
                 .probe(pair, Phase::Answered)
                 .is_some_and(|probe| probe.position < upto)
@@ -370,7 +391,7 @@ impl World {
     pub(crate) fn trace_completed(&mut self, pair: u32, upto: u64, at: u64) {
         let queue_pair = &self.pairs[pair as usize];
         let (host, tenant) = (usize::from(queue_pair.host), queue_pair.tenant);
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             if let Some(probe) = tracer.probe(pair, Phase::Completing)
                 && probe.message < upto
             {
@@ -385,7 +406,7 @@ impl World {
     pub(crate) fn trace_delivered(&mut self, pair: u32, at: u64) {
         let queue_pair = &self.pairs[pair as usize];
         let (peer, twin) = (usize::from(queue_pair.peer), queue_pair.twin);
-        self.traced(|tracer| tracer.handed_over(pair, at, peer, twin < pair));
+        self.traced(move |tracer| tracer.handed_over(pair, at, peer, twin < pair));
     }
 
     /// The application has posted `count` messages.
@@ -426,7 +447,7 @@ impl World {
     pub(crate) fn trace_not_ready(&mut self, now: u64, pair: u32, position: u64) {
         let queue_pair = &self.pairs[pair as usize];
         let (peer, tenant) = (usize::from(queue_pair.peer), queue_pair.tenant);
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             if let Some(probe) = tracer.probe(pair, Phase::Travelling)
                 && probe.position >= position
             {
@@ -446,7 +467,7 @@ impl World {
             && !queue_pair.fetching
             && !queue_pair.parked
             && queue_pair.visible == queue_pair.fetched;
-        self.traced(|tracer| {
+        self.traced(move |tracer| {
             let policy = tracer.policy();
             if let Some(probe) = tracer.probe(pair, Phase::Sending).filter(|_| idle) {
                 let part = Part::waited(Stage::Policy, host, Resource::Policy, policy);
