@@ -79,6 +79,8 @@ pub struct EventQueue<E> {
     later: Lists<E>,
     /// Events in `blocks`.
     in_blocks: usize,
+    /// A time before which nothing waits in `blocks`.
+    blocks_start: u64,
     far: BinaryHeap<Far<E>>,
     /// Events that ever went to `far`.
     far_count: u64,
@@ -144,6 +146,7 @@ impl<E: Copy> EventQueue<E> {
             blocks_used: Box::new([0; BLOCKS / 64]),
             later: Lists::default(),
             in_blocks: 0,
+            blocks_start: u64::MAX,
             far: BinaryHeap::new(),
             far_count: 0,
         }
@@ -282,6 +285,7 @@ impl<E: Copy> EventQueue<E> {
                 self.blocks_used[block / 64] |= 1 << (block % 64);
             }
             self.in_blocks += 1;
+            self.blocks_start = self.blocks_start.min(time);
             return;
         }
         self.far_count += 1;
@@ -355,7 +359,7 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Moves the rings on to the block of `time`, before which nothing waits.
-    #[cold]
+    #[inline]
     fn cover(&mut self, time: u64) {
         let first = self.first_block();
         let end = (time >> BLOCK_BITS) + NEAR_BLOCKS;
@@ -364,11 +368,25 @@ impl<E: Copy> EventQueue<E> {
             true => (end << BLOCK_BITS) - 1,
             false => u64::MAX,
         };
+        let reached = self.reached();
+        if self.blocks_start <= self.covered
+            || self.far.peek().is_some_and(|far| far.time <= reached)
+        {
+            self.move_covered(first, end);
+        }
+    }
+
+    /// Moves what the rings cover now and did not before: the blocks from `first` to before `end`, and what the heap has.
+    #[cold]
+    fn move_covered(&mut self, first: u64, end: u64) {
         while let Some(block) = self.next_block(first, end) {
+            let block = block as usize % BLOCKS;
             self.blocks_used[block / 64] &= !(1 << (block % 64));
             let tail = std::mem::replace(&mut self.blocks[block], NIL);
             self.move_block(tail);
         }
+        let block = self.next_block(end, u64::MAX);
+        self.blocks_start = block.map_or(u64::MAX, |block| block << BLOCK_BITS);
         while let Some(&Far { time, event, .. }) = self.far.peek() {
             if time > self.reached() {
                 return;
@@ -391,8 +409,8 @@ impl<E: Copy> EventQueue<E> {
         self.covered.saturating_add((BLOCKS as u64) << BLOCK_BITS)
     }
 
-    /// The place of the first block in use from block `from` (counted from time zero, as is `end`) to before `end`.
-    fn next_block(&self, from: u64, end: u64) -> Option<usize> {
+    /// The first block in use from block `from` (counted from time zero, as is `end`) to before `end`.
+    fn next_block(&self, from: u64, end: u64) -> Option<u64> {
         if self.in_blocks == 0 {
             return None;
         }
@@ -403,7 +421,7 @@ impl<E: Copy> EventQueue<E> {
             let here = self.blocks_used[place / 64] >> (place % 64);
             if here != 0 {
                 block += u64::from(here.trailing_zeros());
-                return (block < end).then_some(block as usize % BLOCKS);
+                return (block < end).then_some(block);
             }
             block += 64 - place as u64 % 64;
         }
@@ -432,7 +450,8 @@ impl<E: Copy> EventQueue<E> {
             return self.far.peek().map(|far| far.time);
         }
         let block = self.next_block(self.first_block(), u64::MAX);
-        let tail = self.blocks[block.expect("some block holds what `in_blocks` counts")];
+        let block = block.expect("some block holds what `in_blocks` counts");
+        let tail = self.blocks[block as usize % BLOCKS];
         Some(self.later.earliest(tail))
     }
 

@@ -6,7 +6,7 @@
 //! in a ping-pong it is half the round trip, as perftest reports it.
 
 use super::queue_pair::{NONE, WorkRequest};
-use super::world::{Event, World};
+use super::world::{Event, World, is_multiple};
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_rdma_scenario::model::{Arrival, Verb};
 
@@ -87,8 +87,7 @@ impl World {
                         }
                         return;
                     }
-                    let first =
-                        plan.pattern[queue_pair.app_posted as usize % plan.pattern.len()].bytes;
+                    let first = plan.entry(queue_pair.app_posted).bytes;
                     // Each queue pair has its even part of the process's rate.
                     let gap = rate.time_for(Bytes::new(first * list)).as_ps() * plan.queue_pairs;
                     self.pairs[pair as usize].pace_free = ready.max(now.saturating_sub(gap)) + gap;
@@ -125,7 +124,7 @@ impl World {
         let mut bytes = 0;
         for number in 0..list {
             let message = queue_pair.app_posted + queue_pair.app_waiting + number;
-            bytes += plan.pattern[message as usize % plan.pattern.len()].bytes;
+            bytes += plan.entry(message).bytes;
             let mask = queue_pair.post_times.len() - 1;
             queue_pair.post_times[message as usize & mask] = now;
         }
@@ -202,22 +201,21 @@ impl World {
     pub(crate) fn next_release(&self, pair: u32) -> (u64, u64) {
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-        let size = plan.pattern[queue_pair.released as usize % plan.pattern.len()].bytes;
+        let size = plan.entry(queue_pair.released).bytes;
         (size - queue_pair.release_offset, size)
     }
 
     /// Writes one work request for the next `bytes` of the message at hand.
     pub(crate) fn write_chunk(&mut self, pair: u32, bytes: u64) {
-        let (left, size) = self.next_release(pair);
         let queue_pair = &mut self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         let message = queue_pair.released;
-        let last = bytes >= left;
-        let signalled = last && (message + 1).is_multiple_of(u64::from(plan.completion_every));
-        let whole = bytes == size;
-        let entry = plan.pattern[message as usize % plan.pattern.len()];
+        let entry = *plan.entry(message);
+        let last = bytes >= entry.bytes - queue_pair.release_offset;
+        let signalled = last && is_multiple(message + 1, plan.completion_every);
+        let whole = bytes == entry.bytes;
         // A responder acknowledges what asks for it: signalled requests, the last of a list, chunks of a split.
-        let ends_list = (message + 1).is_multiple_of(u64::from(plan.post_list));
+        let ends_list = is_multiple(message + 1, plan.post_list);
         let one_sided = matches!(queue_pair.verb, Verb::Write | Verb::Send);
         // The window moves when a chunk's completion is seen, so each one asks for it.
         let windowed = queue_pair.window > 0 && !whole;
@@ -250,8 +248,11 @@ impl World {
         let (from, upto) = (queue_pair.retired, queue_pair.retired + fresh as u64);
         let process = &mut self.processes[queue_pair.process as usize];
         let plan = &self.plans[process.plan as usize];
-        let entries =
-            (upto / u64::from(plan.completion_every)) - (from / u64::from(plan.completion_every));
+        let every = u64::from(plan.completion_every);
+        let entries = match every {
+            1 => upto - from,
+            _ => upto / every - from / every,
+        };
         let jitter = if self.device.host_jitter == 0 {
             0
         } else {
@@ -276,12 +277,14 @@ impl World {
         if queue_pair.tells() {
             return;
         }
-        let every = u64::from(plan.completion_every);
         let think = match plan.arrival {
             Arrival::Closed { think } => think,
             _ => Duration::ZERO,
         };
-        let mut message = from + every - 1 - from % every;
+        let mut message = match every {
+            1 => from,
+            _ => from + every - 1 - from % every,
+        };
         while message < upto {
             self.meter.latency(
                 now,

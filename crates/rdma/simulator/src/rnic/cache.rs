@@ -19,10 +19,27 @@ const VACANT: u64 = u64::MAX;
 /// A slot that nobody has reserved.
 const EVERYBODY: u16 = u16::MAX;
 
+/// The keys of one set, in one line of the processor's cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Set([u64; WAYS]);
+
+impl Set {
+    const EMPTY: Self = Self([VACANT; WAYS]);
+
+    /// Whether it holds `key`. All ways are compared: where a hit is found is hard to predict.
+    #[inline]
+    fn holds(&self, key: u64) -> bool {
+        self.0
+            .iter()
+            .fold(false, |found, &held| found | (held == key))
+    }
+}
+
 /// A cache of keys.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    sets: Vec<[u64; WAYS]>,
+    sets: Vec<Set>,
     /// Ways used per set: capacities below eight, or not a multiple of eight, stay exact on average.
     ways_of_last: usize,
     /// State of the replacement choice.
@@ -46,7 +63,7 @@ impl Cache {
         let sets = entries.div_ceil(WAYS);
         let remainder = entries % WAYS;
         Self {
-            sets: vec![[VACANT; WAYS]; sets],
+            sets: vec![Set::EMPTY; sets],
             ways_of_last: if remainder == 0 { WAYS } else { remainder },
             choice: 0x2545_f491_4f6c_dd1d,
             replaced: VACANT,
@@ -85,15 +102,23 @@ impl Cache {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let index = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;
+        // What the last set has no ways for is vacant.
+        if self.sets[index].holds(key) {
+            return true;
+        }
+        self.replace(index, key, owner);
+        false
+    }
+
+    /// Puts `key` into a vacant way of a set, or into one that is chosen.
+    #[inline(never)]
+    fn replace(&mut self, index: usize, key: u64, owner: u16) {
         let ways = if index + 1 == self.sets.len() {
             self.ways_of_last
         } else {
             WAYS
         };
-        let set = &mut self.sets[index][..ways];
-        if set.contains(&key) {
-            return true;
-        }
+        let set = &mut self.sets[index].0[..ways];
         let vacant = set.iter().position(|&held| held == VACANT);
         let way = vacant.unwrap_or_else(|| {
             // xorshift64
@@ -110,7 +135,6 @@ impl Cache {
         if let Some(owners) = self.owners.get_mut(index) {
             owners[way] = owner;
         }
-        false
     }
 
     /// The key that the latest one brought in replaced; none where there was room.
@@ -124,7 +148,7 @@ impl Cache {
             return self.invalidate_all();
         }
         for (set, owners) in self.sets.iter_mut().zip(&self.owners) {
-            for (key, held) in set.iter_mut().zip(owners) {
+            for (key, held) in set.0.iter_mut().zip(owners) {
                 if *held == owner {
                     *key = VACANT;
                 }
@@ -134,7 +158,7 @@ impl Cache {
 
     /// Forgets every key.
     pub fn invalidate_all(&mut self) {
-        self.sets.fill([VACANT; WAYS]);
+        self.sets.fill(Set::EMPTY);
     }
 }
 

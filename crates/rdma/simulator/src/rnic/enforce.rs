@@ -253,7 +253,7 @@ impl World {
         let cost = queue_pair.cost;
         let (mut bytes, mut splits) = (0, false);
         for message in queue_pair.app_posted - count..queue_pair.app_posted {
-            let size = plan.pattern[message as usize % plan.pattern.len()].bytes;
+            let size = plan.entry(message).bytes;
             daemon.policy.on_sent(now, FlowId(flow), Bytes::new(size));
             bytes += size;
             splits |= queue_pair.window > 0 && size > daemon.chunk;
@@ -465,14 +465,13 @@ impl World {
             return;
         }
         let now = self.queue.now();
-        let pattern =
-            &self.plans[self.processes[queue_pair.process as usize].plan as usize].pattern;
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         for message in messages {
             daemon.policy.on_completion(
                 now,
                 &Completion {
                     flow: FlowId(flow),
-                    bytes: Bytes::new(pattern[message as usize % pattern.len()].bytes),
+                    bytes: Bytes::new(plan.entry(message).bytes),
                     operations: cost.operations,
                     latency: Duration::from_ps(at - queue_pair.post_time(message)),
                 },

@@ -9,7 +9,7 @@ use super::addresses::CONTEXT_BYTES;
 use super::trace::record::Timeline;
 use super::trace::{CacheName, Resource};
 use super::transmit::PAGE;
-use super::world::{Event, World};
+use super::world::{Event, World, is_multiple};
 
 impl World {
     /// Asks the caches for what the next request needs; true when the pair has to wait and was set aside.
@@ -60,7 +60,7 @@ impl World {
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         let message = queue_pair.work_request(queue_pair.sent).message;
-        message.is_multiple_of(u64::from(plan.post_list))
+        is_multiple(message, plan.post_list)
     }
 
     /// The tenant for whom the NIC fetches what `access` touches.

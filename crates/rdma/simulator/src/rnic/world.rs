@@ -203,6 +203,23 @@ pub(crate) struct Plan {
     pub(crate) iterations: u64,
 }
 
+impl Plan {
+    /// What message `number` is, the request vector being sent again and again.
+    #[inline]
+    pub(crate) fn entry(&self, number: u64) -> &PatternEntry {
+        match &self.pattern[..] {
+            [only] => only,
+            several => &several[number as usize % several.len()],
+        }
+    }
+}
+
+/// Whether `number` is a multiple of `every`; most workloads have a one there, which needs no division.
+#[inline]
+pub(crate) fn is_multiple(number: u64, every: u32) -> bool {
+    every == 1 || number.is_multiple_of(u64::from(every))
+}
+
 /// One RDMA NIC.
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
