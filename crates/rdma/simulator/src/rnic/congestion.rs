@@ -19,7 +19,7 @@
 //! cuts per interval. The hyper increase is one step per tick, it does not grow with the number of ticks.
 
 use super::device::Device;
-use super::world::World;
+use super::world::{Event, World};
 use isolane_common_quantities::units::{BitRate, Bytes};
 
 /// Alpha of one.
@@ -88,9 +88,32 @@ impl Timers {
 }
 
 impl World {
+    /// Whether DCQCN may pace a sender: it was notified, and was paced when last looked at.
+    #[inline]
+    pub(crate) fn paces(&self, pair: u32, response: bool) -> bool {
+        self.pairs[pair as usize].limiters[usize::from(response)]
+            .point
+            .active()
+    }
+
+    /// Keeps a sender that DCQCN paces from sending for a while behind a packet of `payload`; whether it does.
+    pub(crate) fn pace(&mut self, now: u64, pair: u32, response: bool, payload: u64) -> bool {
+        if !self.is_paced(now, pair, response) {
+            return false;
+        }
+        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
+        let gap = limiter
+            .point
+            .sent(payload + self.device.frame, &self.device);
+        limiter.not_before = limiter.not_before.max(now) + gap;
+        let at = limiter.not_before;
+        self.schedule(at, Event::Unpaced { pair, response });
+        true
+    }
+
     /// A sender catches up with the clock; whether it is paced.
     #[inline]
-    pub(crate) fn is_paced(&mut self, now: u64, pair: u32, response: bool) -> bool {
+    fn is_paced(&mut self, now: u64, pair: u32, response: bool) -> bool {
         let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
         if limiter.point.active() {
             self.timers.catch_up(&mut limiter.point, now, &self.device);

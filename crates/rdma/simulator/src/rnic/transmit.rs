@@ -558,29 +558,6 @@ impl World {
         (served, bytes)
     }
 
-    /// Whether DCQCN may pace a sender: it was notified, and was paced when last looked at.
-    #[inline]
-    fn paces(&self, pair: u32, response: bool) -> bool {
-        self.pairs[pair as usize].limiters[usize::from(response)]
-            .point
-            .active()
-    }
-
-    /// Keeps a sender that DCQCN paces from sending for a while behind a packet of `payload`; whether it does.
-    fn pace(&mut self, now: u64, pair: u32, response: bool, payload: u64) -> bool {
-        if !self.is_paced(now, pair, response) {
-            return false;
-        }
-        let limiter = &mut self.pairs[pair as usize].limiters[usize::from(response)];
-        let gap = limiter
-            .point
-            .sent(payload + self.device.frame, &self.device);
-        limiter.not_before = limiter.not_before.max(now) + gap;
-        let at = limiter.not_before;
-        self.schedule(at, Event::Unpaced { pair, response });
-        true
-    }
-
     /// The link partner stops classes of the port or lets them go on.
     pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
         self.traced(move |tracer| tracer.paused(host, classes, stop));
