@@ -92,7 +92,7 @@ fn a_figure_selects_its_claims() {
 /// The commands of `docs/papers` select claims, so a figure that a page names has claims.
 #[test]
 fn the_pages_of_papers_name_figures_that_have_claims() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/papers");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/papers");
     let mut commands = 0;
     for page in fs::read_dir(folder).unwrap() {
         let shown = fs::read_to_string(page.unwrap().path()).unwrap();
