@@ -240,6 +240,58 @@ fn the_matrix_in_text() {
     assert!(coloured.contains("\x1b[31;1m✗\x1b[0m"));
 }
 
+/// Goal: a matrix wider than the terminal continues below with the same marks. Method: both forms, row by row.
+#[test]
+fn a_matrix_folds_to_the_width_of_the_terminal() {
+    let three = plan(
+        profile(),
+        "large_bw_ib_write_bw,small_tput_ib_write_bw,lat_ib_write_16",
+        "BW-1MB_ib_write_bw,PU-RNR_UC-RNR,PU-request_faa_forward",
+    );
+    let result = audit(&three, 2, None, false, u64::MAX).unwrap();
+    let matrix = |width| -> Vec<String> {
+        let style = Style {
+            width,
+            ..Style::default()
+        };
+        let text = table::render(&result, style);
+        let lines = text
+            .lines()
+            .take_while(|line| !line.contains("isolation (BW"));
+        lines.map(str::to_owned).collect()
+    };
+    let marks = |lines: &[String], victim: &str| -> String {
+        let rows = lines.iter().filter(|line| line.contains(victim));
+        let all: String = rows.map(|line| line.replace(victim, "")).collect();
+        all.replace(' ', "")
+    };
+    let (whole, folded) = (matrix(None), matrix(Some(32)));
+    assert!(folded.len() > whole.len(), "{folded:#?}");
+    let rows = |lines: &[String]| {
+        lines
+            .iter()
+            .filter(|line| line.contains("_ib_"))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        rows(&folded).iter().all(|line| line.chars().count() <= 32),
+        "{folded:#?}"
+    );
+    assert!(
+        rows(&whole).iter().any(|line| line.chars().count() > 32),
+        "{whole:#?}"
+    );
+    for victim in [
+        "large_bw_ib_write_bw",
+        "small_tput_ib_write_bw",
+        "lat_ib_write_16",
+    ] {
+        assert_eq!(marks(&folded, victim), marks(&whole, victim), "{victim}");
+        assert!(marks(&whole, victim).len() > 3);
+    }
+}
+
 /// Goal: a verdict that depends on the seed says so. Method: the victim keeps half; a tolerance at which half is owed
 /// lies between the rates of the seeds, which differ by parts in a thousand.
 #[test]

@@ -345,3 +345,59 @@ fn interrupted_commands_say_how_far_they_were_and_write_nothing() {
         assert!(ended.stdout.is_empty() && !out.exists());
     }
 }
+
+/// Goal: commands that print no progress end in the same way. Method: wait until the program catches the signal, by what the
+/// kernel says of it, and send it; each would work for many seconds.
+#[test]
+#[cfg(target_os = "linux")]
+fn claims_and_explain_end_on_ctrl_c_with_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let page = directory.path().join("CLAIMS.md");
+    let (out_word, page_word) = (out.to_str().unwrap(), page.to_str().unwrap());
+    for words in [
+        &["claims", "--only", "justitia/*", "--markdown", page_word][..],
+        &[
+            "explain",
+            "lat_ib_write_16",
+            "Cache-QPC_ib_write_bw",
+            "--duration",
+            "400ms",
+            "--out",
+            out_word,
+        ],
+    ] {
+        let mut child = command(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        while !catches_sigint(&fs::read_to_string(&status).unwrap()) {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "{words:?} ended by itself"
+            );
+            std::thread::yield_now();
+        }
+        let pid = child.id().to_string();
+        let kill = std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status();
+        assert!(kill.unwrap().success());
+        let ended = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{words:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        has_all(&stderr, &["isolane: interrupted", "nothing was written"]);
+        assert!(ended.stdout.is_empty() && !out.exists() && !page.exists());
+    }
+}
+
+/// Whether the mask of caught signals in a process's `status` has SIGINT, signal 2.
+#[cfg(target_os = "linux")]
+fn catches_sigint(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> 1 & 1 == 1)
+}

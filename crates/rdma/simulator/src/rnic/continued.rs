@@ -153,10 +153,12 @@ struct Fill {
 }
 
 impl Fill {
-    /// Whether it holds clearly more than `before`, and its port has not paused since.
+    /// Whether it holds clearly more than `before`, and its port has not paused since, or has paused for the first time: then
+    /// congestion control has yet to act.
     fn has_grown(&self, before: &Self) -> bool {
         let grown = self.bytes.saturating_sub(before.bytes);
-        grown > self.pause_at / FILLS && self.pauses == before.pauses && !self.is_pausing
+        let has_paused = self.pauses > before.pauses || self.is_pausing;
+        grown > self.pause_at / FILLS && (!has_paused || before.pauses == 0)
     }
 }
 
