@@ -10,10 +10,11 @@ use crate::hash::Fnv;
 use crate::matrix::AUDIT_VERSION;
 use crate::outcome::Outcome;
 use crate::plan::PROGRAM_VERSION;
+use isolane_common_journal as lines;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// File name within the output directory.
@@ -21,7 +22,7 @@ pub const JOURNAL_NAME: &str = "journal.jsonl";
 
 /// An open journal.
 pub(crate) struct Journal {
-    file: File,
+    file: lines::Journal,
     path: PathBuf,
 }
 
@@ -100,7 +101,7 @@ impl std::fmt::Display for Header {
 impl Journal {
     /// Starts an empty journal at `path`, written by `build` for the audit with `settings`.
     pub(crate) fn create(path: &Path, build: &str, settings: &str) -> Result<Self, AuditError> {
-        let file = File::create(path).map_err(|source| write_error(path, source))?;
+        let file = lines::Journal::create(path).map_err(|source| write_error(path, source))?;
         let mut journal = Self {
             file,
             path: path.to_owned(),
@@ -115,28 +116,20 @@ impl Journal {
         build: &str,
         settings: &str,
     ) -> Result<(Self, Option<Known>), AuditError> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        let (file, known) = match lines::Journal::open(path) {
+            Ok((_, known)) if known.is_empty() => {
+                return Ok((Self::create(path, build, settings)?, None));
+            }
+            Ok(opened) => opened,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok((Self::create(path, build, settings)?, None));
             }
             Err(source) => {
-                return Err(AuditError::Read {
-                    path: path.to_owned(),
-                    source,
-                });
+                let path = path.to_owned();
+                return Err(AuditError::Read { path, source });
             }
         };
-        // Whatever follows the last line end was being written when the program stopped.
-        let complete = text.rfind('\n').map_or(0, |end| end + 1);
-        if complete == 0 {
-            return Ok((Self::create(path, build, settings)?, None));
-        }
-        let known = parse(path, &text[..complete], build)?;
-        let file = OpenOptions::new().append(true).open(path);
-        let file = file.map_err(|source| write_error(path, source))?;
-        file.set_len(complete as u64)
-            .map_err(|source| write_error(path, source))?;
+        let known = parse(path, &String::from_utf8_lossy(&known), build)?;
         let path = path.to_owned();
         Ok((Self { file, path }, Some(known)))
     }
@@ -152,9 +145,8 @@ impl Journal {
     fn line(&mut self, value: &impl Serialize) -> Result<(), AuditError> {
         let mut text = serde_json::to_vec(value).expect("journal lines are plain data");
         text.push(b'\n');
-        // One write per line: a kill can only cut the last one short.
         self.file
-            .write_all(&text)
+            .append(&text)
             .map_err(|source| write_error(&self.path, source))
     }
 }

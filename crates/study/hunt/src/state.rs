@@ -12,10 +12,11 @@ use crate::bounds::Bounds;
 use crate::experiment::Measured;
 use crate::latency::Baseline;
 use crate::victim::Alone;
+use isolane_common_journal as lines;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// File name within the directory of a hunt.
@@ -93,7 +94,7 @@ pub struct Known {
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
-    file: File,
+    file: lines::Journal,
     path: PathBuf,
 }
 
@@ -104,8 +105,7 @@ impl Journal {
     /// Where one is there, or the file cannot be written.
     pub fn create(directory: &Path, header: &Header) -> Result<Self, HuntError> {
         let path = directory.join(JOURNAL_NAME);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path);
-        let file = file.map_err(|source| match source.kind() {
+        let file = lines::Journal::create_new(&path).map_err(|source| match source.kind() {
             ErrorKind::AlreadyExists => HuntError::Exists { path: path.clone() },
             _ => write_error(&path, source),
         })?;
@@ -121,49 +121,27 @@ impl Journal {
     /// Where there is none, it belongs to another hunt or another build, or it is damaged.
     pub fn resume(directory: &Path, header: &Header) -> Result<(Self, Known), HuntError> {
         let path = directory.join(JOURNAL_NAME);
-        let opened = OpenOptions::new().read(true).append(true).open(&path);
-        let file = opened.map_err(|source| HuntError::Read {
+        let (file, lines) = lines::Journal::open(&path).map_err(|source| HuntError::Read {
             path: path.clone(),
             source,
         })?;
         let mut journal = Self { file, path };
         journal.lock()?;
-        let mut bytes = Vec::new();
-        journal
-            .file
-            .read_to_end(&mut bytes)
-            .map_err(|source| HuntError::Read {
-                path: journal.path.clone(),
-                source,
-            })?;
-        // Whatever follows the last line end was being written when the program stopped.
-        let complete = bytes
-            .iter()
-            .rposition(|&byte| byte == b'\n')
-            .map_or(0, |end| end + 1);
-        let known = match complete {
-            0 => Known::default(),
-            _ => parse(&journal.path, &bytes[..complete], header)?,
-        };
-        let path = journal.path.clone();
-        let cut = journal.file.set_len(complete as u64);
-        cut.and_then(|()| journal.file.seek(SeekFrom::End(0)))
-            .map_err(|source| write_error(&path, source))?;
-        if complete == 0 {
+        if lines.is_empty() {
             journal.line(header)?;
+            return Ok((journal, Known::default()));
         }
+        let known = parse(&journal.path, &lines, header)?;
         Ok((journal, known))
     }
 
     fn lock(&self) -> Result<(), HuntError> {
-        match self.file.try_lock() {
-            Ok(()) => Ok(()),
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(HuntError::Busy {
+        self.file.lock().map_err(|source| match source.kind() {
+            ErrorKind::WouldBlock => HuntError::Busy {
                 path: self.path.clone(),
-            }),
-            Err(TryLockError::Error(source)) => Err(write_error(&self.path, source)),
-        }
+            },
+            _ => write_error(&self.path, source),
+        })
     }
 
     /// Writes what the benchmarks gave.
@@ -188,9 +166,8 @@ impl Journal {
     fn line(&mut self, value: &impl Serialize) -> Result<(), HuntError> {
         let mut text = serde_json::to_vec(value).expect("journal lines are plain data");
         text.push(b'\n');
-        // One write per line: a kill can only cut the last one short.
         self.file
-            .write_all(&text)
+            .append(&text)
             .map_err(|source| write_error(&self.path, source))
     }
 }

@@ -84,6 +84,12 @@ pub const ROOMS: &[Room] = &[
         &[],
     ),
     room(
+        "common/journal",
+        Plain,
+        "files of lines that survive a kill of the program and a full disk",
+        &[],
+    ),
+    room(
         "common/quantities",
         Pure,
         "units, named random streams, statistics, the rule that says when a run has settled",
@@ -179,6 +185,7 @@ pub const ROOMS: &[Room] = &[
         Unsafe,
         "Aequitas for RPC programs: a table of destinations, a layer for tonic, a C interface, the quota server",
         &[
+            "common/journal",
             "common/linux",
             "common/quantities",
             "common/text-output",
@@ -368,6 +375,7 @@ pub const ROOMS: &[Room] = &[
         Plain,
         "the guarantee predicate, the verdict matrix, why a pair broke",
         &[
+            "common/journal",
             "common/quantities",
             "common/text-output",
             "common/toml-input",
@@ -434,6 +442,7 @@ pub const ROOMS: &[Room] = &[
         Plain,
         "the search of workloads for performance anomalies, and the smallest conditions of each",
         &[
+            "common/journal",
             "common/quantities",
             "common/text-output",
             "common/toml-input",
@@ -493,6 +502,7 @@ pub const ROOMS: &[Room] = &[
         Plain,
         "the program `isolane`: arguments, files, progress, signals, exit codes",
         &[
+            "common/journal",
             "common/linux",
             "common/quantities",
             "common/text-output",

@@ -12,6 +12,7 @@ use crate::status::Status;
 use crate::target::cancel_on_signal;
 use crate::text::counted;
 use anyhow::{Context, Result, bail};
+use isolane_common_journal::Journal;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_claims::claim::{Claim, ClaimTestbed};
 use isolane_study_claims::hunt::{HuntNumbers, HuntRun};
@@ -31,8 +32,7 @@ use isolane_study_hunt::space::Space;
 use isolane_study_hunt::state::{JOURNAL_NAME, Start};
 use isolane_study_testbed_simulator::SimTestbed;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -118,7 +118,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let course = course(arguments)?;
     output::make_directory(&arguments.out)?;
-    let mut races = resumed(arguments, &course)?;
+    let (journal, mut races) = resumed(arguments, &course)?;
     let undone: Vec<(Contestant, u64)> = who
         .iter()
         .flat_map(|one| (1..=arguments.seeds).map(move |seed| (one.clone(), seed)))
@@ -129,7 +129,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         })
         .collect();
     let begun = Instant::now();
-    let new = run_all(arguments, &course, &undone, &cancel)?;
+    let new = run_all(arguments, &course, &undone, journal, &cancel)?;
     output::note(&duration(
         &new,
         races.len(),
@@ -225,51 +225,59 @@ fn course(arguments: &Arguments) -> Result<Course> {
     })
 }
 
-/// Hunts that an earlier run of the same settings finished.
-fn resumed(arguments: &Arguments, course: &Course) -> Result<Vec<Race>> {
+/// The journal, and the hunts that an earlier run of the same settings finished.
+fn resumed(arguments: &Arguments, course: &Course) -> Result<(Journal, Vec<Race>)> {
     let path = arguments.out.join(JOURNAL);
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        output::write_file(&path, &course.settings)?;
-        return Ok(Vec::new());
-    };
-    let mut lines = text.lines();
-    if lines.next() != Some(course.settings.as_str()) {
+    let name = path.display();
+    let (mut journal, lines) = match Journal::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            std::fs::create_dir_all(&arguments.out)
+                .and_then(|()| Journal::create_new(&path))
+                .map(|journal| (journal, Vec::new()))
+        }
+        opened => opened,
+    }
+    .with_context(|| format!("cannot write {name}"))?;
+    if lines.is_empty() {
+        journal
+            .append(format!("{}\n", course.settings).as_bytes())
+            .with_context(|| format!("cannot write {name}"))?;
+    }
+    let mut lines = lines.split(|&byte| byte == b'\n');
+    if !matches!(lines.next(), Some(first) if first.is_empty() || first == course.settings.as_bytes())
+    {
         bail!(bad(format!(
-            "{} holds a comparison with other settings or of another build: use another --out, or remove it",
-            path.display()
+            "{name} holds a comparison with other settings or of another build: use another --out, or remove it"
         )));
     }
-    // A line cut short by a kill is no race, and is done again.
-    Ok(lines
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect())
+    let races = lines.filter_map(|line| serde_json::from_slice(line).ok());
+    Ok((journal, races.collect()))
 }
 
 fn run_all(
     arguments: &Arguments,
     course: &Course,
     undone: &[(Contestant, u64)],
+    journal: Journal,
     cancel: &AtomicBool,
 ) -> Result<Vec<Race>> {
     let path = arguments.out.join(JOURNAL);
-    let file = OpenOptions::new().append(true).open(&path);
-    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
     let jobs = jobs(arguments);
     let bar = Bar::of_runs();
     bar.set_length(undone.len() as u64);
     let next = AtomicUsize::new(0);
-    let done: Mutex<(std::fs::File, Vec<Race>)> = Mutex::new((file, Vec::new()));
+    let done: Mutex<(Journal, Vec<Race>)> = Mutex::new((journal, Vec::new()));
     let work = || -> Result<()> {
         while let Some((contestant, seed)) = undone.get(next.fetch_add(1, Ordering::Relaxed)) {
             let Some(race) = race(course, contestant, *seed, cancel)? else {
                 return Ok(());
             };
-            let line = format!("\n{}", serde_json::to_string(&race)?);
+            let line = output::compact_json(&race)?;
             let mut done = done
                 .lock()
                 .map_err(|_| anyhow::anyhow!("a hunt before this failed"))?;
             done.0
-                .write_all(line.as_bytes())
+                .append(line.as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))?;
             done.1.push(race);
             bar.inc(1);

@@ -7,11 +7,12 @@ use crate::inputs::bad;
 use crate::output;
 use crate::text::counted;
 use anyhow::{Context, Result, bail};
+use isolane_common_journal::Journal;
 use isolane_study_results::network::FabricResult;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -58,7 +59,7 @@ pub(crate) struct PointResult {
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
-    file: Mutex<File>,
+    journal: Mutex<Journal>,
     points: Vec<PointResult>,
 }
 
@@ -80,26 +81,12 @@ impl Kept {
         let mut points = read_whole(path, document)?;
         let part = part(path);
         let header = output::compact_json(document)?;
-        let (kept, length) = read_part(&part, &header)?;
+        let (journal, kept) = open_part(&part, &header)?;
         let mut known: BTreeSet<u64> = points.iter().map(|point| point.index).collect();
         points.extend(kept.into_iter().filter(|point| known.insert(point.index)));
-        let name = part.display();
-        let mut file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .open(&part)
-            .with_context(|| format!("cannot write {name}; choose another place"))?;
-        file.set_len(length)
-            .and_then(|()| file.seek(SeekFrom::End(0)))
-            .with_context(|| format!("cannot write {name}"))?;
-        if length == 0 {
-            file.write_all(header.as_bytes())
-                .with_context(|| format!("cannot write {name}; free space"))?;
-        }
         Ok(Self {
             path: part,
-            file: Mutex::new(file),
+            journal: Mutex::new(journal),
             points,
         })
     }
@@ -112,8 +99,10 @@ impl Kept {
     /// Keeps `point`.
     pub(super) fn keep(&self, point: &PointResult) -> Result<()> {
         let line = output::compact_json(point)?;
-        let mut file = self.file.lock().expect("no worker panics with the lock");
-        file.write_all(line.as_bytes())
+        let journal = self.journal.lock();
+        let mut journal = journal.expect("no worker panics with the lock");
+        journal
+            .append(line.as_bytes())
             .with_context(|| format!("cannot write {}; free space", self.path.display()))
     }
 }
@@ -137,36 +126,40 @@ fn read_whole(path: &Path, document: &Document) -> Result<Vec<PointResult>> {
     }
 }
 
-/// Complete lines of a file of the sweep that `header` describes, and how many bytes they are.
-fn read_part(path: &Path, header: &str) -> Result<(Vec<PointResult>, u64)> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+/// The journal of the sweep that `header` describes, and the points in it.
+fn open_part(path: &Path, header: &str) -> Result<(Journal, Vec<PointResult>)> {
+    let name = path.display();
+    let opened = match Journal::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let made = Journal::create_new(path);
+            let made = made.with_context(|| format!("cannot write {name}; choose another place"));
+            (made?, Vec::new())
+        }
+        opened => opened.with_context(|| format!("cannot read {name}"))?,
     };
-    if text.is_empty() || header.starts_with(&text) {
-        return Ok((Vec::new(), 0));
+    let (mut journal, lines) = opened;
+    if lines.is_empty() {
+        journal
+            .append(header.as_bytes())
+            .with_context(|| format!("cannot write {name}; free space"))?;
+        return Ok((journal, Vec::new()));
     }
-    let Some(lines) = text.strip_prefix(header) else {
+    let Some(lines) = lines.strip_prefix(header.as_bytes()) else {
         bail!(bad(format!(
-            "{} is of another sweep; move it away, or choose another --out",
-            path.display()
+            "{name} is of another sweep; move it away, or choose another --out"
         )));
     };
     let mut points = Vec::new();
     let mut length = header.len();
-    for line in lines.split_inclusive('\n') {
-        let point = line
-            .ends_with('\n')
-            .then(|| serde_json::from_str::<PointResult>(line).ok())
-            .flatten();
-        let Some(point) = point else {
+    for line in lines.split_inclusive(|&byte| byte == b'\n') {
+        let Ok(point) = serde_json::from_slice::<PointResult>(line) else {
             break;
         };
         length += line.len();
         points.push(point);
     }
-    Ok((points, length as u64))
+    journal.cut(length as u64);
+    Ok((journal, points))
 }
 
 /// The shards in `files` as one.
@@ -255,7 +248,8 @@ mod tests {
         fs::write(&part, &text).unwrap();
         let again = Kept::open(&path, &document()).unwrap();
         assert!(again.points().is_empty());
-        assert!(fs::read_to_string(&part).unwrap().ends_with("}\n"));
+        again.journal.lock().unwrap().append(b"{}\n").unwrap();
+        assert!(fs::read_to_string(&part).unwrap().ends_with("}\n{}\n"));
     }
 
     #[test]

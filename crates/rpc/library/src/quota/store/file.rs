@@ -1,7 +1,6 @@
 //! Promises in a file: a journal that is replaced by a short one when it is long.
 //!
-//! Method: each line has a checksum; a line that was half written when the process died ends the journal. A new journal is
-//! written beside the old one, synced, and renamed over it. Appends are not synced, since a kill of the process loses
+//! Method: a [`Journal`] whose lines have checksums. Its appends are not synced. A kill of the process loses
 //! nothing that the kernel has: only a machine that goes down does, so the journal's first line names the boot, and a
 //! journal of another boot counts as incomplete (the server then promises nothing for one term, the one that the first
 //! line names if that is longer than its own). So does one with a wrong line that has an end: only the last line
@@ -9,9 +8,10 @@
 //! Units: milliseconds for the term.
 
 use super::{Loaded, Record, Store, StoreError};
+use isolane_common_journal::Journal;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -29,26 +29,15 @@ pub struct FileStore {
     term_ms: u64,
     /// Holds the lock.
     _lock: File,
-    journal: Option<File>,
-    bytes: u64,
+    journal: Option<Journal>,
     limit: u64,
 }
 
-/// What a file of the store is opened for.
-#[derive(Clone, Copy)]
-enum Access {
-    Read,
-    /// Made where it is not there; what it holds stays.
-    Write,
-}
-
-/// A file of the store, never what a symbolic link in its place leads to.
-fn open_own(path: &Path, access: Access) -> io::Result<File> {
-    let writes = matches!(access, Access::Write);
+/// The file to lock, never the target of a symbolic link in its place.
+fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new()
-        .read(!writes)
-        .write(writes)
-        .create(writes)
+        .write(true)
+        .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
@@ -68,7 +57,7 @@ impl FileStore {
     fn with_boot(folder: &Path, boot: &str, term_ms: u64) -> Result<Self, StoreError> {
         let failed = |error| failed(folder, error);
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let lock = open_own(&folder.join("lock"), Access::Write).map_err(failed)?;
+        let lock = open_lock(&folder.join("lock")).map_err(failed)?;
         let taken = |_| StoreError::Taken(folder.display().to_string());
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(taken)?;
         Ok(Self {
@@ -77,7 +66,6 @@ impl FileStore {
             term_ms,
             _lock: lock,
             journal: None,
-            bytes: 0,
             limit: LONG,
         })
     }
@@ -86,37 +74,20 @@ impl FileStore {
         self.folder.join(JOURNAL)
     }
 
-    /// Forgets what was written after the last whole append: it must not spoil the next line.
-    fn take_back(&mut self) -> io::Result<()> {
-        let journal = self.journal.as_mut().expect("replaced after loading");
-        journal.set_len(self.bytes)?;
-        journal.seek(SeekFrom::Start(self.bytes)).map(drop)
-    }
-
     fn rewrite(&mut self, records: &[Record]) -> io::Result<()> {
-        let next = self.folder.join("journal.new");
-        let mut file = open_own(&next, Access::Write)?;
-        file.set_len(0)?;
         let mut text = format!("boot {} {}\n", self.boot, self.term_ms);
         text.extend(records.iter().map(line));
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&next, self.path())?;
-        File::open(&self.folder)?.sync_all()?;
-        self.bytes = text.len() as u64;
-        self.limit = LONG.max(4 * self.bytes);
-        self.journal = Some(file);
+        self.journal = Some(Journal::replace(&self.path(), &text)?);
+        self.limit = LONG.max(4 * text.len() as u64);
         Ok(())
     }
 }
 
 impl Store for FileStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        let mut bytes = Vec::new();
-        let read_all = |mut file: File| file.read_to_end(&mut bytes);
-        match open_own(&self.path(), Access::Read).and_then(read_all) {
+        match Journal::open(&self.path()) {
             // A byte that is no text makes its line a wrong one, not the whole unreadable.
-            Ok(_) => Ok(read(&String::from_utf8_lossy(&bytes), &self.boot)),
+            Ok((_, lines)) => Ok(read(&String::from_utf8_lossy(&lines), &self.boot)),
             // Nothing was ever promised.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded {
                 complete: true,
@@ -129,13 +100,9 @@ impl Store for FileStore {
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let text: String = records.iter().map(line).collect();
         let journal = self.journal.as_mut().expect("replaced after loading");
-        if let Err(error) = journal.write_all(text.as_bytes()) {
-            // If it cannot be taken back either, the next start finds a wrong line, and the journal incomplete.
-            let _ = self.take_back();
-            return Err(failed(&self.path(), error));
-        }
-        self.bytes += text.len() as u64;
-        Ok(())
+        journal
+            .append(text.as_bytes())
+            .map_err(|error| failed(&self.path(), error))
     }
 
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
@@ -144,7 +111,8 @@ impl Store for FileStore {
     }
 
     fn is_long(&self) -> bool {
-        self.bytes > self.limit
+        let journal = self.journal.as_ref();
+        journal.is_some_and(|journal| journal.bytes() > self.limit)
     }
 }
 
@@ -259,28 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_leaves_the_journal_sound() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
-        store.replace(&[grant(1)]).unwrap();
-        // A full disk took half a line.
-        let journal = store.journal.as_mut().unwrap();
-        journal.write_all(b"0123456789abcdef {\"gra").unwrap();
-        store.take_back().unwrap();
-        store.append(&[grant(3)]).unwrap();
-        let loaded = store.load().unwrap();
-        assert_eq!(
-            (loaded.records, loaded.complete),
-            (vec![grant(1), grant(3)], true)
-        );
-    }
-
-    #[test]
     fn a_journal_that_cannot_be_written_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
         store.replace(&[grant(1)]).unwrap();
-        store.journal = Some(File::open(store.path()).unwrap());
+        store.journal = Some(Journal::create(Path::new("/dev/full")).unwrap());
         let error = store.append(&[grant(2)]).unwrap_err().to_string();
         assert!(error.contains("journal"), "{error}");
         assert_eq!(store.load().unwrap().records, [grant(1)]);
