@@ -101,11 +101,6 @@ impl Peer {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// The pidfd alone.
-    pub fn into_pidfd(self) -> Option<OwnedFd> {
-        self.pidfd
-    }
-
     /// Whether the process still runs, so that its number still means it.
     pub fn runs(&self) -> bool {
         let Some(pidfd) = &self.pidfd else {

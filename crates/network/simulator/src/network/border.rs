@@ -6,7 +6,6 @@
 
 use super::{Event, Network};
 use crate::packet::{HostId, Packet, PacketId, PacketKind};
-use crate::topology::PortId;
 use isolane_common_quantities::units::Instant;
 use isolane_network_scenario::model::CLASSES_MAX;
 
@@ -47,10 +46,5 @@ impl Network {
             self.events
                 .schedule(arrival, Event::Pause { port, class, on });
         }
-    }
-
-    /// The port of `host`.
-    pub fn port_of(&self, host: HostId) -> PortId {
-        PortId(u32::from(host.0))
     }
 }

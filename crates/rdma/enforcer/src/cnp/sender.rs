@@ -62,15 +62,6 @@ impl Sender {
         })
     }
 
-    /// Another code point, where the network gives notifications another priority.
-    ///
-    /// # Panics
-    /// When it does not fit 6 bits.
-    pub fn set_code_point(&mut self, code_point: u8) {
-        assert!(code_point < 1 << 6, "code point {code_point}");
-        self.code_point = code_point;
-    }
-
     /// Sends `count` notifications to a target at `now`, nanoseconds of any steady clock; how many went.
     ///
     /// # Errors

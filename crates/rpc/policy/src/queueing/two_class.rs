@@ -75,11 +75,6 @@ impl TwoClasses {
     pub fn inversion_share(&self) -> f64 {
         self.phi / (self.phi + 1.0)
     }
-
-    /// The largest share of the high class without any delay (case 1).
-    pub fn undelayed_share(&self) -> f64 {
-        self.inversion_share() / self.arrivals.burst
-    }
 }
 
 /// Delay of the high class as its weight grows without bound (equation 3.4), in periods.

@@ -208,14 +208,6 @@ pub struct Way {
     pub hops: u8,
 }
 
-impl Way {
-    /// Full packets that fill the way at line rate, rounded up.
-    pub fn packets_in_flight(&self) -> u64 {
-        let bytes = self.line_rate.bytes_in(self.round_trip).get();
-        bytes.div_ceil(self.packet.get()).max(1)
-    }
-}
-
 /// An acknowledgement that told something new.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked<'a> {
