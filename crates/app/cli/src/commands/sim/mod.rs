@@ -23,8 +23,7 @@ use std::path::PathBuf;
 /// Arguments of `isolane sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Scenario file (TOML), of RDMA hosts, of a network ([fabric]), of ordinary cards ([nic]) or of tiered memory
-    /// ([memory]); - reads it from stdin
+    /// Scenario file (TOML) of RDMA hosts, of a network, of Ethernet NICs or of tiered memory; - reads it from stdin
     scenario: PathBuf,
     /// Policy instead of the scenario's
     #[arg(long, value_parser = inputs::every_policy_name())]

@@ -27,7 +27,7 @@ use store::{Document, Kept};
 /// Arguments of `isolane sweep`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Network scenario file (TOML with [fabric]); - reads it from stdin; with --merge the shards' JSON files
+    /// Scenario file (TOML) of a network; - reads it from stdin; with --merge the shards' JSON files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Values of a key, like policy.name=none,aequitas or traffic.all.load=0.5,0.8; may be repeated, every combination
