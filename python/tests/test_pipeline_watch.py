@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from isolane.pipeline import alarms, cli, lab, records, verdict, watch
+from isolane.pipeline.alarms import Alarms
 from isolane.pipeline.deployment import from_plan
 from isolane.pipeline.observe import Probes, Reference
 from isolane.pipeline.runner import Options, Runner
@@ -234,6 +235,28 @@ def test_a_slower_link_is_measured_when_items_are_late_on_it_and_two_measurement
     # One wrong measurement is no alarm, and without suspicion nothing is measured.
     assert judged(monkeypatch, [5.0] * 12, crossed, lambda now: slow if now == cut else {})[1] == []
     assert judged(monkeypatch, [5.0] * 12, crossed[:cut] * 2, lambda now: slow)[1] == []
+
+
+def test_a_slower_link_is_measured_again_at_once_where_every_other_period_misses_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut, over = 6, QUERY.latency_max_ms + 1.0
+    crossed = [
+        [went(number, 0.0, over if period >= cut and period % 2 else 200.0, way_s=0.15 if period >= cut else 0.009) for number in range(4)]
+        for period in range(12)
+    ]
+    slow = {"edge->cloud": 5.0}
+    watcher, wanted = judged(monkeypatch, [5.0] * 12, crossed, lambda now: slow if now >= cut else {})
+    assert wanted[0] == cut + 1 and watcher.periods[cut + 1].what == "slower: edge->cloud"
+
+
+def test_the_delay_of_a_long_link_hides_no_slow_transfer() -> None:
+    """100 KB take 8 ms at 100 Mbit/s. An item that takes 40 ms more than the delay is late, whatever the delay."""
+    deployment = from_plan(plan_document())
+    for delay_ms in (0.0, 60.0):
+        links = tuple(dataclasses.replace(link, delay_ms=delay_ms) for link in FAST.links)
+        infrastructure = dataclasses.replace(FAST, links=links)
+        for way_s, late in ((0.010, False), (0.040, True)):
+            items = [went(number, 0.0, 30.0, way_s=way_s + delay_ms / 1000.0) for number in range(4)]
+            assert Alarms(QUERY).suspects(deployment, items, infrastructure) is late, (delay_ms, way_s)
 
 
 def test_a_missed_objective_is_planned_around(monkeypatch: pytest.MonkeyPatch) -> None:

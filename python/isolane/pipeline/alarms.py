@@ -5,7 +5,8 @@ Problem: noise must not make plans, and a change must be noticed soon. Method (`
 - objective: a period is bad if the median latency of its own items is above the query's limit, or most of its items failed, though the
   plan promised otherwise. A plan that keeps its promise has a bad period with a chance of at most 5 %. Three in a row are an alarm.
 - link: items that cross a link much later than its known speed explains are a suspicion; a measurement then says whether the link lost
-  half of its speed. It says so wrongly with a chance of at most 2 %. Two in a row are an alarm.
+  half of its speed. It says so wrongly with a chance of at most 2 %. Two in a row are an alarm: after the first, the next period
+  measures again.
 - shift: utilities of blocks of `BLOCK` periods (at constant accuracy), and accuracies of samples, are each ranked among all since the
   plan came into force. An alarm also needs the median to move by the paper's 10 %.
 
@@ -36,7 +37,8 @@ WRONG_USUAL, WRONG_CHANGED = 0.02, 0.9
 BLOCK = 2
 #: Results that a period must have for its latency to say anything; with fewer, failures do.
 TELLING = 3
-#: An item is late on a link if it took this many times what the known speed explains, and a hop's own time on a busy machine.
+#: An item is late on a link if, besides the link's delay, it took this many times what the known speed explains, and a hop's own time
+#: on a busy machine. The delay does not count twice: a slower link has the same delay.
 LATE_TIMES, HOP_MS = 2.0, 10.0
 #: Periods without a measurement after one that found nothing: doubled each time up to this.
 REST_MAX = 16
@@ -53,6 +55,8 @@ class Alarms:
         self._block: list[Record] = []
         self._periods = 0
         self._rest = self._waited = 0
+        #: Whether the last measurement found a slower link.
+        self._slow = False
         #: Whether the last period missed its objective.
         self._bad = False
         #: Set where a search found nothing that would not miss either, until the objective is met again.
@@ -64,7 +68,7 @@ class Alarms:
             test.reset()
         self._block, self._periods = [], 0
         self._rest = self._waited = 0
-        self._bad = False
+        self._slow = self._bad = False
         self._resigned = resigned
 
     def objective(self, records: Sequence[Record]) -> str:
@@ -87,8 +91,12 @@ class Alarms:
     def suspects(self, deployment: Deployment, records: Sequence[Record], infrastructure: Infrastructure) -> bool:
         """Whether a link should be measured: items of this period crossed it late, and no measurement was made just now.
 
-        Not while the objective is missed: its alarm measures all links, and a link that is full is slow to measure.
+        Not while the objective is missed: its alarm measures all links, and a link that is full is slow to measure. But a
+        measurement that found a slower link is repeated at once: where latencies are near the limit, every other period may miss
+        the objective, and neither test would come to an end.
         """
+        if self._slow:
+            return True
         if self._bad and not self._resigned:
             return False
         parts = [taken / (LATE_TIMES * due + HOP_MS) for taken, due in crossings(deployment, records, infrastructure)]
@@ -101,6 +109,7 @@ class Alarms:
     def link(self, slow: bool) -> bool:
         """Takes what a measurement said; whether that is an alarm."""
         self._waited = 0
+        self._slow = slow
         self._rest = 0 if slow else min(2 * self._rest + 1, REST_MAX)
         return self._link.add(slow)
 
@@ -135,7 +144,8 @@ def shifted(test: Shift, number: float, what: str) -> str:
 
 
 def crossings(deployment: Deployment, records: Sequence[Record], infrastructure: Infrastructure) -> list[tuple[float, float]]:
-    """Of each item that went from one tier to another: milliseconds that it took, and that the known links explain."""
+    """Of each item that went from one tier to another: milliseconds that it took besides the links' delays, and that the known speeds
+    explain."""
     order = {tier.name: tier.order for tier in infrastructure.tiers}
     tiers = {stage.name: stage.tier for stage in deployment.stages}
     found = []
@@ -147,6 +157,7 @@ def crossings(deployment: Deployment, records: Sequence[Record], infrastructure:
             if "ended_s" not in before or "received_s" not in after:
                 continue
             passed = infrastructure.links[order[here] : order[there]]
-            due = sum(before["bytes_out"] * 8.0 / (1000.0 * link.mbit_per_s) + link.delay_ms for link in passed)
-            found.append((1000.0 * (after["received_s"] - before["ended_s"]), due))
+            due = sum(before["bytes_out"] * 8.0 / (1000.0 * link.mbit_per_s) for link in passed)
+            delay = sum(link.delay_ms for link in passed)
+            found.append((1000.0 * (after["received_s"] - before["ended_s"]) - delay, due))
     return found
