@@ -8,7 +8,7 @@
 //! completed and both halves of the measured time agree within [`LATENCY_AGREEMENT`], or when a limit is known and the
 //! distribution-free bounds of the percentile ([`crate::stats::bounds`]) are on one side of it, in both halves.
 //! A figure that moves towards its limit is open whatever its windows say, if it crosses the limit when it goes on moving
-//! until the run has lasted twice as long ([`drifts`]).
+//! until the run has lasted twice as long (`drifts`).
 //! A tenant that completes nothing has settled too. Where a run has not settled, it goes on for longer ([`longer`]).
 //!
 //! Units: goodput in gigabits per second, other rates per second, latency in microseconds.

@@ -1,6 +1,6 @@
 //! The profile of an ordinary network card and its host: what the simulator's mechanisms are made of.
 //!
-//! As with device profiles ([`isolane_rdma_scenario::profile`]), a number has a value, a kind and a source, none may be missing, and
+//! As with device profiles (`isolane_rdma_scenario::profile`), a number has a value, a kind and a source, none may be missing, and
 //! none is a result. [`NIC_PARAMETERS`] is the list; `docs/internals/nic-model.md` explains the mechanisms.
 
 use isolane_common_toml_input::error::ProfileError;

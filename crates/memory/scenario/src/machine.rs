@@ -1,6 +1,6 @@
 //! A machine with tiered memory and its kernel: what the simulator's mechanisms are made of.
 //!
-//! As with device profiles ([`isolane_rdma_scenario::profile`]), a number has a value, a kind and a source, none may be missing, and none
+//! As with device profiles (`isolane_rdma_scenario::profile`), a number has a value, a kind and a source, none may be missing, and none
 //! is a result. [`MACHINE_PARAMETERS`] is the list; `docs/internals/memory-model.md` explains the mechanisms.
 
 use isolane_common_toml_input::error::ProfileError;
