@@ -93,7 +93,7 @@ class Alarms:
 
         Not while the objective is missed: its alarm measures all links, and a link that is full is slow to measure. But a
         measurement that found a slower link is repeated at once: where latencies are near the limit, every other period may miss
-        the objective, and neither test would come to an end.
+        the objective, and then neither the objective's test nor the link's test would raise an alarm.
         """
         if self._slow:
             return True

@@ -81,7 +81,7 @@ def accuracy_of(source: Source, records: Sequence[Record], sent: int) -> tuple[f
 
 
 def _checked(value: Any) -> float:
-    """An accuracy that somebody's workload returned."""
+    """The accuracy that a workload returned."""
     if not isinstance(value, (int, float)) or not -1e-9 <= value <= 1.0 + 1e-9:
         raise PlanError(f"the workload returned {value!r} as an accuracy: must be a number from 0 to 1")
     return float(value)

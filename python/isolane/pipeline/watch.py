@@ -41,7 +41,7 @@ SAME_SPEED = 0.25
 SLOWER = 0.5
 #: Items of a period that also go through the most expensive configuration, and samples that are judged together.
 SAMPLE, SAMPLES = 12, 8
-#: Periods that the utility which is told covers, and after how many a new plan's utility is looked at.
+#: Periods that the printed utility covers, and periods after which the utility of a new plan is judged.
 WINDOW, SETTLED = 4, 2
 #: A period waits so long for its sample to be judged.
 SAMPLE_WAIT_S = 1.0

@@ -1,6 +1,6 @@
 //! Runs that go on until they have settled, on any testbed.
 //!
-//! Problem: nobody knows beforehand how long a run has to be. Method: the warm-up ends when what every queue pair posts at
+//! Problem: how long a run must be is unknown before the run. Method: the warm-up ends when what every queue pair posts at
 //! the start is done and a while has passed. Then the run is measured for the scenario's duration; while it has not settled, it
 //! is measured again, longer each time, until a cap in simulated time. A testbed that can go on does (`Course`); others
 //! start again with longer times (`Again`). What "settled" means is the rule of [`isolane_common_quantities::settle`] or, for the hunt, its

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn studies_and_reports_link_no_simulator() {
+    fn recommend_and_report_name_no_simulator() {
         for folder in ["study/recommend", "app/report"] {
             let room = room_of(folder).expect("it is in the table");
             let simulators = room
