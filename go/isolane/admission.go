@@ -147,7 +147,7 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	if class < 0 || class > lowest {
 		class = lowest
 	}
-	verdict := Verdict{Asked: class, Class: class, mtus: mtus(bytes, config.MTUBytes)}
+	verdict := Verdict{Asked: class, Class: class, mtus: mtusOf(bytes, config.MTUBytes)}
 	at := a.destination(to, config)
 	if at == nil {
 		return verdict
@@ -181,6 +181,31 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 
 // Complete learns from a call that ended latency after it was handed to its connection.
 func (a *Admission) Complete(verdict Verdict, latency time.Duration) {
+	a.learn(verdict, latency, verdict.mtus)
+}
+
+// CompleteRead learns from a call whose response has responseBytes: the objective is for the packets of both directions. Subtract the
+// server's own time from the latency.
+func (a *Admission) CompleteRead(verdict Verdict, responseBytes int, latency time.Duration) {
+	a.learn(verdict, latency, withResponse(verdict.mtus, responseBytes, a.config.Load().MTUBytes))
+}
+
+// GiveUp learns from a call that ended without an answer, by its deadline, by cancellation or with its connection: it lasted at least
+// elapsed. Beyond the objective that is a miss; before, it says nothing. It returns whether the call missed.
+func (a *Admission) GiveUp(verdict Verdict, elapsed time.Duration) bool {
+	return a.giveUp(verdict, elapsed, verdict.mtus)
+}
+
+func (a *Admission) giveUp(verdict Verdict, elapsed time.Duration, mtus uint32) bool {
+	config := a.config.Load()
+	if verdict.Class >= len(config.options) || config.options[verdict.Class].meets(ps(elapsed), mtus) {
+		return false
+	}
+	a.learn(verdict, elapsed, mtus)
+	return true
+}
+
+func (a *Admission) learn(verdict Verdict, latency time.Duration, mtus uint32) {
 	config := a.config.Load()
 	if verdict.at == nil || config.Mode == Off || verdict.Class >= len(config.options) {
 		return
@@ -190,12 +215,20 @@ func (a *Admission) Complete(verdict Verdict, latency time.Duration) {
 	cell := &verdict.at.cells[verdict.Class]
 	cell.mutex.Lock()
 	defer cell.mutex.Unlock()
-	cell.state.complete(options, a.now(), took, verdict.mtus)
-	if took < saturatingMul(options.targetPerMTU, uint64(verdict.mtus)) {
+	cell.state.complete(options, a.now(), took, mtus)
+	if options.meets(took, mtus) {
 		cell.counts.Met++
 	} else {
 		cell.counts.Missed++
 	}
+}
+
+// HasClass says whether the settings have a class of this name.
+func (a *Admission) HasClass(name string) bool { return a.class(name) >= 0 }
+
+// class is the number of the class with this name, -1 for none.
+func (a *Admission) class(name string) int {
+	return slices.IndexFunc(a.config.Load().Classes, func(class Class) bool { return class.Name == name })
 }
 
 // Probability is the admit probability of a destination and class, 1 when nothing is known of it.
@@ -298,10 +331,16 @@ func (a *Admission) sweep(config *settings) {
 	})
 }
 
-// mtus is the size of a call in packets, rounded up.
-func mtus(bytes, mtu int) uint32 {
+// mtusOf is the size of a message in packets, rounded up.
+func mtusOf(bytes, mtu int) uint32 {
 	if bytes <= 0 {
 		return 1
 	}
 	return uint32(min((int64(bytes)+int64(mtu)-1)/int64(mtu), 1<<31))
+}
+
+// withResponse adds the full packets of a response to the packets of its request. The rest of the response, below one packet, is not
+// counted, since every call has a response.
+func withResponse(mtus uint32, responseBytes, mtu int) uint32 {
+	return uint32(min(int64(mtus)+int64(max(responseBytes, 0)/mtu), 1<<31))
 }

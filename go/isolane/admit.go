@@ -38,6 +38,11 @@ func incrementWindow(targetPs uint64, percentile float64) uint64 {
 	return uint64(window)
 }
 
+// meets says whether a call of mtus packets that took latency met the objective.
+func (o *options) meets(latency uint64, mtus uint32) bool {
+	return latency < saturatingMul(o.targetPerMTU, uint64(max(mtus, 1)))
+}
+
 // admitState is the admit probability of one destination and class. Times are picoseconds on a clock that never goes back.
 type admitState struct {
 	probability  uint64
@@ -61,7 +66,7 @@ func (s *admitState) decide(o *options, now uint64, random uint32) bool {
 // complete learns from a call that ran in the class (lines 13 to 20).
 func (s *admitState) complete(o *options, now, latency uint64, mtus uint32) {
 	size := uint64(max(mtus, 1))
-	if latency < saturatingMul(o.targetPerMTU, size) {
+	if o.meets(latency, mtus) {
 		if since(now, s.lastIncrease) > o.window {
 			s.probability = min(s.probability+o.increment, one)
 			s.lastIncrease = now

@@ -3,10 +3,10 @@ package isolane
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,18 +35,26 @@ func WithClass(ctx context.Context, class int) context.Context {
 	return context.WithValue(ctx, classKey{}, class)
 }
 
+// WithClassName returns a context whose calls ask for the class of this name. A name that the settings do not have is the lowest
+// class; [Admission.HasClass] tells beforehand.
+func WithClassName(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, classKey{}, name)
+}
+
 // Outcome is what became of a call, for its application.
 type Outcome struct {
 	// Asked and Ran are classes; 0 is the highest.
 	Asked, Ran int
 	// Downgraded says that the call ran in a lower class than it asked for; WouldDowngrade, that it would outside shadow mode.
 	Downgraded, WouldDowngrade bool
-	// Latency is from handing the call to its connection to its end.
+	// Latency of the last attempt: from handing it to its connection to its end, less the server's own time.
 	Latency time.Duration
+	// Backend is the address that took the last attempt; "" before one was sent.
+	Backend string
 }
 
-// WithOutcome returns a context whose next call fills in the outcome: the classes before the call runs, the latency when it
-// has ended.
+// WithOutcome returns a context whose next call fills in the outcome when the call has ended; a stream fills in the classes when it
+// has begun, and the latency when it has ended.
 func WithOutcome(ctx context.Context, outcome *Outcome) context.Context {
 	return context.WithValue(ctx, outcomeKey{}, outcome)
 }
@@ -56,15 +64,23 @@ type Conn struct {
 	admission *Admission
 	target    string
 	conns     []*grpc.ClientConn
+	gate      atomic.Int32
 }
 
 var _ grpc.ClientConnInterface = (*Conn)(nil)
 
-// Dial makes a Conn: for each class a grpc.ClientConn with these options, whose packets carry the class's code point.
+// Dial makes a Conn: for each class a grpc.ClientConn with these options, whose packets carry the class's code point. Calls are
+// admitted at the backend that the load balancer chooses; give a service config of your own through [Balanced].
 func Dial(admission *Admission, target string, opts ...grpc.DialOption) (*Conn, error) {
 	conn := &Conn{admission: admission, target: target}
+	policy, err := Balanced("")
+	if err != nil {
+		return nil, err
+	}
 	for _, class := range admission.Config().Classes {
-		marked := append([]grpc.DialOption{grpc.WithContextDialer(Dialer(class.DSCP))}, opts...)
+		marked := append([]grpc.DialOption{
+			grpc.WithContextDialer(Dialer(class.DSCP)), grpc.WithStatsHandler(watcher{}), policy,
+		}, opts...)
 		one, err := grpc.NewClient(target, marked...)
 		if err != nil {
 			return nil, errors.Join(err, conn.Close())
@@ -147,70 +163,136 @@ func (c *Conn) StreamClientInterceptor() grpc.StreamClientInterceptor {
 func (c *Conn) unary(
 	ctx context.Context, method string, req, reply any, next grpc.UnaryInvoker, opts []grpc.CallOption,
 ) error {
-	verdict, ctx, outcome := c.decide(ctx, size(req))
-	var header, trailer metadata.MD
-	opts = append(opts[:len(opts):len(opts)], grpc.Header(&header), grpc.Trailer(&trailer))
-	begin := time.Now()
-	err := next(ctx, method, req, reply, c.conns[verdict.Class], opts...)
-	latency := max(time.Since(begin)-serverTime(header, trailer), 0)
-	if outcome != nil {
-		outcome.Latency = latency
+	call := c.begin(ctx, size(req), true)
+	err := next(c.sent(ctx, call), method, req, reply, c.conns[call.class()], opts...)
+	if call.rerouted() {
+		err = next(c.sent(ctx, call), method, req, reply, c.conns[call.class()], opts...)
 	}
-	// One that failed or was cancelled says nothing of the network's delay.
-	if err == nil {
-		c.admission.Complete(verdict, latency)
-	}
+	c.learnGate(call)
+	call.tell(ctx, true)
 	return err
 }
 
 func (c *Conn) stream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, next grpc.Streamer, opts []grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	verdict, ctx, outcome := c.decide(ctx, 0)
+	call := c.begin(ctx, 0, false)
 	begin := time.Now()
-	stream, err := next(ctx, desc, c.conns[verdict.Class], method, opts...)
+	stream, err := next(c.sent(ctx, call), desc, c.conns[call.class()], method, opts...)
+	if call.rerouted() {
+		stream, err = next(c.sent(ctx, call), desc, c.conns[call.class()], method, opts...)
+	}
+	c.learnGate(call)
+	call.tell(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	return &measured{ClientStream: stream, desc: desc, end: func() {
+	outcome, _ := ctx.Value(outcomeKey{}).(*Outcome)
+	return &watched{ClientStream: stream, desc: desc, end: func() {
 		if outcome != nil {
 			outcome.Latency = time.Since(begin)
 		}
 	}}, nil
 }
 
-// decide asks for the class of the context and tells server and application what became of it.
-func (c *Conn) decide(ctx context.Context, bytes int) (Verdict, context.Context, *Outcome) {
-	class, given := ctx.Value(classKey{}).(int)
-	if !given {
-		class = len(c.conns) - 1
+// What a Conn knows of the gate: whether the load balancing policy of its connections is [BackendPolicy].
+const (
+	gateUnknown = iota
+	gatePresent
+	gateAbsent
+)
+
+// begin prepares a call. Without a gate it is decided on here, with the target as its destination.
+func (c *Conn) begin(ctx context.Context, bytes int, unary bool) *call {
+	lowest := len(c.conns) - 1
+	asked := lowest
+	switch class := ctx.Value(classKey{}).(type) {
+	case int:
+		asked = class
+	case string:
+		asked = c.admission.class(class)
 	}
-	verdict := c.admission.Decide(c.target, class, bytes)
-	outcome, _ := ctx.Value(outcomeKey{}).(*Outcome)
-	if outcome != nil {
-		*outcome = Outcome{
-			Asked: verdict.Asked, Ran: verdict.Class,
-			Downgraded: verdict.Downgraded, WouldDowngrade: verdict.WouldDowngrade,
-		}
+	if asked < 0 || asked > lowest {
+		asked = lowest
 	}
-	classes := c.admission.config.Load().Classes
-	ctx = metadata.AppendToOutgoingContext(
-		ctx, RequestedClassKey, classes[verdict.Asked].Name, ClassKey, classes[verdict.Class].Name)
-	if verdict.Downgraded {
-		ctx = metadata.AppendToOutgoingContext(ctx, DowngradedKey, strconv.Itoa(verdict.Asked))
+	call := &call{conn: c, asked: asked, bytes: bytes, unary: unary}
+	if c.gate.Load() == gateAbsent {
+		call.verdict, call.decided = c.admission.Decide(c.target, asked, bytes), true
 	}
-	return verdict, ctx, outcome
+	return call
 }
 
-// measured sees a stream's end.
-type measured struct {
+// learnGate keeps what the first call that was sent shows.
+func (c *Conn) learnGate(call *call) {
+	if c.gate.Load() != gateUnknown {
+		return
+	}
+	call.mutex.Lock()
+	defer call.mutex.Unlock()
+	switch {
+	case call.decided:
+		c.gate.Store(gatePresent)
+	case call.ungated:
+		c.gate.Store(gateAbsent)
+	}
+}
+
+// class is the class that the call's next attempts run in.
+func (c *call) class() int {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.decided {
+		return c.verdict.Class
+	}
+	return c.asked
+}
+
+// rerouted says, once, that the gate sent the call to the lowest class.
+func (c *call) rerouted() bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	was := c.downgrade
+	c.downgrade = false
+	return was
+}
+
+// sent is the context of the call's attempts: it has the metadata that tells the server.
+func (c *Conn) sent(ctx context.Context, call *call) context.Context {
+	classes := c.admission.config.Load().Classes
+	class := call.class()
+	ctx = metadata.AppendToOutgoingContext(ctx, RequestedClassKey, classes[call.asked].Name, ClassKey, classes[class].Name)
+	if class != call.asked {
+		ctx = metadata.AppendToOutgoingContext(ctx, DowngradedKey, strconv.Itoa(call.asked))
+	}
+	return context.WithValue(ctx, callKey{}, call)
+}
+
+// tell fills in the application's outcome; the latency of a stream comes at its end.
+func (c *call) tell(ctx context.Context, ended bool) {
+	outcome, ok := ctx.Value(outcomeKey{}).(*Outcome)
+	if !ok {
+		return
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	*outcome = Outcome{Asked: c.asked, Ran: c.asked, Backend: c.backend}
+	if c.decided {
+		outcome.Ran, outcome.Downgraded, outcome.WouldDowngrade = c.verdict.Class, c.verdict.Downgraded, c.verdict.WouldDowngrade
+	}
+	if ended {
+		outcome.Latency = c.latency
+	}
+}
+
+// watched sees a stream's end.
+type watched struct {
 	grpc.ClientStream
 	desc *grpc.StreamDesc
 	once sync.Once
 	end  func()
 }
 
-func (m *measured) RecvMsg(message any) error {
+func (m *watched) RecvMsg(message any) error {
 	err := m.ClientStream.RecvMsg(message)
 	if err != nil || !m.desc.ServerStreams {
 		m.once.Do(m.end)
@@ -235,21 +317,6 @@ func size(message any) int {
 		return len(message)
 	case *[]byte:
 		return len(*message)
-	}
-	return 0
-}
-
-// serverTime is what the server says of itself in one of these metadata.
-func serverTime(told ...metadata.MD) time.Duration {
-	for _, one := range told {
-		values := one.Get(ServerTimeKey)
-		if len(values) == 0 {
-			continue
-		}
-		us, err := strconv.ParseInt(values[0], 10, 64)
-		if err == nil && us >= 0 && us <= int64(math.MaxInt64/time.Microsecond) {
-			return time.Duration(us) * time.Microsecond
-		}
 	}
 	return 0
 }

@@ -177,8 +177,10 @@ func TestACallSaysItsClassesAsInTheOtherLanguages(t *testing.T) {
 	conn := dial(t, a, address)
 	a.Complete(a.Decide(address, 0, 1), time.Second)
 	*random = 1<<32 - 1
-	_, ctx, _ := conn.decide(WithClass(context.Background(), 0), 1)
-	sent, _ := metadata.FromOutgoingContext(ctx)
+	ctx := WithClassName(context.Background(), "high")
+	call := conn.begin(ctx, 1, true)
+	(&attempt{call: call}).admit(address)
+	sent, _ := metadata.FromOutgoingContext(conn.sent(ctx, call))
 	for key, want := range map[string]string{RequestedClassKey: "high", ClassKey: "low", DowngradedKey: "0"} {
 		if got := sent.Get(key); len(got) != 1 || got[0] != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -248,10 +250,8 @@ func TestServerTimeIsNotTheNetworks(t *testing.T) {
 		"1500": 1500 * time.Microsecond, "-1": 0, "x": 0, "9223372036854775807": 0,
 	} {
 		told := metadata.Pairs(ServerTimeKey, text)
-		for _, got := range []time.Duration{serverTime(told), serverTime(nil, told), serverTime(told, nil)} {
-			if got != want {
-				t.Errorf("%q is %s, want %s", text, got, want)
-			}
+		if got := serverTime(told); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}
 }

@@ -167,7 +167,7 @@ func issue(job clientJob, admission *isolane.Admission, conn *isolane.Conn, begi
 	cancel()
 	result.Unanswered = result.Issued - result.Failed - uint64(len(result.Calls))
 	for class := 0; job.Admission != nil && class < len(job.Admission.Classes); class++ {
-		result.Probability = append(result.Probability, admission.Probability("passthrough:///"+job.Server, class))
+		result.Probability = append(result.Probability, admission.Probability(job.Server, class))
 	}
 	return result
 }

@@ -1,0 +1,224 @@
+package isolane
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// Measuring calls.
+//
+// Problem: the latency of a call that a deadline ends is not known, and a retry hides the attempt that was slow.
+// Method: gRPC reports each attempt of a call to a stats.Handler, with the sizes of its messages. An attempt begins when the load
+// balancer has chosen its connection, and ends with its status. An attempt that the server answered is measured. An attempt that ended
+// by its deadline, by cancellation or with its connection lasted at least as long as it did. The server's own time is subtracted.
+// Limits: streams are decided on and not measured, since their time is the application's. An attempt that the server itself
+// failed is not measured: the server may have failed it before the request had arrived.
+
+type callKey struct{}
+type attemptKey struct{}
+
+// call is one call of an application; its attempts share it.
+type call struct {
+	conn  *Conn
+	asked int
+	bytes int
+	unary bool
+
+	mutex   sync.Mutex
+	verdict Verdict
+	// decided says that verdict holds: by the gate in the pick or, without a gate, before the call.
+	decided bool
+	// downgrade says that the gate sent the call away from the class that it asked for.
+	downgrade bool
+	// ungated says that an attempt was sent and no gate saw it.
+	ungated bool
+	backend string
+	latency time.Duration
+}
+
+// attempt is one try of a call on one connection.
+type attempt struct {
+	call *call
+
+	// deadline of the call, zero for none.
+	deadline time.Time
+
+	mutex    sync.Mutex
+	verdict  Verdict
+	begin    time.Time
+	server   time.Duration
+	sent     int
+	received int
+	answered bool
+}
+
+// admit is called in the pick: it decides on the call with the backend as its destination. False: the call leaves its class. A retry
+// keeps the class of its call.
+func (t *attempt) admit(backend string) bool {
+	c := t.call
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if !c.decided {
+		c.decided = true
+		c.verdict = c.conn.admission.Decide(backend, c.asked, c.bytes)
+		if c.verdict.Downgraded {
+			c.downgrade = true
+			return false
+		}
+	}
+	verdict := c.verdict
+	if verdict.at != nil && !verdict.Downgraded {
+		// Another backend than the one of the decision may take a later attempt: it learns from it.
+		verdict.at = c.conn.admission.destination(backend, c.conn.admission.config.Load())
+	}
+	c.backend = backend
+	t.mutex.Lock()
+	t.verdict, t.begin = verdict, time.Now()
+	t.mutex.Unlock()
+	return true
+}
+
+// watcher is the stats.Handler of all connections of a Conn.
+type watcher struct{}
+
+func (watcher) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (watcher) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (watcher) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return ctx
+	}
+	tried := &attempt{call: c, begin: time.Now()}
+	tried.deadline, _ = ctx.Deadline()
+	c.mutex.Lock()
+	if c.decided {
+		tried.verdict = c.verdict
+	}
+	c.mutex.Unlock()
+	return context.WithValue(ctx, attemptKey{}, tried)
+}
+
+func (watcher) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	tried, ok := ctx.Value(attemptKey{}).(*attempt)
+	if !ok {
+		return
+	}
+	switch event := event.(type) {
+	case *stats.OutHeader:
+		tried.sentTo(event)
+	case *stats.OutPayload:
+		tried.change(func() { tried.sent += event.CompressedLength })
+	case *stats.InPayload:
+		tried.change(func() { tried.received += event.CompressedLength })
+	case *stats.InHeader:
+		tried.change(func() { tried.server = serverTime(event.Header) })
+	case *stats.InTrailer:
+		tried.change(func() {
+			tried.answered = true
+			tried.server = max(tried.server, serverTime(event.Trailer))
+		})
+	case *stats.End:
+		tried.end(event.Error, event.EndTime)
+	}
+}
+
+func (t *attempt) change(what func()) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	what()
+}
+
+func (t *attempt) sentTo(header *stats.OutHeader) {
+	c := t.call
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if !c.decided {
+		c.ungated = true
+	}
+	if c.backend == "" && header.RemoteAddr != nil {
+		c.backend = header.RemoteAddr.String()
+	}
+}
+
+// end measures the attempt.
+func (t *attempt) end(err error, at time.Time) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	latency := max(at.Sub(t.begin)-t.server, 0)
+	t.call.mutex.Lock()
+	t.call.latency = latency
+	t.call.mutex.Unlock()
+	if !t.call.unary {
+		return
+	}
+	admission := t.call.conn.admission
+	mtus := t.verdict.mtus
+	if t.sent > 0 {
+		mtus = mtusOf(t.sent, admission.config.Load().MTUBytes)
+	}
+	mtus = withResponse(mtus, t.received, admission.config.Load().MTUBytes)
+	switch ending(err, t.answered, t.due(at)) {
+	case measured:
+		admission.learn(t.verdict, latency, mtus)
+	case lowerBound:
+		admission.giveUp(t.verdict, latency, mtus)
+	}
+}
+
+// due says whether the deadline of the call has come. Servers count from the arrival of the call and in coarse units, so less than a
+// tenth of the time may be left.
+func (t *attempt) due(at time.Time) bool {
+	return !t.deadline.IsZero() && t.deadline.Sub(at) < t.deadline.Sub(t.begin)/10
+}
+
+// endings are what the end of an attempt says of its latency.
+type endings int
+
+const (
+	// unknown: nothing.
+	unknown endings = iota
+	// measured: it is the time that passed.
+	measured
+	// lowerBound: it is at least the time that passed.
+	lowerBound
+)
+
+// ending says what a status tells of the latency. answered: it came from the server; due: the deadline of the call has come.
+func ending(err error, answered, due bool) endings {
+	switch status.Code(err) {
+	case codes.OK:
+		return measured
+	// A server keeps the deadline too, and may say so first. Its own deadline elsewhere says nothing of ours.
+	case codes.DeadlineExceeded:
+		if !answered || due {
+			return lowerBound
+		}
+	case codes.Canceled, codes.Unavailable:
+		if !answered {
+			return lowerBound
+		}
+	}
+	return unknown
+}
+
+// serverTime is the time that the server reports for itself in a metadata.
+func serverTime(told metadata.MD) time.Duration {
+	values := told.Get(ServerTimeKey)
+	if len(values) == 0 {
+		return 0
+	}
+	us, err := strconv.ParseInt(values[0], 10, 64)
+	if err == nil && us >= 0 && us <= int64(math.MaxInt64/time.Microsecond) {
+		return time.Duration(us) * time.Microsecond
+	}
+	return 0
+}
