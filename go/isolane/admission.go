@@ -1,6 +1,7 @@
 package isolane
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -23,6 +24,7 @@ type Admission struct {
 	// leases has one for each group and class with an objective; quotaRuns says that somebody keeps them.
 	leases    []lease
 	quotaRuns atomic.Bool
+	observer  atomic.Pointer[func(context.Context, Outcome)]
 	// random and now are replaced by tests.
 	random func() uint32
 	now    func() uint64
@@ -230,6 +232,10 @@ func (a *Admission) HasClass(name string) bool { return a.class(name) >= 0 }
 func (a *Admission) class(name string) int {
 	return slices.IndexFunc(a.config.Load().Classes, func(class Class) bool { return class.Name == name })
 }
+
+// Observe sets the function that gets the outcome of every call of every Conn when the call has ended, with the call's context: for
+// traces and for metrics of your own. It must not wait. Package isolaneotel has one.
+func (a *Admission) Observe(observer func(context.Context, Outcome)) { a.observer.Store(&observer) }
 
 // Probability is the admit probability of a destination and class, 1 when nothing is known of it.
 func (a *Admission) Probability(to string, class int) float64 {

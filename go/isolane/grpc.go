@@ -169,7 +169,7 @@ func (c *Conn) unary(
 		err = next(c.sent(ctx, call), method, req, reply, c.conns[call.class()], opts...)
 	}
 	c.learnGate(call)
-	call.tell(ctx, true)
+	c.report(ctx, call, call.took())
 	return err
 }
 
@@ -183,16 +183,14 @@ func (c *Conn) stream(
 		stream, err = next(c.sent(ctx, call), desc, c.conns[call.class()], method, opts...)
 	}
 	c.learnGate(call)
-	call.tell(ctx, false)
 	if err != nil {
+		c.report(ctx, call, 0)
 		return nil, err
 	}
-	outcome, _ := ctx.Value(outcomeKey{}).(*Outcome)
-	return &watched{ClientStream: stream, desc: desc, end: func() {
-		if outcome != nil {
-			outcome.Latency = time.Since(begin)
-		}
-	}}, nil
+	if outcome, ok := ctx.Value(outcomeKey{}).(*Outcome); ok {
+		*outcome = call.outcome(0)
+	}
+	return &watched{ClientStream: stream, desc: desc, end: func() { c.report(ctx, call, time.Since(begin)) }}, nil
 }
 
 // What a Conn knows of the gate: whether the load balancing policy of its connections is [BackendPolicy].
@@ -247,6 +245,13 @@ func (c *call) class() int {
 	return c.asked
 }
 
+// took is the latency of the last attempt.
+func (c *call) took() time.Duration {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.latency
+}
+
 // rerouted says, once, that the gate sent the call to the lowest class.
 func (c *call) rerouted() bool {
 	c.mutex.Lock()
@@ -267,21 +272,30 @@ func (c *Conn) sent(ctx context.Context, call *call) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// tell fills in the application's outcome; the latency of a stream comes at its end.
-func (c *call) tell(ctx context.Context, ended bool) {
-	outcome, ok := ctx.Value(outcomeKey{}).(*Outcome)
-	if !ok {
+// report gives the outcome of a call that has ended to its application and to the observer.
+func (c *Conn) report(ctx context.Context, call *call, latency time.Duration) {
+	observer := c.admission.observer.Load()
+	outcome, wanted := ctx.Value(outcomeKey{}).(*Outcome)
+	if !wanted && observer == nil {
 		return
 	}
+	now := call.outcome(latency)
+	if wanted {
+		*outcome = now
+	}
+	if observer != nil {
+		(*observer)(ctx, now)
+	}
+}
+
+func (c *call) outcome(latency time.Duration) Outcome {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	*outcome = Outcome{Asked: c.asked, Ran: c.asked, Backend: c.backend}
+	outcome := Outcome{Asked: c.asked, Ran: c.asked, Backend: c.backend, Latency: latency}
 	if c.decided {
 		outcome.Ran, outcome.Downgraded, outcome.WouldDowngrade = c.verdict.Class, c.verdict.Downgraded, c.verdict.WouldDowngrade
 	}
-	if ended {
-		outcome.Latency = c.latency
-	}
+	return outcome
 }
 
 // watched sees a stream's end.
