@@ -1,7 +1,9 @@
 /* Admission of remote procedure calls (Aequitas) for programs in C and whatever can call C.
  *
  * A call asks with isolane_rpc_decide() before it is sent, goes out in the class that the decision names, and is
- * reported with isolane_rpc_complete() when its last byte is known to have arrived. Nothing here waits.
+ * reported with isolane_rpc_complete() when its last byte is known to have arrived, or with isolane_rpc_give_up() when it
+ * ended without an answer: report every attempt, or an overload in which calls exceed their deadlines is not visible. The
+ * destination is the host that takes the call, not the name of a load balancer. Nothing here waits.
  *
  * Every function may be called from any thread, except that isolane_rpc_close() must be the last one for its handle.
  * Functions that return int32_t return ISOLANE_RPC_OK or one of the errors below; isolane_rpc_last_error() has the
@@ -51,7 +53,8 @@ typedef struct isolane_rpc isolane_rpc;
 
 /* What to do with a call. */
 typedef struct isolane_rpc_decision {
-    /* To be passed to isolane_rpc_complete(); never 0. A call that never ends needs nothing. */
+    /* To be passed to isolane_rpc_complete(), isolane_rpc_complete_read() or isolane_rpc_give_up(); never 0. A stream needs
+     * nothing: its time is the application's. */
     uint64_t ticket;
     /* The class to send it in, from 0, the highest. */
     uint32_t class_index;
@@ -98,6 +101,14 @@ int32_t isolane_rpc_decide(isolane_rpc *handle, const uint8_t *destination, size
 /* A call ended, latency_ns after it was handed to the transport: with its last byte acknowledged, or, where only the
  * response tells, with the response less the server's own time. */
 int32_t isolane_rpc_complete(isolane_rpc *handle, uint64_t ticket, uint64_t latency_ns);
+
+/* A call with a response of response_bytes ended, for example a read: the objective is for the packets of both directions.
+ * latency_ns is without the server's own time. */
+int32_t isolane_rpc_complete_read(isolane_rpc *handle, uint64_t ticket, uint64_t response_bytes, uint64_t latency_ns);
+
+/* A call ended without an answer elapsed_ns after it was handed to the transport: by its deadline, by cancellation or with
+ * its connection. Beyond its objective that is a miss; before, it says nothing. */
+int32_t isolane_rpc_give_up(isolane_rpc *handle, uint64_t ticket, uint64_t elapsed_ns);
 
 /* The admit probability of a destination and class, 0 to 1, to *probability; 1 for one that is not in the table. */
 int32_t isolane_rpc_probability(isolane_rpc *handle, const uint8_t *destination, size_t destination_length,

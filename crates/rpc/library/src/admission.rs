@@ -128,8 +128,25 @@ impl Admission {
         self.table.complete(ticket, latency_ns, clock::fine_ns())
     }
 
-    /// A call was given up `elapsed` after it was handed to the transport, and is known not to have arrived by then. Beyond
-    /// its objective that is a miss; before, it says nothing.
+    /// A call with a response of `response_bytes` ended: the objective is for the packets of both directions. `latency` is
+    /// without the server's own time.
+    ///
+    /// # Errors
+    /// As [`Admission::complete`].
+    pub fn complete_read(
+        &self,
+        ticket: Ticket,
+        response_bytes: u64,
+        latency: Duration,
+    ) -> Result<(), TicketError> {
+        let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.table
+            .complete_read(ticket, response_bytes, latency_ns, clock::fine_ns())
+    }
+
+    /// A call ended without an answer `elapsed` after it was handed to the transport: by its deadline, by cancellation or
+    /// with its connection. It lasted at least so long: beyond its objective that is a miss; before, it says nothing.
+    /// Returns whether it was one.
     ///
     /// # Errors
     /// As [`Admission::complete`].

@@ -409,11 +409,43 @@ pub unsafe extern "C" fn isolane_rpc_decide(
 /// A call ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_complete(handle: *mut Handle, ticket: u64, latency_ns: u64) -> i32 {
+    let latency = Duration::from_nanos(latency_ns);
+    learned(handle, |entry| {
+        entry.admission.complete(Ticket::from_word(ticket), latency)
+    })
+}
+
+/// A call with a large response ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn isolane_rpc_complete_read(
+    handle: *mut Handle,
+    ticket: u64,
+    response_bytes: u64,
+    latency_ns: u64,
+) -> i32 {
+    let latency = Duration::from_nanos(latency_ns);
+    let ticket = Ticket::from_word(ticket);
+    learned(handle, |entry| {
+        entry
+            .admission
+            .complete_read(ticket, response_bytes, latency)
+    })
+}
+
+/// A call ended without an answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn isolane_rpc_give_up(handle: *mut Handle, ticket: u64, elapsed_ns: u64) -> i32 {
+    let elapsed = Duration::from_nanos(elapsed_ns);
+    let ticket = Ticket::from_word(ticket);
+    learned(handle, |entry| {
+        entry.admission.give_up(ticket, elapsed).map(drop)
+    })
+}
+
+fn learned(handle: *mut Handle, learn: impl FnOnce(&Entry) -> Result<(), TicketError>) -> i32 {
     coded(|| {
         with(handle, |entry| {
-            let latency = Duration::from_nanos(latency_ns);
-            let taken = entry.admission.complete(Ticket::from_word(ticket), latency);
-            taken.map_err(|error| match error {
+            learn(entry).map_err(|error| match error {
                 TicketError::Foreign => (Code::BadTicket, error.to_string()),
                 TicketError::Departed => (Code::Departed, error.to_string()),
             })

@@ -64,12 +64,20 @@ impl Core {
         ))
     }
 
-    /// A call ended, `latency_ns` after it was handed to the transport. False when its destination has left meanwhile.
-    fn complete(&self, ticket: u64, latency_ns: u64) -> bool {
+    /// A call with a response of `response_bytes` ended, `latency_ns` after it was handed to the transport. False when its
+    /// destination has left meanwhile.
+    fn complete(&self, ticket: u64, latency_ns: u64, response_bytes: u64) -> bool {
         let latency = Duration::from_nanos(latency_ns);
         self.inner
-            .complete(Ticket::from_word(ticket), latency)
+            .complete_read(Ticket::from_word(ticket), response_bytes, latency)
             .is_ok()
+    }
+
+    /// A call ended without an answer, `elapsed_ns` after it was handed to the transport. Whether that is a miss.
+    fn give_up(&self, ticket: u64, elapsed_ns: u64) -> bool {
+        let elapsed = Duration::from_nanos(elapsed_ns);
+        let ticket = Ticket::from_word(ticket);
+        self.inner.give_up(ticket, elapsed).unwrap_or(false)
     }
 
     /// The admit probability of a destination and class; nothing when none is known.

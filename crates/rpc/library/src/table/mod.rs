@@ -189,6 +189,33 @@ impl Table {
         latency_ns: u64,
         now_ns: u64,
     ) -> Result<(), TicketError> {
+        self.learn(ticket, ticket.mtus(), latency_ns, now_ns)
+    }
+
+    /// The same for a call whose response has `response_bytes`: the objective is for the packets of both directions. The
+    /// last packet of the response counts only when it is full, since every call has a response.
+    ///
+    /// # Errors
+    /// As [`Table::complete`].
+    pub fn complete_read(
+        &self,
+        ticket: Ticket,
+        response_bytes: u64,
+        latency_ns: u64,
+        now_ns: u64,
+    ) -> Result<(), TicketError> {
+        let response = self.parameters.full_mtus(response_bytes);
+        let mtus = ticket.mtus().saturating_add(response);
+        self.learn(ticket, mtus, latency_ns, now_ns)
+    }
+
+    fn learn(
+        &self,
+        ticket: Ticket,
+        mtus: u32,
+        latency_ns: u64,
+        now_ns: u64,
+    ) -> Result<(), TicketError> {
         let class = ticket.run_class();
         let cells = self.cells(ticket.slot()).ok_or(TicketError::Foreign)?;
         if usize::from(class) >= self.classes || usize::from(ticket.asked_class()) >= self.classes {
@@ -202,7 +229,6 @@ impl Table {
         let Some(rule) = self.parameters.rule(class) else {
             return Ok(());
         };
-        let mtus = ticket.mtus();
         let met = rule.is_met(latency_ns, mtus);
         let learns = self.parameters.mode() != Mode::Off;
         match met {
@@ -218,8 +244,9 @@ impl Table {
         Ok(())
     }
 
-    /// A call was given up at `now_ns`, `elapsed_ns` after it was handed to the transport, and its last byte was not there:
-    /// beyond its objective that is a miss; before, it says nothing. Returns whether it was one.
+    /// A call ended without an answer at `now_ns`, `elapsed_ns` after it was handed to the transport: by its deadline, by
+    /// cancellation or with its connection. It lasted at least so long: beyond its objective that is a miss; before, it
+    /// says nothing. Returns whether it was one.
     ///
     /// # Errors
     /// As [`Table::complete`].

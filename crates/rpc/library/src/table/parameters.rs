@@ -102,6 +102,12 @@ impl Parameters {
         }
     }
 
+    /// The full packets of `bytes`, at most 2^32 - 1.
+    pub(super) fn full_mtus(&self, bytes: u64) -> u32 {
+        let mtu = self.mtu_bytes.load(Relaxed).max(1);
+        u32::try_from(bytes / u64::from(mtu)).unwrap_or(u32::MAX)
+    }
+
     /// The numbers of a class; none for the lowest one.
     #[inline]
     pub(super) fn rule(&self, class: u8) -> Option<Rule> {

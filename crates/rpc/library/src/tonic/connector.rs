@@ -12,26 +12,43 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::transport::{Channel, Endpoint};
 
 /// The newest connection of one destination and class, shared by the connector and whoever measures.
 #[derive(Clone, Debug, Default)]
-pub struct Connection(Arc<Mutex<Option<Arc<Wire<Kernel>>>>>);
+pub struct Connection(Arc<Mutex<Newest>>);
+
+/// What is known of the newest connection.
+#[derive(Debug, Default)]
+struct Newest {
+    wire: Option<Arc<Wire<Kernel>>>,
+    /// The backend's address; it stays when the connection ends, until there is another one.
+    peer: Option<Arc<[u8]>>,
+    /// How many there were, with this one.
+    made: u64,
+}
 
 impl Connection {
     /// The connection, if there is one that the kernel tells about.
     pub fn wire(&self) -> Option<Arc<Wire<Kernel>>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.newest().wire.clone()
     }
 
-    fn set(&self, wire: Option<Arc<Wire<Kernel>>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = wire;
+    /// Address and port of the backend that the newest connection leads to.
+    pub fn peer(&self) -> Option<Arc<[u8]>> {
+        self.newest().peer.clone()
+    }
+
+    /// How many connections were made.
+    pub(super) fn made(&self) -> u64 {
+        self.newest().made
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,7 +98,12 @@ impl tower::Service<Uri> for MarkedConnector {
             let wire = Kernel::new(&stream)
                 .ok()
                 .map(|kernel| Arc::new(Wire::new(kernel)));
-            connection.set(wire.clone());
+            let peer = stream.peer_addr().ok();
+            let mut newest = connection.newest();
+            newest.wire = wire.clone();
+            newest.peer = peer.map(|peer| peer.to_string().into_bytes().into());
+            newest.made += 1;
+            drop(newest);
             Ok(Watched {
                 stream: TokioIo::new(stream),
                 wire,
@@ -143,10 +165,7 @@ impl Drop for Watched {
         if let Some(wire) = &self.wire {
             // The copy of the descriptor must not keep the connection open.
             let _ = rustix::net::shutdown(wire.kernel().socket(), rustix::net::Shutdown::Both);
-            let newest = self.connection.wire();
-            if newest.is_some_and(|newest| Arc::ptr_eq(&newest, wire)) {
-                self.connection.set(None);
-            }
+            (self.connection.newest().wire).take_if(|newest| Arc::ptr_eq(newest, wire));
         }
     }
 }

@@ -15,12 +15,14 @@
 
 mod body;
 mod connector;
+mod received;
 #[cfg(feature = "tonic-server")]
 mod server;
 mod service;
 
 pub use body::READY_MAX;
 pub use connector::{Connection, MarkedConnector, connect};
+pub use received::Received;
 #[cfg(feature = "tonic-server")]
 pub use server::{ServerTime, ServerTimeLayer};
 pub use service::{Admitted, AdmittedLayer, Channels};
@@ -37,6 +39,10 @@ pub const DOWNGRADED: &str = "isolane-downgraded";
 /// The class that a request asks for; goes into its extensions. Without it the lowest class is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class(pub u8);
+
+/// The same by its name; goes before [`Class`]. A name that the settings do not have means the lowest class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassName(pub std::sync::Arc<str>);
 
 /// The size of a request whose body is not ready at once, bytes; goes into its extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,18 +2,20 @@
 
 use super::body::{Extent, Gathered};
 use super::connector::{Connection, connect};
-use super::{Class, Outcome, Size};
+use super::received::{Receipt, Received};
+use super::{Class, ClassName, Outcome, Size};
 use crate::admission::Admission;
 use crate::meter::{Kernel, Passage, Progress, SERVER_TIME, Wire};
 use crate::table::{Ask, Ticket};
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
 use tower::{Layer, Service, ServiceExt};
 
@@ -25,7 +27,7 @@ const LOOK_PART: u32 = 16;
 /// One channel for each class of a destination, the highest first.
 #[derive(Clone, Debug)]
 pub struct Channels<S> {
-    /// The destination's name in the table.
+    /// The destination's name in the table until its class has a connection; then the address of the backend is the name.
     pub destination: Arc<[u8]>,
     /// A channel for each class, with the connection to look at, if there is one.
     pub classes: Arc<[(S, Connection)]>,
@@ -103,40 +105,38 @@ impl<S> Admitted<S> {
     }
 }
 
-impl<S, B> Service<Request<Body>> for Admitted<S>
+impl<S, B> Service<Request<tonic::body::Body>> for Admitted<S>
 where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S: Service<Request<tonic::body::Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send,
     S::Error: Send,
-    B: Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    type Response = Response<B>;
+    type Response = Response<Received<B>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Received<B>>, S::Error>> + Send>>;
 
     /// Always: which channel is to be ready shows with the call.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
         Box::pin(self.clone().run(request))
     }
 }
 
 impl<S, B> Admitted<S>
 where
-    S: Service<Request<Body>, Response = Response<B>> + Clone,
+    S: Service<Request<tonic::body::Body>, Response = Response<B>> + Clone,
+    B: Body<Data = Bytes> + Unpin,
 {
-    async fn run(self, request: Request<Body>) -> Result<Response<B>, S::Error> {
+    async fn run(
+        self,
+        request: Request<tonic::body::Body>,
+    ) -> Result<Response<Received<B>>, S::Error> {
         let (mut parts, body) = request.into_parts();
-        let lowest = self.names.len() - 1;
-        let asked = parts
-            .extensions
-            .get::<Class>()
-            .map_or(lowest, |class| class.0.into());
-        // A class that the settings do not have is served as best effort.
-        let asked = asked.min(lowest);
+        let asked = self.asked(&parts.extensions);
         let declared = parts.extensions.get::<Size>().map_or(0, |size| size.0);
         let mut body = Gathered::new(body);
         let Ok(()) = poll_fn(|context| {
@@ -144,8 +144,9 @@ where
             Poll::Ready(Ok::<(), Infallible>(()))
         })
         .await;
+        let peer = self.channels.classes[asked].1.peer();
         let verdict = self.admission.decide(Ask {
-            destination: &self.channels.destination,
+            destination: peer.as_deref().unwrap_or(&self.channels.destination),
             class: asked as u8,
             bytes: declared.max(body.ready_bytes()),
         });
@@ -159,79 +160,96 @@ where
         outcome.write(asked, &mut parts.headers);
         let (channel, connection) = &self.channels.classes[class];
         let call = Call {
-            admission: &self.admission,
+            admission: Arc::clone(&self.admission),
             ticket: verdict.ticket,
             // The application's own time is not the network's.
             learns: body.is_whole(),
             extent: Arc::clone(&body.extent),
         };
-        let request = Request::from_parts(parts, Body::new(body));
+        let request = Request::from_parts(parts, tonic::body::Body::new(body));
         let mut response = call.measured(channel.clone(), connection, request).await?;
         outcome.write(asked, response.headers_mut());
         response.extensions_mut().insert(outcome);
         Ok(response)
     }
+
+    /// The class that a request asks for. One that the settings do not have is served as best effort.
+    fn asked(&self, extensions: &http::Extensions) -> usize {
+        let lowest = self.names.len() - 1;
+        if let Some(ClassName(name)) = extensions.get() {
+            let known = self.names.iter().position(|known| **known == **name);
+            return known.unwrap_or(lowest);
+        }
+        let class = extensions.get::<Class>();
+        class.map_or(lowest, |class| usize::from(class.0).min(lowest))
+    }
 }
 
 /// One call on its way.
-struct Call<'a> {
-    admission: &'a Admission,
+struct Call {
+    admission: Arc<Admission>,
     ticket: Ticket,
     learns: bool,
     extent: Arc<Extent>,
 }
 
-impl Call<'_> {
+impl Call {
     async fn measured<S, B>(
         self,
         mut channel: S,
         connection: &Connection,
-        request: Request<Body>,
-    ) -> Result<Response<B>, S::Error>
+        request: Request<tonic::body::Body>,
+    ) -> Result<Response<Received<B>>, S::Error>
     where
-        S: Service<Request<Body>, Response = Response<B>>,
+        S: Service<Request<tonic::body::Body>, Response = Response<B>>,
+        B: Body<Data = Bytes> + Unpin,
     {
         let begin = Instant::now();
         let channel = channel.ready().await?;
         let mut watch = Watch::new(&self, connection, begin);
         let mut response = std::pin::pin!(channel.call(request));
-        let mut acknowledged = None;
         let response = loop {
             let pause = LOOK_LEAST.max(begin.elapsed() / LOOK_PART);
             tokio::select! {
                 biased;
                 response = &mut response => break response?,
-                () = tokio::time::sleep(pause), if acknowledged.is_none() => {
-                    let arrived = watch.look() == Some(Progress::Arrived);
-                    acknowledged = arrived.then(|| begin.elapsed());
-                }
+                () = tokio::time::sleep(pause), if watch.arrived.is_none() => { watch.look(); }
             }
         };
-        watch.answered = true;
-        if self.learns {
-            let answered = begin.elapsed().saturating_sub(server_time(&response));
-            let latency = acknowledged.map_or(answered, |time| time.min(answered));
-            // Its destination may have left the table meanwhile: then there is nothing to learn.
-            let _ = self.admission.complete(self.ticket, latency);
-        }
-        Ok(response)
+        let failed = response.headers().get("grpc-status");
+        let failed = failed.filter(|status| *status != "0");
+        // A server keeps the call's deadline too, and may say so before our clock does.
+        watch.answered = failed.is_none_or(|status| *status != DEADLINE_EXCEEDED);
+        let told = server_time(&response);
+        let answered = begin.elapsed().saturating_sub(told.unwrap_or_default());
+        let receipt = (self.learns && failed.is_none()).then(|| Receipt {
+            admission: Arc::clone(&self.admission),
+            ticket: self.ticket,
+            request: watch.arrived.map_or(answered, |time| time.min(answered)),
+            answered: told.map(|_| answered),
+        });
+        Ok(response.map(|body| Received::new(body, receipt)))
     }
 }
 
-/// A call's way on its connection, looked at until it is answered. A call that is given up before that - its future is
-/// dropped, or its deadline has come - is a miss if its bytes were still on their way beyond the objective, on a connection
-/// that lives. Otherwise a call without an answer says nothing of the network's latency.
+/// A call's way on its connection, looked at until it is answered. A call that ends before that - its future is dropped, its
+/// deadline has come, its connection was reset - lasted at least as long as it did, unless the kernel says when its last
+/// byte had arrived. A call without a connection says nothing of the network's latency.
 struct Watch<'a> {
-    call: &'a Call<'a>,
+    call: &'a Call,
     connection: &'a Connection,
     begin: Instant,
     wire: Option<Arc<Wire<Kernel>>>,
     passage: Option<Passage>,
+    /// How many connections there were before the call.
+    made: u64,
+    /// When the last byte was seen to have arrived.
+    arrived: Option<Duration>,
     answered: bool,
 }
 
 impl<'a> Watch<'a> {
-    fn new(call: &'a Call<'a>, connection: &'a Connection, begin: Instant) -> Self {
+    fn new(call: &'a Call, connection: &'a Connection, begin: Instant) -> Self {
         let wire = connection.wire();
         Self {
             call,
@@ -239,6 +257,8 @@ impl<'a> Watch<'a> {
             begin,
             passage: wire.as_ref().map(|wire| Passage::new(wire)),
             wire,
+            made: connection.made(),
+            arrived: None,
             answered: false,
         }
     }
@@ -251,13 +271,11 @@ impl<'a> Watch<'a> {
             self.passage = self.wire.as_ref().map(|_| Passage::from_start());
         }
         let (wire, passage) = (self.wire.as_ref()?, self.passage.as_mut()?);
-        Some(passage.look(wire, self.call.extent.ended()))
-    }
-
-    fn lives(&self) -> bool {
-        let newest = self.connection.wire();
-        let same = newest.zip(self.wire.as_ref());
-        same.is_some_and(|(newest, ours)| Arc::ptr_eq(&newest, ours))
+        let progress = passage.look(wire, self.call.extent.ended());
+        if progress == Progress::Arrived {
+            self.arrived.get_or_insert_with(|| self.begin.elapsed());
+        }
+        Some(progress)
     }
 }
 
@@ -266,17 +284,25 @@ impl Drop for Watch<'_> {
         if self.answered || !self.call.learns {
             return;
         }
-        let progress = self.look();
-        let not_there = matches!(progress, Some(Progress::Sending | Progress::OnTheWay(_)));
-        if not_there && self.lives() {
-            let elapsed = self.begin.elapsed();
-            let _ = self.call.admission.give_up(self.call.ticket, elapsed);
+        let known = self.look().is_some();
+        // A connection may have been made and lost since the call began.
+        if !known && self.connection.made() == self.made {
+            return;
         }
+        let (admission, ticket) = (&self.call.admission, self.call.ticket);
+        // Its destination may have left the table meanwhile: then there is nothing to learn.
+        let _ = match self.arrived {
+            Some(arrived) => admission.complete(ticket, arrived),
+            None => admission.give_up(ticket, self.begin.elapsed()).map(drop),
+        };
     }
 }
 
-fn server_time<B>(response: &Response<B>) -> Duration {
-    let told = response.headers().get(SERVER_TIME);
-    let us = told.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    Duration::from_micros(us.unwrap_or(0))
+/// The status of a call whose deadline has come.
+const DEADLINE_EXCEEDED: &str = "4";
+
+fn server_time<B>(response: &Response<B>) -> Option<Duration> {
+    let told = response.headers().get(SERVER_TIME)?;
+    let us = told.to_str().ok()?.parse::<u64>().ok()?;
+    Some(Duration::from_micros(us))
 }

@@ -5,7 +5,7 @@ use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use isolane_rpc::admission::Admission;
 use isolane_rpc::table::Ask;
-use isolane_rpc::tonic::{Admitted, Class, Outcome, ServerTimeLayer, Size};
+use isolane_rpc::tonic::{Admitted, Class, ClassName, Outcome, ServerTimeLayer, Size};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -428,5 +428,71 @@ fn a_server_that_is_not_there_teaches_nothing() {
         assert!(grpc.unary(request, path, Plain).await.is_err());
         let counts = admission.table().counts(b"127.0.0.1:1", 0).unwrap();
         assert_eq!((counts.admitted, counts.ended()), (1, 0));
+    });
+}
+
+/// Goal: an overload that resets connections is visible. Method: a peer that takes a connection, reads a little and closes
+/// it, while most of the call is on its way.
+#[test]
+fn a_call_whose_connection_is_reset_is_as_slow_as_it_lasted() {
+    run(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut some = [0; 100];
+            tokio::io::AsyncReadExt::read(&mut stream, &mut some)
+                .await
+                .unwrap();
+        });
+        let settings = SETTINGS.replacen("1s", "1ns", 1);
+        let admission = Arc::new(Admission::from_text("test", &settings).unwrap());
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let client = Admitted::connect(Arc::clone(&admission), &endpoint);
+        let mut grpc = tonic::client::Grpc::new(client);
+        let mut request = Request::new(Bytes::from(vec![0; 4_000_000]));
+        request.extensions_mut().insert(ClassName("high".into()));
+        grpc.ready().await.unwrap();
+        let path = PathAndQuery::from_static("/test.Echo/Unary");
+        assert!(grpc.unary(request, path, Plain).await.is_err());
+        let counts = admission.table().counts(address.as_bytes(), 0).unwrap();
+        assert_eq!((counts.admitted, counts.ended(), counts.missed), (1, 1, 1));
+    });
+}
+
+/// The kernel says when the bytes of a call had arrived, so the server's time is not the network's even then.
+#[test]
+fn a_call_that_its_deadline_ends_is_measured_by_its_acknowledgement() {
+    run(async {
+        let (admission, client, address) = pair(SETTINGS).await;
+        let mut grpc = tonic::client::Grpc::new(client);
+        let mut request = Request::new(Bytes::from_static(&[200]));
+        request.extensions_mut().insert(Class(0));
+        request.set_timeout(Duration::from_millis(50));
+        grpc.ready().await.unwrap();
+        let path = PathAndQuery::from_static("/test.Echo/Unary");
+        assert!(grpc.unary(request, path, Plain).await.is_err());
+        let counts = admission.table().counts(address.as_bytes(), 0).unwrap();
+        assert_eq!((counts.admitted, counts.ended(), counts.missed), (1, 1, 0));
+    });
+}
+
+#[test]
+fn the_destination_is_the_backend_that_the_name_leads_to() {
+    run(async {
+        let (_, _, address) = pair(SETTINGS).await;
+        let port = address.rsplit_once(':').unwrap().1;
+        let admission = Arc::new(Admission::from_text("test", SETTINGS).unwrap());
+        // As many names as there may be for one backend.
+        for name in ["localhost", "127.0.0.1"] {
+            let endpoint = Endpoint::from_shared(format!("http://{name}:{port}")).unwrap();
+            let client = Admitted::connect(Arc::clone(&admission), &endpoint);
+            for _ in 0..2 {
+                unary(&client, Some(0), Bytes::from_static(b"\0")).await;
+            }
+        }
+        let counts = admission.table().counts(address.as_bytes(), 0).unwrap();
+        // The first call through a name comes before its connection.
+        assert_eq!(counts.admitted, 3);
     });
 }
