@@ -18,13 +18,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from isolane.rpc import Admission, AdmissionInterceptor, Decision, Outcome, server_time, size_of
+from isolane.measuring import ended_aio, size_of
+from isolane.rpc import Admission, AdmissionInterceptor, Call, channel_options
 
 __all__ = ["AioChannel", "channel"]
 
 
 class AioChannel(grpc.aio.Channel):
-    """One grpc.aio channel for each class; every call takes the one that admission gives it."""
+    """One grpc.aio channel for each class, of each backend if they are given; every call takes the one that admission gives it."""
 
     def __init__(
         self,
@@ -34,17 +35,17 @@ class AioChannel(grpc.aio.Channel):
         options: Sequence[tuple[str, Any]] = (),
         default: int | str | None = None,
         methods: Mapping[str, int | str] | None = None,
+        backends: Sequence[str] = (),
     ) -> None:
-        self._gate = AdmissionInterceptor(admission, target, default, methods)
+        self._gate = AdmissionInterceptor(admission, target, default, methods, backends)
         # Endings that still ask for their status: the loop itself keeps only weak references.
         self._ending: set[asyncio.Task[None]] = set()
         self.channels = []
-        for _, dscp in admission.classes:
-            own = [*options, ("grpc.dscp", dscp), ("grpc.use_local_subchannel_pool", 1)]
+        for address, own in channel_options(target, admission, options, backends):
             if credentials is None:
-                self.channels.append(grpc.aio.insecure_channel(target, options=own))
+                self.channels.append(grpc.aio.insecure_channel(address, options=own))
             else:
-                self.channels.append(grpc.aio.secure_channel(target, credentials, options=own))
+                self.channels.append(grpc.aio.secure_channel(address, credentials, options=own))
 
     def _calls(self, kind: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _AioCalls:
         method = arguments[0] if arguments else keywords["method"]
@@ -103,28 +104,24 @@ class _AioCalls:
 
     def __call__(self, request: Any = None, **keywords: Any) -> Any:
         size = size_of(request) if self._sized else 0
-        decision, result, added = self._owner._gate.begin(self._method, size)
+        made = self._owner._gate.begin(self._method, size, keywords.get("timeout"))
         given: Any = keywords.get("metadata") or ()
-        keywords["metadata"] = (*given, *added)
-        began = time.perf_counter()
+        keywords["metadata"] = (*given, *made.added)
+        made.began = time.perf_counter()
         arguments = () if request is None else (request,)
-        call = self._all[decision.ran](*arguments, **keywords)
-        call.isolane_outcome = result
+        call = self._all[made.route](*arguments, **keywords)
+        call.isolane_outcome = made.result
 
         def done(ended: Any) -> None:
-            took = time.perf_counter()
-            task = asyncio.ensure_future(self._end(ended, decision, result, began, took))
+            task = asyncio.ensure_future(self._end(ended, made, time.perf_counter()))
             self._owner._ending.add(task)
             task.add_done_callback(self._owner._ending.discard)
 
         call.add_done_callback(done)
         return call
 
-    async def _end(self, call: Any, decision: Decision, result: Outcome, began: float, took: float) -> None:
-        ok = await call.code() == grpc.StatusCode.OK
-        told = server_time(await call.initial_metadata(), await call.trailing_metadata()) if ok else 0.0
-        # Asking for the status took time that is not the call's.
-        self._owner._gate.end(decision, result, began + (time.perf_counter() - took), told, ok and self._learns)
+    async def _end(self, call: Any, made: Call, at: float) -> None:
+        self._owner._gate.end(made, await ended_aio(call, at, self._learns))
 
 
 def channel(
@@ -134,6 +131,8 @@ def channel(
     options: Sequence[tuple[str, Any]] = (),
     default: int | str | None = None,
     methods: Mapping[str, int | str] | None = None,
+    backends: Sequence[str] = (),
 ) -> AioChannel:
-    """A grpc.aio channel under admission control, for any generated stub; without credentials it is an insecure one."""
-    return AioChannel(target, admission, credentials, options, default, methods)
+    """A grpc.aio channel under admission control, for any generated stub; without credentials it is an insecure one. `backends` is
+    as in `isolane.rpc.channel`."""
+    return AioChannel(target, admission, credentials, options, default, methods, backends)

@@ -8,8 +8,10 @@ delayed. `ClassChannel` has one connection for each class, whose packets carry t
 decides which one a call takes. `channel()` puts the two together.
 Units: latencies in seconds where Python has seconds, sizes in bytes; class 0 is the highest.
 Limits: a latency runs from handing a call to its channel to its end, less the time that the server says its method took
-(`isolane-server-us` in its metadata or its trailer). Streams are decided on and not learned from: their time is the
-application's. Code points need Linux and grpcio 1.60 or later; elsewhere calls run unmarked.
+(`isolane-server-us` in its metadata or its trailer). A call that ends by its deadline, by cancellation or with its connection
+lasted at least as long as it did; grpcio does not tell whether a call that waited until its deadline had a connection. grpcio
+retries inside a call: the attempts of a retried call are measured together. Streams are decided on and not measured: their time
+is the application's. Code points need Linux and grpcio 1.60 or later; elsewhere calls run unmarked.
 Source: Aequitas (in the thesis "cloud QoS"), section 3.5.
 
     admission = isolane.rpc.Admission.from_file("/etc/isolane/rpc.toml")
@@ -24,16 +26,19 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
 import os
+import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import grpc
 
 from isolane.installing import NATIVE
+from isolane.measuring import SERVER_TIME, End, current_span, ended, size_of
 
 try:
     from isolane_native import Core
@@ -51,6 +56,7 @@ __all__ = [
     "REQUESTED_CLASS",
     "SERVER_TIME",
     "asking",
+    "backends_of",
     "channel",
     "downgraded_from",
     "outcome",
@@ -61,10 +67,11 @@ DOWNGRADED = "isolane-downgraded"
 #: Request metadata of every call: names of the class that was asked for and of the class it runs in.
 REQUESTED_CLASS = "isolane-requested-class"
 CLASS = "isolane-class"
-#: Response metadata or trailer in which a server says how long its method took, microseconds.
-SERVER_TIME = "isolane-server-us"
 #: Carries the decision from the interceptor to the channel; never sent.
 _ROUTE = "isolane-route"
+
+#: How long a backend that was not there is left out of the turn.
+_ABSENT_SECONDS = 1.0
 
 #: Outcomes that a context keeps: one that lasts as long as its program must not grow with its calls.
 OUTCOMES_MAX = 1000
@@ -94,6 +101,25 @@ class Outcome:
     downgraded: bool
     would_downgrade: bool
     latency: float | None = None
+    #: The backend's address, or the target where the backends are not known.
+    destination: str = ""
+
+
+@dataclass
+class Call:
+    """A call between its decision and its end."""
+
+    decision: Decision
+    result: Outcome
+    #: Metadata to send with it.
+    added: list[tuple[str, str]]
+    #: The channel that it takes: `channel_options` has their order.
+    route: int
+    backend: int
+    timeout: float | None
+    span: Any
+    #: Of `time.perf_counter`.
+    began: float
 
 
 @dataclass
@@ -169,9 +195,15 @@ class Admission:
         """Decides on a call of `size` bytes."""
         return Decision._make(self._core.decide(destination.encode(), self.number(asked), max(size, 0)))
 
-    def complete(self, ticket: int, latency: float) -> bool:
-        """A call ended, `latency` seconds after it was handed to its channel. False if its destination has left meanwhile."""
-        return self._core.complete(ticket, max(int(latency * 1e9), 0))
+    def complete(self, ticket: int, latency: float, response_bytes: int = 0) -> bool:
+        """A call with a response of `response_bytes` ended, `latency` seconds after it was handed to its channel. The objective
+        is for the packets of both directions. False if its destination has left meanwhile."""
+        return self._core.complete(ticket, _ns(latency), max(response_bytes, 0))
+
+    def give_up(self, ticket: int, elapsed: float) -> bool:
+        """A call ended without an answer after `elapsed` seconds, by its deadline, by cancellation or with its connection: it
+        lasted at least so long. Beyond its objective that is a miss; before, it says nothing. Whether it was a miss."""
+        return self._core.give_up(ticket, _ns(elapsed))
 
     def probability(self, destination: str, asked: int | str) -> float:
         """The admit probability of a destination and class; 1 when nothing is known of it."""
@@ -200,8 +232,39 @@ class Admission:
         return True
 
 
+def _ns(seconds: float) -> int:
+    return max(int(seconds * 1e9), 0)
+
+
+def backends_of(target: str) -> list[str]:
+    """Addresses of the backends behind a name, `host:port`, for `channel(..., backends=)`. Raises OSError when the name has no
+    address, ValueError without a port."""
+    host, colon, port = target.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"target {target!r} has no port; give host:port")
+    addresses = []
+    for family, _, _, _, at in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+        address = str(at[0])
+        addresses.append(f"[{address}]:{port}" if family == socket.AF_INET6 else f"{address}:{port}")
+    return list(dict.fromkeys(addresses))
+
+
+def channel_options(
+    target: str, admission: Admission, options: Sequence[tuple[str, Any]], backends: Sequence[str]
+) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Address and options of each channel: backend by backend, in each the classes from the highest."""
+    # Equal channels would share a connection, and with it one code point.
+    common = [*options, ("grpc.use_local_subchannel_pool", 1)]
+    if backends:
+        # Servers behind one name have certificates for the name.
+        host = target.rpartition(":")[0] or target
+        common += [("grpc.default_authority", target), ("grpc.ssl_target_name_override", host)]
+    return [(address, [*common, ("grpc.dscp", dscp)]) for address in backends or [target] for _, dscp in admission.classes]
+
+
 class ClassChannel(grpc.Channel):
-    """One grpcio channel for each class; a call takes the one that its interceptor chose, or the lowest."""
+    """One grpcio channel for each class, of each backend if they are given; a call takes the one that its interceptor chose, or
+    the lowest."""
 
     def __init__(
         self,
@@ -209,16 +272,15 @@ class ClassChannel(grpc.Channel):
         admission: Admission,
         credentials: grpc.ChannelCredentials | None = None,
         options: Sequence[tuple[str, Any]] = (),
+        backends: Sequence[str] = (),
     ) -> None:
         self.target = target
         self.channels = []
-        for _, dscp in admission.classes:
-            # Equal channels would share a connection, and with it one code point.
-            own = [*options, ("grpc.dscp", dscp), ("grpc.use_local_subchannel_pool", 1)]
+        for address, own in channel_options(target, admission, options, backends):
             if credentials is None:
-                self.channels.append(grpc.insecure_channel(target, options=own))
+                self.channels.append(grpc.insecure_channel(address, options=own))
             else:
-                self.channels.append(grpc.secure_channel(target, credentials, options=own))
+                self.channels.append(grpc.secure_channel(address, credentials, options=own))
 
     def _calls(self, kind: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _Calls:
         return _Calls(self.channels, kind, arguments, keywords)
@@ -316,7 +378,8 @@ class AdmissionInterceptor(
 ):
     """Decides on every call of a `ClassChannel`, measures it, and tells server and application.
 
-    A call asks for the class of its context (`asking`), or of its method in `methods`, or for `default` (the lowest class).
+    A call asks for the class of its context (`asking`), or of its method in `methods`, or for `default` (the lowest class). With
+    backends, calls take them in turn, and each is a destination; one that was not there is left out for a second.
     """
 
     def __init__(
@@ -325,18 +388,31 @@ class AdmissionInterceptor(
         destination: str,
         default: int | str | None = None,
         methods: Mapping[str, int | str] | None = None,
+        backends: Sequence[str] = (),
     ) -> None:
         self._admission = admission
-        self._destination = destination
+        self._destinations = list(backends) or [destination]
+        self._absent_until = [0.0] * len(self._destinations)
+        self._turn = itertools.count()
         self._default = admission.lowest if default is None else admission.number(default)
         self._methods = {name: admission.number(asked) for name, asked in (methods or {}).items()}
 
-    def begin(self, method: str, size: int) -> tuple[Decision, Outcome, list[tuple[str, str]]]:
-        """Decides on one call: the decision, its outcome so far, and the metadata to add."""
+    def _backend(self) -> int:
+        count = len(self._destinations)
+        if count == 1:
+            return 0
+        first, now = next(self._turn), time.monotonic()
+        turns = ((first + more) % count for more in range(count))
+        return next((at for at in turns if self._absent_until[at] <= now), first % count)
+
+    def begin(self, method: str, size: int, timeout: float | None = None) -> Call:
+        """Decides on one call of `size` bytes that may take `timeout` seconds."""
         current = _asking.get()
         asked = self._methods.get(method, self._default) if current is None else self._admission.number(current.asked)
-        decision = self._admission.decide(self._destination, asked, size)
-        result = Outcome(asked, decision.ran, decision.downgraded, decision.would_downgrade)
+        backend = self._backend()
+        destination = self._destinations[backend]
+        decision = self._admission.decide(destination, asked, size)
+        result = Outcome(asked, decision.ran, decision.downgraded, decision.would_downgrade, destination=destination)
         if current is not None:
             current.outcome = result
             current.outcomes.append(result)
@@ -344,20 +420,39 @@ class AdmissionInterceptor(
         added = [(REQUESTED_CLASS, names[asked][0]), (CLASS, names[decision.ran][0])]
         if decision.downgraded:
             added.append((DOWNGRADED, str(asked)))
-        return decision, result, added
+        span = current_span()
+        if span is not None:
+            span.set_attributes(
+                {
+                    "isolane.requested_class": names[asked][0],
+                    "isolane.class": names[decision.ran][0],
+                    "isolane.downgraded": decision.downgraded,
+                    "isolane.would_downgrade": decision.would_downgrade,
+                    "isolane.backend": destination,
+                }
+            )
+        route = backend * len(names) + decision.ran
+        return Call(decision, result, added, route, backend, timeout, span, time.perf_counter())
 
-    def end(self, decision: Decision, result: Outcome, began: float, told: float, learns: bool) -> None:
-        """Learns from a call that succeeded, `told` seconds of which were the server's own.
-
-        One that failed or was cancelled says nothing of the network's delay, nor does a stream.
-        """
-        result.latency = max(time.perf_counter() - began - told, 0.0)
-        if learns:
-            self._admission.complete(decision.ticket, result.latency)
+    def end(self, call: Call, end: End) -> None:
+        """Learns from the end of a call."""
+        elapsed = end.at - call.began
+        latency = max(elapsed - end.server, 0.0)
+        call.result.latency = latency
+        if call.span is not None and call.span.is_recording():
+            call.span.set_attribute("isolane.latency_us", int(latency * 1e6))
+        if end.had_no_connection():
+            self._absent_until[call.backend] = time.monotonic() + _ABSENT_SECONDS
+        elif not end.learns:
+            pass
+        elif end.code == grpc.StatusCode.OK:
+            self._admission.complete(call.decision.ticket, latency, end.response_bytes)
+        elif end.is_lower_bound(call.timeout, elapsed):
+            self._admission.give_up(call.decision.ticket, elapsed)
 
     def _intercept(self, continuation: Any, details: Any, request: Any, size: int, unary: bool = False) -> Any:
-        decision, result, added = self.begin(_text(details.method), size)
-        metadata = [*(details.metadata or ()), *added, (_ROUTE, str(decision.ran))]
+        made = self.begin(_text(details.method), size, details.timeout)
+        metadata = [*(details.metadata or ()), *made.added, (_ROUTE, str(made.route))]
         routed = _CallDetails(
             details.method,
             details.timeout,
@@ -366,20 +461,18 @@ class AdmissionInterceptor(
             details.wait_for_ready,
             details.compression,
         )
-        began = time.perf_counter()
+        made.began = time.perf_counter()
         call = continuation(routed, request)
-        call.isolane_outcome = result
+        call.isolane_outcome = made.result
 
-        def ended(done: Any) -> None:
-            ok = done.code() == grpc.StatusCode.OK
-            told = server_time(done.initial_metadata(), done.trailing_metadata()) if ok else 0.0
-            self.end(decision, result, began, told, ok and unary)
+        def over(done: Any) -> None:
+            self.end(made, ended(done, unary, cancelled=unary and done.cancelled()))
 
         # A call that has ended calls back at once; a stream has no such method, but one for its end.
         if hasattr(call, "add_done_callback"):
-            call.add_done_callback(ended)
+            call.add_done_callback(over)
         else:
-            call.add_callback(lambda: ended(call))
+            call.add_callback(lambda: over(call))
         return call
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
@@ -406,10 +499,14 @@ def channel(
     options: Sequence[tuple[str, Any]] = (),
     default: int | str | None = None,
     methods: Mapping[str, int | str] | None = None,
+    backends: Sequence[str] = (),
 ) -> grpc.Channel:
-    """A channel under admission control, for any generated stub; without credentials it is an insecure one."""
-    inner = ClassChannel(target, admission, credentials, options)
-    return grpc.intercept_channel(inner, AdmissionInterceptor(admission, target, default, methods))
+    """A channel under admission control, for any generated stub; without credentials it is an insecure one.
+
+    Give `backends` (`backends_of(target)`) where a name stands for several servers: each has a port and so an admit probability of
+    its own, and calls take them in turn."""
+    inner = ClassChannel(target, admission, credentials, options, backends)
+    return grpc.intercept_channel(inner, AdmissionInterceptor(admission, target, default, methods, backends))
 
 
 def outcome(call: Any) -> Outcome | None:
@@ -424,23 +521,6 @@ def downgraded_from(context: Any) -> int | None:
         if key == DOWNGRADED and value.isdigit():
             return int(value)
     return None
-
-
-def size_of(message: Any) -> int:
-    """Size of a message in bytes; 0, which counts as one MTU, when only its serializer knows."""
-    if isinstance(message, (bytes, bytearray, memoryview)):
-        return len(message)
-    measure = getattr(message, "ByteSize", None)
-    return int(measure()) if callable(measure) else 0
-
-
-def server_time(*told: Iterable[tuple[str, Any]] | None) -> float:
-    """Seconds that the server says its method took, in one of these metadata; 0 when it says nothing."""
-    for key, value in (pair for metadata in told for pair in metadata or ()):
-        text = str(value)
-        if key == SERVER_TIME and text.isascii() and text.isdigit():
-            return int(text) / 1e6
-    return 0.0
 
 
 def _text(method: str | bytes) -> str:
