@@ -19,7 +19,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: study ## audit a few tenant pairs under no policy and under Justitia; writes out/audit/report.html
-	@"$(STUDY)" audit --quick --profile cx5-100g-roce --policies none,justitia --out "$(DEMO_OUT)"
+	@"$(STUDY)" audit --quick --profile cx5-100g-roce --policies none,justitia --report "$(DEMO_OUT)"
 	@printf '\nThe report, with plots: %s\n' "$(abspath $(DEMO_OUT))/report.html"
 
 study: need-cargo ## build the program for studies alone: simulators and audit, no gRPC, TLS, BPF or daemon
@@ -70,7 +70,7 @@ rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded
 	@.ci/languages python
 	@LAB_ARGUMENTS="--clients rust,python,python-aio,go $(if $(QUICK),--quick)" .ci/languages lab
 
-python: ## install the Python package beside the binary, for `isolane plan` and `isolane pipeline`; needs no Rust
+python: ## install the Python package beside the binary, for `isolane edge`; needs no Rust
 	@.ci/languages install
 
 lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (needs root); QUICK=1 for under three minutes
@@ -97,7 +97,7 @@ claims: build ## run the papers' claims; writes CLAIMS.md, claims/outcomes.txt a
 
 readme: build ## write README's numbers and its picture from fresh runs (needs Chromium)
 	@.ci/readme "$(ISOLANE)"
-	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --out out/readme --force >/dev/null
+	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --report out/readme --force >/dev/null
 	@$(CARGO) run --locked --quiet --package isolane-app-report --example screenshot -- out/readme/report.html docs/images/audit.png
 
 bench: need-cargo ## run every benchmark, after a description of the machine
@@ -105,7 +105,7 @@ bench: need-cargo ## run every benchmark, after a description of the machine
 	@$(CARGO) bench --locked --workspace --bench '*'
 
 bench-hunt: build ## compare the hunt's searchers over 20 seeds, with a plot, and check the claims about them; SEEDS=2 for a quick look
-	@"$(ISOLANE)" hunt bench --seeds $(or $(SEEDS),20) --check-claims --out out/bench-hunt
+	@"$(ISOLANE)" hunt bench --seeds $(or $(SEEDS),20) --check-claims --report out/bench-hunt
 
 bench-nic: build ## what fair queues cost: paired runs over the soft card, the BPF programs, the simulator (as root); ROUNDS=3 for a quick look
 	@.ci/machine

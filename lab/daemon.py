@@ -111,4 +111,4 @@ class Daemon:
 def under(tenant: str, kind: str = "auto") -> list[str]:
     """The words before a program that put it under Isolane."""
     name = f"fast-{tenant}" if kind == "latency" else tenant
-    return ["isolane", "run", "--class", kind, "--tenant", name, "--"]
+    return ["isolane", "rdma", "run", "--class", kind, "--tenant", name, "--"]

@@ -28,7 +28,7 @@ _ports = itertools.count(20000)
 class Tenant:
     """Two perftest processes: the server on one device, the client on the other.
 
-    `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane run --`. Unless the
+    `options` goes to both; `prefix` comes before the program at both ends, for instance `isolane rdma run --`. Unless the
     options name a timeout (-u), it is 1.07 s (4 us * 2^18): the link loses nothing (lab/devices), and perftest's 67 ms are over
     before a busy emulated machine has answered. Soft-RoCE would send again what is under way, and retries without end.
     """

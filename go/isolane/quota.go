@@ -25,7 +25,7 @@ type Group struct {
 	Destinations string
 }
 
-// Quota says which quota server (`isolane quota serve`) guarantees this process admitted traffic.
+// Quota says which quota server (`isolane rpc quota serve`) guarantees this process admitted traffic.
 type Quota struct {
 	// Server is "unix:/absolute/path" or an address and a port, like "127.0.0.1:7480".
 	Server string

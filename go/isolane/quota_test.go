@@ -314,7 +314,7 @@ class = "high"
 guarantee = "1Gb/s"
 `
 
-// Goal: the real server and this client understand each other, through a kill of the server. Method: `isolane quota serve`,
+// Goal: the real server and this client understand each other, through a kill of the server. Method: `isolane rpc quota serve`,
 // named by ISOLANE or found on PATH; on a Unix socket, and over TCP with a key.
 func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 	program := os.Getenv("ISOLANE")
@@ -352,7 +352,7 @@ func grantedByTheRealServer(t *testing.T, program, keyFile string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		process := exec.Command(program, "quota", "serve", file)
+		process := exec.Command(program, "rpc", "quota", "serve", file)
 		out, err := process.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

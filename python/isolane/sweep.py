@@ -23,7 +23,7 @@ from typing import Any
 from isolane.installing import extra
 
 #: Options of `isolane sweep` that this program sets itself.
-OWN = ("--shard", "--workers", "--merge")
+OWN = ("--shard", "--jobs", "--merge")
 
 
 class SweepError(Exception):
@@ -36,7 +36,7 @@ def shard(program: str, name: str, text: str, options: Sequence[str], index: int
         # The same file name everywhere: an unnamed scenario is called after it.
         path = pathlib.Path(directory) / name
         path.write_text(text, encoding="utf-8")
-        command = [program, "sweep", str(path), *options, "--shard", f"{index}/{count}", "--workers", "1", "--json"]
+        command = [program, "sweep", str(path), *options, "--shard", f"{index}/{count}", "--jobs", "1", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = done.stderr.strip().replace(f"{directory}/", "")

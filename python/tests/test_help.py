@@ -16,7 +16,7 @@ import pytest
 from isolane.pipeline import cli as pipeline
 from isolane.planner import cli as planner
 
-COPIES = pathlib.Path(__file__).resolve().parents[2] / "crates/app/cli/src/commands/planner"
+COPIES = pathlib.Path(__file__).resolve().parents[2] / "crates/app/cli/src/commands/edge"
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -26,12 +26,12 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def plan_help() -> str:
-    """Of `isolane plan`."""
+    """Of `isolane edge plan`."""
     return commands_of(planner.parser())["plan"].format_help()
 
 
 def pipeline_help() -> str:
-    """Of `isolane pipeline` and of each of its commands."""
+    """Of `isolane edge` and of each of its commands."""
     top = pipeline.parser()
     return "\n\n".join(each.format_help() for each in (top, *commands_of(top).values()))
 

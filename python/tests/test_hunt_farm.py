@@ -32,7 +32,7 @@ def hunted(program: str, directory: pathlib.Path, name: str, more: list[str]) ->
     command = [program, "hunt", "--target", "sim:cx6-200g-roce", "--restrict", str(file), "--budget", "40", "--json"]
     environment = {**os.environ, "ISOLANE": program, "ISOLANE_PYTHON": sys.executable, "PYTHONPATH": HERE}
     done = subprocess.run(
-        [*command, "--out", str(directory / name), *more], capture_output=True, text=True, check=False, env=environment
+        [*command, "--report", str(directory / name), *more], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

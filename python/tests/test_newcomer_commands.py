@@ -1,4 +1,4 @@
-"""Hurried mistakes at `isolane plan` and `isolane pipeline`: answered before anything is started, with what is wrong and what to write."""
+"""Hurried mistakes at `isolane edge`: answered before anything is started, with what is wrong and what to write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What strangers may do to a running operator: nothing but read its health.
 
 Goal: an operator takes items and orders from those who may send them, and memory only for what has come. Method: one host in this
-process, real sockets, requests as a stranger writes them. Certificates are those of `isolane agent init` (ISOLANE names the program).
+process, real sockets, requests as a stranger writes them. Certificates are those of `isolane rdma agent init` (ISOLANE names the program).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def certificates(folder: pathlib.Path, *names: str) -> list[Identity]:
     program = os.environ.get("ISOLANE") or shutil.which("isolane")
     if program is None:
         pytest.skip("no isolane to make certificates with; set ISOLANE")
-    subprocess.run([program, "agent", "init", str(folder), *names], check=True, capture_output=True)
+    subprocess.run([program, "rdma", "agent", "init", str(folder), *names], check=True, capture_output=True)
     return [Identity.load(folder / name) for name in names]
 
 

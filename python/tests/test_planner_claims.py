@@ -226,4 +226,4 @@ def test_the_printed_results_are_of_these_claims() -> None:
     missed, _, rest = printed.partition("\n## Within tolerance")
     for claim in files.read_folder(CLAIMS):
         place = missed if claim.miss_reason else rest
-        assert f"| `{claim.id}` |" in place, f"{claim.id}: run isolane plan --check-claims --markdown and commit the result"
+        assert f"| `{claim.id}` |" in place, f"{claim.id}: run isolane edge plan --check-claims --markdown and commit the result"

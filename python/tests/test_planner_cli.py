@@ -87,8 +87,8 @@ def test_json_is_a_plan_and_the_same_every_time(folder: pathlib.Path, capsys: py
 
 
 def test_a_page_is_written(folder: pathlib.Path) -> None:
-    assert run(folder, "--quiet", "--html", str(folder / "plan.html")) == 0
-    page = (folder / "plan.html").read_text(encoding="utf-8")
+    assert run(folder, "--quiet", "--report", str(folder / "page")) == 0
+    page = (folder / "page" / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and "detector" in page
 
 

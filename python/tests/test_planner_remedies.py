@@ -157,8 +157,8 @@ def test_command_json_and_page_say_it(tmp_path: pathlib.Path, capsys: pytest.Cap
     text = (examples / "traffic.yaml").read_text(encoding="utf-8")
     assert "latency_max_ms: 200" in text
     (tmp_path / "q.yaml").write_text(text.replace("latency_max_ms: 200", "latency_max_ms: 5"), encoding="utf-8")
-    page = tmp_path / "p.html"
-    words = ["plan", str(tmp_path / "q.yaml"), "--infra", str(examples / "tiers.yaml"), "--json", "--html", str(page)]
+    page = tmp_path / "report.html"
+    words = ["plan", str(tmp_path / "q.yaml"), "--infra", str(examples / "tiers.yaml"), "--json", "--report", str(tmp_path)]
     assert cli.main(words) == cli.NO
     out, err = capsys.readouterr()
     document = json.loads(out)

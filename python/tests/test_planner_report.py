@@ -192,7 +192,7 @@ def shot(window: browser.Browser, name: str) -> None:
 
 def test_the_page_in_a_browser(window: browser.Browser, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "plan.html"
-    file.write_text(report.render(plan(), QUERY, TIERS, "isolane plan examples/traffic.yaml"), encoding="utf-8")
+    file.write_text(report.render(plan(), QUERY, TIERS, "isolane edge plan examples/traffic.yaml"), encoding="utf-8")
     window.size(1280, 900)
     window.open(file.as_uri())
     step = "Number(document.getElementById('readout').dataset.step)"

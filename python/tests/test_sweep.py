@@ -70,7 +70,7 @@ def test_a_wrong_option_is_said_once(program: str, scenario: pathlib.Path) -> No
         sweep.shard(program, scenario.name, text, ["--vary", "traffic.al.load=1"], 1, 1)
 
 
-@pytest.mark.parametrize("own", [["--shard", "1/2"], ["--shard=1/2"], ["--workers", "2"], ["--merge"]])
+@pytest.mark.parametrize("own", [["--shard", "1/2"], ["--shard=1/2"], ["--jobs", "2"], ["--merge"]])
 def test_own_options_are_refused(scenario: pathlib.Path, own: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         sweep.main([str(scenario), *own])

@@ -1,4 +1,4 @@
-"""`python -m isolane.pipeline`: what `isolane pipeline` runs."""
+"""`python -m isolane.pipeline`: what `isolane edge` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`isolane pipeline run|watch|lab|manifests|serve`: plans, run for real.
+"""`isolane edge run|watch|lab|manifests|serve`: plans, run for real.
 
 Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 the answer is no (an item failed or an
 objective was missed), 2 bad input (also a knob or move that was refused while items flowed), 3 the machine cannot,
@@ -42,7 +42,7 @@ ENDED_BY = 128
 
 def parser() -> argparse.ArgumentParser:
     """All arguments."""
-    top = argparse.ArgumentParser(prog="isolane pipeline", description="Runs what `isolane plan` decided.", epilog=ENDS, allow_abbrev=False)
+    top = argparse.ArgumentParser(prog="isolane edge", description="Runs what `isolane edge plan` decided.", epilog=ENDS, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a plan on its workload and say what became of each item", allow_abbrev=False)
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _plan(command: argparse.ArgumentParser) -> None:
-    command.add_argument("plan", type=pathlib.Path, help="plan file (JSON of `isolane plan --json`)")
+    command.add_argument("plan", type=pathlib.Path, help="plan file (JSON of `isolane edge plan --json`)")
     _allowing(command)
 
 
@@ -128,14 +128,14 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return DONE
     except (SpacesError, rayserve.RayMissing, OSError) as error:
-        print(f"isolane pipeline: {error}", file=sys.stderr)
+        print(f"isolane edge: {error}", file=sys.stderr)
         return CANNOT
     except (PlanError, OperatorError, RunnerError, allowed.NameRefused) as error:
-        print(f"isolane pipeline: {error}", file=sys.stderr)
+        print(f"isolane edge: {error}", file=sys.stderr)
         return BAD_INPUT
     except (KeyboardInterrupt, asyncio.CancelledError):
         number = told[0] if told else signal.SIGINT
-        print(f"isolane pipeline: ended by {signal.Signals(number).name}", file=sys.stderr)
+        print(f"isolane edge: ended by {signal.Signals(number).name}", file=sys.stderr)
         return ENDED_BY + number
 
 
@@ -253,7 +253,7 @@ async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]],
         except RunnerError as error:
             refused += 1
             what = f"--set {name}.{knob}={value}" if knob else f"--move {name}={value}"
-            print(f"isolane pipeline: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
+            print(f"isolane edge: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
             runner.events.append(Event(clock.now(), name, f"{what}@{at_s:g} was refused: {error}"))
     return moves, refused
 

@@ -128,4 +128,4 @@ def from_plan(document: Mapping[str, Any]) -> Deployment:
         )
     except (KeyError, TypeError, ValueError) as error:
         words = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise PlanError(f"the plan cannot be run: {words}; write one with `isolane plan ... --json`") from error
+        raise PlanError(f"the plan cannot be run: {words}; write one with `isolane edge plan ... --json`") from error

@@ -410,7 +410,7 @@ def main() -> None:
     parser.add_argument("--listen", action="append", required=True, help=f"where items come in: {where}")
     parser.add_argument("--control", action="append", default=[], help="where knobs, memory and drains are: unix:/path or loopback")
     parser.add_argument("--status", action="append", default=[], help="where /healthz and /metrics are read, by everybody")
-    parser.add_argument("--identity", type=pathlib.Path, metavar="DIR", help="certificates for https (isolane agent init)")
+    parser.add_argument("--identity", type=pathlib.Path, metavar="DIR", help="certificates for https (isolane rdma agent init)")
     parser.add_argument("--private-network", action="store_true", help="nobody else reaches these addresses: allow http on them")
     parser.add_argument("--knobs", type=json.loads, default={}, help="JSON object")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON object: what the class is made with")

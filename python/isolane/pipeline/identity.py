@@ -1,7 +1,7 @@
 """Certificates with which operators know each other on a network.
 
 Problem: who reaches an operator's data port could feed it items, read results or fill its memory. Method: TLS 1.3 with certificates
-of one authority on both ends, as the agents of real devices have: `isolane agent init DIR NAME...` makes a directory per machine or
+of one authority on both ends, as the agents of real devices have: `isolane rdma agent init DIR NAME...` makes a directory per machine or
 deployment with `authority.pem`, `certificate.pem` and `key.pem`. A peer is accepted if the authority signed its certificate; names are
 not compared, since operators move between machines. Limits: every holder of a certificate is trusted alike, so a deployment needs an
 authority of its own.
@@ -28,7 +28,7 @@ class Identity:
 
     @staticmethod
     def load(folder: pathlib.Path) -> Identity:
-        """From a directory that `isolane agent init` made."""
+        """From a directory that `isolane rdma agent init` made."""
         key = folder / "key.pem"
         try:
             mode = stat.S_IMODE(key.stat().st_mode)
@@ -36,7 +36,7 @@ class Identity:
                 raise IdentityError(f"{key} can be read or changed by others (mode {mode:o}); chmod 600 it, or make new certificates")
             return Identity(_context(folder, ssl.PROTOCOL_TLS_SERVER), _context(folder, ssl.PROTOCOL_TLS_CLIENT))
         except (OSError, ssl.SSLError) as error:
-            raise IdentityError(f"{folder}: no usable certificates: {error}; make them with `isolane agent init`") from error
+            raise IdentityError(f"{folder}: no usable certificates: {error}; make them with `isolane rdma agent init`") from error
 
 
 def _context(folder: pathlib.Path, protocol: int) -> ssl.SSLContext:

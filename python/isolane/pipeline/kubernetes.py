@@ -26,7 +26,7 @@ from isolane.planner.model import PlanError
 
 #: Where items come in, over TLS; and where health and metrics are read.
 PORT, STATUS_PORT = 8443, 8080
-#: The Secret's files in the pod (`isolane agent init`), and the folder of the control socket.
+#: The Secret's files in the pod (`isolane rdma agent init`), and the folder of the control socket.
 IDENTITY, CONTROL = "/etc/isolane/identity", "/run/isolane-operator"
 #: Nodes carry this label; its value is the tier.
 TIER_LABEL = "isolane.io/tier"

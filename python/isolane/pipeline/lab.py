@@ -1,4 +1,4 @@
-"""`isolane pipeline lab`: queries planned, run in namespaces, and disturbed; what the new plan is worth.
+"""`isolane edge lab`: queries planned, run in namespaces, and disturbed; what the new plan is worth.
 
 Problem: that a plan follows its conditions must be seen on a running pipeline, not computed. Method, per query: plan for the
 tiers as they are; run it in network namespaces with those links; watch it until its utility is known; make the busiest link

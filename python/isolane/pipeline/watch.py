@@ -1,4 +1,4 @@
-"""`isolane pipeline watch`: a running query whose plan follows its conditions.
+"""`isolane edge watch`: a running query whose plan follows its conditions.
 
 Problem: links slow down, tiers get busy and scenes change while a query runs. Method: each period gives an observation (`observe`) and
 its utility. `alarms` says when something changed: an objective is missed, a link is slower, utility or accuracy shifted. Then every link

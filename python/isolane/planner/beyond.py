@@ -1,7 +1,7 @@
 """The command line of what goes beyond the paper: several queries, uncertainty, prices.
 
-Problem: `isolane plan` with more than one query, with `--uncertain` or with `--prices`. Results go to stdout, notes to stderr; the
-JSON of several queries is `{"version": 1, "format": "isolane-joint-plan", "plans": [...], ...}`, each plan as `isolane pipeline run`
+Problem: `isolane edge plan` with more than one query, with `--uncertain` or with `--prices`. Results go to stdout, notes to stderr; the
+JSON of several queries is `{"version": 1, "format": "isolane-joint-plan", "plans": [...], ...}`, each plan as `isolane edge run`
 reads it. Exit codes: 0 done, 1 a query was refused or nothing meets the objectives.
 """
 
@@ -67,12 +67,12 @@ def plan_several(planned: Sequence[Planned], infrastructure: Infrastructure, arg
     if arguments.out:
         for name, body in bodies.items():
             write(arguments.out, f"{name}.json", json.dumps(body, indent=1) + "\n")
-    if arguments.html:
+    if arguments.report:
         for plan in joint.plans:
             page = render(beside(plan, joint), queries[plan.query], infrastructure, other=("Beside the others", "alone"))
-            write(arguments.html, f"{plan.query}.html", page)
+            write(arguments.report, f"{plan.query}.html", page)
         sentences = {each.query: sentence(each) for each in joint.refused}
-        write(arguments.html, overview.FILE, overview.render(joint, queries, sentences, tuple(running)))
+        write(arguments.report, overview.FILE, overview.render(joint, queries, sentences, tuple(running)))
     for refused in joint.refused:
         print(f"isolane: query {refused.query}: {sentence(refused)}", file=sys.stderr)
     return NO if joint.refused else DONE

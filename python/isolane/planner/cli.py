@@ -1,6 +1,6 @@
-"""`python -m isolane.planner plan query.yaml --infra tiers.yaml`: what `isolane plan` runs.
+"""`python -m isolane.planner plan query.yaml --infra tiers.yaml`: what `isolane edge plan` runs.
 
-Problem: a plan for people (text), for programs (JSON, what `isolane pipeline run` reads) or as a page. Results go to stdout,
+Problem: a plan for people (text), for programs (JSON, what `isolane edge run` reads) or as a page. Results go to stdout,
 errors to stderr. Exit codes: 0 done, 1 no plan meets the objectives, 2 bad input, 3 the machine cannot,
 130 interrupted.
 """
@@ -31,6 +31,8 @@ DONE, NO, BAD_INPUT, CANNOT, INTERRUPTED = 0, 1, 2, 3, 130
 
 #: A folder of profiles beside a query, and the one of the queries that come with the package.
 PROFILE_FOLDER = "profiles"
+#: File of the page within `--report`.
+REPORT = "report.html"
 BUILT_IN = pathlib.Path(__file__).resolve().parents[1] / "queries" / PROFILE_FOLDER
 
 #: What the name of a profile may leave out.
@@ -39,7 +41,7 @@ ENDINGS = ("", ".json.gz", ".json")
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    top = argparse.ArgumentParser(prog="isolane", description="Plans live ML queries.", allow_abbrev=False)
+    top = argparse.ArgumentParser(prog="isolane edge", description="Plans live ML queries.", allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     plan = commands.add_parser(
         "plan",
@@ -62,16 +64,16 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--seed", type=int, default=0, help="random seed (0)")
     add_options(plan)
     form = plan.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the plan as JSON, as `isolane pipeline run` reads it")
+    form.add_argument("--json", action="store_true", help="the plan as JSON, as `isolane edge run` reads it")
     form.add_argument("--quiet", action="store_true", help="print nothing")
     plan.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="also write the plan's JSON here (of several queries: a folder)"
     )
     plan.add_argument(
-        "--html",
+        "--report",
         type=pathlib.Path,
-        metavar="FILE",
-        help="also write a page: search, Pareto plot, placement (of several queries: a folder)",
+        metavar="DIR",
+        help="also write report.html: search, Pareto plot, placement (of several queries: a page each and index.html)",
     )
     plan.add_argument("--schema", action="store_true", help="print the JSON schema of a plan, and end")
     beyond.add_options(plan)
@@ -150,7 +152,7 @@ def order_of(query: Query, words: str | None) -> Order | None:
 
 
 def plan_command(arguments: argparse.Namespace) -> int:
-    """`isolane plan`."""
+    """`isolane edge plan`."""
     if arguments.schema:
         print(json.dumps(plan_schema(), indent=1))
         return DONE
@@ -179,10 +181,10 @@ def plan_command(arguments: argparse.Namespace) -> int:
         sys.stdout.write(as_text(planned, query, infrastructure))
     if arguments.out:
         write(arguments.out, data)
-    if arguments.html:
+    if arguments.report:
         from isolane.planner.report import render
 
-        write(arguments.html, render(planned.plan, query, infrastructure, unmet=missed))
+        write(arguments.report / REPORT, render(planned.plan, query, infrastructure, unmet=missed))
     if missed is None:
         return DONE
     print(f"isolane: query {query.name}: {missed.sentence()}", file=sys.stderr)

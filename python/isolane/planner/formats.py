@@ -238,10 +238,10 @@ def parse_plan(text: str, file: str) -> tuple[Plan, dict[str, Any]]:
         raise PlanError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
     several = {"isolane-joint-plan": "a joint plan of several queries", "isolane-offers": "a list of plans by price"}
     if isinstance(data, dict) and data.get("format") in several:
-        how = "`isolane plan QUERY QUERY ... --out DIR`" if "joint" in data["format"] else "`isolane plan ... --out FILE`"
+        how = "`isolane edge plan QUERY QUERY ... --out DIR`" if "joint" in data["format"] else "`isolane edge plan ... --out FILE`"
         raise PlanError(f"{file}: is {several[data['format']]}, and one plan is needed; {how} writes each plan to its own file")
     if not isinstance(data, dict) or data.get("format") != "isolane-plan":
-        raise PlanError(f"{file}: is no plan; `isolane plan ... --json` writes one")
+        raise PlanError(f"{file}: is no plan; `isolane edge plan ... --json` writes one")
     if data.get("version") != VERSION:
         raise PlanError(f"{file}: version = {data.get('version')}: this program reads version {VERSION}")
     try:

@@ -329,7 +329,7 @@ class Workload(Protocol):
         """Precision and recall of the bulk filter that let these items pass."""
 
     # A workload may also have `accuracy_of(outputs, ids) -> float`: the accuracy against the truth of these items alone. Without that
-    # method `isolane pipeline run` judges the accuracy only of runs over all items.
+    # method `isolane edge run` judges the accuracy only of runs over all items.
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def replan(
         elif searcher == "isolane":
             again_by_surrogate(problem, memory, rng)
         else:
-            raise PlanError(f"searcher {searcher}: only vulcan and isolane plan again from prior knowledge")
+            raise PlanError(f"searcher {searcher}: only vulcan and isolane edge plan again from prior knowledge")
     except BudgetSpent:
         pass
     if not problem.tried:

@@ -1,4 +1,4 @@
-"""The JSON schema of a plan: what `isolane plan --json` prints and `isolane pipeline run` reads.
+"""The JSON schema of a plan: what `isolane edge plan --json` prints and `isolane edge run` reads.
 
 Problem: programs that read plans need their form, units included. Method: the keys of `Plan` with a description each, checked
 against its fields by a test. Limits: of profiles and results of joint planning there is none.

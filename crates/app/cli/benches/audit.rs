@@ -25,7 +25,7 @@ fn main() {
             "3",
             "--json",
         ])
-        .arg("--out")
+        .arg("--report")
         .arg(&out)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -44,18 +44,12 @@ use std::process::ExitCode;
 
 /// What `isolane --help` ends with.
 const EXIT_CODES: &str = "\
-Exit codes:
-  0    done
-  1    the answer is no (violations found, with --fail-on-violation), or traffic on real devices broke
-  2    wrong usage or bad input; the message names the value and the remedy
-  3    the machine cannot (no RDMA, disk full, no permission, no threads), or a defect
-  130  interrupted; an audit has written what was done so far, any other command nothing
+Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input;
+3 the machine cannot; 130 interrupted. Results go to stdout, the rest to stderr.";
 
-Results go to stdout, progress and errors to stderr. Equal inputs and seeds print equal bytes.";
-
-/// Finds the workloads that break isolation on a shared RDMA NIC, shows who hurts whom and why, and what a policy changes
+/// Finds workloads that break isolation, shows who hurts whom, enforces objectives
 #[derive(Debug, Parser)]
-#[command(name = "isolane", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "isolane", version, after_help = EXIT_CODES, max_term_width = 100, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -66,7 +60,7 @@ fn main() -> ExitCode {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let command = commands::marked(Arguments::command());
+    let command = commands::described(Arguments::command());
     if let Some(mistake) = usage::missing_name(&command, &words) {
         return wrong_usage(&mistake);
     }
@@ -99,7 +93,7 @@ fn refused(error: &clap::Error, words: &[String]) -> ExitCode {
             ExitCode::from(status::BAD_INPUT)
         }
         kind => {
-            let mut root = commands::marked(Arguments::command());
+            let mut root = commands::described(Arguments::command());
             // Names of options and values are known then.
             root.build();
             let is_unknown = kind == ErrorKind::UnknownArgument;

@@ -118,14 +118,14 @@
   const command = (place) => {
     const names = [data.policies[place.policy], data.victims[place.victim][0], data.attackers[place.attacker][0]];
     const [policy, victim, attacker] = names.map(word);
-    return `${data.rerun} --policies ${policy} --victims ${victim} --attackers ${attacker} --out ${folder(...names)}`;
+    return `${data.rerun} --policies ${policy} --victims ${victim} --attackers ${attacker} --report ${folder(...names)}`;
   };
   const explain = (place) => {
     const names = [data.policies[place.policy], data.victims[place.victim][0], data.attackers[place.attacker][0]];
     const [policy, victim, attacker] = names.map(word);
     const [own, options] = data.explain;
     const pair = own ? `${options} --victim ${victim} --attacker ${attacker}` : `${victim} ${attacker} ${options}`;
-    return `isolane explain ${pair} --policy ${policy} --out ${folder("why", ...names)}`.replace(/ +/g, " ");
+    return `isolane explain ${pair} --policy ${policy} --report ${folder("why", ...names)}`.replace(/ +/g, " ");
   };
   const rerun = (title, code) => {
     const pre = make("pre", { className: "command" }, make("code", {}, code));

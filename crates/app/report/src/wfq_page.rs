@@ -5,7 +5,7 @@ use crate::number::{percent, significant};
 use crate::svg::{Bar, BarPlot, BarRow, INKS, LinePlot, LineSeries, Mark};
 use serde::Serialize;
 
-/// Worst delays along a line of mixes, as `isolane wfq delay --json` prints them.
+/// Worst delays along a line of mixes, as `isolane net delay --json` prints them.
 #[derive(Clone, Debug, Serialize)]
 pub struct WfqDelays {
     /// Version of this form.

@@ -87,7 +87,7 @@ memory = "20GiB"
 max = { local = "12.5%", tier1 = "8GiB" }
 far_tiers = [1, 2]
 command = ["redis-server", "--port", "7777"]
-[profile]
+[measured]
 local = "18GiB"
 cpu = "99.5%"
 best = "120ns"

@@ -1,4 +1,4 @@
-//! What `isolane wfq plan` reads: a switch port, its traffic, and the classes with their latency objectives.
+//! What `isolane net plan` reads: a switch port, its traffic, and the classes with their latency objectives.
 //!
 //! Units: percentages of the line rate or of the traffic as whole numbers, so that a sum is exact; rates, sizes and times
 //! with their units as everywhere.

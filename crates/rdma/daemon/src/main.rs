@@ -39,7 +39,7 @@ struct Arguments {
     /// Where processes find the daemon.
     #[arg(long, env = isolane_rdma_session::environment::SOCKET)]
     socket: Option<PathBuf>,
-    /// Where `isolane top` finds the daemon; with --socket: control.sock beside it.
+    /// Where `isolane rdma top` finds the daemon; with --socket: control.sock beside it.
     #[arg(long)]
     control: Option<PathBuf>,
     /// The policy of all devices.
@@ -87,8 +87,8 @@ Exit codes:
 Files:
   /etc/isolane/isolaned.toml           configuration of the packaged service (--config)
   /etc/isolane/mem.toml                configuration of the packaged memory service (--mem-config)
-  /run/isolane/clients/isolaned.sock   where programs under `isolane run` connect
-  /run/isolane/control/isolaned.sock   where `isolane top` connects";
+  /run/isolane/clients/isolaned.sock   where programs under `isolane rdma run` connect
+  /run/isolane/control/isolaned.sock   where `isolane rdma top` connects";
 
 /// Exit code when a device or a privilege is missing.
 const MISSING: u8 = 3;

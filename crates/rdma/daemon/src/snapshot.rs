@@ -1,4 +1,4 @@
-//! What the daemon knows at one moment, for metrics, `isolane top` and tests.
+//! What the daemon knows at one moment, for metrics, `isolane rdma top` and tests.
 //!
 //! Units end the names. Counters count from the start of what they belong to.
 

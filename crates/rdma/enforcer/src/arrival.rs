@@ -1,7 +1,7 @@
 //! What a launcher or a container runtime says of a process whose listener it hands over.
 //!
 //! Method: one JSON object, the `ContainerProcessState` of the OCI runtime specification, with the listener as a file
-//! descriptor beside it. `isolane run --enforce` says the same with less in it, so that one parser reads both. The name
+//! descriptor beside it. `isolane rdma run --enforce` says the same with less in it, so that one parser reads both. The name
 //! of a tenant goes into `metadata` as `isolane-tenant=NAME`.
 //!
 //! Everything here is somebody's word. Who may be believed is decided by the owner of the registry of tenants: a runtime that runs as root

@@ -34,7 +34,7 @@ pub enum EnforceError {
         architecture: &'static str,
     },
     /// Nobody to hand a listener to.
-    #[error("no enforcer at {}; start `isolane enforce` first, or leave --enforce out", path.display())]
+    #[error("no enforcer at {}; start `isolane rdma enforce` first, or leave --enforce out", path.display())]
     NoEnforcer {
         /// Where it should listen.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum EnforceError {
     #[error("{0}")]
     BadInput(String),
     /// Nothing to share.
-    #[error("this machine has no RDMA device; `isolane doctor` says what is missing")]
+    #[error("this machine has no RDMA device; `isolane rdma doctor` says what is missing")]
     NoDevice,
     /// The host.
     #[error(transparent)]
@@ -78,7 +78,7 @@ impl EnforceError {
 fn remedy(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EBUSY) => {
-            "; this process is already supervised by another listener (a container runtime's, or another `isolane run \
+            "; this process is already supervised by another listener (a container runtime's, or another `isolane rdma run \
              --enforce`), and the kernel allows one"
         }
         Some(libc::EINVAL | libc::ENOSYS) => "; Linux 5.5 or later is needed",

@@ -1,4 +1,4 @@
-//! Starting a program whose control verbs are supervised: what `isolane run --enforce` does last.
+//! Starting a program whose control verbs are supervised: what `isolane rdma run --enforce` does last.
 //!
 //! Method: connect to the enforcer's socket, install the filter on this thread, hand the listener over, wait until it is
 //! kept, then become the program. The filter stays through exec and is inherited by everything the program starts; a

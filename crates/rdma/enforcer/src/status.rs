@@ -1,4 +1,4 @@
-//! What `isolane enforce` says: inventory, usage, verdicts and actions per tenant.
+//! What `isolane rdma enforce` says: inventory, usage, verdicts and actions per tenant.
 //!
 //! Units end the names of numbers; rates are over the time since the last status. A verdict names the resource, what is
 //! used, what is allowed, and what was done about it.
@@ -369,7 +369,7 @@ impl Status {
         for process in &self.unsupervised {
             let _ = writeln!(
                 text,
-                "  not supervised: process {} ({}) of {} holds {} QPs, {} MRs; start it with isolane run --enforce, or \
+                "  not supervised: process {} ({}) of {} holds {} QPs, {} MRs; start it with isolane rdma run --enforce, or \
                  through the container runtime",
                 process.process,
                 process.command,

@@ -9,7 +9,7 @@
 //! * [`inventory`] - resources per process, per cgroup and per tenant;
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
 //! * [`dcb`] - priority flow control and traffic classes;
-//! * [`doctor`] - the checks of `isolane doctor`;
+//! * [`doctor`] - the checks of `isolane rdma doctor`;
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
 #![allow(unsafe_code)]

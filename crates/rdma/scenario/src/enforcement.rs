@@ -1,9 +1,9 @@
-//! The file of `isolane enforce`: who the tenants of a real host are, and what each may use.
+//! The file of `isolane rdma enforce`: who the tenants of a real host are, and what each may use.
 //!
 //! Guarantees are those of `[tenant.guarantee]` in scenarios, so that a promise that held in the simulator can be
 //! enforced as written. New is how a process is told to be a tenant's: by cgroup, container, pod, container annotation
 //! or user, conditions that the tenant itself cannot forge. A tenant without any is reached by name alone, by what
-//! `isolane run --tenant` says.
+//! `isolane rdma run --tenant` says.
 //!
 //! **Overlap.** Two tenants that name the same kinds of condition must exclude each other in one of them. Tenants that
 //! name different kinds may both match; the more precise kind wins: pod and container and label before cgroup, cgroup
@@ -27,7 +27,7 @@ const DATA_REQUESTS: u64 = 10_000_000_000;
 /// Characters of a container's identifier that name it, as runtimes print it.
 const CONTAINER_MIN: usize = 12;
 
-/// A file of `isolane enforce`.
+/// A file of `isolane rdma enforce`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Enforcement {
     /// What becomes of control verbs while no enforcer runs.

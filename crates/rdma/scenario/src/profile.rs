@@ -64,14 +64,14 @@ pub struct Profile {
     pub congestion: BTreeMap<String, Sourced>,
     /// Host software: CPU cost of posting and polling.
     pub host: BTreeMap<String, Sourced>,
-    /// What Justitia needs to know of the device; made by `isolane calibrate`.
+    /// What Justitia needs to know of the device; made by `isolane rdma calibrate`.
     pub justitia: BTreeMap<String, Sourced>,
-    /// What requests cost next to a WRITE; made by `isolane calibrate --request-costs`.
+    /// What requests cost next to a WRITE; made by `isolane rdma calibrate --request-costs`.
     pub harmonic: BTreeMap<String, Sourced>,
     /// Mechanisms that only some devices show; empty where the profile has none of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub microarchitecture: BTreeMap<String, Sourced>,
-    /// Smallest token that reaches a rate, ascending (justitia 5.2, figure 10); made by `isolane calibrate`.
+    /// Smallest token that reaches a rate, ascending (justitia 5.2, figure 10); made by `isolane rdma calibrate`.
     #[serde(default)]
     pub token_dictionary: Vec<TokenSize>,
 }

@@ -77,7 +77,7 @@ pub enum AuditError {
         source: std::io::Error,
     },
     /// A file could not be written.
-    #[error("cannot write {}: {source}; free space or choose another --out", .path.display())]
+    #[error("cannot write {}: {source}; free space or choose another --report", .path.display())]
     Write {
         /// Which.
         path: PathBuf,
@@ -87,7 +87,7 @@ pub enum AuditError {
     /// A journal of another version or build.
     #[error(
         "journal {} was written by isolane {found}, this is {ours}: run without --resume to start over, \
-         or use another --out",
+         or use another --report",
         .path.display()
     )]
     JournalVersion {
@@ -101,7 +101,7 @@ pub enum AuditError {
     /// A journal of another audit.
     #[error(
         "journal {} holds {runs} runs of another audit ({found}), none of which this one needs: resume with its \
-         settings, use another --out, or start over with --force in place of --resume",
+         settings, use another --report, or start over with --force in place of --resume",
         .path.display()
     )]
     JournalOther {
@@ -114,7 +114,7 @@ pub enum AuditError {
     },
     /// The output directory holds another audit.
     #[error(
-        "{} holds an audit with other settings ({found}): choose another --out, or replace it with --force",
+        "{} holds an audit with other settings ({found}): choose another --report, or replace it with --force",
         .directory.display()
     )]
     OtherAudit {
@@ -124,14 +124,14 @@ pub enum AuditError {
         found: String,
     },
     /// Another process writes there.
-    #[error("another audit is running in {}: wait for it, or choose another --out", .directory.display())]
+    #[error("another audit is running in {}: wait for it, or choose another --report", .directory.display())]
     Busy {
         /// Which.
         directory: PathBuf,
     },
     /// A journal that is not one.
     #[error(
-        "journal {} is damaged at line {line}: run without --resume to start over, or use another --out",
+        "journal {} is damaged at line {line}: run without --resume to start over, or use another --report",
         .path.display()
     )]
     JournalDamaged {
@@ -162,7 +162,7 @@ pub enum AuditError {
 fn all_names(tenants: &Option<Vec<String>>) -> String {
     match tenants {
         Some(names) => format!("the scenario has {}", names.join(", ")),
-        None => "`isolane workloads list` names them all, and --scenario FILE brings tenants of your own".to_owned(),
+        None => "`isolane catalog workloads list` names them all, and --scenario FILE brings tenants of your own".to_owned(),
     }
 }
 

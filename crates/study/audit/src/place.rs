@@ -65,10 +65,10 @@ impl Place {
     }
 }
 
-/// A command line without its last option, `--out`.
+/// A command line without its last option, `--report`.
 pub(crate) fn settings(rerun: &str) -> &str {
     rerun
-        .rsplit_once(" --out ")
+        .rsplit_once(" --report ")
         .map_or(rerun, |(asked, _)| asked)
 }
 
@@ -118,11 +118,11 @@ mod tests {
         let result = directory.path().join(RESULT_NAME);
         std::fs::write(
             &result,
-            r#"{"cells": [], "rerun": "isolane audit --seeds 5 --out a"}"#,
+            r#"{"cells": [], "rerun": "isolane audit --seeds 5 --report a"}"#,
         )
         .unwrap();
-        let same = "isolane audit --seeds 5 --out ./a/";
-        let other = "isolane audit --seeds 6 --out a";
+        let same = "isolane audit --seeds 5 --report ./a/";
+        let other = "isolane audit --seeds 6 --report a";
         claim(directory.path(), same, Intent::Repeat).unwrap();
         let refused = claim(directory.path(), other, Intent::Repeat).unwrap_err();
         assert!(

@@ -67,7 +67,7 @@ pub enum ClaimTestbed {
     Simulated,
     /// The soft network card below a real kernel: `isolane nic study --check-claims`.
     SoftNic,
-    /// The query planner of the Python package: `isolane plan --check-claims`.
+    /// The query planner of the Python package: `isolane edge plan --check-claims`.
     Planner,
     /// Hunts for anomalies, many of them: `isolane hunt bench --check-claims`.
     Hunt,

@@ -289,7 +289,7 @@ pub fn run_text(run: &ClaimRun, seed: u64, files: &ScenarioFiles<'_>) -> Result<
         })?,
         (None, Some(text)) => text,
         (None, None) if run.plan.is_some() => {
-            return Err("run by `isolane plan --check-claims`".to_owned());
+            return Err("run by `isolane edge plan --check-claims`".to_owned());
         }
         (None, None) => return Err(format!("run {:?} needs scenario or inline", run.label)),
     };

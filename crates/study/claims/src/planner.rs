@@ -1,7 +1,7 @@
 //! Experiments of the query planner as runs of claims: listed here, run by the Python package.
 //!
 //! Problem: the statements about Vulcan are of searches for plans of live queries, and the planner is Python. Their claims
-//! are files of the same form, so that one list holds all that is claimed; `isolane plan --check-claims` runs them.
+//! are files of the same form, so that one list holds all that is claimed; `isolane edge plan --check-claims` runs them.
 //!
 //! Units end the names. Method: a run says `plan = { experiment = "search", query = "traffic", searcher = "vulcan" }`, and
 //! [`PlannerRun::check`] refuses what no experiment has; a measurement is `label:plan.field` with one of [`FIELDS`].

@@ -99,7 +99,7 @@ pub enum HuntError {
         problem: String,
     },
     /// A directory that holds a hunt already.
-    #[error("{} holds a hunt: go on with it by --resume, or use another --out", .path.display())]
+    #[error("{} holds a hunt: go on with it by --resume, or use another --report", .path.display())]
     Exists {
         /// Its journal.
         path: PathBuf,
@@ -113,7 +113,7 @@ pub enum HuntError {
         source: std::io::Error,
     },
     /// A journal could not be written.
-    #[error("cannot write {}: {source}; free space or use another --out", .path.display())]
+    #[error("cannot write {}: {source}; free space or use another --report", .path.display())]
     Write {
         /// Which.
         path: PathBuf,
@@ -121,13 +121,13 @@ pub enum HuntError {
         source: std::io::Error,
     },
     /// A journal that two processes want.
-    #[error("another hunt writes {}: wait for it, or use another --out", .path.display())]
+    #[error("another hunt writes {}: wait for it, or use another --report", .path.display())]
     Busy {
         /// Which.
         path: PathBuf,
     },
     /// A journal of another build.
-    #[error("journal {} was written by {found}, this is {ours}: use another --out", .path.display())]
+    #[error("journal {} was written by {found}, this is {ours}: use another --report", .path.display())]
     OtherVersion {
         /// Which.
         path: PathBuf,
@@ -137,7 +137,7 @@ pub enum HuntError {
         ours: String,
     },
     /// A journal of another hunt.
-    #[error("journal {} belongs to a hunt with other settings ({found}; asked were {ours}): resume with those, or use another --out",
+    #[error("journal {} belongs to a hunt with other settings ({found}; asked were {ours}): resume with those, or use another --report",
         .path.display())]
     OtherHunt {
         /// Which.
@@ -148,7 +148,7 @@ pub enum HuntError {
         ours: String,
     },
     /// A journal that is not one.
-    #[error("journal {} is damaged at line {line}: use another --out", .path.display())]
+    #[error("journal {} is damaged at line {line}: use another --report", .path.display())]
     Damaged {
         /// Which.
         path: PathBuf,

@@ -316,7 +316,7 @@ mod tests {
         );
         let other = refused(&Header::new("b1", "--seed 2"));
         assert!(
-            other.contains("--seed 1") && other.contains("--out"),
+            other.contains("--seed 1") && other.contains("--report"),
             "{other}"
         );
         let exists = Journal::create(directory.path(), &header())

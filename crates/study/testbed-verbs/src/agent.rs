@@ -43,7 +43,7 @@ impl AgentOptions {
     pub fn of(program: PathBuf) -> Self {
         Self {
             program,
-            arguments: vec!["traffic".to_owned(), "--worker".to_owned()],
+            arguments: ["rdma", "traffic", "--worker"].map(str::to_owned).to_vec(),
             lifetime: LIFETIME,
             root: Root::machine(),
         }

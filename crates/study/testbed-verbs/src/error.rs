@@ -21,7 +21,7 @@ pub enum VerbsError {
     },
     /// No device at all.
     #[error(
-        "{machine} has no RDMA device; `isolane doctor` there says what is missing, and Soft-RoCE makes one of any \
+        "{machine} has no RDMA device; `isolane rdma doctor` there says what is missing, and Soft-RoCE makes one of any \
          network interface: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
     )]
     NoDevice {

@@ -1,6 +1,6 @@
 //! Certificates of a private authority: who may steer agents, and which agents may be trusted.
 //!
-//! `isolane agent init DIR NAME...` makes an authority in `DIR/authority` and for every NAME a directory `DIR/NAME` to be
+//! `isolane rdma agent init DIR NAME...` makes an authority in `DIR/authority` and for every NAME a directory `DIR/NAME` to be
 //! copied to that machine: `authority.pem`, `certificate.pem`, `key.pem`. Both ends of a connection show a certificate
 //! of the authority; an agent's must also be for the name or address it is reached by, so that one machine cannot
 //! stand in for another. The authority's key is needed only to make more certificates.
@@ -60,7 +60,7 @@ pub enum IdentityError {
         name: String,
     },
     /// A file that is no certificate or key.
-    #[error("{}: {reason}; make new ones with `isolane agent init`", .path.display())]
+    #[error("{}: {reason}; make new ones with `isolane rdma agent init`", .path.display())]
     Content {
         /// Which file or directory.
         path: PathBuf,

@@ -1,8 +1,8 @@
 //! Scenarios on real RDMA devices, on this machine or on several.
 //!
 //! [`VerbsTestbed`] is the second testbed beside the simulator: the same scenario, the same result, other hardware. It
-//! steers one worker process per tenant and host (`isolane traffic --worker`) through one agent per machine
-//! (`isolane agent`), reached by a pipe, by ssh or over TLS.
+//! steers one worker process per tenant and host (`isolane rdma traffic --worker`) through one agent per machine
+//! (`isolane rdma agent`), reached by a pipe, by ssh or over TLS.
 //!
 //! * [`target`] - what `--target verbs:...` names;
 //! * [`testbed`] - the testbed; [`calibrate`] - what the devices can do; [`error`] - what goes wrong;

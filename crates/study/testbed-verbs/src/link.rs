@@ -39,7 +39,7 @@ impl Reach {
     pub fn of(program: PathBuf) -> Self {
         Self {
             program,
-            arguments: vec!["agent".to_owned(), "--stdio".to_owned()],
+            arguments: ["rdma", "agent", "--stdio"].map(str::to_owned).to_vec(),
             ssh: "ssh".into(),
             identity: None,
         }
@@ -98,7 +98,7 @@ impl Link {
                 // Nobody can answer a question: the terminal is not ours while a run is under way.
                 command.args(["-T", "-o", "BatchMode=yes", "--"]);
                 command.arg(&machine.name);
-                command.args(["isolane", "agent", "--stdio"]);
+                command.args(["isolane", "rdma", "agent", "--stdio"]);
                 Self::over(machine.to_string(), command, index, arrivals)
             }
             (Some(machine), Some(identity)) => {

@@ -1,6 +1,6 @@
 //! An agent that waits for controllers on a TCP port.
 //!
-//! Every connection that shows a certificate of the authority gets a process of its own, `isolane agent --stdio`, at the
+//! Every connection that shows a certificate of the authority gets a process of its own, `isolane rdma agent --stdio`, at the
 //! end of a local socket: one session cannot touch another, and the end of the listening process ends them all.
 //!
 //! Limits: [`ListenOptions::sessions`] sessions at once; further ones are closed after the handshake. A connection without a handshake has one

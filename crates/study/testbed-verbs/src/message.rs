@@ -251,7 +251,7 @@ impl Paced {
     }
 }
 
-/// Classes, as `isolane run` takes them.
+/// Classes, as `isolane rdma run` takes them.
 const CLASSES: [&str; 4] = ["latency", "throughput", "bandwidth", "auto"];
 
 /// Letters and digits, not many.

@@ -1,13 +1,13 @@
 //! A session's own daemon: `isolaned` with a socket of its own, for as long as a run under `justitia` lasts.
 //!
 //! The agent writes the daemon's file from checked numbers and names, never from text of the controller's, into a
-//! directory that only its user may enter. Workers are started by `isolane run --require` with that socket, so a
+//! directory that only its user may enter. Workers are started by `isolane rdma run --require` with that socket, so a
 //! worker that would run unpaced does not run.
 //!
 //! A run must not begin before the daemon's reference flow is connected: until then nothing tells it of latencies, and it
 //! hands out everything. The guard reads that in what the daemon says, and leaves a file (`CONNECTED`) for the agent.
 //!
-//! A daemon does not notice that its agent was killed. So `isolane agent --guard DIR` stands between them: its input
+//! A daemon does not notice that its agent was killed. So `isolane rdma agent --guard DIR` stands between them: its input
 //! ends with the agent, and then it ends the daemon and removes the directory.
 
 use crate::message::{Paced, Pacing};
@@ -54,7 +54,9 @@ impl Daemon {
         fs::write(&file, configuration(directory.path(), paced))
             .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
         let mut command = Command::new(program);
-        command.args(["agent", "--guard"]).arg(directory.path());
+        command
+            .args(["rdma", "agent", "--guard"])
+            .arg(directory.path());
         let (guard, _) = Process::start(&mut command)
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         let daemon = Self { guard, directory };
@@ -108,7 +110,7 @@ impl Daemon {
     pub(crate) fn command(&self, program: &Path, arguments: &[String], pacing: &Pacing) -> Command {
         let mut command = Command::new(program);
         command
-            .args(["run", "--require", "--class", &pacing.class])
+            .args(["rdma", "run", "--require", "--class", &pacing.class])
             .args(["--tenant", &pacing.tenant, "--socket"])
             .arg(self.socket())
             .arg("--")

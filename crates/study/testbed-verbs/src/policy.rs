@@ -27,12 +27,12 @@ const PACED: &str = "justitia";
 fn elsewhere(part: &str) -> &'static str {
     match part {
         "hw-tc" | "vl-qos" | "hw-priority" => {
-            "the operator sets traffic classes on the device (see `isolane doctor`); then run it under policy none"
+            "the operator sets traffic classes on the device (see `isolane rdma doctor`); then run it under policy none"
         }
         "sriov" => {
             "make virtual functions and name their devices in the target; then run it under policy none"
         }
-        "harmonic" => "`isolane enforce` limits tenants on a real host; or use --target sim",
+        "harmonic" => "`isolane rdma enforce` limits tenants on a real host; or use --target sim",
         _ => "only the simulator runs it: --target sim",
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn reaches(name: &str, target: &Target) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "policy {PACED} runs here with both devices in one machine; on several, start isolaned on each with the \
-             other as its peer, and the programs with `isolane run`"
+             other as its peer, and the programs with `isolane rdma run`"
         )),
     }
 }

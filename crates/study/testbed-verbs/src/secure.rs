@@ -69,7 +69,7 @@ pub(crate) fn connect(
     });
     let (mut tcp, ours, theirs) = opened.map_err(|error| {
         unreachable(format!(
-            "{error} (port {}); is `isolane agent --listen` running there?",
+            "{error} (port {}); is `isolane rdma agent --listen` running there?",
             address.1
         ))
     })?;

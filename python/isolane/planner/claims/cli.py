@@ -1,4 +1,4 @@
-"""`isolane plan --check-claims`: runs the claims about the planner and prints which hold.
+"""`isolane edge plan --check-claims`: runs the claims about the planner and prints which hold.
 
 Options are those of `isolane claims`: `--only`, `--list`, `--json`, `--markdown`, `--fail-on-miss`; and `--fail-on-change`, for CI.
 Exit codes: 0 done, 1 a claim misses and one of the last two was given, 2 bad input.

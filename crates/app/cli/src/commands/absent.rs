@@ -29,39 +29,36 @@ pub(crate) struct Arguments {
 /// By what [`marked`] tells such a command from others.
 const LEFT_OUT: &str = "left-out";
 
-/// The commands, with those that this program was built without marked in the help.
-pub(crate) fn marked(mut root: clap::Command) -> clap::Command {
-    let is_left_out = |command: &&clap::Command| {
-        command
-            .get_arguments()
-            .any(|argument| argument.get_id() == LEFT_OUT)
-    };
-    let names: Vec<String> = root
-        .get_subcommands()
-        .filter(is_left_out)
-        .map(|command| command.get_name().to_owned())
-        .collect();
-    for name in names {
-        root = root.mut_subcommand(name, |command| {
+/// The commands of `root` and of its families, with those that this program was built without marked in the help.
+pub(crate) fn marked(root: clap::Command) -> clap::Command {
+    root.mut_subcommands(|command| match is_left_out(&command) {
+        true => {
             let about = command.get_about().map(ToString::to_string);
             command.about(format!(
                 "(not in this program) {}",
                 about.unwrap_or_default()
             ))
-        });
-    }
-    root
+        }
+        false => marked(command),
+    })
+}
+
+/// Whether this program was built without `command`.
+pub(crate) fn is_left_out(command: &clap::Command) -> bool {
+    command
+        .get_arguments()
+        .any(|argument| argument.get_id() == LEFT_OUT)
 }
 
 /// Makes a module for each command of a feature that this program was built without.
 macro_rules! absent {
-    ($feature:literal: $($command:ident),+) => {$(
+    ($family:literal, $feature:literal: $($command:ident),+) => {$(
         mod $command {
-            pub(crate) use super::absent::Arguments;
+            pub(crate) use crate::commands::absent::Arguments;
 
             pub(crate) fn run(_: &Arguments) -> anyhow::Result<crate::status::Status> {
-                Err(super::absent::Absent {
-                    what: concat!("isolane ", stringify!($command)).to_owned(),
+                Err(crate::commands::absent::Absent {
+                    what: concat!("isolane ", $family, stringify!($command)).to_owned(),
                     feature: $feature,
                 }
                 .into())

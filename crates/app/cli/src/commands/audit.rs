@@ -94,11 +94,11 @@ pub(crate) struct Arguments {
     check_settling: bool,
     /// Where audit.json, audit.xml, report.html and the journal go
     #[arg(long, value_name = "DIR", default_value = "out/audit")]
-    out: PathBuf,
-    /// Go on with the audit that was interrupted in --out
+    report: PathBuf,
+    /// Go on with the audit that was interrupted in --report
     #[arg(long)]
     resume: bool,
-    /// Replace an audit with other settings in --out
+    /// Replace an audit with other settings in --report
     #[arg(long, conflicts_with = "resume")]
     force: bool,
     /// Print the result as JSON instead of the matrix
@@ -149,13 +149,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(path) = &arguments.junit {
         output::check_file(path)?;
     }
-    output::make_directory(&arguments.out)?;
+    output::make_directory(&arguments.report)?;
     let intent = match (arguments.resume, arguments.force) {
         (true, _) => Intent::Resume,
         (false, true) => Intent::Replace,
         (false, false) => Intent::Repeat,
     };
-    let _place = Place::claim(&arguments.out, &plan.rerun, intent)?;
+    let _place = Place::claim(&arguments.report, &plan.rerun, intent)?;
     if let Bed::Verbs(devices) = &bed {
         real::suit(&mut plan, devices, arguments)?;
     }
@@ -164,7 +164,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         bar.set_length(progress.runs_total);
         bar.set_position(progress.runs_done);
     };
-    let journal = arguments.out.join(JOURNAL_NAME);
+    let journal = arguments.report.join(JOURNAL_NAME);
     let build = build();
     let result = run_plan(
         &plan,
@@ -232,7 +232,7 @@ fn resumption(arguments: &Arguments, reused: Reused) -> String {
         true => format!("isolane: reused {runs} of {}", counted(runs_total, "run")),
         false => format!(
             "isolane: {} has no journal to resume; starting with the first of {runs_total} runs",
-            arguments.out.display()
+            arguments.report.display()
         ),
     }
 }
@@ -422,24 +422,24 @@ fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     }
     // Last, where `place` finds it.
     words.push(format!(
-        "--out {}",
-        inputs::quoted(&arguments.out.to_string_lossy())
+        "--report {}",
+        inputs::quoted(&arguments.report.to_string_lossy())
     ));
     words.join(" ")
 }
 
 /// Writes every form of the result; returns the paths for people.
 fn write(arguments: &Arguments, result: &AuditResult) -> Result<Vec<PathBuf>> {
-    let json = arguments.out.join(RESULT_NAME);
+    let json = arguments.report.join(RESULT_NAME);
     output::write_file(&json, &output::compact_json(result)?)?;
     let xml = junit::to_xml(result);
-    let mut written = vec![json, arguments.out.join("audit.xml")];
+    let mut written = vec![json, arguments.report.join("audit.xml")];
     output::write_file(&written[1], &xml)?;
     if let Some(path) = &arguments.junit {
         output::write_file(path, &xml)?;
         written.push(path.clone());
     }
-    written.push(report::write_audit(&arguments.out, result)?);
+    written.push(report::write_audit(&arguments.report, result)?);
     Ok(written)
 }
 

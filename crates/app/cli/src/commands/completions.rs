@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let mut script = Vec::new();
-    let mut command = super::marked(crate::Arguments::command());
+    let mut command = super::described(crate::Arguments::command());
     clap_complete::generate(arguments.shell, &mut command, "isolane", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(Status::Done)

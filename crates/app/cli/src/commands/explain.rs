@@ -58,15 +58,15 @@ pub(crate) struct Arguments {
     json: bool,
     /// Where explain.json and report.html go
     #[arg(long, value_name = "DIR", default_value = "out/explain")]
-    out: PathBuf,
+    report: PathBuf,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    output::check_directory(&arguments.out)?;
+    output::check_directory(&arguments.report)?;
     let stop = interrupt::at_once(&Bar::of_runs())?;
     let explanation = explain(arguments)?;
     stop.done();
-    let path = report::write_explanation(&arguments.out, &explanation)?;
+    let path = report::write_explanation(&arguments.report, &explanation)?;
     match arguments.json {
         true => output::print_json(&explanation)?,
         false => output::print(&text::render(&explanation))?,

@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     output::make_directory(&arguments.directory)?;
     clap_mangen::generate_to(
-        super::marked(crate::Arguments::command()),
+        super::described(crate::Arguments::command()),
         &arguments.directory,
     )
     .with_context(|| format!("cannot write into {}", arguments.directory.display()))?;

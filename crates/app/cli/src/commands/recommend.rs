@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Also write recommendation.json and report.html into this directory
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    report: Option<PathBuf>,
     /// Runs at once [default: one per core]
     #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
@@ -54,7 +54,7 @@ const SEEDS: u32 = 3;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let question = question(arguments)?;
-    if let Some(directory) = &arguments.out {
+    if let Some(directory) = &arguments.report {
         output::check_directory(directory)?;
     }
     let bar = arguments.progress.runs();
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             output::print(&text::render(&found, style))?;
         }
     }
-    if let Some(directory) = &arguments.out {
+    if let Some(directory) = &arguments.report {
         let path = report::write_recommendation(directory, &found)?;
         output::note(&format!("wrote {}", path.display()));
     }

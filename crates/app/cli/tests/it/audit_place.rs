@@ -28,7 +28,7 @@ fn own_tenants_are_audited_with_the_files_profile_and_times() {
         &file,
         "--seeds",
         "2",
-        "--out",
+        "--report",
         out_text,
     ];
     let (text, _) = check(&audit, 0);
@@ -81,7 +81,7 @@ fn another_audits_directory_is_not_replaced_silently() {
             &file,
             "--policies",
             "none",
-            "--out",
+            "--report",
             out,
         ];
         check(&[&fixed, more].concat(), code)
@@ -110,7 +110,7 @@ fn a_second_audit_in_one_directory_is_refused() {
     let lock = fs::File::create(directory.path().join("audit.lock")).unwrap();
     lock.lock().unwrap();
     refuses(
-        &["audit", "--scenario", &file, "--out", out],
+        &["audit", "--scenario", &file, "--report", out],
         &["another audit is running", out],
     );
 }

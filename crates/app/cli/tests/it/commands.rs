@@ -27,7 +27,7 @@ fn scenario(directory: &Path, extra: &str) -> String {
 #[test]
 fn signs_and_holes_in_lists_are_named_with_option_value_and_remedy() {
     refuses(
-        &["wfq", "delay", "--weights", "-1:2"],
+        &["net", "delay", "--weights", "-1:2"],
         &["--weights -1:2: must not be negative", "W:W:..."],
     );
     refuses(
@@ -247,7 +247,7 @@ fn small<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         "large_bw_ib_write_bw,lat_ib_write_16",
         "--attackers",
         "BW-1MB_ib_write_bw,PU-RNR_RC*",
-        "--out",
+        "--report",
         out,
     ];
     [&fixed, more].concat()
@@ -303,7 +303,7 @@ fn applications_are_audited_by_name() {
         "none",
         "--seeds",
         "1",
-        "--out",
+        "--report",
         out,
         "--json",
     ];
@@ -331,19 +331,19 @@ fn audit_refuses_bad_selections() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     refuses(
-        &["audit", "--victims", "large_bw_ib_writ_bw", "--out", out],
+        &["audit", "--victims", "large_bw_ib_writ_bw", "--report", out],
         &["no victim matches", "nearest: large_bw_ib_write_bw"],
     );
     refuses(
-        &["audit", "--attackers", "nothing*", "--out", out],
+        &["audit", "--attackers", "nothing*", "--report", out],
         &["no attacker matches"],
     );
     refuses(
-        &["audit", "--policies", "none,none", "--out", out],
+        &["audit", "--policies", "none,none", "--report", out],
         &["none twice"],
     );
     refuses(
-        &["audit", "--policies", "plaos", "--out", out],
+        &["audit", "--policies", "plaos", "--report", out],
         &["policy plaos", "did you mean palos?"],
     );
     fs::write(Path::new(out).join("journal.jsonl"), "not a journal\n").unwrap();
@@ -386,7 +386,7 @@ fn a_terminated_audit_leaves_a_readable_part_and_resumes() {
             "300us",
             "--jobs",
             "1",
-            "--out",
+            "--report",
             out,
         ];
         let more = more.iter().copied();
@@ -436,7 +436,7 @@ fn explain_tells_a_story_and_repeats_it_to_the_byte() {
         "--duration",
         "600us",
         "--json",
-        "--out",
+        "--report",
         out.to_str().unwrap(),
     ];
     let (first, _) = check(&arguments, 0);
@@ -463,7 +463,7 @@ fn explain_takes_tenants_of_a_scenario() {
     let file = scenario(directory.path(), "");
     let out = directory.path().join("explain");
     let out = out.to_str().unwrap();
-    let start = ["explain", "--scenario", &file, "--out", out];
+    let start = ["explain", "--scenario", &file, "--report", out];
     let told = [&start[..], &["--victim", "cache", "--duration", "600us"]].concat();
     let (text, _) = check(&told, 0);
     assert!(text.contains("backup runs WRITE of 1 MiB"), "{text}");
@@ -480,30 +480,42 @@ fn explain_names_the_nearest_of_a_misspelt_name() {
 
 #[test]
 fn profiles_and_workloads_list_and_show() {
-    let (text, _) = check(&["profiles"], 0);
+    let (text, _) = check(&["catalog", "profiles"], 0);
     assert!(text.contains("cx5-100g-roce"));
-    let (text, _) = check(&["profiles", "show", "cx5-100g-roce"], 0);
+    let (text, _) = check(&["catalog", "profiles", "show", "cx5-100g-roce"], 0);
     assert!(
         text.contains("link.rate_gbps") && text.contains("published"),
         "{text}"
     );
-    let (text, _) = check(&["profiles", "show", "cx5-100g-roce", "--json"], 0);
+    let (text, _) = check(
+        &["catalog", "profiles", "show", "cx5-100g-roce", "--json"],
+        0,
+    );
     assert_eq!(json(&text)["name"], "cx5-100g-roce");
     assert_eq!(
-        check(&["profiles", "cx5-100g-roce", "--json"], 0).0,
+        check(&["catalog", "profiles", "cx5-100g-roce", "--json"], 0).0,
         text,
         "the short form"
     );
-    for wrong in [&["profiles", "show", "cx5"][..], &["profiles", "cx5"]] {
+    for wrong in [
+        &["catalog", "profiles", "show", "cx5"][..],
+        &["catalog", "profiles", "cx5"],
+    ] {
         refuses(wrong, &["did you mean cx5-100g-roce?"]);
     }
-    refuses(&["profiles", "cx5-100g-roce", "list"], &["not both"]);
-    let (text, _) = check(&["workloads", "list", "--json"], 0);
+    refuses(
+        &["catalog", "profiles", "cx5-100g-roce", "list"],
+        &["not both"],
+    );
+    let (text, _) = check(&["catalog", "workloads", "list", "--json"], 0);
     assert!(json(&text).as_array().unwrap().len() >= 21 + 50);
-    let (text, _) = check(&["workloads", "show", "attacker/PU-RNR_UC-RNR"], 0);
+    let (text, _) = check(
+        &["catalog", "workloads", "show", "attacker/PU-RNR_UC-RNR"],
+        0,
+    );
     assert!(text.contains("command"), "{text}");
     refuses(
-        &["workloads", "show", "PU-RNR_UC"],
+        &["catalog", "workloads", "show", "PU-RNR_UC"],
         &["did you mean PU-RNR_UC-RNR?"],
     );
 }
@@ -511,7 +523,7 @@ fn profiles_and_workloads_list_and_show() {
 #[test]
 fn schemas_completions_and_man_pages_are_made() {
     for document in ["scenario", "result", "audit", "recommendation", "doctor"] {
-        let (text, _) = check(&["schema", document], 0);
+        let (text, _) = check(&["catalog", "schema", document], 0);
         assert!(json(&text)["properties"].is_object(), "{document}");
     }
     let (text, _) = check(&["completions", "bash"], 0);
@@ -542,7 +554,7 @@ fn help_states_the_exit_codes() {
 /// The reader goes away after the first byte of a document longer than a pipe holds.
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let mut child = command(&["schema", "scenario"])
+    let mut child = command(&["catalog", "schema", "scenario"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

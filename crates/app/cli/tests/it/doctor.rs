@@ -1,4 +1,4 @@
-//! `isolane doctor` on whatever machine the tests run on: with devices or without, it says so and exits alike.
+//! `isolane rdma doctor` on whatever machine the tests run on: with devices or without, it says so and exits alike.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 fn doctor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_isolane"))
-        .arg("doctor")
+        .args(["rdma", "doctor"])
         .args(arguments)
         .output()
         .unwrap()

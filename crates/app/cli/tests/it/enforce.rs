@@ -1,4 +1,4 @@
-//! `isolane enforce` where there is no RDMA: files are checked, mistakes say what is wrong, and the machine is named.
+//! `isolane rdma enforce` where there is no RDMA: files are checked, mistakes say what is wrong, and the machine is named.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,12 +14,16 @@ fn isolane(directory: &Path, arguments: &[&str]) -> Output {
         .expect("the program of this package runs")
 }
 
-/// Exit code and standard error of `isolane enforce` with a file of this text.
+/// Exit code and standard error of `isolane rdma enforce` with a file of this text.
 fn enforce(text: &str, more: &[&str]) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("p.toml");
     std::fs::write(file, text).expect("a file in a directory of ours");
-    let arguments: Vec<&str> = ["enforce", "p.toml"].iter().chain(more).copied().collect();
+    let arguments: Vec<&str> = ["rdma", "enforce", "p.toml"]
+        .iter()
+        .chain(more)
+        .copied()
+        .collect();
     let output = isolane(directory.path(), &arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), said)
@@ -84,7 +88,7 @@ fn a_program_is_not_started_without_an_enforcer() {
 #[test]
 fn the_seccomp_profile_compares_the_low_half_of_the_command() {
     let directory = tempfile::tempdir().unwrap();
-    let output = isolane(directory.path(), &["enforce", "--print-seccomp"]);
+    let output = isolane(directory.path(), &["rdma", "enforce", "--print-seccomp"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.contains("SCMP_CMP_MASKED_EQ") && text.contains("/run/isolane/clients/enforce.sock")

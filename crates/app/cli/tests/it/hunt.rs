@@ -40,7 +40,7 @@ fn hunt(directory: &Path, name: &str, more: &[&str]) -> String {
         "--restrict",
         &file,
         "--json",
-        "--out",
+        "--report",
     ];
     let out = out.to_str().expect("the path is text");
     check(&[&start[..], &[out], more].concat(), 0).0
@@ -52,18 +52,14 @@ fn workers_do_not_matter_a_larger_budget_goes_on_and_scenarios_show_what_was_fou
     let whole = hunt(
         directory.path(),
         "whole",
-        &["--budget", "160", "--parallel", "1"],
+        &["--budget", "160", "--jobs", "1"],
     );
-    let part = hunt(
-        directory.path(),
-        "part",
-        &["--budget", "60", "--parallel", "3"],
-    );
+    let part = hunt(directory.path(), "part", &["--budget", "60", "--jobs", "3"]);
     assert_ne!(whole, part);
     let resumed = hunt(
         directory.path(),
         "part",
-        &["--budget", "160", "--parallel", "3", "--resume"],
+        &["--budget", "160", "--jobs", "3", "--resume"],
     );
     assert_eq!(whole, resumed);
     let result: serde_json::Value = serde_json::from_str(&whole).unwrap();
@@ -84,7 +80,7 @@ fn mistakes_are_named_and_leave_no_journal() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("hunt");
     let refuses = |more: &[&str], part: &str| {
-        let start = ["hunt", "--out", out.to_str().unwrap(), "--budget", "5"];
+        let start = ["hunt", "--report", out.to_str().unwrap(), "--budget", "5"];
         let target: &[&str] = match more.contains(&"--target") {
             true => &[],
             false => &["--target", "sim:cx5-100g-roce"],
@@ -149,7 +145,7 @@ fn small(directory: &Path, name: &str) -> Vec<String> {
         "120",
         "--restrict",
         &restriction(directory),
-        "--out",
+        "--report",
         out.to_str().expect("the path is text"),
     ];
     words.map(str::to_owned).to_vec()
@@ -230,13 +226,13 @@ fn places_that_cannot_be_written_are_named_before_anything_runs() {
     let target = "sim:cx6-200g-roce";
     let own = directory.path().to_str().unwrap();
     for words in [
-        &["hunt", "--target", target, "--out", below][..],
-        &["hunt", "bench", "--target", target, "--out", below],
+        &["hunt", "--target", target, "--report", below][..],
+        &["hunt", "bench", "--target", target, "--report", below],
         &["sim", scenario, "--report", file],
-        &["recommend", scenario, "--out", file],
-        &["explain", "data-write", "small-write", "--out", below],
+        &["recommend", scenario, "--report", file],
+        &["explain", "data-write", "small-write", "--report", below],
         &["claims", "--only", "collie/*", "--markdown", own],
-        &["audit", "--quick", "--junit", below, "--out", own],
+        &["audit", "--quick", "--junit", below, "--report", own],
     ] {
         let (stdout, stderr) = check(words, 3);
         assert!(stdout.is_empty(), "{words:?}: {stdout}");
@@ -253,14 +249,7 @@ fn places_that_cannot_be_written_are_named_before_anything_runs() {
 fn other_processes_find_the_same_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let whole = hunt(directory.path(), "whole", &["--budget", "60"]);
-    let more = [
-        "--budget",
-        "60",
-        "--executor",
-        "processes",
-        "--parallel",
-        "3",
-    ];
+    let more = ["--budget", "60", "--executor", "processes", "--jobs", "3"];
     assert_eq!(hunt(directory.path(), "processes", &more), whole);
 }
 
@@ -280,7 +269,7 @@ fn a_journal_of_other_settings_is_refused_and_both_are_named() {
         "--resume",
         "--restrict",
         other.to_str().unwrap(),
-        "--out",
+        "--report",
         out.to_str().unwrap(),
     ];
     let (_, stderr) = check(&words, 2);
@@ -303,7 +292,7 @@ fn results_of_another_version_are_refused_with_the_remedy() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (_, stderr) = check(&[&words[..], &["--resume"]].concat(), 2);
     assert!(
-        stderr.contains("version 1") && stderr.contains("--out"),
+        stderr.contains("version 1") && stderr.contains("--report"),
         "{stderr}"
     );
     let result = directory.path().join("old/hunt.json");
@@ -345,7 +334,7 @@ fn a_victim_s_attackers_are_ranked_and_their_scenarios_hurt_it() {
         "--restrict",
         file,
         "--json",
-        "--out",
+        "--report",
         out,
     ];
     let (first, _) = check(&[&start[..], &["--budget", "40"]].concat(), 0);
@@ -387,7 +376,7 @@ fn victims_that_cannot_be_hunted_for_are_named() {
     .unwrap();
     let refuses = |more: &[&str], part: &str| {
         let out = directory.path().join("out");
-        let start = ["hunt", "--budget", "5", "--out", out.to_str().unwrap()];
+        let start = ["hunt", "--budget", "5", "--report", out.to_str().unwrap()];
         let (_, stderr) = check(&[&start[..], more].concat(), 2);
         assert!(stderr.contains(part), "{more:?}: {stderr}");
     };
@@ -440,14 +429,16 @@ fn another_hunt_is_not_overwritten() {
         "sim:cx6-200g-roce",
         "--restrict",
         &file,
-        "--out",
+        "--report",
         out.to_str().unwrap(),
     ];
     let (_, stderr) = check(&start, 2);
     assert!(stderr.contains("--resume"), "{stderr}");
     let (_, stderr) = check(&[&start[..], &["--resume", "--seed", "2"]].concat(), 2);
     assert!(stderr.contains("--seed 1"), "{stderr}");
-    let compare = ["hunt", "bench", "--seeds", "1", "--budget", "10", "--out"];
+    let compare = [
+        "hunt", "bench", "--seeds", "1", "--budget", "10", "--report",
+    ];
     let bench =
         |out: &Path, status| check(&[&compare[..], &[out.to_str().unwrap()]].concat(), status);
     let (_, stderr) = bench(&out, 2);
@@ -468,7 +459,7 @@ fn what_the_random_points_show_is_told_where_nothing_is_left_to_reduce_it() {
         "sim:cx6-200g-roce",
         "--budget",
         "10",
-        "--out",
+        "--report",
     ];
     let (stdout, _) = check(
         &[&target[..], &[directory.path().to_str().unwrap()]].concat(),

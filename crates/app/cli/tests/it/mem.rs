@@ -322,7 +322,7 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
     check(
         &[
             "mem",
-            "profile-machine",
+            "measure-machine",
             "--repeats",
             "99",
             "--length",
@@ -335,8 +335,8 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         "127.0.0.1:9494",
     );
     check(
-        &["mem", "profile", "--type", "best-effort", "--", "true"],
-        "best effort needs no profile",
+        &["mem", "measure", "--type", "best-effort", "--", "true"],
+        "best effort needs no measurement",
     );
     check(
         &["mem", "remove", "nobody"],
@@ -467,8 +467,8 @@ fn without_tiers_the_machine_is_what_is_missing() {
     }
     let directory = tempfile::tempdir().expect("what tests stand on works");
     for arguments in [
-        &["mem", "profile-machine"][..],
-        &["mem", "profile", "--slo-latency", "160ns", "--", "true"],
+        &["mem", "measure-machine"][..],
+        &["mem", "measure", "--slo-latency", "160ns", "--", "true"],
         &["mem", "doctor"],
     ] {
         let output = command(directory.path(), arguments)

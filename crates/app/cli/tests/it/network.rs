@@ -158,8 +158,8 @@ fn a_sweep_has_the_same_bytes_for_any_number_of_workers_and_shards() {
         "2",
     ];
     let with = |more: &[&str]| check(&[&common[..], more].concat(), 0).0;
-    let whole = with(&["--json", "--workers", "1"]);
-    assert_eq!(whole, with(&["--json", "--workers", "3"]));
+    let whole = with(&["--json", "--jobs", "1"]);
+    assert_eq!(whole, with(&["--json", "--jobs", "3"]));
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (one, two) = (path("1.json"), path("2.json"));
     fs::write(&one, with(&["--json", "--shard", "1/2"])).unwrap();
@@ -243,10 +243,10 @@ fn sweeps_say_what_is_wrong_before_they_run() {
 #[test]
 fn schemas_and_parameters_of_networks_are_printed() {
     for document in ["network", "network-result"] {
-        let (stdout, _) = check(&["schema", document], 0);
+        let (stdout, _) = check(&["catalog", "schema", document], 0);
         assert!(serde_json::from_str::<Value>(&stdout).unwrap()["properties"].is_object());
     }
-    let (stdout, _) = check(&["policies", "--networks"], 0);
+    let (stdout, _) = check(&["catalog", "policies", "--networks"], 0);
     for part in [
         "aequitas",
         "decrement_per_mtu",

@@ -121,7 +121,7 @@ fn a_hunt_without_a_device_lists_the_devices() {
 #[test]
 fn an_unknown_device_gets_the_nearest_relative_and_the_way_to_add_one() {
     for words in [
-        &["profiles", "cx7-400g"][..],
+        &["catalog", "profiles", "cx7-400g"][..],
         &["audit", "--profile", "cx7-400g"],
         &["hunt", "--target", "sim:cx7-400g"],
     ] {
@@ -135,10 +135,13 @@ fn an_unknown_device_gets_the_nearest_relative_and_the_way_to_add_one() {
 
 #[test]
 fn workloads_are_shown_by_name() {
-    let long = check(&["workloads", "show", "lat_ib_write_16"], 0).0;
-    assert_eq!(check(&["workloads", "lat_ib_write_16"], 0).0, long);
+    let long = check(&["catalog", "workloads", "show", "lat_ib_write_16"], 0).0;
+    assert_eq!(
+        check(&["catalog", "workloads", "lat_ib_write_16"], 0).0,
+        long
+    );
     refuses(
-        &["workloads", "lat_ib_write_61"],
+        &["catalog", "workloads", "lat_ib_write_61"],
         &["did you mean lat_ib_write_16?"],
     );
 }
@@ -222,7 +225,7 @@ fn hardware_that_is_not_on_sale_is_marked_and_advised_on_request_only() {
     let asked = answer(&["--policies", "none,isolane"]);
     let advice = asked["advice"].as_str().unwrap();
     assert!(advice.starts_with("isolane meets"), "{advice}");
-    let (list, _) = check(&["policies"], 0);
+    let (list, _) = check(&["catalog", "policies"], 0);
     has_all(
         &list,
         &["isolane *", "* needs hardware that is not on sale"],
@@ -251,7 +254,7 @@ fn a_hunt_that_ended_early_has_no_rows_of_question_marks() {
         "sim:cx6-200g-roce",
         "--budget",
         "10",
-        "--out",
+        "--report",
         out,
     ];
     let (text, _) = check(&hunt, 0);
@@ -288,7 +291,7 @@ fn interrupted_commands_say_how_far_they_were_and_write_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out");
     let (rdma, mixed) = (rdma(), file("scenarios/recommend/mixed-tenants.toml"));
-    let out_words = ["--out", out.to_str().unwrap()];
+    let out_words = ["--report", out.to_str().unwrap()];
     let recommend = [
         &[
             "recommend",
@@ -363,7 +366,7 @@ fn claims_and_explain_end_on_ctrl_c_with_one_line() {
             "Cache-QPC_ib_write_bw",
             "--duration",
             "400ms",
-            "--out",
+            "--report",
             out_word,
         ],
     ] {

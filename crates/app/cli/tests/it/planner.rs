@@ -1,4 +1,4 @@
-//! `isolane plan` and `isolane pipeline` hand everything to a Python that has the package, and say how to get one.
+//! `isolane edge` hands everything to a Python that has the package, and says how to get one.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -37,21 +37,23 @@ fn words_and_status_pass_through() {
     let python = stand_in(directory.path());
     for (arguments, expected) in [
         (
-            &["plan", "q.yaml", "--infra", "t.yaml", "--json", "--help"][..],
+            &[
+                "edge", "plan", "q.yaml", "--infra", "t.yaml", "--json", "--help",
+            ][..],
             "-m\nisolane.planner\nplan\nq.yaml\n--infra\nt.yaml\n--json\n--help\n",
         ),
         (
-            &["pipeline", "run", "plan.json"],
+            &["edge", "run", "plan.json"],
             "-m\nisolane.pipeline\nrun\nplan.json\n",
         ),
-        (&["plan"], "-m\nisolane.planner\nplan\n"),
+        (&["edge", "plan"], "-m\nisolane.planner\nplan\n"),
     ] {
         let output = isolane(arguments, &[("ISOLANE_PYTHON", &python)]);
         assert_eq!(output.status.code(), Some(7), "{arguments:?}");
         assert_eq!(text(&output.stdout), expected, "{arguments:?}");
     }
     let named = isolane(
-        &["plan", "--python", &python, "q.yaml"],
+        &["edge", "plan", "--python", &python, "q.yaml"],
         &[("ISOLANE_PYTHON", "/nonexistent")],
     );
     assert_eq!(named.status.code(), Some(7));
@@ -60,24 +62,27 @@ fn words_and_status_pass_through() {
 
 #[test]
 fn without_the_package_it_says_how_to_install_it() {
-    for command in ["plan", "pipeline"] {
-        let output = isolane(&[command, "x", "--python", "/nonexistent/python"], &[]);
+    for command in ["plan", "run"] {
+        let output = isolane(
+            &["edge", command, "x", "--python", "/nonexistent/python"],
+            &[],
+        );
         assert_eq!(output.status.code(), Some(3));
         let stderr = text(&output.stderr);
         assert!(stderr.contains("tried /nonexistent/python"), "{stderr}");
         assert!(stderr.contains("pip install './python[plan]'"), "{stderr}");
         assert!(output.stdout.is_empty());
     }
-    let nameless = isolane(&["plan", "--python"], &[]);
+    let nameless = isolane(&["edge", "plan", "--python"], &[]);
     assert_eq!(nameless.status.code(), Some(2));
 }
 
 #[test]
 fn help_needs_no_python() {
     for (words, shown) in [
-        (&["plan", "--help"][..], "--searcher NAME"),
-        (&["pipeline", "-h"], "isolane pipeline watch"),
-        (&["pipeline", "run", "--help"], "--move OPERATOR=TIER@S"),
+        (&["edge", "plan", "--help"][..], "--searcher NAME"),
+        (&["edge", "watch", "-h"], "isolane edge watch"),
+        (&["edge", "run", "--help"], "--move OPERATOR=TIER@S"),
     ] {
         let output = isolane(words, &[("ISOLANE_PYTHON", "/nonexistent/python")]);
         assert_eq!(output.status.code(), Some(0), "{words:?}");
@@ -94,7 +99,10 @@ fn what_an_interpreter_lacks_is_named() {
     let file = directory.path().join("python");
     fs::write(&file, "#!/bin/sh\necho numpy\nexit 9\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = isolane(&["plan", "q.yaml", "--python", file.to_str().unwrap()], &[]);
+    let output = isolane(
+        &["edge", "plan", "q.yaml", "--python", file.to_str().unwrap()],
+        &[],
+    );
     assert_eq!(output.status.code(), Some(3));
     let stderr = text(&output.stderr);
     assert!(stderr.contains("python (lacks numpy)"), "{stderr}");

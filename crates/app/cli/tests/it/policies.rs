@@ -43,7 +43,7 @@ fn audit<'a>(out: &'a str, profile: &'a str, policies: &'a str) -> Vec<&'a str> 
         "100us",
         "--warmup",
         "50us",
-        "--out",
+        "--report",
         out,
     ]
 }
@@ -156,7 +156,7 @@ fn recommend_ranks_policies_and_says_what_each_cannot_protect_against() {
     assert_eq!(miss["culprits"][0], "backup");
     let out = directory.path().join("out");
     let out = out.to_str().unwrap();
-    let (_, stderr) = check(&[&ask[..], &["--out", out]].concat(), 0);
+    let (_, stderr) = check(&[&ask[..], &["--report", out]].concat(), 0);
     assert!(stderr.contains("report.html"), "{stderr}");
     let html = fs::read_to_string(Path::new(out).join("report.html")).unwrap();
     assert!(html.contains("What each one cannot protect against"));
@@ -211,7 +211,7 @@ fn recommend_refuses_what_has_no_answer() {
 
 #[test]
 fn policies_are_listed_with_what_they_control_and_need() {
-    let (list, _) = check(&["policies"], 0);
+    let (list, _) = check(&["catalog", "policies"], 0);
     for part in [
         "palos",
         "the NIC's transmit scheduler",
@@ -220,14 +220,17 @@ fn policies_are_listed_with_what_they_control_and_need() {
     ] {
         assert!(list.contains(part), "{part}\n{list}");
     }
-    let (one, _) = check(&["policies", "hw-tc+justitia"], 0);
+    let (one, _) = check(&["catalog", "policies", "hw-tc+justitia"], 0);
     assert!(
         one.contains("target_us") && one.contains("rate_limit"),
         "{one}"
     );
     assert!(one.contains("honours tenants' weights"), "{one}");
-    let value = json(&check(&["policies", "--json"], 0).0);
+    let value = json(&check(&["catalog", "policies", "--json"], 0).0);
     assert_eq!(value["parts"][0]["name"], "none");
     assert_eq!(value["all"][0], "none");
-    refuses(&["policies", "justicia"], &["did you mean justitia?"]);
+    refuses(
+        &["catalog", "policies", "justicia"],
+        &["did you mean justitia?"],
+    );
 }

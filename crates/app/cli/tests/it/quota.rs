@@ -1,4 +1,4 @@
-//! `isolane quota` from the command line, and through a kill of the server.
+//! `isolane rpc quota` from the command line, and through a kill of the server.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -33,7 +33,7 @@ guarantee = \"20Gb/s\"
 
 fn isolane(arguments: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_isolane"))
-        .arg("quota")
+        .args(["rpc", "quota"])
         .args(arguments)
         .output();
     output.unwrap()
@@ -56,7 +56,7 @@ impl Server {
         let file = folder.join("quota.toml");
         std::fs::write(&file, settings.replace("FOLDER", folder.to_str().unwrap())).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_isolane"))
-            .args(["quota", "serve", file.to_str().unwrap()])
+            .args(["rpc", "quota", "serve", file.to_str().unwrap()])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -124,7 +124,7 @@ fn what_was_set_and_promised_survives_a_kill() {
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(
         text(&refused.stderr),
-        "isolane quota: guarantees of 36 Gb/s exceed what can be promised, \
+        "isolane rpc quota: guarantees of 36 Gb/s exceed what can be promised, \
          100 Gb/s x 8/13 x 0.8/1.4 = 35.165 Gb/s: search 20 Gb/s + mail 16 Gb/s; lower one of them\n"
     );
     assert_eq!(renew("one", 4_000_000_000), 4_000_000_000);

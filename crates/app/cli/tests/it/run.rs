@@ -1,4 +1,4 @@
-//! `isolane run` as a user meets it: on a machine without daemon or devices the program runs all the same.
+//! `isolane rdma run` as a user meets it: on a machine without daemon or devices the program runs all the same.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 /// Runs with an empty file as the shim (which the loader ignores with a complaint) unless the test says otherwise.
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    command.arg("run").args(arguments);
+    command.args(["rdma", "run"]).args(arguments);
     for name in [
         "ISOLANE_SHIM",
         "ISOLANE_SOCKET",

@@ -127,16 +127,16 @@ fn mistakes_in_a_scenario_are_told_with_their_place() {
 
 #[test]
 fn policies_and_machines_of_tiered_memory_are_shown() {
-    let (shown, _) = check(&["policies", "mercury"], 0);
+    let (shown, _) = check(&["catalog", "policies", "mercury"], 0);
     assert!(
         shown.starts_with("mercury: limits by objectives"),
         "{shown}"
     );
-    let (all, _) = check(&["policies", "--memory", "--json"], 0);
+    let (all, _) = check(&["catalog", "policies", "--memory", "--json"], 0);
     let all: Value = serde_json::from_str(&all).unwrap();
     assert_eq!(all.as_array().unwrap().len(), 6);
-    let (shown, _) = check(&["profiles", "xeon-6330"], 0);
+    let (shown, _) = check(&["catalog", "profiles", "xeon-6330"], 0);
     assert!(shown.contains("cpu.request_slots"), "{shown}");
-    let (list, _) = check(&["profiles"], 0);
+    let (list, _) = check(&["catalog", "profiles"], 0);
     assert!(list.contains("genoa-cxl"), "{list}");
 }

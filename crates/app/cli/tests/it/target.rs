@@ -1,4 +1,4 @@
-//! `--target` and `isolane agent` as a user without RDMA meets them. Devices are tested in the lab.
+//! `--target` and `isolane rdma agent` as a user without RDMA meets them. Devices are tested in the lab.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::{self, ended};
@@ -48,7 +48,7 @@ fn malformed_targets_are_bad_input() {
 fn a_machine_without_the_device_is_told_so_in_one_line() {
     let devices = std::fs::read_dir("/sys/class/infiniband").map(Iterator::count);
     let (code, part) = match devices.unwrap_or(0) {
-        0 => (3, "isolane doctor"),
+        0 => (3, "isolane rdma doctor"),
         _ => (2, "it has"),
     };
     let target = "verbs:isolane-none0,isolane-none1";
@@ -60,7 +60,7 @@ fn a_machine_without_the_device_is_told_so_in_one_line() {
         "--quick",
         "--target",
         target,
-        "--out",
+        "--report",
         out.to_str().unwrap(),
     ];
     refuses(&arguments, code, &[part]);
@@ -91,13 +91,13 @@ fn ssh_is_the_program_that_the_environment_names() {
         .output()
         .unwrap();
     let (_, stderr) = ended(output, 3);
-    let call = "called with -T -o BatchMode=yes -- nodea isolane agent --stdio";
+    let call = "called with -T -o BatchMode=yes -- nodea isolane rdma agent --stdio";
     assert!(stderr.contains(call), "{stderr}");
 }
 
 #[test]
 fn an_agent_greets_and_ends_with_its_input() {
-    let mut child = command(&["agent", "--stdio"])
+    let mut child = command(&["rdma", "agent", "--stdio"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -112,7 +112,7 @@ fn an_agent_greets_and_ends_with_its_input() {
         .unwrap();
     let (stdout, stderr) = ended(child.wait_with_output().unwrap(), 0);
     assert!(stdout.contains("\"kind\":\"welcome\""), "{stdout}{stderr}");
-    let (_, stderr) = ended(command(&["agent"]).output().unwrap(), 2);
+    let (_, stderr) = ended(command(&["rdma", "agent"]).output().unwrap(), 2);
     assert!(stderr.contains("--stdio"), "{stderr}");
 }
 
@@ -121,18 +121,27 @@ fn an_authority_is_made_once_and_certificates_are_private() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("certificates");
     let place = place.to_str().unwrap();
-    let init = ["agent", "init", place, "controller", "nodea", "--json"];
+    let init = [
+        "rdma",
+        "agent",
+        "init",
+        place,
+        "controller",
+        "nodea",
+        "--json",
+    ];
     let (stdout, _) = ended(command(&init).output().unwrap(), 0);
     let made: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(made["directories"].as_array().unwrap().len(), 2);
     let key = Path::new(place).join("nodea/key.pem");
     let mode = std::fs::metadata(&key).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    refuses(&["agent", "init", place, "nodea"], 3, &["key.pem"]);
-    refuses(&["agent", "init", place, "../x"], 2, &["host name"]);
+    refuses(&["rdma", "agent", "init", place, "nodea"], 3, &["key.pem"]);
+    refuses(&["rdma", "agent", "init", place, "../x"], 2, &["host name"]);
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let identity = Path::new(place).join("nodea");
     let listen = [
+        "rdma",
         "agent",
         "--listen",
         "127.0.0.1:0",

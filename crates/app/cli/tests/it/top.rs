@@ -1,4 +1,4 @@
-//! `isolane top` against a daemon's server with snapshots of the test's own.
+//! `isolane rdma top` against a daemon's server with snapshots of the test's own.
 #![allow(clippy::unwrap_used)]
 
 use isolaned::settings::Listen;
@@ -9,7 +9,11 @@ use std::process::{Command, Output};
 
 fn top(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    command.arg("top").args(arguments).output().unwrap()
+    command
+        .args(["rdma", "top"])
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 /// Each snapshot is a tenth of a second later than the last, with 1 MB more. The enforcer holds one process to 2 MB/s, and

@@ -1,4 +1,4 @@
-//! `isolane wfq` from the command line: what it prints, and what it refuses.
+//! `isolane net` from the command line: what it prints, and what it refuses.
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -10,7 +10,7 @@ fn delay(arguments: &[&str], code: i32) -> (String, String) {
 }
 
 fn check(arguments: &[&str], code: i32) -> (String, String) {
-    support::check(&[&["wfq"], arguments].concat(), code)
+    support::check(&[&["net"], arguments].concat(), code)
 }
 
 #[test]

@@ -256,7 +256,10 @@ fn rerun_of_a_pair(rerun: &str) -> String {
         if word == "--quick" || word == "--resume" {
             continue;
         }
-        if matches!(option, "--policies" | "--victims" | "--attackers" | "--out") {
+        if matches!(
+            option,
+            "--policies" | "--victims" | "--attackers" | "--report"
+        ) {
             if !word.contains('=') {
                 words.next();
             }
@@ -317,14 +320,14 @@ mod tests {
     #[test]
     fn a_pair_reruns_with_the_audit_s_other_options() {
         let rerun = "isolane audit --quick --profile cx5-100g-roce --policies none,justitia --victims='lat_*' \
-                     --attackers * --out out/audit --alpha 0.25 --seeds 1,2,3";
+                     --attackers * --report out/audit --alpha 0.25 --seeds 1,2,3";
         expect!["isolane audit --profile cx5-100g-roce --alpha 0.25 --seeds 1,2,3"]
             .assert_eq(&rerun_of_a_pair(rerun));
     }
 
     #[test]
     fn a_quoted_path_stays_one_word() {
-        let rerun = r"isolane audit --scenario 'my tenants/it'\''s.toml' --policies none --out 'a b' --seeds 2";
+        let rerun = r"isolane audit --scenario 'my tenants/it'\''s.toml' --policies none --report 'a b' --seeds 2";
         expect![[r"isolane audit --scenario 'my tenants/it'\''s.toml' --seeds 2"]]
             .assert_eq(&rerun_of_a_pair(rerun));
         expect![[r#"[true,"--scenario 'my tenants/it'\\''s.toml'"]"#]]

@@ -74,7 +74,7 @@ const TOP: &[Key] = &[
         Kind::Text,
         "tiers its far pages may use, nearest first, like [1]",
     ),
-    key("profile", Kind::Table, "what isolane mem profile found"),
+    key("measured", Kind::Table, "what isolane mem measure found"),
     key(
         "cgroup",
         Kind::Text,
@@ -155,7 +155,7 @@ pub fn parse(text: &str, file: &str) -> Result<File, InputError> {
     let name = table
         .text("name")?
         .expect("opening checked that it is there");
-    let profile = match table.table("profile", PROFILE)? {
+    let profile = match table.table("measured", PROFILE)? {
         None => None,
         Some(profile) => Some(self::profile(&profile)?),
     };
@@ -184,7 +184,7 @@ fn at(table: &Table<'_>, error: ApplicationError) -> InputError {
         "slo" if table.has("slo_latency") => "slo_latency",
         "slo" => "slo_bandwidth",
         "caps" => "max",
-        "profile.cpu" | "profile.local" => "profile",
+        "measured.cpu" | "measured.local" => "measured",
         key => key,
     };
     let problem = Problem::Value {

@@ -234,12 +234,12 @@ impl Application {
         self.check_tiers()?;
         match &self.profile {
             Some(profile) if profile.cpu_per_mille > CPU_ONE => Err(ApplicationError::new(
-                "profile.cpu",
+                "measured.cpu",
                 format!("{}/1000", profile.cpu_per_mille),
                 "must be at most 100 %",
             )),
             Some(profile) if profile.local_bytes > MEMORY_MAX => Err(ApplicationError::new(
-                "profile.local",
+                "measured.local",
                 profile.local_bytes,
                 "must be at most 1 PiB",
             )),

@@ -48,7 +48,7 @@ far_tiers = [2, 1]
 cgroup = "/kubepods.slice/llama"
 max = { local = "25%", tier1 = "8GiB" }
 
-[profile]
+[measured]
 local = "10GiB"
 cpu = "64%"
 bandwidth = "31GB/s"
@@ -191,13 +191,13 @@ fn mistakes_name_line_key_value_and_remedy() {
         ]],
     );
     check(
-        &with("profile = { local = \"1GiB\", best = \"fast\" }"),
+        &with("measured = { local = \"1GiB\", best = \"fast\" }"),
         expect![[
             r#"app.toml:6: best = "fast": must be a latency or a bandwidth, like "120ns" or "80GB/s""#
         ]],
     );
     check(
-        &with("profile = { local = \"1GiB\", cpu = \"120%\" }"),
+        &with("measured = { local = \"1GiB\", cpu = \"120%\" }"),
         expect![[
             r#"app.toml:6: cpu = "120%": must be 0% to 100%, with at most four decimals, like "12.5%""#
         ]],

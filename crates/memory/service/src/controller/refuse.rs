@@ -112,7 +112,7 @@ impl Controller {
             && profile.local_bytes > near
         {
             return bad(format!(
-                "profile.local = {}: the near tier of this machine has {}: profile the application here, or take a larger machine",
+                "measured.local = {}: the near tier of this machine has {}: measure the application here, or take a larger machine",
                 amounts::size_text(profile.local_bytes),
                 amounts::size_text(near)
             ));

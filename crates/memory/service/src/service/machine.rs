@@ -113,7 +113,7 @@ fn probes(settings: &Settings, host: &MemoryHost) -> bool {
     settings.probe && pmu::missing(host).is_some()
 }
 
-/// What `isolane mem profile-machine` left, if it was made here, and what is wrong with it.
+/// What `isolane mem measure-machine` left, if it was made here, and what is wrong with it.
 fn machine_profile(
     settings: &Settings,
     host: &MemoryHost,
@@ -220,11 +220,11 @@ fn policy(
     };
     let is_mercury = matches!(settings.policy.as_str(), "mercury" | "weighted");
     let mut problems = match is_mercury && !is_known {
-        true => vec!["interference is not known here, so nothing is done against it: run isolane mem profile-machine".to_owned()],
+        true => vec!["interference is not known here, so nothing is done against it: run isolane mem measure-machine".to_owned()],
         false => Vec::new(),
     };
     if is_mercury && is_known && thresholds.hint_faults_per_s >= HINT_FAULTS_UNKNOWN {
-        problems.push("how many hint faults are healthy is not known, so far traffic leads to nothing: echo 2 > /proc/sys/kernel/numa_balancing, then isolane mem profile-machine again, or set hint_faults_per_s".to_owned());
+        problems.push("how many hint faults are healthy is not known, so far traffic leads to nothing: echo 2 > /proc/sys/kernel/numa_balancing, then isolane mem measure-machine again, or set hint_faults_per_s".to_owned());
     }
     let about = About {
         policy: settings.policy.clone(),

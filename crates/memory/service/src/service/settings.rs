@@ -107,7 +107,7 @@ const KEYS: &[Key] = &[
     key(
         "local_bandwidth",
         Kind::Text,
-        "healthy bandwidth of the near tier; measured by isolane mem profile-machine",
+        "healthy bandwidth of the near tier; measured by isolane mem measure-machine",
     ),
     key(
         "hint_faults_per_s",

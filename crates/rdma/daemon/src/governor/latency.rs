@@ -5,7 +5,7 @@
 //! Method: what all latency queue pairs of a tenant post on a device is summed over windows of [`WINDOW_NS`]. A tenant that posts more
 //! than a [`BYTES_PART`] of the device's bytes or a [`MESSAGES_PART`] of its messages in a window loses the class there for [`LOST_NS`]:
 //! its queue pairs are paced as bandwidth, and nobody is slowed for them.
-//! Limits: counters are the process's own. One that hides its traffic from them is not paced either; `isolane enforce` holds such a
+//! Limits: counters are the process's own. One that hides its traffic from them is not paced either; `isolane rdma enforce` holds such a
 //! process. A process that a rule of the operator puts into the latency class is not watched.
 
 /// What one tenant's latency queue pairs post on one device.

@@ -1,6 +1,6 @@
 //! Whoever enforces guarantees on this host: one connection that says limits instead of opening devices.
 //!
-//! Problem: a limit on a tenant comes from a process of its own (`isolane enforce`), and no tenant may give limits.
+//! Problem: a limit on a tenant comes from a process of its own (`isolane rdma enforce`), and no tenant may give limits.
 //! Method: only a process with authority over this host may greet so ([`isolane_common_linux::peer::Peer::check_authority`]): root or
 //! the daemon's own user, in the daemon's user namespace and PID namespace. One at a time. Its limits end with its connection.
 

@@ -46,7 +46,7 @@ pub(super) const TOP: &[Key] = &[
     key(
         "control_socket",
         Kind::Text,
-        "where isolane top finds the daemon (/run/isolane/control/isolaned.sock)",
+        "where isolane rdma top finds the daemon (/run/isolane/control/isolaned.sock)",
     ),
     key(
         "granularity",

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the daemon looks for its file when nobody says otherwise.
 pub const FILE: &str = "/etc/isolane/isolaned.toml";
-/// Where `isolane top` finds the daemon.
+/// Where `isolane rdma top` finds the daemon.
 pub const CONTROL_PATH: &str = "/run/isolane/control/isolaned.sock";
 /// Longest file, bytes: a thousand tenants need a tenth of it.
 pub const FILE_MAX: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub const TARGET_FACTOR: u32 = 2;
 pub struct Settings {
     /// What the event loop works by.
     pub config: Config,
-    /// Where `isolane top` finds the daemon.
+    /// Where `isolane rdma top` finds the daemon.
     pub control: PathBuf,
     /// How the daemon's own queue pairs use the devices, in the order of [`Config::devices`].
     pub ports: Vec<Port>,

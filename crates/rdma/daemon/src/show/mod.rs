@@ -1,4 +1,4 @@
-//! What the daemon shows of itself: metrics for machines, snapshots for `isolane top`.
+//! What the daemon shows of itself: metrics for machines, snapshots for `isolane rdma top`.
 //!
 //! Problem: whoever watches must never slow down what is watched; a reader may be slow, broken or hostile.
 //! Method: [`server`] is a thread of its own with bounded connections, bounded requests and deadlines. When a reader

@@ -2,7 +2,7 @@
 //!
 //! Units: base units as the format wants them (bytes, seconds), named at the end of each name; rates of devices in
 //! bits per second, as their data sheets have them. Figures of the policy keep their own unit in their name.
-//! Limits: queue pairs are not shown one by one here (a thousand processes have too many); `isolane top` has them.
+//! Limits: queue pairs are not shown one by one here (a thousand processes have too many); `isolane rdma top` has them.
 
 use crate::snapshot::{
     DeviceSnapshot, LimitSnapshot, MeterSnapshot, SessionSnapshot, Snapshot, TenantSnapshot,

@@ -213,7 +213,7 @@ fn shim(live: &Live) -> Check {
         Err(why) => Check::warn(
             NAME,
             why.as_str(),
-            "put libisolane_shim.so beside isolane or in ../lib/isolane: without it `isolane run` cannot pace programs",
+            "put libisolane_shim.so beside isolane or in ../lib/isolane: without it `isolane rdma run` cannot pace programs",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! The checks of `isolane doctor`: what an operator needs to know of a machine with RDMA devices, and what to fix.
+//! The checks of `isolane rdma doctor`: what an operator needs to know of a machine with RDMA devices, and what to fix.
 //!
 //! Method: [`Live`] holds what comes from sockets, programs and limits; everything else is read below a [`Root`]. Each
 //! check is one function that looks and returns [`Check`]s: a verdict, what was seen with units, and what to do. No

@@ -1,8 +1,8 @@
-//! The keys of a file of `isolane enforce`: names, kinds and ranges.
+//! The keys of a file of `isolane rdma enforce`: names, kinds and ranges.
 
 use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
 
-/// Keys of a file of `isolane enforce`.
+/// Keys of a file of `isolane rdma enforce`.
 pub(super) const ENFORCEMENT: &[Key] = &[
     key(
         "on_death",

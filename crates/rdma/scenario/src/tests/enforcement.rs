@@ -1,4 +1,4 @@
-//! The file of `isolane enforce`: what is accepted, and what every mistake says.
+//! The file of `isolane rdma enforce`: what is accepted, and what every mistake says.
 
 use crate::enforcement::{Enforcement, OnDeath, parse};
 use expect_test::{Expect, expect};

@@ -1,4 +1,4 @@
-//! Which policies divide a NIC by weight: what `isolane policies` says of each, and audits count on.
+//! Which policies divide a NIC by weight: what `isolane catalog policies` says of each, and audits count on.
 #![allow(clippy::unwrap_used)]
 use crate::common::{goodput, run};
 use isolane_rdma_scenario::stack::{ALL, honours_weights};

@@ -2,8 +2,8 @@
 //!
 //! Problem: a run needs processes on two machines, under a preload library or not, that agree on queue pairs, begin
 //! together and end even if one of them dies.
-//! Method: `isolane traffic --worker` reads one JSON document per line on its standard input and writes one per line
-//! on its standard output. The same messages travel over TCP between `isolane traffic client` and `server`.
+//! Method: `isolane rdma traffic --worker` reads one JSON document per line on its standard input and writes one per line
+//! on its standard output. The same messages travel over TCP between `isolane rdma traffic client` and `server`.
 //!
 //! ```text
 //! coordinator            worker

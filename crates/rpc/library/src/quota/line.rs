@@ -182,7 +182,7 @@ impl Line {
         let hello = self.read_in_time(HELLO_MAX, PATIENCE)?;
         let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
         let Some(Ok(Request::Hello { nonce: theirs })) = hello else {
-            let refused = "this server asks for a key: give the client the server's key_file (isolane quota: --key-file)";
+            let refused = "this server asks for a key: give the client the server's key_file (isolane rpc quota: --key-file)";
             self.write(&Answer::Error(refused.to_owned()))?;
             return Err(io::Error::other("it has no key"));
         };

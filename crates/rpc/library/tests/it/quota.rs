@@ -127,7 +127,7 @@ fn the_server_divides_refuses_and_says_why() {
     let Answer::Error(reason) = renew(&server, "nobody", 1, None) else {
         panic!("unknown");
     };
-    assert!(reason.contains("isolane quota set"), "{reason}");
+    assert!(reason.contains("isolane rpc quota set"), "{reason}");
     let second = Server::open(
         &parse(
             "t",

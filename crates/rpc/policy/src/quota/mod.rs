@@ -130,7 +130,7 @@ pub enum QuotaError {
         terms: String,
     },
     /// Nobody by that name.
-    #[error("tenant {0:?} is not known here; add it with `isolane quota set`")]
+    #[error("tenant {0:?} is not known here; add it with `isolane rpc quota set`")]
     Unknown(String),
     /// Too many clients of one tenant.
     #[error(

@@ -15,7 +15,7 @@ const ELSEWHERE: [(ClaimTestbed, &str); 4] = [
     ),
     (
         ClaimTestbed::Planner,
-        "in the query planner: `isolane plan --check-claims`. Results: [planner-claims.md](docs/internals/planner-claims.md).",
+        "in the query planner: `isolane edge plan --check-claims`. Results: [planner-claims.md](docs/internals/planner-claims.md).",
     ),
     (
         ClaimTestbed::Hunt,

@@ -24,7 +24,7 @@ fn listening(place: &Place, directory: &Path) -> u16 {
         // Those of controllers that were just refused may still be ending.
         sessions: 8,
         program: place.program(),
-        arguments: vec!["agent".to_owned(), "--stdio".to_owned()],
+        arguments: ["rdma", "agent", "--stdio"].map(str::to_owned).to_vec(),
     })
     .unwrap();
     let port = listener.address().unwrap().port();
@@ -100,7 +100,7 @@ pub(crate) fn strangers_are_refused(place: &Place) {
         identity: directory.join("elsewhere"),
         sessions: 1,
         program: place.program(),
-        arguments: vec!["agent".to_owned(), "--stdio".to_owned()],
+        arguments: ["rdma", "agent", "--stdio"].map(str::to_owned).to_vec(),
     })
     .unwrap();
     let other = listener.address().unwrap().port();

@@ -1,6 +1,6 @@
 //! Sessions between controllers, agents and workers, with real processes and made-up devices.
 //!
-//! This program is all three: as `agent --stdio` an agent, as `traffic --worker` a worker that measures nothing and
+//! This program is all three: as `rdma agent --stdio` an agent, as `rdma traffic --worker` a worker that measures nothing and
 //! answers by formulas, as `controller` one that is going to be killed. Otherwise it runs the tests named below. No
 //! test needs RDMA; devices are directories below `FAKE_ROOT`.
 #![allow(clippy::unwrap_used)]
@@ -93,10 +93,11 @@ const TESTS: &[Test] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.first().map(String::as_str) {
-        Some("agent") => agent(),
-        Some("traffic") => worker::run(),
-        Some("controller") => controller(),
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["rdma", "agent", ..] => agent(),
+        ["rdma", "traffic", ..] => worker::run(),
+        ["controller", ..] => controller(),
         _ => tests(&arguments),
     }
 }
@@ -239,7 +240,10 @@ fn an_unknown_device_is_named_with_those_there_are(place: &Place) {
 fn a_machine_without_devices_is_told_what_to_do(place: &Place) {
     fs::remove_dir_all(place.root.join("tree/sys/class/infiniband")).unwrap();
     let error = place.run("verbs:r0,r1", "quick", "none").unwrap_err();
-    message(&error, &["no RDMA device", "isolane doctor", "rdma_rxe"]);
+    message(
+        &error,
+        &["no RDMA device", "isolane rdma doctor", "rdma_rxe"],
+    );
     assert!(matches!(error, TestbedError::Unavailable { .. }));
     place.all_gone();
 }
@@ -350,7 +354,7 @@ fn ssh_is_asked_for_the_other_machine(place: &Place) {
     assert_eq!(result.testbed, "verbs:lab@nodea:fake0,nodeb:fake1");
     let log = fs::read_to_string(place.root.join("ssh.log")).unwrap();
     for host in ["lab@nodea", "nodeb"] {
-        let call = format!("-T -o BatchMode=yes -- {host} isolane agent --stdio");
+        let call = format!("-T -o BatchMode=yes -- {host} isolane rdma agent --stdio");
         assert!(log.lines().any(|line| line == call), "{log}");
     }
     assert_eq!(place.processes("agent"), (2, 2));
@@ -384,7 +388,7 @@ fn a_failing_ssh_says_why(place: &Place) {
 fn policies_that_need_other_means_are_refused(place: &Place) {
     for (policy, part) in [
         ("hw-tc", "traffic classes"),
-        ("harmonic", "isolane enforce"),
+        ("harmonic", "isolane rdma enforce"),
         ("palos", "--target sim"),
     ] {
         let error = place.run("verbs:fake0,fake1", "quick", policy).unwrap_err();

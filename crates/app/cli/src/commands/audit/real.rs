@@ -45,7 +45,7 @@ pub(super) fn suit(plan: &mut Plan, devices: &VerbsTestbed, arguments: &Argument
             *tenants = Err(reason);
         }
     }
-    let path = arguments.out.join(FILE);
+    let path = arguments.report.join(FILE);
     if arguments.resume
         && let Ok(text) = std::fs::read_to_string(&path)
     {

@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     restrict: Option<PathBuf>,
     /// Where bench.json, report.html and the finished hunts go
     #[arg(long, value_name = "DIR", default_value = "out/bench-hunt")]
-    out: PathBuf,
+    report: PathBuf,
     /// Hunts at once [default: one per core]
     #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
@@ -109,15 +109,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             }
         }
     }
-    output::check_directory(&arguments.out)?;
-    if arguments.out.join(JOURNAL_NAME).exists() {
+    output::check_directory(&arguments.report)?;
+    if arguments.report.join(JOURNAL_NAME).exists() {
         bail!(bad(format!(
-            "--out {}: holds a hunt, whose page this would replace: use another directory",
-            arguments.out.display()
+            "--report {}: holds a hunt, whose page this would replace: use another directory",
+            arguments.report.display()
         )));
     }
     let course = course(arguments)?;
-    output::make_directory(&arguments.out)?;
+    output::make_directory(&arguments.report)?;
     let (journal, mut races) = resumed(arguments, &course)?;
     let undone: Vec<(Contestant, u64)> = who
         .iter()
@@ -151,9 +151,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         anomalies: numbers(&course.published),
         races,
     };
-    let json = arguments.out.join(RESULT);
+    let json = arguments.report.join(RESULT);
     output::write_file(&json, &output::compact_json(&comparison)?)?;
-    let page = report::write_comparison(&arguments.out, &comparison)?;
+    let page = report::write_comparison(&arguments.report, &comparison)?;
     match arguments.json {
         true => output::print(&output::compact_json(&comparison)?)?,
         false => output::print(&comparison.text())?,
@@ -227,11 +227,11 @@ fn course(arguments: &Arguments) -> Result<Course> {
 
 /// The journal, and the hunts that an earlier run of the same settings finished.
 fn resumed(arguments: &Arguments, course: &Course) -> Result<(Journal, Vec<Race>)> {
-    let path = arguments.out.join(JOURNAL);
+    let path = arguments.report.join(JOURNAL);
     let name = path.display();
     let (mut journal, lines) = match Journal::open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            std::fs::create_dir_all(&arguments.out)
+            std::fs::create_dir_all(&arguments.report)
                 .and_then(|()| Journal::create_new(&path))
                 .map(|journal| (journal, Vec::new()))
         }
@@ -247,7 +247,7 @@ fn resumed(arguments: &Arguments, course: &Course) -> Result<(Journal, Vec<Race>
     if !matches!(lines.next(), Some(first) if first.is_empty() || first == course.settings.as_bytes())
     {
         bail!(bad(format!(
-            "{name} holds a comparison with other settings or of another build: use another --out, or remove it"
+            "{name} holds a comparison with other settings or of another build: use another --report, or remove it"
         )));
     }
     let races = lines.filter_map(|line| serde_json::from_slice(line).ok());
@@ -261,7 +261,7 @@ fn run_all(
     journal: Journal,
     cancel: &AtomicBool,
 ) -> Result<Vec<Race>> {
-    let path = arguments.out.join(JOURNAL);
+    let path = arguments.report.join(JOURNAL);
     let jobs = jobs(arguments);
     let bar = Bar::of_runs();
     bar.set_length(undone.len() as u64);
@@ -497,7 +497,7 @@ mod tests {
                 seeds,
                 budget: super::super::budget(budget).unwrap(),
                 restrict: None,
-                out: PathBuf::new(),
+                report: PathBuf::new(),
                 jobs: None,
                 json: false,
                 check_claims: true,

@@ -13,7 +13,7 @@
 use super::Arguments;
 use super::ground::Place;
 use crate::commands::audit;
-use crate::commands::planner;
+use crate::commands::edge::python;
 use crate::inputs::bad;
 use anyhow::{Context, Result, bail};
 use isolane_study_hunt::HuntError;
@@ -308,7 +308,7 @@ fn words(arguments: &Arguments) -> Result<Vec<String>> {
 
 /// The Python program that has a worker on every core of a Ray cluster.
 fn ray(arguments: &Arguments) -> Result<Command> {
-    let python = planner::interpreter(None, PACKAGE, &["ray"])
+    let python = python::interpreter(None, PACKAGE, &["ray"])
         .map_err(|missing| bad(format!("--executor ray: {missing}")))?;
     let mut command = Command::new(python);
     command.args(["-m", PACKAGE]);

@@ -88,8 +88,8 @@ pub(crate) struct Arguments {
     seed: u64,
     /// Where the journal, hunt.json and a scenario per anomaly go [default: out/hunt, or the next free out/hunt-2, out/hunt-3, ...]
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Go on with the hunt in --out, or else the newest with these settings; the budget counts what it has used
+    report: Option<PathBuf>,
+    /// Go on with the hunt in --report, or else the newest with these settings; the budget counts what it has used
     #[arg(long)]
     resume: bool,
     /// Print the result as JSON instead of the table
@@ -97,7 +97,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Experiments at once; the result is the same for any number [default: one per core]
     #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
-    parallel: Option<u32>,
+    jobs: Option<u32>,
     /// Who does the experiments: threads here, processes here, or a Ray cluster; the result is the same
     #[arg(long, value_enum, default_value_t = Executor::Local)]
     executor: Executor,
@@ -195,10 +195,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let counters = counters::choose(&asked, &name, &place.counters()?)?;
     let settings = settings(arguments, &place, &restriction);
     let header = Header::new(&audit::build(), &settings);
-    let out = directory::choose(arguments.out.as_deref(), &header, arguments.resume);
+    let out = directory::choose(arguments.report.as_deref(), &header, arguments.resume);
     if out.join(bench::JOURNAL).exists() {
         bail!(bad(format!(
-            "--out {}: holds a comparison of searchers, whose page this would replace: use another directory",
+            "--report {}: holds a comparison of searchers, whose page this would replace: use another directory",
             out.display()
         )));
     }
@@ -353,7 +353,7 @@ fn parallel(arguments: &Arguments, place: &Place) -> usize {
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     arguments
-        .parallel
+        .jobs
         .map_or_else(cores, |parallel| parallel as usize)
 }
 

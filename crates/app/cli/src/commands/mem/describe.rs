@@ -41,9 +41,9 @@ pub(super) struct Options {
     /// Tiers that its far pages may use, nearest first, like 1,2
     #[arg(long, value_name = "TIERS", value_delimiter = ',', value_parser = far_tier)]
     far_tiers: Vec<u8>,
-    /// What `isolane mem profile` found: its file
+    /// What `isolane mem measure` found: its file
     #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
+    measured: Option<PathBuf>,
 }
 
 /// A priority; the option takes texts with a minus, so that they are told the range.
@@ -80,7 +80,7 @@ impl Options {
             || self.weight.is_some()
             || self.memory.is_some()
             || self.local_max.is_some()
-            || self.profile.is_some()
+            || self.measured.is_some()
             || !(self.tier_max.is_empty() && self.far_tiers.is_empty())
     }
 
@@ -107,7 +107,7 @@ impl Options {
             memory_bytes: self.memory,
             caps,
             far_tiers: self.far_tiers.clone(),
-            profile: match &self.profile {
+            profile: match &self.measured {
                 None => None,
                 Some(file) => Some(profile(file)?),
             },
@@ -147,7 +147,7 @@ fn option_of(error: &application::ApplicationError, is_latency: bool) -> String 
         "far_tiers" => "--far-tiers",
         "slo" if is_latency => "--slo-latency",
         "slo" => "--slo-bandwidth",
-        "profile.cpu" | "profile.local" => "--profile",
+        "measured.cpu" | "measured.local" => "--measured",
         key => return format!("--{key} {}: {}", error.value, error.expected),
     };
     format!("{option} {}: {}", error.value, error.expected)
@@ -158,7 +158,7 @@ fn profile(file: &std::path::Path) -> Result<application::Profile> {
     let text = crate::inputs::read(file)?;
     let found: AppProfile = serde_json::from_str(&text).map_err(|error| {
         bad(format!(
-            "{}: is no profile of an application ({error}); isolane mem profile writes one",
+            "{}: is no profile of an application ({error}); isolane mem measure writes one",
             file.display()
         ))
     })?;

@@ -7,9 +7,9 @@ mod bench;
 mod describe;
 mod doctor;
 mod extender;
+mod measure;
+mod measure_machine;
 mod plan;
-mod profile;
-mod profile_machine;
 mod remove;
 mod run;
 mod status;
@@ -59,9 +59,9 @@ enum Question {
     /// Say whether this machine can take an application, and who would yield what
     Plan(plan::Arguments),
     /// Find the least near memory and processor time with which a command alone keeps its promise
-    Profile(Box<profile::Arguments>),
+    Measure(Box<measure::Arguments>),
     /// Find the bandwidth and the rate of hint faults at which this machine's applications begin to suffer
-    ProfileMachine(profile_machine::Arguments),
+    MeasureMachine(measure_machine::Arguments),
     /// Measure latency and bandwidth of this machine's memory
     Bench(bench::Arguments),
     /// Tell the Kubernetes scheduler which machines suit an application
@@ -111,8 +111,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Question::Status(arguments) => status::run(arguments),
         Question::Top(arguments) => top::run(arguments),
         Question::Plan(arguments) => plan::run(arguments),
-        Question::Profile(arguments) => profile::run(arguments),
-        Question::ProfileMachine(arguments) => profile_machine::run(arguments),
+        Question::Measure(arguments) => measure::run(arguments),
+        Question::MeasureMachine(arguments) => measure_machine::run(arguments),
         Question::Bench(arguments) => bench::run(arguments),
         Question::Extender(arguments) => extender::run(arguments),
         Question::Doctor(arguments) => doctor::run(arguments),

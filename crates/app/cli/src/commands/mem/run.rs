@@ -5,7 +5,7 @@
 
 use super::describe::Options;
 use super::{Place, refused, unexpected, view};
-use crate::commands::run::program::{self, NotFound};
+use crate::commands::rdma::run::program::{self, NotFound};
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;

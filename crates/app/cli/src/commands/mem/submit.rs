@@ -155,7 +155,7 @@ fn become_command(
     command: &[String],
 ) -> Result<Status> {
     let path = std::env::var_os("PATH");
-    let file = crate::commands::run::program::find(command[0].as_ref(), path.as_deref())
+    let file = crate::commands::rdma::run::program::find(command[0].as_ref(), path.as_deref())
         .map_err(|error| BadInput(format!("command: {error}")))?;
     match enter(&arguments.place, submission, arguments.require)? {
         Entered::In(admission) => output::print(&output::compact_json(&admission)?)?,

@@ -23,7 +23,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Time between two views
-    #[arg(long, default_value = "1s", value_parser = crate::commands::top::interval)]
+    #[arg(long, default_value = "1s", value_parser = crate::commands::rdma::top::interval)]
     interval: Duration,
 }
 

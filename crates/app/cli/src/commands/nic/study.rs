@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::numbers::whole::<u16>(1..=64))]
     queues: u16,
     /// Check the claims that are made for the soft card instead, one by one
-    #[arg(long, conflicts_with_all = ["sim", "configs", "flows", "hosts", "quick", "paired", "out"])]
+    #[arg(long, conflicts_with_all = ["sim", "configs", "flows", "hosts", "quick", "paired", "report"])]
     check_claims: bool,
     /// With --check-claims: exit with 1 when a claim misses
     #[arg(long, requires = "check_claims")]
@@ -93,7 +93,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Also write the results and an HTML page into this directory
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    report: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
@@ -101,13 +101,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return super::claims::run(arguments.json, arguments.fail_on_miss);
     }
     let studies = plan(arguments)?;
-    if let Some(directory) = &arguments.out {
+    if let Some(directory) = &arguments.report {
         output::make_directory(directory)?;
     }
     if let Some(rounds) = arguments.paired {
         let answer = paired::Answer {
             json: arguments.json,
-            out: arguments.out.as_deref(),
+            out: arguments.report.as_deref(),
         };
         return paired::run(&studies, rounds, &answer);
     }
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         true => output::print_json(&results)?,
         false => output::print(&table::study(&results))?,
     }
-    if let Some(directory) = &arguments.out {
+    if let Some(directory) = &arguments.report {
         let path = report::write_nic(directory, &results)?;
         output::note(&format!("wrote {}", path.display()));
     }

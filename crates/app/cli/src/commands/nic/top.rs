@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Time between two views, over which fairness is measured
-    #[arg(long, default_value = "1s", value_parser = crate::commands::top::interval)]
+    #[arg(long, default_value = "1s", value_parser = crate::commands::rdma::top::interval)]
     interval: Duration,
 }
 

@@ -1,6 +1,7 @@
-//! `isolane rpc`: admission control in front of real remote procedure calls.
+//! `isolane rpc`: admission control and quotas of remote procedure calls.
 
 mod lab;
+mod quota;
 mod text;
 
 use crate::status::Status;
@@ -17,6 +18,8 @@ pub(crate) struct Arguments {
 enum Question {
     /// Overload a real port with real gRPC calls, with and without admission control, and judge both
     Lab(Box<lab::Arguments>),
+    /// Serve tenants' quotas of admitted calls, show them, change them
+    Quota(quota::Arguments),
     /// A client or server of the lab, which speaks JSON on stdin and stdout
     #[command(hide = true)]
     LabWorker {
@@ -29,6 +32,7 @@ enum Question {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match &arguments.question {
         Question::Lab(arguments) => lab::run(arguments),
+        Question::Quota(arguments) => quota::run(arguments),
         Question::LabWorker { role } => {
             isolane_rpc_demo::worker::run(role)?;
             Ok(Status::Done)

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     duration: Option<Duration>,
     /// Runs at once (one per core)
     #[arg(long, value_name = "W", value_parser = crate::numbers::whole::<u64>(1..=4_096))]
-    workers: Option<u64>,
+    jobs: Option<u64>,
     /// Run every n-th point only, from the i-th on, for other machines to run the rest
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE.json")]
     out: Option<PathBuf>,
     /// Put the shards' files together: the output of the whole sweep
-    #[arg(long, conflicts_with_all = ["vary", "set", "seeds", "seed", "duration", "workers", "shard"])]
+    #[arg(long, conflicts_with_all = ["vary", "set", "seeds", "seed", "duration", "jobs", "shard"])]
     merge: bool,
     #[command(flatten)]
     progress: ProgressArguments,
@@ -140,7 +140,7 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
     let bar = arguments.progress.part();
     let runs = Jobs {
         cancel: &cancel,
-        workers: match arguments.workers {
+        workers: match arguments.jobs {
             Some(workers) => usize::try_from(workers)?,
             None => network::cores(),
         },

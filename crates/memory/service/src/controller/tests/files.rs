@@ -184,9 +184,9 @@ fn more_than_the_machine_has_is_refused_with_what_it_has() {
         message.contains("8.19 TiB of tier 0") && message.contains("512 MiB"),
         "{message}"
     );
-    let message = said("[profile]\nlocal = \"9000GB\"\n");
+    let message = said("[measured]\nlocal = \"9000GB\"\n");
     assert!(
-        message.contains("profile.local = 8.19 TiB") && message.contains("512 MiB"),
+        message.contains("measured.local = 8.19 TiB") && message.contains("512 MiB"),
         "{message}"
     );
     let message = said("far_tiers = [3]\n");

@@ -123,7 +123,7 @@ fn a_tenant_with_terms_in_some_classes_gets_its_leases_there() {
     assert_eq!(rates(answer), [1_000_000, 0]);
     // Nobody's name is still an error, and promises nothing.
     let error = reason(ask(&ledger, 0, "nobody", &["critical", "normal"], 1));
-    assert!(error.contains("isolane quota set"), "{error}");
+    assert!(error.contains("isolane rpc quota set"), "{error}");
 }
 
 #[test]

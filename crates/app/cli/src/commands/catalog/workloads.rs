@@ -1,4 +1,4 @@
-//! `isolane workloads`: the catalogue of victims and attackers.
+//! `isolane catalog workloads`: the catalogue of victims and attackers.
 
 use crate::inputs::{self, bad, suggestion};
 use crate::output;
@@ -11,7 +11,7 @@ use isolane_rdma_scenario::catalogue::{Catalogue, CatalogueEntry};
 use isolane_rdma_scenario::model::{Message, Traffic, Workload};
 use serde::Serialize;
 
-/// Arguments of `isolane workloads`.
+/// Arguments of `isolane catalog workloads`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `isolane wfq plan`: objectives and traffic in, weights, admission targets and configuration out.
+//! `isolane net plan`: objectives and traffic in, weights, admission targets and configuration out.
 
 use crate::inputs;
 use crate::output;
@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 /// Share of a class that counts as all of it.
 const ALL: f64 = 1.0 - 1e-4;
 
-/// Arguments of `isolane wfq plan`.
+/// Arguments of `isolane net plan`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// The port, its traffic and its classes (TOML); - reads it from stdin

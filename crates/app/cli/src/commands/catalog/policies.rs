@@ -1,4 +1,4 @@
-//! `isolane policies`: what each part of a policy controls, needs and can be set to.
+//! `isolane catalog policies`: what each part of a policy controls, needs and can be set to.
 
 use crate::inputs::{bad, suggestion};
 use crate::output;
@@ -12,7 +12,7 @@ use isolane_rdma_scenario::stack;
 use isolane_rdma_scenario::stack::{ALL, Feature, NOT_ON_SALE, PolicyPart};
 use serde::Serialize;
 
-/// Arguments of `isolane policies`.
+/// Arguments of `isolane catalog policies`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// One policy with its parameters; parts are joined with +

@@ -1,4 +1,4 @@
-//! `isolane schema`.
+//! `isolane catalog schema`.
 
 use crate::output;
 use crate::status::Status;
@@ -12,7 +12,7 @@ use isolane_study_hunt::hunt::HuntResult;
 use isolane_study_recommend::result::Recommendation;
 use isolane_study_results::{memory::MemResult, network::FabricResult, rdma::RunResult};
 
-/// Arguments of `isolane schema`.
+/// Arguments of `isolane catalog schema`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Which document
@@ -43,7 +43,7 @@ enum Document {
     Explanation,
     /// What `isolane hunt --json` prints
     Hunt,
-    /// What `isolane doctor --json` prints
+    /// What `isolane rdma doctor --json` prints
     #[cfg(feature = "rdma-hosts")]
     Doctor,
 }

@@ -1,4 +1,4 @@
-//! What `isolane traffic` is told to do, as the jobs of its two ends.
+//! What `isolane rdma traffic` is told to do, as the jobs of its two ends.
 
 use crate::inputs::{bad, scenario_text};
 use anyhow::{Result, bail};

@@ -1,4 +1,4 @@
-//! `isolane enforce`: holds tenants that are not trusted to what a file grants them.
+//! `isolane rdma enforce`: holds tenants that are not trusted to what a file grants them.
 
 use crate::inputs::{self, bad};
 use crate::output;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-Control verbs are held back for programs started by `isolane run --enforce` and for containers whose seccomp profile
+Control verbs are held back for programs started by `isolane rdma run --enforce` and for containers whose seccomp profile
 names the agent's socket (--print-seccomp shows what to add to it). Needs root.
 
 Exit codes:
@@ -36,7 +36,7 @@ const ONCE: Duration = Duration::from_secs(1);
 /// Time between two status lines.
 const STATUS: Duration = Duration::from_secs(1);
 
-/// Arguments of `isolane enforce`.
+/// Arguments of `isolane rdma enforce`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Arguments {
@@ -177,6 +177,7 @@ fn options(arguments: &Arguments, file: Enforcement) -> Result<Options> {
     let own = std::env::current_exe().context("cannot find this program to start a guardian")?;
     let guardian: Vec<OsString> = vec![
         own.into(),
+        "rdma".into(),
         "enforce".into(),
         "--guardian".into(),
         "--directory".into(),

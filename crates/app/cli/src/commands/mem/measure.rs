@@ -1,4 +1,4 @@
-//! `isolane mem profile`: the least near memory and processor time with which a command alone keeps its promise.
+//! `isolane mem measure`: the least near memory and processor time with which a command alone keeps its promise.
 //!
 //! Method: this process enters a cgroup of its own making, starts the command there, and leaves it again, so that every
 //! page of the command is counted from the first on. The command is ended and the cgroup removed afterwards, also when
@@ -6,7 +6,7 @@
 //! has DAMON and the counters for itself.
 
 use super::describe::Options;
-use crate::commands::run::program::{self, NotFound};
+use crate::commands::rdma::run::program::{self, NotFound};
 use crate::inputs::bad;
 use crate::output;
 use crate::status::Status;
@@ -39,7 +39,7 @@ const PERIODS: u32 = 10;
 /// Longest wait for pages to move, in periods: a minute.
 const PATIENCE: u32 = 300;
 
-/// Arguments of `isolane mem profile`.
+/// Arguments of `isolane mem measure`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let file = match program::find(command, path.as_deref()) {
         Ok(file) => file,
         Err(error) => {
-            output::note(&format!("isolane mem profile: {error}"));
+            output::note(&format!("isolane mem measure: {error}"));
             return Ok(Status::Exit(match error {
                 NotFound::Missing(_) => MISSING,
                 NotFound::NotExecutable(_) => NOT_EXECUTABLE,
@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let objective = described.promise.objective();
     if objective == Objective::BestEffort {
         return Err(bad(
-            "best effort needs no profile: say --slo-latency or --slo-bandwidth",
+            "best effort needs no measurement: say --slo-latency or --slo-bandwidth",
         ));
     }
     let host = MemoryHost::machine();
@@ -130,7 +130,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         .collect();
     let found = match found {
         Err(error) if matches!(error.downcast_ref(), Some(MemError::Interrupted)) => {
-            output::note(&format!("isolane mem profile: {error}"));
+            output::note(&format!("isolane mem measure: {error}"));
             return Ok(Status::Interrupted);
         }
         found => found?,
@@ -142,7 +142,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         false => output::print(&text(&profile))?,
     }
     output::note(&format!(
-        "isolane mem: wrote {}; give it to --profile",
+        "isolane mem: wrote {}; give it to --measured",
         out.display()
     ));
     Ok(match profile.admissible {
@@ -159,7 +159,7 @@ fn alone_here() -> Result<FileStore> {
     let directory = Path::new(isolane_memory_service::journal::DIRECTORY);
     FileStore::open(directory, &isolane_memory_service::journal::boot()).map_err(|error| match error {
         JournalError::Busy { path } => anyhow::anyhow!(
-            "a memory service (or another profile) runs here and holds {}: stop it first (systemctl stop isolane-mem), since profiling needs the whole machine",
+            "a memory service (or another measurement) runs here and holds {}: stop it first (systemctl stop isolane-mem), since a measurement needs the whole machine",
             path.display()
         ),
         error => error.into(),

@@ -1,4 +1,4 @@
-//! `isolane top`: who uses the RDMA devices now, and what each may.
+//! `isolane rdma top`: who uses the RDMA devices now, and what each may.
 //!
 //! Method: the daemon's snapshot is read over its control socket every interval; rates are differences of two.
 //! On a terminal the view is drawn over itself; elsewhere one view follows the other.
@@ -22,7 +22,7 @@ const ANSWER_MAX: u64 = 256 << 20;
 /// Home, and clear what is below.
 const OVER: &str = "\x1b[H\x1b[J";
 
-/// Arguments of `isolane top`.
+/// Arguments of `isolane rdma top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Print one view and end

@@ -1,4 +1,4 @@
-//! `isolane run`: starts any program under the shim, and says before that what cannot work.
+//! `isolane rdma run`: starts any program under the shim, and says before that what cannot work.
 //!
 //! Method: the shim, the daemon and the program are looked at; what stands in the way is said in one line each; then
 //! the environment is set and the program takes this process's place, so that its exit status, its signals and its
@@ -33,7 +33,7 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Exit status for a program that is not there.
 const MISSING: u8 = 127;
 
-/// Arguments of `isolane run`.
+/// Arguments of `isolane rdma run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// What the program needs: latency, throughput, bandwidth, or auto (the daemon finds out)
@@ -48,10 +48,10 @@ pub(crate) struct Arguments {
     /// Socket of the daemon
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Have its control verbs supervised by `isolane enforce`; without one it is not started (exit code 3)
+    /// Have its control verbs supervised by `isolane rdma enforce`; without one it is not started (exit code 3)
     #[arg(long)]
     enforce: bool,
-    /// Where the sockets of `isolane enforce` lie
+    /// Where the sockets of `isolane rdma enforce` lie
     #[arg(long, value_name = "PATH", requires = "enforce", default_value = DIRECTORY)]
     enforce_directory: PathBuf,
     /// Do not run the program if it would run unpaced (exit code 3)

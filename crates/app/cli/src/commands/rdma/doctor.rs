@@ -1,6 +1,6 @@
-//! `isolane doctor`: what this machine has for RDMA, what is wrong with it, and what to do.
+//! `isolane rdma doctor`: what this machine has for RDMA, what is wrong with it, and what to do.
 
-use super::run;
+use super::run::shim;
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;
@@ -18,7 +18,7 @@ Exit codes:
   2    no device has that name, while there are others
   3    this machine has no RDMA device, whatever --device names; the report says what is missing";
 
-/// Arguments of `isolane doctor`.
+/// Arguments of `isolane rdma doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
@@ -64,6 +64,6 @@ fn software() -> Software {
         socket: socket
             .filter(|path| !path.is_empty())
             .unwrap_or_else(|| SOCKET_PATH.to_owned()),
-        shim: run::shim(),
+        shim: shim(),
     }
 }

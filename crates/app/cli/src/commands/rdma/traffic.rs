@@ -1,4 +1,4 @@
-//! `isolane traffic`: one tenant's traffic on real devices, between two machines or on one.
+//! `isolane rdma traffic`: one tenant's traffic on real devices, between two machines or on one.
 
 use super::traffic_work::Traffic;
 use crate::inputs::bad;
@@ -29,7 +29,7 @@ Exit codes:
   3    this machine or the server has no such device, no libibverbs, or no permission
   130  interrupted; what was measured is printed";
 
-/// Arguments of `isolane traffic`.
+/// Arguments of `isolane rdma traffic`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                     let (host, port) = (&client.host, client.port);
                     format!(
                         "cannot reach a server at {host} port {port}: start one there with \
-                         `isolane traffic server --device DEVICE --port {port}`"
+                         `isolane rdma traffic server --device DEVICE --port {port}`"
                     )
                 })?;
                 links.insert(Host::B, link);

@@ -1,4 +1,4 @@
-//! `isolane quota`: the server of tenants' quotas, and what an operator asks it.
+//! `isolane rpc quota`: the server of tenants' quotas, and what an operator asks it.
 
 use crate::inputs::{self, bad};
 use crate::output;
@@ -26,7 +26,7 @@ Exit codes:
   2  a mistake in the file or on the command line
   3  the server cannot be reached, or cannot listen or write";
 
-/// Arguments of `isolane quota`.
+/// Arguments of `isolane rpc quota`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Arguments {
@@ -97,7 +97,7 @@ impl ServerArgument {
                 Err(bad(format!("--key-file: {error}")))
             }
             answer => answer.with_context(|| {
-                format!("no answer from the quota server at {server}; is `isolane quota serve` running there?")
+                format!("no answer from the quota server at {server}; is `isolane rpc quota serve` running there?")
             }),
         }
     }
@@ -161,7 +161,7 @@ fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
     let server = match Server::open(&settings) {
         Ok(server) => server,
         Err(error) => {
-            output::note(&format!("isolane quota: {error}"));
+            output::note(&format!("isolane rpc quota: {error}"));
             return Ok(Status::Machine);
         }
     };
@@ -223,7 +223,7 @@ fn refused(answer: &Answer) -> Result<Status> {
         Answer::Error(reason) => reason.as_str(),
         _ => "an answer to another question",
     };
-    output::note(&format!("isolane quota: {reason}"));
+    output::note(&format!("isolane rpc quota: {reason}"));
     Ok(Status::No)
 }
 

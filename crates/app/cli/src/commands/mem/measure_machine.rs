@@ -1,4 +1,4 @@
-//! `isolane mem profile-machine`: where applications of this machine begin to hurt each other.
+//! `isolane mem measure-machine`: where applications of this machine begin to hurt each other.
 
 use super::bench::length;
 use crate::output;
@@ -16,7 +16,7 @@ use isolane_memory_service::tiers::Tiers;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Arguments of `isolane mem profile-machine`.
+/// Arguments of `isolane mem measure-machine`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// How long each measurement takes

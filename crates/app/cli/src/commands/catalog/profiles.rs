@@ -1,4 +1,4 @@
-//! `isolane profiles`: the devices and the machines with tiered memory, and every number with its source.
+//! `isolane catalog profiles`: the devices and the machines with tiered memory, and every number with its source.
 
 use crate::inputs::{self, bad};
 use crate::output;
@@ -12,7 +12,7 @@ use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
 use serde::Serialize;
 
-/// Arguments of `isolane profiles`.
+/// Arguments of `isolane catalog profiles`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

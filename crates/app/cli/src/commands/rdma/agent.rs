@@ -1,4 +1,4 @@
-//! `isolane agent`: the end of a session that starts workers, on this machine or for another.
+//! `isolane rdma agent`: the end of a session that starts workers, on this machine or for another.
 
 use crate::inputs::{self, bad};
 use crate::output;
@@ -17,19 +17,19 @@ const DAEMON: &str = "isolaned";
 /// Sessions at once unless another number is given.
 const SESSIONS: u32 = 4;
 
-/// Arguments of `isolane agent`.
+/// Arguments of `isolane rdma agent`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Serve one session on standard input and output, as `ssh HOST isolane agent --stdio` does
+    /// Serve one session on standard input and output, as `ssh HOST isolane rdma agent --stdio` does
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
     /// Wait for controllers on this address, like 0.0.0.0:18530; the port may be left out
     #[arg(long, value_name = "ADDRESS", requires = "identity")]
     listen: Option<String>,
-    /// Directory with this machine's certificates, made by `isolane agent init`
+    /// Directory with this machine's certificates, made by `isolane rdma agent init`
     #[arg(long, value_name = "DIR", requires = "listen")]
     identity: Option<PathBuf>,
     /// Sessions at once
@@ -50,7 +50,7 @@ enum Action {
     Init(Init),
 }
 
-/// Arguments of `isolane agent init`.
+/// Arguments of `isolane rdma agent init`.
 #[derive(Debug, clap::Args)]
 struct Init {
     /// Where the authority is or will be
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     if !arguments.stdio {
         bail!(bad(
-            "isolane agent: say --stdio (ssh starts it so), or --listen ADDRESS --identity DIR"
+            "isolane rdma agent: say --stdio (ssh starts it so), or --listen ADDRESS --identity DIR"
         ));
     }
     let mut options = AgentOptions::of(program);
@@ -112,7 +112,7 @@ fn listen(
     identity: &Path,
     program: PathBuf,
 ) -> Result<Status> {
-    let mut session = vec!["agent".to_owned(), "--stdio".to_owned()];
+    let mut session = ["rdma", "agent", "--stdio"].map(str::to_owned).to_vec();
     if let Some(lifetime) = arguments.lifetime {
         session.extend([
             "--lifetime".to_owned(),
@@ -127,10 +127,10 @@ fn listen(
         arguments: session,
     })?;
     output::note(&format!(
-        "isolane agent: listening on {}",
+        "isolane rdma agent: listening on {}",
         listener.address()?
     ));
-    listener.serve(&|line| output::note(&format!("isolane agent: {line}")));
+    listener.serve(&|line| output::note(&format!("isolane rdma agent: {line}")));
     Ok(Status::Done)
 }
 

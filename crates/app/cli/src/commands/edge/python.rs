@@ -1,10 +1,10 @@
-//! `isolane plan` and `isolane pipeline`: live ML queries, planned and run by the Python package.
+//! The Python programs of `isolane edge`.
 //!
 //! Problem: planner and runner are Python, as the operators that people bring are; a user should not need to know where it
 //! is installed. Method: an interpreter is found (`--python`, `$ISOLANE_PYTHON`, the environment beside this program,
 //! `python3`), asked whether it has the package and what that imports first, and takes this process's place, so that its
 //! exit status, its signals and its output are its own. Everything but `--python` is for the Python program, `--help`
-//! included; where there is no such interpreter, help is the committed copy in `planner/*.txt`, which the package's tests
+//! included; where there is no such interpreter, help is the committed copy in `*.txt`, which the package's tests
 //! compare with the Python program's own.
 //! Limits: what is missing besides (onnxruntime, for instance) the Python program says itself.
 
@@ -41,10 +41,10 @@ const REMEDY: &str = "run `make python` in a clone, or `pip install './python[pl
 /// The Python programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// `isolane plan`.
+    /// The planner.
     Plan,
-    /// `isolane pipeline`.
-    Pipeline,
+    /// The runner, with the name of its command.
+    Pipeline(&'static str),
 }
 
 impl Program {
@@ -52,31 +52,39 @@ impl Program {
     fn package(self) -> &'static str {
         match self {
             Self::Plan => "isolane.planner",
-            Self::Pipeline => "isolane.pipeline",
+            Self::Pipeline(_) => "isolane.pipeline",
         }
     }
 
     /// What `--help` says where no interpreter can be asked.
     fn help(self) -> &'static str {
         match self {
-            Self::Plan => include_str!("planner/plan.txt"),
-            Self::Pipeline => include_str!("planner/pipeline.txt"),
+            Self::Plan => include_str!("plan.txt"),
+            Self::Pipeline(command) => section(include_str!("pipeline.txt"), command),
         }
     }
 
     /// What comes before the user's words.
-    fn words(self) -> &'static [&'static str] {
-        match self {
-            Self::Plan => &["-m", "isolane.planner", "plan"],
-            Self::Pipeline => &["-m", "isolane.pipeline"],
-        }
+    fn words(self) -> [&'static str; 3] {
+        let command = match self {
+            Self::Plan => "plan",
+            Self::Pipeline(command) => command,
+        };
+        ["-m", self.package(), command]
     }
 }
 
-/// Arguments of `isolane plan` and `isolane pipeline`.
+/// The part of `text`, the helps of several commands, about `command`.
+fn section<'a>(text: &'a str, command: &str) -> &'a str {
+    let start = text.find(&format!("usage: isolane edge {command} "));
+    let part = &text[start.unwrap_or(0)..];
+    part.split("\n\nusage: ").next().unwrap_or(part).trim_end()
+}
+
+/// Arguments of each command.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
-pub(crate) struct Arguments {
+pub(crate) struct Words {
     /// Words for the Python program; `--help` shows them. `--python PATH` names the interpreter
     #[arg(
         value_name = "ARGUMENT",
@@ -89,12 +97,12 @@ pub(crate) struct Arguments {
 /// No interpreter has the package.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("no Python with the package {package}: tried {tried}; {REMEDY}")]
-pub(super) struct NoPython {
+pub(in crate::commands) struct NoPython {
     package: &'static str,
     tried: String,
 }
 
-pub(crate) fn run(program: Program, arguments: &Arguments) -> Result<Status> {
+pub(crate) fn run(program: Program, arguments: &Words) -> Result<Status> {
     let (named, words) = split(&arguments.words)?;
     let python = match interpreter(named, program.package(), &NEEDS) {
         Ok(python) => python,
@@ -115,7 +123,7 @@ pub(crate) fn run(program: Program, arguments: &Arguments) -> Result<Status> {
 }
 
 /// The interpreter that has the `package` and what it `needs`: the `named` one, or the first that there is.
-pub(super) fn interpreter(
+pub(in crate::commands) fn interpreter(
     named: Option<OsString>,
     package: &'static str,
     needs: &[&str],

@@ -1,4 +1,4 @@
-//! `isolane wfq`: what queueing theory says of a port, without simulating a packet.
+//! `isolane net delay`: the worst delay of each class of a port by queueing theory, without a simulation.
 
 use crate::inputs::bad;
 use crate::output;
@@ -19,23 +19,9 @@ const VERSION: u32 = 1;
 /// Lines of the table that a terminal shows.
 const ROWS: usize = 20;
 
-/// Arguments of `isolane wfq`.
+/// Arguments of `isolane net delay`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    question: Question,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Question {
-    /// Worst delay of each class over the share of the first class, the admissible region, the guaranteed shares
-    Delay(Delay),
-    /// Weights, admission targets and switch configuration that meet latency objectives
-    Plan(super::wfq_plan::Arguments),
-}
-
-#[derive(Debug, clap::Args)]
-struct Delay {
+pub(super) struct Arguments {
     /// Two classes: weight of the high class, the low one has 1
     #[arg(
         long,
@@ -74,14 +60,7 @@ struct Delay {
     report: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    match &arguments.question {
-        Question::Delay(delay) => run_delay(delay),
-        Question::Plan(plan) => super::wfq_plan::run(plan),
-    }
-}
-
-fn run_delay(arguments: &Delay) -> Result<Status> {
+pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(directory) = &arguments.report {
         output::check_directory(directory)?;
     }
@@ -97,7 +76,7 @@ fn run_delay(arguments: &Delay) -> Result<Status> {
     Ok(Status::Done)
 }
 
-fn compute(arguments: &Delay) -> Result<WfqDelays> {
+fn compute(arguments: &Arguments) -> Result<WfqDelays> {
     let arrivals = Arrivals::new(arguments.mu, arguments.rho)?;
     let weights = match (&arguments.weights, arguments.phi) {
         (Some(weights), _) => numbers("--weights", weights)?,

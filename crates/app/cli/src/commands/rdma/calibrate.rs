@@ -1,4 +1,4 @@
-//! `isolane calibrate`: what Justitia and Harmonic need to know of a device, and the fit of its calibrated parameters.
+//! `isolane rdma calibrate`: what Justitia and Harmonic need to know of a device, and the fit of its calibrated parameters.
 
 use crate::inputs;
 use crate::output;
@@ -15,7 +15,7 @@ use isolane_study_calibrate::requests::{self, RequestCosts};
 use isolane_study_testbed_simulator::SimTestbed;
 use std::path::{Path, PathBuf};
 
-/// Arguments of `isolane calibrate`.
+/// Arguments of `isolane rdma calibrate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Name of a profile, or the path of a TOML file

@@ -1,0 +1,62 @@
+//! `isolane rdma`: RDMA devices of real hosts, and what a policy must measure of a device.
+//!
+//! Commands that touch a host belong to the feature `rdma-hosts` ([`super::absent`]).
+
+mod calibrate;
+
+#[cfg(feature = "rdma-hosts")]
+mod agent;
+#[cfg(feature = "rdma-hosts")]
+mod doctor;
+#[cfg(feature = "rdma-hosts")]
+mod enforce;
+#[cfg(feature = "rdma-hosts")]
+pub(super) mod run;
+#[cfg(feature = "rdma-hosts")]
+pub(super) mod top;
+#[cfg(feature = "rdma-hosts")]
+mod traffic;
+#[cfg(feature = "rdma-hosts")]
+mod traffic_work;
+#[cfg(not(feature = "rdma-hosts"))]
+absent!("rdma ", "rdma-hosts": agent, doctor, enforce, run, top, traffic);
+
+use crate::status::Status;
+use anyhow::Result;
+
+/// Arguments of `isolane rdma`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Check this machine for RDMA: devices, links, lossless Ethernet, limits, versions, users; and how to fix each fault
+    Doctor(doctor::Arguments),
+    /// Run an RDMA program with the preload library, so that the daemon paces its traffic
+    Run(run::Arguments),
+    /// Show tenants, processes and queue pairs that use the RDMA devices now, and the rate of each
+    Top(top::Arguments),
+    /// Hold untrusted tenants to their guarantees: control verbs, objects, data
+    Enforce(enforce::Arguments),
+    /// Generate traffic on RDMA devices and measure it at both ends
+    Traffic(Box<traffic::Arguments>),
+    /// Start traffic workers for a controller on another machine, or make the certificates for it
+    Agent(agent::Arguments),
+    /// Measure the numbers that Justitia and Harmonic need, or fit a device profile to its calibration claims
+    Calibrate(calibrate::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    match &arguments.action {
+        Action::Doctor(arguments) => doctor::run(arguments),
+        Action::Run(arguments) => run::run(arguments),
+        Action::Top(arguments) => top::run(arguments),
+        Action::Enforce(arguments) => enforce::run(arguments),
+        Action::Traffic(arguments) => traffic::run(arguments),
+        Action::Agent(arguments) => agent::run(arguments),
+        Action::Calibrate(arguments) => calibrate::run(arguments),
+    }
+}
