@@ -69,6 +69,7 @@ fn a_program_is_not_started_without_an_enforcer() {
     let output = isolane(
         directory.path(),
         &[
+            "rdma",
             "run",
             "--enforce",
             "--enforce-directory",
