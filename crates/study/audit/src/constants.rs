@@ -21,20 +21,33 @@ pub struct Constants {
     pub warmup: Duration,
     /// The longest period of what repeats: windows shorter than this differ by chance of where they begin.
     pub period: Duration,
+    /// The longest round of control loops whose commands last longer than what they leave behind. A command acts when it
+    /// ends, so all windows together, not each, have to hold a whole round.
+    pub round: Duration,
 }
+
+/// What the end of a command leaves in queues and caches is gone after this time: stalls of a few commands and the refill
+/// of caches of some 10,000 entries. The warm-up need not be longer, however long a command takes.
+const AFTERMATH: Duration = Duration::from_ms(1);
 
 impl Constants {
     /// Those of `scenario` on the device of `profile`.
     pub fn of(scenario: &Scenario, profile: &Profile) -> Self {
         let round = control_round(&scenario.tenants, profile);
         let tokens = tokens(&scenario.policy, &scenario.tenants, profile);
+        // Windows shorter than a round of short commands hold more of their ends or fewer, by where they begin.
+        let (short, long) = match round <= AFTERMATH {
+            true => (round, Duration::ZERO),
+            false => (Duration::ZERO, round),
+        };
         let poll = match is_part("harmonic", &scenario.policy) {
             true => harmonic_period(&scenario.policy),
             false => Duration::ZERO,
         };
         Self {
-            warmup: settling(&scenario.policy, profile).max(tokens.warmup) + round,
-            period: round.max(tokens.period).max(poll),
+            warmup: settling(&scenario.policy, profile).max(tokens.warmup) + round.min(AFTERMATH),
+            period: short.max(tokens.period).max(poll),
+            round: long,
         }
     }
 
@@ -43,16 +56,19 @@ impl Constants {
         Self {
             warmup: self.warmup * times,
             period: self.period * times,
+            round: self.round * times,
         }
     }
 
-    /// The least measured time: each window has the longest period in it, and ends where another one begins.
+    /// The least measured time: each window has the longest period in it, and ends where another one begins; all windows
+    /// together hold whole rounds.
     pub fn measured(self, least: Duration) -> Duration {
         let all = self.period * WINDOWS as u64;
-        match all.is_zero() {
+        let whole = |least: Duration, part: Duration| match part.is_zero() {
             true => least,
-            false => all * least.as_ps().div_ceil(all.as_ps()).max(1),
-        }
+            false => part * least.as_ps().div_ceil(part.as_ps()).max(1),
+        };
+        whole(whole(least, all), self.round)
     }
 }
 
@@ -133,6 +149,7 @@ fn tokens(policy: &PolicySpec, tenants: &[Tenant], profile: &Profile) -> Constan
     Constants {
         warmup: us(turn * saved),
         period: us(turn),
+        round: Duration::ZERO,
     }
 }
 
@@ -229,13 +246,27 @@ mod tests {
     }
 
     #[test]
-    fn every_window_holds_whole_periods() {
-        let constants = Constants {
-            warmup: Duration::ZERO,
-            period: Duration::from_us(150),
-        };
+    fn every_window_holds_whole_periods_and_all_of_them_whole_rounds() {
         let us = Duration::from_us;
-        assert_eq!(constants.measured(us(400)), us(600));
-        assert_eq!(constants.measured(us(601)), us(1200));
+        let periods = Constants {
+            warmup: Duration::ZERO,
+            period: us(150),
+            round: Duration::ZERO,
+        };
+        assert_eq!(periods.measured(us(400)), us(600));
+        assert_eq!(periods.measured(us(601)), us(1200));
+        let both = Constants {
+            round: us(450),
+            ..periods
+        };
+        assert_eq!(both.measured(us(400)), us(900));
+    }
+
+    #[test]
+    fn a_command_of_milliseconds_does_not_make_the_warm_up_as_long() {
+        let large = CONTROL.replace("threads = 6", "threads = 6\nregion = \"1GiB\"");
+        let constants = constants("none", &large);
+        assert_eq!(constants.warmup, AFTERMATH);
+        assert!(constants.round > Duration::from_ms(20), "{constants:?}");
     }
 }

@@ -223,7 +223,8 @@ pub struct Cell {
     /// How much of its solo performance the victim kept: rate under attack / alone, or for latency alone / under
     /// attack. 1 is unharmed, 0 is starved.
     pub retained: Option<f64>,
-    /// True when the seeds disagree: some keep isolation and some violate it, or the windows of one run do.
+    /// True when the value is near its limit, or the seeds disagree: some keep isolation and some violate it, or the windows
+    /// of one run do.
     pub borderline: bool,
     /// How its runs settled; absent where times are fixed or the cell does not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]

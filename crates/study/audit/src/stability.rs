@@ -32,7 +32,7 @@ pub struct Change {
     pub pair: [String; 3],
     /// Why, in the first and in the second.
     pub why: [String; 2],
-    /// Whether one of the two says that the seeds disagree.
+    /// Whether one of the two is borderline.
     pub marked: bool,
 }
 

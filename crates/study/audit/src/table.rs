@@ -6,13 +6,14 @@
 //! Attackers are grouped by category; a column is one attacker. The last digit of its number stands above it, and
 //! the legend below the matrices lists the numbers. A matrix wider than the terminal continues in a second block. Marks, as
 //! in the HTML report: a tick for a kept promise, a cross for a violation, a question mark where the runs did not settle, a
-//! dash where the cell does not apply, a space where it was not run; a tilde behind a mark says that the seeds, or the
-//! windows of a run, disagree. Below stand the totals, the worst victim, and why: the violations by
+//! dash where the cell does not apply, a space where it was not run; a tilde behind a mark says that the value is near its
+//! limit, or that the seeds, or the windows of a run, disagree. Below stand the totals, the worst victim, and why: the violations by
 //! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
 
 use crate::comparison;
 use crate::exhaustion::NOT_SATURATED;
-use crate::matrix::{Attacker, AuditResult, Cell, PolicySummary, Verdict};
+use crate::matrix::{Attacker, AuditResult, Cell, JudgedMetric, PolicySummary, Verdict};
+use isolane_common_quantities::stats::summary::median;
 use isolane_common_text_output::counted;
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +90,7 @@ fn legend(text: &mut String, result: &AuditResult, style: Style) {
     }
     let _ = writeln!(
         text,
-        "{} keeps isolation  {} violates it  {} not settled  {} does not apply  ~ behind a mark: the seeds disagree",
+        "{} keeps isolation  {} violates it  {} not settled  {} does not apply  ~ near the limit, or the seeds disagree",
         style.paint(GREEN, "✓"),
         style.paint(RED, "✗"),
         style.paint(BOLD, "?"),
@@ -161,6 +162,7 @@ fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, styl
         grid.block(text, block);
     }
     totals(text, summary, style);
+    settled(text, grid.cells.values());
     reasons(text, result, summary, style);
 }
 
@@ -331,6 +333,42 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
             counted(u64::from(worst.violations), "attacker")
         );
     }
+}
+
+/// How long the runs of `cells` took to settle, and on how few messages a 99th percentile rests; nothing where times are
+/// fixed.
+fn settled<'a>(text: &mut String, cells: impl Iterator<Item = &'a &'a Cell>) {
+    let settled: Vec<_> = cells
+        .filter_map(|cell| Some((cell, cell.settling?)))
+        .collect();
+    let ends: Vec<f64> = settled
+        .iter()
+        .map(|(_, one)| one.settled_after_us + one.measured_us)
+        .collect();
+    let Some(middle) = median(&ends) else {
+        return;
+    };
+    let longest = ends.iter().copied().fold(0.0, f64::max);
+    let _ = write!(
+        text,
+        "  simulated time until a pair settled: {:.1} ms (median), {:.1} ms (longest)",
+        middle / 1e3,
+        longest / 1e3
+    );
+    let of_latency = settled.iter().filter(|(cell, _)| {
+        cell.expected
+            .as_ref()
+            .is_some_and(|owed| owed.metric == JudgedMetric::P99Us)
+    });
+    let samples = of_latency.map(|(_, one)| one.samples);
+    if let Some(fewest) = samples.filter(|&count| count > 0).min() {
+        let _ = write!(
+            text,
+            "; a p99 rests on {} at least",
+            counted(fewest, "message")
+        );
+    }
+    text.push('\n');
 }
 
 /// The violations by the resource that ran out, most frequent first, each with its worst pair.

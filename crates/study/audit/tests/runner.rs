@@ -225,7 +225,7 @@ fn the_matrix_in_text() {
         .map(|line| format!("{line}\n"))
         .collect();
     expect_test::expect![[r#"
-        ✓ keeps isolation  ✗ violates it  ? not settled  – does not apply  ~ behind a mark: the seeds disagree
+        ✓ keeps isolation  ✗ violates it  ? not settled  – does not apply  ~ near the limit, or the seeds disagree
         attackers, BW: 1 BW-1MB_ib_write_bw
         attackers, PU: 2 PU-RNR_UC-RNR 3 PU-request_faa_forward
     "#]]
