@@ -9,6 +9,7 @@
 
 use crate::containers::{self, Containers};
 use crate::device::Device;
+use crate::effect::{Choice, of_driver};
 use crate::error::NicError;
 use crate::journal::{Journal, Lock, Process};
 use crate::link::{Link, Route};
@@ -33,6 +34,7 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
     let device = Device::read(system, name)?;
     device.refuse_software(system)?;
     let queues = check(&device)?;
+    refuse_driver(&device, &options)?;
     let _lock = Lock::take(system, name)?;
     let links = Route::open()?.links()?;
     let link = link::named(&links, name)?;
@@ -76,6 +78,18 @@ fn check(device: &Device) -> Result<u16, NicError> {
     }
 }
 
+/// A driver that is known to choose queues itself, unless the user wants to see that.
+fn refuse_driver(device: &Device, options: &Options) -> Result<(), NicError> {
+    match of_driver(&device.driver) {
+        Choice::Ignored(how) if !options.any_driver => Err(NicError::Ignored {
+            device: device.name.clone(),
+            driver: device.driver.clone(),
+            how,
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn pins(link: &Link) -> Result<PathBuf, NicError> {
     let directory = bpffs::find_or_mount()?;
     Ok(directory.join(format!("nic-{}-{}", System::namespace(), link.index)))
@@ -115,6 +129,8 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
         // Pins of an attachment whose journal was lost: nobody can say that they are in use.
         Err(EbpfError::Exists { path }) => {
             match Dqa::open(&path) {
+                // Numbers of namespaces are used again.
+                Ok(left) if !left.is_here() => left.discard(),
                 Ok(left) => left.detach()?,
                 // Maps of another version say nothing to us. The pins are all that holds them and the tracing programs.
                 Err(EbpfError::OtherVersion { .. }) => {

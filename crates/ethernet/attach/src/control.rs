@@ -9,6 +9,7 @@
 use crate::attach::{self, shared_queues};
 use crate::containers::{self, Containers};
 use crate::device::Device;
+use crate::effect::{Aside, Effect};
 use crate::error::NicError;
 use crate::journal::{Journal, Process};
 use crate::link::Route;
@@ -71,8 +72,9 @@ pub struct Controller {
     segments: Option<SegmentSize>,
     /// A size decided and not yet set, and how often that was tried.
     wanted: Option<(Bytes, u32)>,
-    /// Whether the programs stand aside as the device has one queue.
-    aside: bool,
+    effect: Effect,
+    /// Whether freed packets tell which queue they had.
+    tells_queues: bool,
     /// Whether queues were shared at the last beat: one look alone may see a flow that is about to go.
     shared_before: bool,
     containers: Containers,
@@ -116,6 +118,7 @@ impl Controller {
                 hold: HOLD,
             })
         });
+        let counters = dqa.counters()?;
         let now = Instant::now();
         Ok(Self {
             system: system.clone(),
@@ -125,7 +128,8 @@ impl Controller {
             weights,
             segments,
             wanted: None,
-            aside: false,
+            effect: Effect::new(counters),
+            tells_queues: device.frees_what_it_sent(),
             shared_before: false,
             containers: Containers::default(),
             begun: now,
@@ -182,6 +186,9 @@ impl Controller {
 
     /// One look at the queues.
     fn beat(&mut self) -> Result<(), NicError> {
+        if self.journal.aside.is_some() {
+            return Ok(());
+        }
         let queues = self.dqa.queues();
         let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
@@ -269,14 +276,76 @@ impl Controller {
             self.journal.save(&self.system)?;
         }
         let device = Device::read(&self.system, &link.name)?;
-        if is_news(device.managed_queues(), self.journal.queues, self.aside) {
+        let has_one = self.journal.aside == Some(Aside::OneQueue);
+        let news = is_news(device.managed_queues(), self.journal.queues, has_one);
+        if news {
             self.reload(&device)?;
         }
-        if device.has_maps() {
-            self.clear_maps(&device.name)?;
-        }
+        self.look_at_maps(&device, news)?;
         self.refresh_containers()?;
+        self.look_at_effect()?;
         Ok(Seen::Same)
+    }
+
+    /// Maps that a driver set when the number of queues changed, or as they were before, are emptied. Others are the
+    /// user's: they stay, also at detach, and the programs step aside until they are gone.
+    fn look_at_maps(&mut self, device: &Device, news: bool) -> Result<(), NicError> {
+        if !device.has_maps() {
+            return match self.journal.aside {
+                Some(Aside::XpsMaps) => self.resume(),
+                _ => Ok(()),
+            };
+        }
+        if self.journal.aside.is_some() {
+            return Ok(());
+        }
+        let now = queues::saved_maps(&self.system, &device.name);
+        if news || now.iter().all(|map| self.journal.maps.contains(map)) {
+            return self.clear_maps(&device.name);
+        }
+        self.journal.maps.clear();
+        self.step_aside(Aside::XpsMaps)
+    }
+
+    /// Steps aside where packets go through other queues than the chosen ones.
+    fn look_at_effect(&mut self) -> Result<(), NicError> {
+        if !self.tells_queues || self.journal.aside.is_some() {
+            return Ok(());
+        }
+        match self.effect.overruled(self.dqa.counters()?) {
+            Some(percent) => self.step_aside(Aside::Overruled { percent }),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets packets pass untouched, and takes back what was changed for the sake of chosen queues.
+    fn step_aside(&mut self, reason: Aside) -> Result<(), NicError> {
+        let mut settings =
+            attach::settings(&self.system, &self.journal.options, self.journal.queues);
+        settings.enabled = false;
+        self.dqa.set(&settings)?;
+        if let Some(before) = self.journal.sizes {
+            segments::set(&self.system, &mut self.route, self.journal.index, before)?;
+            self.journal.sizes = None;
+        }
+        if let Some((pusher, _)) = self.weights.as_mut().filter(|_| self.journal.weights_told) {
+            pusher.undo(self.journal.queues)?;
+            self.journal.weights_told = false;
+        }
+        self.journal.aside = Some(reason);
+        self.journal.save(&self.system)
+    }
+
+    /// Goes on as before the programs stepped aside.
+    fn resume(&mut self) -> Result<(), NicError> {
+        let settings = attach::settings(&self.system, &self.journal.options, self.journal.queues);
+        self.dqa.set(&settings)?;
+        self.effect = Effect::new(self.dqa.counters()?);
+        if let Some((pusher, weights)) = &mut self.weights {
+            *weights = QueueWeights::new(self.journal.queues, pusher.options());
+        }
+        self.journal.aside = None;
+        self.journal.save(&self.system)
     }
 
     fn refresh_containers(&mut self) -> Result<(), NicError> {
@@ -295,13 +364,9 @@ impl Controller {
     fn reload(&mut self, device: &Device) -> Result<(), NicError> {
         let queues = device.managed_queues();
         if queues < 2 {
-            let mut settings =
-                attach::settings(&self.system, &self.journal.options, self.journal.queues);
-            settings.enabled = false;
-            self.dqa.set(&settings)?;
-            self.aside = true;
-            return Ok(());
+            return self.step_aside(Aside::OneQueue);
         }
+        let by_user = self.journal.aside == Some(Aside::XpsMaps);
         // Settings name queues that must be there at every moment.
         let settings = attach::settings(&self.system, &self.journal.options, queues);
         if queues > self.journal.queues {
@@ -311,9 +376,13 @@ impl Controller {
             self.dqa.set(&settings)?;
             self.dqa.set_queues(queues)?;
         }
-        self.aside = false;
+        self.journal.aside = None;
         self.journal.queues = queues;
+        if by_user {
+            return self.step_aside(Aside::XpsMaps);
+        }
         self.journal.save(&self.system)?;
+        self.effect = Effect::new(self.dqa.counters()?);
         if let Some((pusher, weights)) = &mut self.weights {
             *weights = QueueWeights::new(queues, pusher.options());
         }
@@ -344,6 +413,7 @@ impl Controller {
             sizes: None,
             weights_told_to: None,
             weights_told: false,
+            aside: None,
             ..self.journal.clone()
         };
         waiting.save(&self.system)?;

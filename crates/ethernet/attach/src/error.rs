@@ -48,6 +48,18 @@ pub enum NicError {
         /// The devices below.
         lower: Vec<String>,
     },
+    /// A driver that is known to choose queues itself.
+    #[error(
+        "{device}: its driver {driver} {how}, so flows do not get the queues that they are given; --any-driver attaches all the same"
+    )]
+    Ignored {
+        /// The device.
+        device: String,
+        /// Its driver.
+        driver: String,
+        /// How it chooses.
+        how: &'static str,
+    },
     /// Root is needed.
     #[error("{action}: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")]
     NotPermitted {
@@ -141,6 +153,7 @@ impl NicError {
                 | Self::NotAttached { .. }
                 | Self::Value { .. }
                 | Self::Upper { .. }
+                | Self::Ignored { .. }
                 | Self::Namespace { .. }
                 | Self::Programs(EbpfError::BadInput(_) | EbpfError::Containers { .. })
         )

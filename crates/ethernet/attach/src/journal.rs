@@ -11,6 +11,7 @@
 //! and its permanent address where it has one. Its name and its present address may change meanwhile.
 //! Limits: a kernel before 5.14 has no cookies; there a namespace that has ended may be taken for one that got its number.
 
+use crate::effect::Aside;
 use crate::error::NicError;
 use crate::link::{Link, Route, Sizes};
 use crate::options::Options;
@@ -77,6 +78,9 @@ pub struct Journal {
     /// Whether he was told any, so that what he made of them is ours to take back.
     #[serde(default)]
     pub weights_told: bool,
+    /// Why the programs do nothing; absent while they work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Aside>,
 }
 
 impl Journal {
@@ -99,6 +103,7 @@ impl Journal {
             sizes: None,
             weights_told_to: None,
             weights_told: false,
+            aside: None,
         }
     }
 

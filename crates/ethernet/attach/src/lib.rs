@@ -17,6 +17,7 @@ pub mod containers;
 pub mod control;
 pub mod detach;
 pub mod device;
+pub mod effect;
 pub mod error;
 pub mod ethtool;
 pub mod generic;

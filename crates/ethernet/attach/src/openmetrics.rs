@@ -36,6 +36,12 @@ fn written(reports: &[Report]) -> Families {
     for report in reports {
         family.sample(&[("device", &report.device)], report.controller.is_some());
     }
+    let help =
+        "Whether flows get the queues that they are given; 0 where the programs have stepped aside";
+    let mut family = text.family(Kind::Gauge, "isolane_nic_effective", help);
+    for report in reports {
+        family.sample(&[("device", &report.device)], report.aside.is_none());
+    }
     let help = "Largest segment";
     let mut family = text.family(Kind::Gauge, "isolane_nic_segment_bytes", help);
     for report in reports {
@@ -65,6 +71,7 @@ fn written(reports: &[Report]) -> Families {
             ("table_full", events.table_full),
             ("stood_aside", events.stood_aside),
             ("overruled", events.overruled),
+            ("dropped", events.dropped),
             ("healed", events.healed),
             ("evicted", events.evicted),
         ] {
@@ -96,6 +103,7 @@ mod tests {
             version: 1,
             device: "eth0".to_owned(),
             controller: Some(7),
+            aside: None,
             options: Options::default(),
             weights_told_to: None,
             sizes: Sizes {
@@ -124,6 +132,9 @@ mod tests {
             # TYPE isolane_nic_controlled gauge
             # HELP isolane_nic_controlled Whether a controller runs
             isolane_nic_controlled{device="eth0"} 1
+            # TYPE isolane_nic_effective gauge
+            # HELP isolane_nic_effective Whether flows get the queues that they are given; 0 where the programs have stepped aside
+            isolane_nic_effective{device="eth0"} 1
             # TYPE isolane_nic_segment_bytes gauge
             # UNIT isolane_nic_segment_bytes bytes
             # HELP isolane_nic_segment_bytes Largest segment

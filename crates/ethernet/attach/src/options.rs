@@ -143,6 +143,9 @@ pub struct Options {
     pub containers: Vec<Named>,
     /// A cgroup whose children are the containers, with the weight that their `cpu.weight` says.
     pub slice: Option<String>,
+    /// Whether a driver that is known to choose queues itself is attached all the same.
+    #[serde(default)]
+    pub any_driver: bool,
 }
 
 impl Options {

@@ -5,11 +5,13 @@
 //! among flows that were busy all the time. Cost comes from the kernel's own statistics of BPF programs, which are on
 //! only while it is asked.
 //! Units: bytes with link headers, nanoseconds. NFM has none.
+//! Dropped packets count as dropped, never as sent.
 //! Limits: bytes are counted when the device frees a packet, a whole segment at once (on devices that only hand packets
 //! over, when they are handed over), and sampled by a program that the machine may delay: at 1 ms the figure is an upper
 //! bound on what a capture on the wire would give. The completion program runs for every packet that anything in the
 //! machine frees, so its cost is told for each run, and summed for each packet of this device.
 
+use crate::effect::Aside;
 use crate::error::NicError;
 use crate::journal::Journal;
 use crate::link::{self, Route, Sizes};
@@ -51,6 +53,8 @@ pub struct Report {
     pub device: String,
     /// The controller's process; none if it does not run, which leaves queue assignment as it is.
     pub controller: Option<u32>,
+    /// Why the programs do nothing; none while they work.
+    pub aside: Option<Aside>,
     /// What the user asked for.
     pub options: Options,
     /// Who is told queue weights; none if nobody is.
@@ -121,6 +125,8 @@ pub struct Events {
     pub stood_aside: u64,
     /// Times the kernel used another queue than it was told.
     pub overruled: u64,
+    /// Packets that were dropped before the device sent them.
+    pub dropped: u64,
     /// Flows whose completions were lost.
     pub healed: u64,
     /// Flows that lost their entry to another.
@@ -340,6 +346,7 @@ fn assemble(
         version: VERSION,
         device: journal.device.clone(),
         controller: journal.running(system).map(|controller| controller.process),
+        aside: journal.aside,
         options: journal.options.clone(),
         weights_told_to: journal.weights_told_to.clone(),
         sizes,
@@ -354,6 +361,7 @@ fn assemble(
             table_full: counters.full,
             stood_aside: counters.untouched,
             overruled: counters.moved,
+            dropped: counters.dropped,
             healed: counters.healed,
             evicted: counters.evicted,
         },

@@ -5,13 +5,16 @@ mod lab;
 use isolane_ethernet_attach::attach::{attach, undo, undo_latest};
 use isolane_ethernet_attach::control::{Controller, Ended};
 use isolane_ethernet_attach::detach::{Detached, detach};
+use isolane_ethernet_attach::effect::Aside;
 use isolane_ethernet_attach::journal::Journal;
 use isolane_ethernet_attach::link::{Route, Sizes};
 use isolane_ethernet_attach::options::{Options, Segments};
+use isolane_ethernet_attach::status::{Asked, report};
 use isolane_ethernet_attach::{Device, NicError, System, qdisc, queues};
 use isolane_ethernet_bpf::Dqa;
 use lab::{Lab, intervals, run, wait_for};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -318,7 +321,7 @@ fn an_address_may_change_and_an_old_journal_undoes_what_is_new() {
     lab.in_sender(&address);
     set_map(&lab, 1, "2");
     let ended = run_until(&lab, &mut controller, |journals| {
-        journals[0].address[5] == 7 && journals[0].maps.len() == 1
+        journals[0].address[5] == 7 && journals[0].aside == Some(Aside::XpsMaps)
     });
     assert_eq!(
         (ended, controller.journal().index),
@@ -346,6 +349,25 @@ fn no_route_of_ours_stays() {
     let index = route.link("v0").unwrap().index;
     isolane_ethernet_attach::segments::forget_routes(&system, &mut route, index).unwrap();
     assert_eq!(routes(), before);
+}
+
+/// Goal: numbers of network namespaces are used again, so pins that a lost attachment left under the number of this one do not
+/// keep a device from being attached. Method: pins of one lab are moved to where the other's will be.
+#[test]
+fn pins_of_an_ended_namespace_of_the_same_number_are_replaced() {
+    let (Some(ended), Some(lab)) = (Lab::new(4), Lab::new(4)) else {
+        return;
+    };
+    let before = ended.enter();
+    let left = attach(&before, "v0", options(Segments::Off)).unwrap();
+    let system = lab.enter();
+    let index = Route::open().unwrap().link("v0").unwrap().index;
+    let name = format!("nic-{}-{index}", System::namespace());
+    std::fs::rename(&left.pins, left.pins.with_file_name(name)).unwrap();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    undo(&system, &journal).unwrap();
+    let before = ended.enter();
+    undo(&before, &left).unwrap();
 }
 
 /// Goal: eight queues, one, and eight again: packets pass untouched meanwhile and are assigned afterwards.
@@ -387,6 +409,85 @@ fn programs_that_stood_aside_come_back() {
     lab.flows_move_on();
     let bytes = intervals(client);
     assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+}
+
+/// Goal: XPS maps that the user sets while the device is attached are respected: the programs step aside, say so, and leave the
+/// maps at detach; they go on when the maps are gone.
+#[test]
+fn maps_that_the_user_sets_are_respected_and_kept() {
+    let Some(lab) = Lab::new(4) else { return };
+    set_map(&lab, 0, "1");
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, journal).unwrap();
+    let aside = |journals: &[Journal]| journals.iter().any(|one| one.aside == Some(Aside::XpsMaps));
+    set_map(&lab, 1, "2");
+    assert_eq!(run_until(&lab, &mut controller, aside), Ended::Stopped);
+    let report = report(&system, "v0", Asked::default()).unwrap();
+    assert_eq!(report.aside, Some(Aside::XpsMaps));
+    set_map(&lab, 1, "0");
+    let works = |journals: &[Journal]| journals.iter().all(|one| one.aside.is_none());
+    assert_eq!(run_until(&lab, &mut controller, works), Ended::Stopped);
+    set_map(&lab, 1, "2");
+    assert_eq!(run_until(&lab, &mut controller, aside), Ended::Stopped);
+    undo(&system, controller.journal()).unwrap();
+    let kept = queues::saved_maps(&system, "v0");
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!((kept[0].queue, kept[0].value.as_str()), (1, "2"));
+}
+
+/// Goal: a driver that chooses queues itself is refused, and where it is attached all the same the controller finds out, so that
+/// `status` never shows a fairness that is not there. Method: a TUN device of four queues without a steering program, whose
+/// packets are read at once, and 64 flows.
+#[test]
+fn a_driver_that_chooses_itself_is_refused_or_found_out() {
+    let Some(lab) = Lab::new(1) else { return };
+    let system = lab.enter();
+    let _tun = lab.tun("t0", 4);
+    lab.in_sender(&["ip", "addr", "add", "10.97.0.1/24", "dev", "t0"]);
+    lab.in_sender(&["ip", "link", "set", "t0", "up"]);
+    let wanted = options(Segments::Off);
+    let refused = attach(&system, "t0", wanted.clone()).unwrap_err();
+    assert!(refused.is_bad_input(), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains("its driver tun chooses by a table of its own"),
+        "{refused}"
+    );
+    let all_the_same = Options {
+        any_driver: true,
+        ..wanted
+    };
+    let journal = attach(&system, "t0", all_the_same).unwrap();
+    let mut controller = Controller::new(&system, journal).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let traffic = Stop(&stop);
+        scope.spawn(|| {
+            let sockets: Vec<UdpSocket> = (0..64)
+                .map(|_| UdpSocket::bind("10.97.0.1:0").expect("a socket"))
+                .collect();
+            while !stop.load(Ordering::Relaxed) {
+                for socket in &sockets {
+                    // A full ring drops; both is traffic.
+                    let _ = socket.send_to(&[0; 100], "10.97.0.2:9");
+                }
+            }
+        });
+        let found = |journals: &[Journal]| {
+            let is_overruled = |one: &Journal| matches!(one.aside, Some(Aside::Overruled { percent }) if percent > 50);
+            journals.iter().any(is_overruled)
+        };
+        assert_eq!(run_until(&lab, &mut controller, found), Ended::Stopped);
+        drop(traffic);
+    });
+    let report = report(&system, "t0", Asked::default()).unwrap();
+    assert!(
+        matches!(report.aside, Some(Aside::Overruled { .. })),
+        "{report:?}"
+    );
+    undo(&system, controller.journal()).unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@
  * Problem: the kernel spreads flows over queues by hash, so flows meet in one queue while others lie idle (titan 3).
  * Method (titan 4.1): a flow with nothing in the device takes the queue of least load and adds its weight there; it
  * keeps the queue while it has anything outstanding, so nothing is reordered; its last completion takes the weight
- * back. The decision is `isolane_core::policy::titan::assign`; a test compares the two.
+ * back. The decision is `titan::assign` of the crate `isolane-ethernet-policy`; a test compares the two.
  *   `egress` (tc, clsact) decides, counts and writes `queue_mapping`, which the kernel's choice then follows.
  *   `completed` and `dropped` (tracepoints) are where a packet of ours is freed - or, for devices that only hand
  *   over to a peer, `handed_over` and `dropped_before`.
@@ -300,8 +300,9 @@ int egress(struct __sk_buff *skb)
 	}
 	if (gate)
 		__sync_fetch_and_add(&shared->bytes[queue & (DQA_QUEUES_MAX - 1)], len);
-	/* Not atomic: one socket sends at a time, and for others these are statistics. */
-	flow->sent_bytes += len;
+	/* Atomic: a drop on another processor takes its bytes back. */
+	__sync_fetch_and_add(&flow->sent_bytes, len);
+	/* Not atomic: one socket sends at a time, and for others this is a statistic. */
 	flow->sent_packets += 1;
 	skb->tc_index = DQA_TAG_OURS | number_of(new) | segmented;
 	skb->queue_mapping = queue + 1;
@@ -466,14 +467,22 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 		flow->completed_number = number;
 	if (gate)
 		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
-	if (!left)
+	bool elsewhere = unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues;
+
+	if (!left) {
 		give_back(shared, place, container);
-	else if (unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues)
+		if (elsewhere)
+			COUNT(moved);
+	} else if (elsewhere) {
 		follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0);
-	if (ending == DONE)
+	}
+	if (ending == DONE) {
 		COUNT_OFTEN(completed);
-	else
+	} else {
+		/* What was dropped was not sent. */
+		__sync_fetch_and_add(&flow->sent_bytes, -(u64)(len < bytes ? len : bytes));
 		COUNT(dropped);
+	}
 	return 0;
 }
 

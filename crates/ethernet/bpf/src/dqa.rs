@@ -208,6 +208,11 @@ impl Dqa {
         Ok(())
     }
 
+    /// Whether the programs were loaded for this thread's network namespace, not for an earlier one of the same number.
+    pub fn is_here(&self) -> bool {
+        self.check_namespace().is_ok()
+    }
+
     /// Removes the pins alone: those of a network namespace that has ended, its devices and filters with it.
     pub fn discard(self) {
         remove_pins(&self.pins);

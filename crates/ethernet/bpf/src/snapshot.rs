@@ -28,7 +28,7 @@ pub struct FlowSnapshot {
     pub outstanding_bytes: u32,
     /// What it adds to its queue while it has anything outstanding.
     pub weight: u32,
-    /// Bytes handed to the device's queues since the flow got its entry.
+    /// Bytes handed to the device's queues since the flow got its entry, without those that were dropped there.
     pub sent_bytes: u64,
     /// Packets, likewise; a packet that the device segments is one.
     pub sent_packets: u64,

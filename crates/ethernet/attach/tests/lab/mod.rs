@@ -173,6 +173,59 @@ impl Lab {
     }
 }
 
+/// Opens a TUN device with several queues, says so, and takes what is sent through it until its standard input ends.
+const TUN: &str = r#"
+import fcntl, os, select, struct, sys
+name, count = sys.argv[1].encode(), int(sys.argv[2])
+queues = []
+for _ in range(count):
+    queues.append(os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK))
+    # TUNSETIFF with IFF_TUN, IFF_NO_PI, IFF_MULTI_QUEUE
+    fcntl.ioctl(queues[-1], 0x400454CA, struct.pack("16sH22x", name, 0x0001 | 0x1000 | 0x0100))
+print("open", flush=True)
+while True:
+    for ready in select.select(queues + [sys.stdin], [], [])[0]:
+        if ready is sys.stdin:
+            sys.exit()
+        os.read(ready, 65536)
+"#;
+
+/// A TUN device that a child process reads.
+pub(crate) struct Tun(Child);
+
+impl Drop for Tun {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Lab {
+    /// A TUN device in the sender's namespace, of so many queues, without a steering program. It ends with what is returned.
+    pub(crate) fn tun(&self, name: &str, queues: u16) -> Tun {
+        let count = queues.to_string();
+        let mut child = Command::new("ip")
+            .args([
+                "netns",
+                "exec",
+                &self.sender,
+                "python3",
+                "-c",
+                TUN,
+                name,
+                &count,
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is installed");
+        let mut said = [0; 16];
+        let out = child.stdout.as_mut().expect("piped");
+        assert!(out.read(&mut said).expect("a pipe") > 0, "no TUN device");
+        Tun(child)
+    }
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {

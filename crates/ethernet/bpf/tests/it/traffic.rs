@@ -476,6 +476,47 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
     });
 }
 
+/// Goal: what a full ring drops does not count as sent. Method: a TUN device whose ring holds eight packets, which nobody reads
+/// while a flow sends a hundred; then they are read.
+#[test]
+fn dropped_packets_do_not_count_as_sent() {
+    in_lab("drops", |pins| {
+        let tun = Tun::new("t0", 1);
+        ip("link set t0 txqueuelen 8");
+        ip("addr add 10.2.0.1/24 dev t0");
+        let mut dqa = attach("t0", Completion::Freed, false, pins);
+        tun.steer(dqa.steering_program());
+        let socket = UdpSocket::bind("10.2.0.1:0").expect("a socket");
+        for _ in 0..100 {
+            // A full queue may say so, or drop in silence.
+            let _ = socket.send_to(&[0; 500], "10.2.0.2:9");
+        }
+        let mut read = 0;
+        while let Some(packet) = tun.read(0) {
+            read += packet.len() as u64;
+            // A queue that was stopped goes on.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let counters = dqa.counters().expect("readable");
+        println!("{counters:?}, {read} bytes read");
+        assert!(counters.dropped > 50, "{counters:?}");
+        let flows: Vec<FlowSnapshot> = dqa
+            .flows()
+            .iter()
+            .filter(|flow| flow.sent_packets > 50)
+            .collect();
+        assert_eq!(flows.len(), 1, "{flows:?}");
+        assert_eq!(flows[0].completed_bytes(), read, "{flows:?}");
+        assert_drained(
+            &mut dqa,
+            "t0",
+            "10.2.0.2",
+            || while tun.read(0).is_some() {},
+        );
+        dqa.detach().expect("detaches");
+    });
+}
+
 #[test]
 fn processors_that_race_lose_no_weight() {
     in_lab("races", |pins| {

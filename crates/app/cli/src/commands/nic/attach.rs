@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Every child of this cgroup is a container with the weight of its cpu.weight
     #[arg(long, value_name = "PATH")]
     slice: Option<String>,
+    /// Attach also where the driver is known to choose queues itself; the controller finds out and steps aside
+    #[arg(long)]
+    any_driver: bool,
     /// Control it from here, and detach at the end
     #[arg(long)]
     foreground: bool,
@@ -112,6 +115,7 @@ fn options(arguments: &Arguments) -> Result<Options> {
         latency: arguments.latency,
         containers: containers?,
         slice: arguments.slice.clone(),
+        any_driver: arguments.any_driver,
     };
     options.check()?;
     Ok(options)
@@ -232,7 +236,7 @@ fn say(arguments: &Arguments, system: &System) -> Result<()> {
     }
     let netns = system.place();
     let mut text = format!(
-        "{}: {}, flows take the lightest; controlled by process {}\n",
+        "{}: {}, each flow is given the lightest; controlled by process {}, which checks each second that flows get it\n",
         journal.device,
         counted(u64::from(journal.queues), "queue"),
         controller.unwrap_or_default()

@@ -50,5 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         (_, true) => output::print(&openmetrics::render(&[report]))?,
         _ => output::print(&view::text(&report, arguments.flows))?,
     }
-    Ok(Status::Done)
+    Ok(match report.aside {
+        None => Status::Done,
+        Some(_) => Status::No,
+    })
 }

@@ -1,6 +1,7 @@
 //! An attached device in words and tables.
 
 use crate::text::{Table, counted, fitted, number, optional};
+use isolane_ethernet_attach::effect::Aside;
 use isolane_ethernet_attach::options::{Segments, Weights};
 use isolane_ethernet_attach::status::Report;
 
@@ -42,11 +43,28 @@ fn head(report: &Report) -> String {
         (_, true) => format!("segments up to {size} KiB while queues are shared"),
         (_, false) => format!("segments up to {size} KiB, as no queue is shared"),
     });
+    if let Some(reason) = report.aside {
+        words = vec![aside(reason)];
+    }
     let controller = match report.controller {
         Some(process) => format!("controlled by process {process}"),
         None => "no controller".to_owned(),
     };
     format!("{}: {}; {controller}\n", report.device, words.join(", "))
+}
+
+/// Why the programs do nothing, and what to do.
+fn aside(reason: Aside) -> String {
+    match reason {
+        Aside::OneQueue => "no effect: the device has one transmit queue now".to_owned(),
+        Aside::XpsMaps => {
+            "no effect: XPS maps were set, which the kernel prefers; empty them or detach"
+                .to_owned()
+        }
+        Aside::Overruled { percent } => format!(
+            "no effect: {percent} % of the choices were overruled by the driver or by another program on egress; detach"
+        ),
+    }
 }
 
 fn queues(report: &Report) -> String {
@@ -144,6 +162,10 @@ fn remarks(report: &Report) -> String {
         (
             events.overruled,
             "times the kernel used another queue than it was told (an XPS map, another program)",
+        ),
+        (
+            events.dropped,
+            "packets were dropped before the device sent them",
         ),
         (
             events.healed,

@@ -1,0 +1,149 @@
+//! Whether flows get the queues that they are given.
+//!
+//! Problem: a driver may choose queues itself, a later filter may change the choice, and somebody may set XPS maps, which the
+//! kernel prefers. Attached programs then have no effect, and figures about them would be false. Method, in three places:
+//! a driver that is known to ignore the choice is refused ([`of_driver`]); every second the controller compares the queues
+//! that freed packets had with the chosen ones ([`Effect`]); it looks at the maps. Where a reason is found, the programs
+//! step aside ([`Aside`]) and `status` says so.
+//! Limits: a device that only hands packets over (veth) frees nothing itself; there the kernel keeps a socket's queue while
+//! the receiver holds a packet, so its choices say nothing and only maps are looked at.
+//! Source of the table: `ndo_select_queue` of each driver in Linux 5.2 to 6.12, and `netdev_pick_tx` where it has none.
+
+use isolane_ethernet_bpf::DqaCounters;
+use serde::{Deserialize, Serialize};
+
+/// What a driver does with the queue that a packet was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Uses it; where there is something to know, what.
+    Honoured(&'static str),
+    /// Chooses itself, in this way.
+    Ignored(&'static str),
+    /// Not looked up.
+    Unknown,
+}
+
+/// Drivers by name, as `ethtool -i` prints it.
+pub const DRIVERS: [(&str, Choice); 12] = [
+    ("ena", Choice::Honoured("")),
+    ("hv_netvsc", Choice::Honoured("")),
+    ("mlx4_en", Choice::Honoured("without traffic classes")),
+    (
+        "mlx5_core",
+        Choice::Honoured("within a traffic class; not with HTB offload"),
+    ),
+    ("virtio_net", Choice::Honoured("")),
+    (
+        "veth",
+        Choice::Honoured("not measured: it only hands packets over"),
+    ),
+    (
+        "ifb",
+        Choice::Honoured("not measured: it only hands packets over"),
+    ),
+    (
+        "dummy",
+        Choice::Honoured("not measured: it only hands packets over"),
+    ),
+    (
+        "stmmac",
+        Choice::Ignored("sends every segment that it cuts through queue 0"),
+    ),
+    (
+        "tun",
+        Choice::Ignored(
+            "chooses by a table of its own; only the program that opened the device can change that",
+        ),
+    ),
+    ("vif", Choice::Ignored("chooses by the packet's hash")),
+    (
+        "xen_netfront",
+        Choice::Ignored("chooses by the packet's hash"),
+    ),
+];
+
+/// What the driver of that name does.
+pub fn of_driver(name: &str) -> Choice {
+    let known = DRIVERS.iter().find(|(driver, _)| *driver == name);
+    known.map_or(Choice::Unknown, |(_, choice)| *choice)
+}
+
+/// Why attached programs do nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "reason")]
+pub enum Aside {
+    /// The device has one queue now.
+    OneQueue,
+    /// Somebody set XPS maps, which the kernel prefers.
+    XpsMaps,
+    /// Packets went through other queues than the chosen ones.
+    Overruled {
+        /// Part of the choices that were overruled, percent.
+        percent: u8,
+    },
+}
+
+/// Choices of a second, or of several with fewer.
+#[derive(Clone, Copy, Debug)]
+pub struct Effect {
+    before: DqaCounters,
+}
+
+impl Effect {
+    /// Choices that say something: with two queues, a driver that ignores them agrees with eight of eight once in 256.
+    const CHOICES_MIN: u64 = 8;
+    /// The part that may be overruled, percent: a socket that has packets outstanding keeps its queue now and then.
+    const PERCENT_MAX: u64 = 25;
+
+    /// From what was counted so far.
+    pub fn new(counters: DqaCounters) -> Self {
+        Self { before: counters }
+    }
+
+    /// The part of the choices since the last answer that were overruled, percent, where that is too many.
+    pub fn overruled(&mut self, now: DqaCounters) -> Option<u8> {
+        let chosen = now.assigned.saturating_sub(self.before.assigned);
+        if chosen < Self::CHOICES_MIN {
+            return None;
+        }
+        let overruled = now.moved.saturating_sub(self.before.moved);
+        self.before = now;
+        let percent = (overruled * 100 / chosen).min(100);
+        (percent > Self::PERCENT_MAX).then_some(percent as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(assigned: u64, moved: u64) -> DqaCounters {
+        DqaCounters {
+            assigned,
+            moved,
+            ..DqaCounters::default()
+        }
+    }
+
+    #[test]
+    fn few_choices_say_nothing_and_add_up() {
+        let mut effect = Effect::new(counted(100, 90));
+        assert_eq!(effect.overruled(counted(107, 97)), None);
+        assert_eq!(effect.overruled(counted(108, 98)), Some(100));
+        assert_eq!(effect.overruled(counted(109, 99)), None);
+    }
+
+    #[test]
+    fn a_socket_that_keeps_its_queue_now_and_then_is_no_reason() {
+        let mut effect = Effect::new(DqaCounters::default());
+        assert_eq!(effect.overruled(counted(100, 20)), None);
+        assert_eq!(effect.overruled(counted(200, 60)), Some(40));
+    }
+
+    #[test]
+    fn drivers_are_sorted_and_found() {
+        assert!(matches!(of_driver("tun"), Choice::Ignored(_)));
+        assert!(matches!(of_driver("mlx5_core"), Choice::Honoured(_)));
+        assert_eq!(of_driver("e1000"), Choice::Unknown);
+    }
+}
