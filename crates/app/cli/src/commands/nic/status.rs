@@ -45,13 +45,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         Err(error) => return Err(error.into()),
     };
+    let is_effective = report.aside.is_none();
     match (arguments.json, arguments.openmetrics) {
         (true, _) => output::print_json(&report)?,
         (_, true) => output::print(&openmetrics::render(&[report]))?,
         _ => output::print(&view::text(&report, arguments.flows))?,
     }
-    Ok(match report.aside {
-        None => Status::Done,
-        Some(_) => Status::No,
+    Ok(match is_effective {
+        true => Status::Done,
+        false => Status::No,
     })
 }
