@@ -205,6 +205,7 @@ mod tests {
                 general: 65_536,
                 ipv4: None,
             },
+            aside: None,
             segments_reduced: false,
             queues: vec![queue(0, 1), queue(1, 2)],
             flows_known: 5,
