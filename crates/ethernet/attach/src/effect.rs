@@ -7,7 +7,7 @@
 //! step aside ([`Aside`]) and `status` says so.
 //! Limits: a device that only hands packets over (veth) frees nothing itself; there the kernel keeps a socket's queue while
 //! the receiver holds a packet, so its choices say nothing and only maps are looked at.
-//! Source of the table: `ndo_select_queue` of each driver in Linux 5.2 to 6.12, and `netdev_pick_tx` where it has none.
+//! Source of the table: `ndo_select_queue` of each driver in the Linux kernel, and `netdev_pick_tx` where it has none.
 
 use isolane_ethernet_bpf::DqaCounters;
 use serde::{Deserialize, Serialize};
@@ -23,11 +23,11 @@ pub enum Choice {
     Unknown,
 }
 
-/// Drivers by name, as `ethtool -i` prints it.
-pub const DRIVERS: [(&str, Choice); 12] = [
+/// Drivers by name: that of the bound driver in sysfs, else the kind of the device. Xen's network driver is bound as `vif`.
+pub const DRIVERS: [(&str, Choice); 10] = [
     ("ena", Choice::Honoured("")),
     ("hv_netvsc", Choice::Honoured("")),
-    ("mlx4_en", Choice::Honoured("without traffic classes")),
+    ("mlx4_core", Choice::Honoured("without traffic classes")),
     (
         "mlx5_core",
         Choice::Honoured("within a traffic class; not with HTB offload"),
@@ -46,20 +46,12 @@ pub const DRIVERS: [(&str, Choice); 12] = [
         Choice::Honoured("not measured: it only hands packets over"),
     ),
     (
-        "stmmac",
-        Choice::Ignored("sends every segment that it cuts through queue 0"),
-    ),
-    (
         "tun",
         Choice::Ignored(
             "chooses by a table of its own; only the program that opened the device can change that",
         ),
     ),
     ("vif", Choice::Ignored("chooses by the packet's hash")),
-    (
-        "xen_netfront",
-        Choice::Ignored("chooses by the packet's hash"),
-    ),
 ];
 
 /// What the driver of that name does.
@@ -141,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_are_sorted_and_found() {
+    fn drivers_are_found_by_name() {
         assert!(matches!(of_driver("tun"), Choice::Ignored(_)));
         assert!(matches!(of_driver("mlx5_core"), Choice::Honoured(_)));
         assert_eq!(of_driver("e1000"), Choice::Unknown);
