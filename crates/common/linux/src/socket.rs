@@ -4,8 +4,9 @@
 //! that changes the mode of a path may then change the mode of any file. Method: the mode is set on the file that was opened
 //! without following a link and that is a socket.
 
-use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, open};
-use rustix::net::{SocketAddrUnix, bind};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, open, renameat_with};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, bind, listen};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,11 +34,30 @@ pub fn make_client_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Binds `socket` to `path` and gives the file this mode.
+/// Listens with `socket` at `path`, a file with this mode, for `backlog` connections. It listens before the file has its
+/// name, so that a connection to this name is never refused.
 ///
 /// # Errors
-/// The kernel's; `InvalidData` when something else is at the path by then.
-pub fn bind_with_mode(socket: impl AsFd, path: &Path, mode: u32) -> io::Result<()> {
+/// The kernel's; `AddrInUse` when the path is taken; `InvalidData` when something else took the socket's place.
+pub fn listen_at(socket: impl AsFd, path: &Path, mode: u32, backlog: i32) -> io::Result<()> {
+    let unnamed = path.with_extension("new");
+    match fs::remove_file(&unnamed) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    bind_with_mode(&socket, &unnamed, mode)?;
+    let listened = listen(&socket, backlog)
+        .and_then(|()| renameat_with(CWD, &unnamed, CWD, path, RenameFlags::NOREPLACE));
+    listened.map_err(|error| {
+        let _ = fs::remove_file(&unnamed);
+        match error {
+            Errno::EXIST => Errno::ADDRINUSE.into(),
+            error => error.into(),
+        }
+    })
+}
+
+fn bind_with_mode(socket: impl AsFd, path: &Path, mode: u32) -> io::Result<()> {
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
@@ -65,7 +85,20 @@ mod tests {
         assert_eq!(mode(&folder), 0o755);
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         let path = folder.join("x.sock");
-        bind_with_mode(&socket, &path, 0o666).unwrap();
+        listen_at(&socket, &path, 0o666, 1).unwrap();
         assert_eq!(mode(&path), 0o666);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_there_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.sock");
+        fs::write(&path, "data").unwrap();
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let error = listen_at(&socket, &path, 0o600, 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read(&path).unwrap(), b"data");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

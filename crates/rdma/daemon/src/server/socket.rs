@@ -1,11 +1,10 @@
 //! The listening socket.
 
 use super::ServerError;
-use isolane_common_linux::socket::{bind_with_mode, make_client_folder};
+use isolane_common_linux::socket::{listen_at, make_client_folder};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, listen,
-    socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, socket_with,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::OwnedFd;
@@ -67,9 +66,9 @@ impl Door {
             }
             Err(error) => return Err(failed("look at")(error)),
         }
-        bind_with_mode(&socket, path, mode)
-            .map_err(|error| failed("bind")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        listen(&socket, BACKLOG).map_err(failed("listen at"))?;
+        listen_at(&socket, path, mode, BACKLOG).map_err(|error| {
+            failed("listen at")(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })?;
         Ok(Self {
             socket,
             path: path.to_owned(),

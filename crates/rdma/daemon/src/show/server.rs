@@ -10,10 +10,10 @@
 use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
-use isolane_common_linux::socket::bind_with_mode;
+use isolane_common_linux::socket::listen_at;
 use isolane_common_text_output::openmetrics::CONTENT_TYPE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs::DirBuilder;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -361,8 +361,7 @@ fn unix(path: &Path) -> std::io::Result<UnixListener> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    bind_with_mode(&socket, path, SOCKET_MODE)?;
-    listen(&socket, BACKLOG)?;
+    listen_at(&socket, path, SOCKET_MODE, BACKLOG)?;
     Ok(socket.into())
 }
 

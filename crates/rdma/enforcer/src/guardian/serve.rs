@@ -16,12 +16,11 @@ use crate::seccomp::notify::{Listener, Received};
 use isolane_common_linux::open_files;
 use isolane_common_linux::peer::Peer;
 use isolane_common_linux::private::PrivateDirectory;
-use isolane_common_linux::socket::{bind_with_mode, make_client_folder};
+use isolane_common_linux::socket::{listen_at, make_client_folder};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, listen, socket_with,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socket_with};
 use rustix::time::Timespec;
 use std::fs;
 use std::io;
@@ -37,6 +36,9 @@ const BACKLOG: i32 = 128;
 const TICK: Duration = Duration::from_millis(100);
 /// How long a guardian without tenants waits for its first enforcer.
 const ALONE_MAX: Duration = Duration::from_secs(10);
+/// How long a new guardian waits for one that is ending, and how often it looks.
+const ENDING_MAX: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(5);
 /// Open files: every listener, every sender with its descriptors and its process, and a few of our own.
 const FILES: u64 = (SLOTS + SENDERS.total * (2 + 2 * handoff::DESCRIPTORS_MAX) + 64) as u64;
 
@@ -54,6 +56,8 @@ struct Guardian {
     had_enforcer: bool,
     /// No descriptor was left for a sender: the next one is accepted after a tick.
     is_short_of_files: bool,
+    /// Released last, when the sockets are gone.
+    _lock: PrivateDirectory,
 }
 
 /// Guards until no tenant and no enforcer are left. The sockets lie in `directory`.
@@ -64,7 +68,7 @@ pub fn serve(directory: &Path) -> io::Result<()> {
     open_files::raise(FILES)?;
     let (agent, control) = (agent_path(directory), guardian_path(directory));
     make_client_folder(folder_of(&agent))?;
-    PrivateDirectory::open_or_make(folder_of(&control))?;
+    let lock = lock(folder_of(&control))?;
     let agents = listening(&agent, SocketType::STREAM, 0o666)?;
     let enforcers = listening(&control, SocketType::SEQPACKET, 0o600)?;
     let mut guardian = Guardian {
@@ -80,6 +84,7 @@ pub fn serve(directory: &Path) -> io::Result<()> {
         alone_since: Some(Instant::now()),
         had_enforcer: false,
         is_short_of_files: false,
+        _lock: lock,
     };
     while !guardian.is_done() {
         guardian.round()?;
@@ -91,28 +96,37 @@ fn folder_of(socket: &Path) -> &Path {
     socket.parent().expect("a socket lies in a folder")
 }
 
-/// A socket that listens at `path`; a stale one there is replaced, one that answers is not.
-fn listening(path: &Path, kind: SocketType, mode: u32) -> io::Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let probe = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    match rustix::net::connect(&probe, &address) {
-        // EAGAIN: its queue of connections is full.
-        Ok(()) | Err(Errno::AGAIN) => {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                format!("somebody answers at {} already", path.display()),
-            ));
+/// The folder of the sockets, locked for this guardian until it ends. One that is just ending gets a second.
+///
+/// # Errors
+/// `AddrInUse` when another guardian has it.
+fn lock(folder: &Path) -> io::Result<PrivateDirectory> {
+    let directory = PrivateDirectory::open_or_make(folder)?;
+    let begun = Instant::now();
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(directory),
+            Err(Errno::AGAIN) if begun.elapsed() < ENDING_MAX => std::thread::sleep(PAUSE),
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    format!("another guardian serves {} already", folder.display()),
+                ));
+            }
+            Err(error) => return Err(error.into()),
         }
-        Err(_) => {}
     }
+}
+
+/// A socket that listens at `path` and replaces what a guardian that was killed left there.
+fn listening(path: &Path, kind: SocketType, mode: u32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    bind_with_mode(&socket, path, mode)?;
-    listen(&socket, BACKLOG)?;
+    listen_at(&socket, path, mode, BACKLOG)?;
     Ok(socket)
 }
 

@@ -198,6 +198,38 @@ fn a_containers_root_speaks_for_itself_only() {
     guarded.join();
 }
 
+/// A socket has a name before it listens unless it is renamed; a connection between the two was refused.
+#[test]
+fn a_guardian_that_starts_refuses_no_connection() {
+    for _ in 0..50 {
+        let directory = tempfile::tempdir().expect("a folder");
+        let place = directory.path().to_owned();
+        let thread = std::thread::spawn(move || serve::serve(&place).expect("it serves"));
+        let begun = Instant::now();
+        // Without a command the first refused connection is an error.
+        let link = loop {
+            match guardian_path(directory.path()).exists() {
+                true => break Link::open(directory.path(), &[], OnDeath::Open),
+                false => assert!(begun.elapsed() < PATIENCE, "no guardian in {PATIENCE:?}"),
+            }
+        };
+        drop(link.expect("an enforcer"));
+        thread.join().expect("it did not panic");
+    }
+}
+
+#[test]
+fn a_second_guardian_is_refused_while_the_first_serves() {
+    let guarded = Guarded::start();
+    let link = Link::open(guarded.path(), &[], OnDeath::Open).expect("an enforcer");
+    let refused = serve::serve(guarded.path()).expect_err("one serves already");
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(refused.to_string().contains("another guardian serves"));
+    assert!(guardian_path(guarded.path()).exists());
+    drop(link);
+    guarded.join();
+}
+
 #[test]
 fn sockets_of_clients_and_of_the_host_lie_apart() {
     let guarded = Guarded::start();
