@@ -15,8 +15,8 @@
 
 use crate::context::Context;
 use crate::lock::Lock;
-use crate::process::Process;
-use crate::queue_pair::QueuePair;
+use crate::places::Places;
+use crate::queue_pair::{Completions, QueuePair};
 use crate::ring::{Name, Seen};
 use isolane_rdma_verbs_sys::*;
 use std::collections::VecDeque;
@@ -38,12 +38,12 @@ type ReadBytes = unsafe extern "C" fn(*mut ibv_cq_ex) -> u32;
 
 /// The provider's functions of an extended completion queue.
 #[derive(Clone, Copy, Debug)]
-struct Extended {
-    start_poll: StartPoll,
-    next_poll: NextPoll,
-    end_poll: EndPoll,
-    read_byte_len: Option<ReadBytes>,
-    read_qp_num: Option<ReadBytes>,
+pub(crate) struct Extended {
+    pub(crate) start_poll: StartPoll,
+    pub(crate) next_poll: NextPoll,
+    pub(crate) end_poll: EndPoll,
+    pub(crate) read_byte_len: Option<ReadBytes>,
+    pub(crate) read_qp_num: Option<ReadBytes>,
 }
 
 /// A completion and whose it is.
@@ -132,11 +132,6 @@ impl CompletionQueue {
         self.touched.store(true, Ordering::Relaxed);
     }
 
-    /// It is gone, and its room with it.
-    pub fn detached(&self, room: u32) {
-        self.give_room_back(room);
-    }
-
     /// The application asks for an event.
     pub fn arms(&self, solicited_only: c_int) {
         self.solicited_only.store(solicited_only, Ordering::Relaxed);
@@ -163,7 +158,7 @@ impl CompletionQueue {
     #[inline]
     pub unsafe fn poll(
         &self,
-        process: &'static Process,
+        places: &Places,
         cq: *mut ibv_cq,
         count: c_int,
         completions: *mut ibv_wc,
@@ -190,7 +185,7 @@ impl CompletionQueue {
                 unsafe {
                     let from = completions.add((got + at) as usize);
                     let mut completion = *from;
-                    if translate(process, &mut completion, true).is_some() {
+                    if translate(places, &mut completion, true).is_some() {
                         *completions.add((got + kept) as usize) = completion;
                         kept += 1;
                     }
@@ -223,13 +218,13 @@ impl CompletionQueue {
     }
 
     /// Takes completions from the provider into the store; whether any came.
-    pub fn drain(&self, process: &'static Process) -> bool {
+    pub fn drain(&self, places: &Places) -> bool {
         let mut inner = self.inner.lock();
-        self.drain_locked(process, &mut inner).0
+        self.drain_locked(places, &mut inner).0
     }
 
     /// Whether any came, and whether any of those is the application's.
-    fn drain_locked(&self, process: &'static Process, inner: &mut Inner) -> (bool, bool) {
+    fn drain_locked(&self, places: &Places, inner: &mut Inner) -> (bool, bool) {
         let cq = self.cq.load(Ordering::Relaxed);
         let Some(poll) = self.context().and_then(|context| context.ops.poll_cq) else {
             return (false, false);
@@ -253,7 +248,7 @@ impl CompletionQueue {
             };
             any |= found > 0;
             for completion in &mut completions[..found] {
-                if let Some(place) = translate(process, completion, false) {
+                if let Some(place) = translate(places, completion, false) {
                     visible = true;
                     inner.store.push_back(Stored {
                         completion: *completion,
@@ -269,22 +264,9 @@ impl CompletionQueue {
         (any, visible)
     }
 
-    /// Stores completions that the provider will not make.
-    pub fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &QueuePair) {
-        let Some(process) = crate::process::process() else {
-            return;
-        };
-        let mut inner = self.inner.lock();
-        for (completion, seen) in completions {
-            let place = process.place(queue_pair.place).map(|known| (known, seen));
-            inner.store.push_back(Stored { completion, place });
-        }
-        self.stored.store(inner.store.len(), Ordering::Relaxed);
-    }
-
     /// Whether an event of this queue was used up by completions of ours: then another one is asked for, and the
     /// application need not see this one. `true`: swallow and acknowledge it.
-    pub fn is_quiet(&self, process: &'static Process) -> bool {
+    pub fn is_quiet(&self, places: &Places) -> bool {
         let mut inner = self.inner.lock();
         let nothing_of_ours = !self.touched.load(Ordering::Relaxed);
         let armed = self.armed.load(Ordering::Relaxed);
@@ -292,7 +274,7 @@ impl CompletionQueue {
             self.armed.store(false, Ordering::Relaxed);
             return false;
         }
-        let (any, visible) = self.drain_locked(process, &mut inner);
+        let (any, visible) = self.drain_locked(places, &mut inner);
         if visible || !any {
             self.armed.store(false, Ordering::Relaxed);
             return false;
@@ -304,34 +286,45 @@ impl CompletionQueue {
         // SAFETY: the queue is open: the application has an event of it to acknowledge.
         unsafe { arm(cq, self.solicited_only.load(Ordering::Relaxed)) };
         // What came before the new request makes no event: then this one is the application's.
-        !self.drain_locked(process, &mut inner).1
+        !self.drain_locked(places, &mut inner).1
     }
 
-    /// Puts our functions into an extended completion queue.
-    ///
-    /// # Safety
-    /// `cq` was just created and is not in use.
-    pub unsafe fn extend(&self, cq: *mut ibv_cq_ex) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (Some(start_poll), Some(next_poll), Some(end_poll)) =
-                ((*cq).start_poll, (*cq).next_poll, (*cq).end_poll)
-            else {
-                return;
-            };
-            self.inner.lock().extended = Some(Extended {
-                start_poll,
-                next_poll,
-                end_poll,
-                read_byte_len: (*cq).read_byte_len,
-                read_qp_num: (*cq).read_qp_num,
-            });
-            (*cq).start_poll = Some(start);
-            (*cq).next_poll = Some(next);
-            if (*cq).read_byte_len.is_some() {
-                (*cq).read_byte_len = Some(read_byte_len);
-            }
+    /// The provider's functions, of an extended queue.
+    pub(crate) fn extended(&self) -> Option<Extended> {
+        self.inner.lock().extended
+    }
+
+    /// The queue is an extended one with these functions of the provider.
+    pub(crate) fn set_extended(&self, functions: Extended) {
+        self.inner.lock().extended = Some(functions);
+    }
+
+    /// Payload of the last chunk and of the whole message that an extended poll shows, where it was split.
+    pub(crate) fn current_bytes(&self) -> Option<(u32, u32)> {
+        self.inner.lock().current_bytes
+    }
+
+    pub(crate) fn set_current_bytes(&self, bytes: Option<(u32, u32)>) {
+        self.inner.lock().current_bytes = bytes;
+    }
+}
+
+impl Completions for CompletionQueue {
+    fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair) {
+        let mut inner = self.inner.lock();
+        for (completion, seen) in completions {
+            let place = Some((queue_pair, seen));
+            inner.store.push_back(Stored { completion, place });
         }
+        self.stored.store(inner.store.len(), Ordering::Relaxed);
+    }
+
+    fn detached(&self, room: u32) {
+        self.give_room_back(room);
+    }
+
+    fn queue(&self) -> *mut ibv_cq {
+        self.cq.load(Ordering::Relaxed)
     }
 }
 
@@ -339,17 +332,17 @@ impl CompletionQueue {
 /// not be seen.
 #[inline]
 fn translate(
-    process: &'static Process,
+    places: &Places,
     completion: &mut ibv_wc,
     now: bool,
 ) -> Option<Option<(&'static QueuePair, Seen)>> {
-    let Some(name) = Name::decode(completion.wr_id, process.tag) else {
+    let Some(name) = Name::decode(completion.wr_id, places.tag) else {
         return Some(None);
     };
     if completion.status == IBV_WC_SUCCESS && completion.opcode & IBV_WC_RECV != 0 {
         return Some(None);
     }
-    let queue_pair = process.place(name.place)?;
+    let queue_pair = places.get(name.place)?;
     let (number, status) = (Some(completion.qp_num), completion.status);
     let seen = match now {
         true => queue_pair.complete_now(name, number, status)?,
@@ -360,93 +353,4 @@ fn translate(
         completion.byte_len = seen.entry.total as u32;
     }
     Some(Some((queue_pair, seen)))
-}
-
-fn known(cq: *mut ibv_cq_ex) -> Option<(&'static Process, &'static CompletionQueue, Extended)> {
-    let process = crate::process::process()?;
-    let queue = process.completion_queue(cq.cast())?;
-    let extended = queue.inner.lock().extended?;
-    Some((process, queue, extended))
-}
-
-/// Turns the current completion of an extended poll back; false: it is ours.
-///
-/// # Safety
-/// Between start and end of a poll.
-unsafe fn turn_back(
-    process: &'static Process,
-    queue: &CompletionQueue,
-    extended: &Extended,
-    cq: *mut ibv_cq_ex,
-) -> bool {
-    // SAFETY: the caller's promise; the provider has filled identifier and status.
-    unsafe {
-        let Some(name) = Name::decode((*cq).wr_id, process.tag) else {
-            queue.inner.lock().current_bytes = None;
-            return true;
-        };
-        let number = extended.read_qp_num.map(|read| read(cq));
-        let seen = process.place(name.place).and_then(|queue_pair| {
-            Some((queue_pair, queue_pair.complete(name, number, (*cq).status)?))
-        });
-        let Some((queue_pair, seen)) = seen else {
-            return false;
-        };
-        queue_pair.deliver(&seen);
-        (*cq).wr_id = seen.entry.wr_id;
-        queue.inner.lock().current_bytes =
-            Some((seen.entry.last_chunk as u32, seen.entry.total as u32));
-        true
-    }
-}
-
-unsafe extern "C" fn start(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    let Some((process, queue, extended)) = known(cq) else {
-        return libc::ENOENT;
-    };
-    // SAFETY: the application polls an extended queue by its own functions, which follow their protocol here.
-    unsafe {
-        let mut answer = (extended.start_poll)(cq, attr);
-        if answer != 0 {
-            return answer;
-        }
-        while !turn_back(process, queue, &extended, cq) {
-            answer = (extended.next_poll)(cq);
-            if answer != 0 {
-                (extended.end_poll)(cq);
-                return answer;
-            }
-        }
-        0
-    }
-}
-
-unsafe extern "C" fn next(cq: *mut ibv_cq_ex) -> c_int {
-    let Some((process, queue, extended)) = known(cq) else {
-        return libc::ENOENT;
-    };
-    // SAFETY: as for `start`.
-    unsafe {
-        loop {
-            let answer = (extended.next_poll)(cq);
-            if answer != 0 || turn_back(process, queue, &extended, cq) {
-                return answer;
-            }
-        }
-    }
-}
-
-unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
-    let Some((_, queue, extended)) = known(cq) else {
-        return 0;
-    };
-    let Some(read) = extended.read_byte_len else {
-        return 0;
-    };
-    // SAFETY: the provider's own function, between start and end of a poll.
-    let bytes = unsafe { read(cq) };
-    match queue.inner.lock().current_bytes {
-        Some((last, total)) if last == bytes => total,
-        _ => bytes,
-    }
 }

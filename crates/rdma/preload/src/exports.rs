@@ -165,9 +165,10 @@ unsafe extern "C" fn create_cq_ex(
             cq = create(context, attr);
         }
         if !cq.is_null() {
-            process
-                .register_completion_queue(cq.cast(), known, spare)
-                .extend(cq);
+            crate::extended_queue::extend(
+                process.register_completion_queue(cq.cast(), known, spare),
+                cq,
+            );
         }
         cq
     }
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         // SAFETY: see the module; the call filled `cq`.
         unsafe {
             match process.completion_queue(*cq) {
-                Some(known) if known.is_quiet(process) => {
+                Some(known) if known.is_quiet(&process.places) => {
                     (process.originals.ack_cq_events)(*cq, 1);
                 }
                 _ => return answer,
@@ -268,7 +269,7 @@ unsafe fn create_paced(
     let send_cq = process
         .completion_queue(attr.send_cq)
         .unwrap_or_else(|| process.register_completion_queue(attr.send_cq, known, 0));
-    let Some(place) = process.take_place() else {
+    let Some(place) = process.places.take() else {
         return create(attr);
     };
     let orders = matches!(kind, IBV_QPT_RC | IBV_QPT_UC);
@@ -294,7 +295,7 @@ unsafe fn create_paced(
         qp = create(&mut made);
     }
     if qp.is_null() {
-        process.give_place_back(place);
+        process.places.give_back(place);
         return qp;
     }
     attr.cap = ibv_qp_cap {
@@ -314,12 +315,12 @@ unsafe fn create_paced(
         cap: made.cap,
         splitting: Splitting {
             possible: spare > 0,
-            immediate: process.settings.split_immediate,
+            immediate: process.base.settings.split_immediate,
         },
     };
     send_cq.attached();
     // SAFETY: just created.
-    unsafe { place.attach(process, plan) };
+    unsafe { place.attach(&process.base, plan) };
     process.register_queue_pair(qp, place);
     qp
 }
@@ -449,7 +450,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let answer = unsafe { (process.originals.destroy_qp)(qp) };
     if answer == 0 {
         if known.detach() {
-            process.give_place_back(known);
+            process.places.give_back(known);
         }
     } else {
         process.register_queue_pair(qp, known);
@@ -494,7 +495,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ib
             && let Some(known) = process.completion_queue(cq)
         {
             known.kick();
-            return known.poll(process, cq, count, completions);
+            return known.poll(&process.places, cq, count, completions);
         }
         match context_of((*cq).context).and_then(|context| context.ops.poll_cq) {
             Some(poll_cq) => poll_cq(cq, count, completions),

@@ -8,22 +8,28 @@
 //! What is promised: `ibv_post_send` never blocks; one completion per work request, also on errors; when there is no
 //! daemon, or it goes away, everything passes. A process of the latency class keeps its provider's pointers.
 //!
-//! From the outside in: [`exports`] (what the loader finds), [`context`] (tables of an open device), [`queue_pair`]
-//! and [`extended`] (posting), [`completion_queue`] (polling), [`meter`] (credit and turns), [`pump`] (the thread),
-//! [`session`] (the daemon), [`process`] (who is who); [`credit`], [`ring`], [`split`] and [`queue`] are arithmetic.
+//! Each file uses only files further down: [`exports`] (what the loader finds), [`extended`] and `extended_queue` (functions in
+//! extended objects), [`process`] (who is who), [`pump`] (the thread), [`completion_queue`] (polling), [`places`] (queue pairs by
+//! number), [`queue_pair`] with `posting` and `progress`, [`context`] (tables of an open device), [`meter`] (credit and turns),
+//! [`base`] (what all objects share), [`session`] (the daemon); [`credit`], [`ring`], [`split`] and [`queue`] are arithmetic.
 //! Units: bytes, operations (messages), nanoseconds of CLOCK_MONOTONIC.
 //! Limits: see `docs/internals/shim.md`. Source: justitia 4 and appendix E, without its hidden queue pairs.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod base;
+pub mod bell;
+pub mod collector;
 pub mod completion_queue;
 pub mod context;
 pub mod credit;
 pub mod exports;
 pub mod extended;
+mod extended_queue;
 pub mod lock;
 pub mod meter;
 pub mod originals;
+pub mod places;
 mod posting;
 pub mod process;
 mod progress;

@@ -7,10 +7,9 @@
 //! Fail open: without a session, without a lease that holds, or released, everything passes and is counted.
 //! Units: bytes, operations (messages), nanoseconds.
 
+use crate::base::Base;
 use crate::credit::{Bucket, Terms};
 use crate::lock::Lock;
-use crate::process::Process;
-use crate::queue_pair::{Outcome, QueuePair};
 use crate::session::Shared;
 use isolane_rdma_session::region;
 use std::collections::VecDeque;
@@ -68,12 +67,38 @@ struct Books {
 #[derive(Debug, Default)]
 pub struct Meter {
     books: Lock<Books>,
-    list: Lock<VecDeque<&'static QueuePair>>,
+    list: Lock<VecDeque<&'static dyn Waiter>>,
     waiting: AtomicUsize,
     driven: AtomicBool,
     patience_ns: AtomicU64,
     /// The application's polls gave turns since the pump last did.
     polled: AtomicBool,
+}
+
+/// What waits for credit: a queue pair.
+pub trait Waiter: std::fmt::Debug + Sync {
+    /// Posts at most about `quantum` bytes of what waits for `meter`.
+    fn turn(&'static self, meter: &Meter, quantum: u64) -> Outcome;
+}
+
+/// The result of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing waits any more.
+    Empty,
+    /// What waits next is of the other direction; the queue pair stands in that list now.
+    Elsewhere,
+    /// The turn's share is used up.
+    More,
+    /// The provider's queue is full, or it refuses; look again soon.
+    Blocked,
+    /// Credit suffices at this time.
+    Credit {
+        /// When.
+        at_ns: u64,
+        /// Something was posted before credit ended: the next one's turn.
+        moved: bool,
+    },
 }
 
 /// What is left to do after a round of turns.
@@ -122,16 +147,11 @@ impl Meter {
     ///
     /// # Errors
     /// When to ask again, in nanoseconds of the process's clock.
-    pub fn draw(
-        &self,
-        process: &Process,
-        account: &mut Account,
-        request: Request,
-    ) -> Result<(), u64> {
-        let now_ns = process.now_ns();
+    pub fn draw(&self, base: &Base, account: &mut Account, request: Request) -> Result<(), u64> {
+        let now_ns = base.now_ns();
         let mut books = self.books.lock();
         books.count(account);
-        let Some((terms, chunk)) = books.terms(process, now_ns) else {
+        let Some((terms, chunk)) = books.terms(base, now_ns) else {
             account.chunk = u64::MAX;
             books.passed([0, 1].map(|at| request.needed[at].max(FREE[at])));
             account.credit = [0, 1].map(|at| {
@@ -163,13 +183,13 @@ impl Meter {
     }
 
     /// Pays for bytes and operations that had to go without asking; what is missing is a debt.
-    pub fn charge(&self, process: &Process, amounts: [i64; 2]) {
+    pub fn charge(&self, base: &Base, amounts: [i64; 2]) {
         if amounts == [0; 2] {
             return;
         }
-        let now_ns = process.now_ns();
+        let now_ns = base.now_ns();
         let mut books = self.books.lock();
-        if let Some((terms, _)) = books.terms(process, now_ns) {
+        if let Some((terms, _)) = books.terms(base, now_ns) {
             books.bucket.grow(&terms, now_ns);
             books.bucket.charge(amounts);
         }
@@ -206,16 +226,16 @@ impl Meter {
     }
 
     /// Puts a queue pair at the end of those that wait.
-    pub fn enlist(&self, queue_pair: &'static QueuePair) {
+    pub fn enlist(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
-        list.push_back(queue_pair);
+        list.push_back(waiter);
         self.waiting.store(list.len(), Ordering::Relaxed);
     }
 
     /// Takes a queue pair off the list.
-    pub fn strike(&self, queue_pair: &'static QueuePair) {
+    pub fn strike(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
-        list.retain(|other| !std::ptr::eq(*other, queue_pair));
+        list.retain(|other| !std::ptr::addr_eq(*other, waiter));
         self.waiting.store(list.len(), Ordering::Relaxed);
     }
 
@@ -254,24 +274,24 @@ impl Meter {
                 left.more = true;
                 break;
             }
-            let (queue_pair, others) = {
+            let (waiter, others) = {
                 let mut list = self.list.lock();
                 let Some(first) = list.pop_front() else { break };
                 (first, list.len())
             };
             let quantum = if others > 0 { TURN_BYTES } else { u64::MAX };
-            match queue_pair.turn(self, quantum) {
+            match waiter.turn(self, quantum) {
                 Outcome::Empty => self.count_waiting(),
                 Outcome::Elsewhere => {
                     self.count_waiting();
                     left.more = true;
                 }
                 Outcome::More => {
-                    self.back(queue_pair);
+                    self.back(waiter);
                     blocked = 0;
                 }
                 Outcome::Blocked => {
-                    self.back(queue_pair);
+                    self.back(waiter);
                     blocked += 1;
                     left.blocked = true;
                     if blocked > others {
@@ -280,8 +300,8 @@ impl Meter {
                 }
                 Outcome::Credit { at_ns, moved } => {
                     match moved {
-                        true => self.back(queue_pair),
-                        false => self.front(queue_pair),
+                        true => self.back(waiter),
+                        false => self.front(waiter),
                     }
                     left.ready_at_ns = Some(at_ns);
                     left.patience_ns = self.patience_ns.load(Ordering::Relaxed);
@@ -294,14 +314,14 @@ impl Meter {
     }
 
     /// Whoever had its turn waits on, last. Counted anew: a [`Self::strike`] meanwhile counted without it.
-    fn back(&self, queue_pair: &'static QueuePair) {
-        self.enlist(queue_pair);
+    fn back(&self, waiter: &'static dyn Waiter) {
+        self.enlist(waiter);
     }
 
     /// The same, first.
-    fn front(&self, queue_pair: &'static QueuePair) {
+    fn front(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
-        list.push_front(queue_pair);
+        list.push_front(waiter);
         self.waiting.store(list.len(), Ordering::Relaxed);
     }
 
@@ -318,7 +338,7 @@ impl Books {
     }
 
     /// The terms of the lease and its chunk; nothing where everything passes.
-    fn terms(&mut self, process: &Process, now_ns: u64) -> Option<([Terms; 2], u64)> {
+    fn terms(&mut self, base: &Base, now_ns: u64) -> Option<([Terms; 2], u64)> {
         let (shared, index) = self.shared.as_ref()?;
         let header = &shared.region.header;
         let lost = shared.lost.load(Ordering::Relaxed);
@@ -338,7 +358,7 @@ impl Books {
         if lease.valid_until_ns.saturating_add(region::GRACE_NS) < now_ns {
             let since = *self.silent_since_ns.get_or_insert(now_ns);
             if now_ns.saturating_sub(since) > region::GRACE_NS {
-                process.say_silent();
+                base.say_silent();
             }
             return None;
         }
@@ -383,8 +403,19 @@ pub fn clamp(bytes: u64) -> i64 {
 mod tests {
     use super::*;
 
-    fn place(number: u16) -> &'static QueuePair {
-        Box::leak(Box::new(QueuePair::new(number)))
+    #[derive(Debug)]
+    struct Idle {
+        _number: u8,
+    }
+
+    impl Waiter for Idle {
+        fn turn(&'static self, _: &Meter, _: u64) -> Outcome {
+            Outcome::Empty
+        }
+    }
+
+    fn place(number: u8) -> &'static Idle {
+        Box::leak(Box::new(Idle { _number: number }))
     }
 
     /// A queue pair that goes while another one has its turn must not make that one forgotten: nobody would drive it.

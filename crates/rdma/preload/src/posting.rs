@@ -1,22 +1,12 @@
 //! The application's post: whole messages go at once, the rest to the software queue. Part of [`crate::queue_pair`].
 
-use crate::meter::{Request, clamp};
+use crate::collector::Needs;
+use crate::meter::{Outcome, Request, clamp};
 use crate::queue::{Shape, list_of, shape};
-use crate::queue_pair::{BATCH, Inner, Outcome, QueuePair, Refusal};
+use crate::queue_pair::{BATCH, Inner, QueuePair, Refusal};
 use crate::ring::Name;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
-
-/// What a batch of the extended interface needs of a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Needs {
-    /// How many messages it has.
-    pub messages: usize,
-    /// Entries of the longest memory list.
-    pub list: usize,
-    /// The longest inline data, bytes.
-    pub inline_bytes: usize,
-}
 
 impl QueuePair {
     /// Posts a batch of the extended interface, all or nothing as far as we can tell before; an errno.
@@ -242,10 +232,10 @@ impl Inner {
     }
 
     pub(crate) fn draw(&mut self, direction: usize, request: Request) -> Result<(), u64> {
-        let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) else {
+        let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) else {
             return Ok(());
         };
-        plan.device.meters[direction].draw(process, &mut self.accounts[direction], request)
+        plan.device.meters[direction].draw(base, &mut self.accounts[direction], request)
     }
 
     #[inline]
@@ -391,13 +381,13 @@ impl Inner {
     /// # Safety
     /// `work` and its list are valid.
     pub(crate) unsafe fn enqueue(&mut self, work: &ibv_send_wr, shape: Shape, sequence: u32) {
-        let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) else {
+        let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) else {
             return;
         };
-        let now_ns = process.now_ns();
+        let now_ns = base.now_ns();
         let meter = &plan.device.meters[shape.direction];
         meter.message_waits(now_ns);
-        process.waits(1);
+        base.waits(1);
         let mut pending = self.unused.pop().unwrap_or_default();
         // SAFETY: the caller's promise.
         unsafe { pending.fill(work, shape, sequence, now_ns) };

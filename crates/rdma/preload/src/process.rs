@@ -4,23 +4,23 @@
 //! after `fork`. Method: one [`Process`] behind one pointer, never freed. A child gets none: what it inherited passes
 //! straight to the provider, and the first device that it opens makes a new one.
 
+use crate::base::{Base, Saying};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, Device, Hooks};
 use crate::meter::Left;
 use crate::originals::Originals;
-use crate::pump::Pump;
+use crate::places::Places;
+use crate::pump::{self, Driven};
 use crate::queue_pair::QueuePair;
-use crate::session::{Said, Session};
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::table::{Table, lock};
 use isolane_rdma_session::message::Class;
 use isolane_rdma_verbs_sys::*;
 use rustix::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
-/// How many queue pairs a process may have paced at once.
-const PLACES: usize = 1 << 16;
 /// How often a full queue is looked at before datagrams stay behind.
 const FLUSH_ROUNDS: usize = 10_000;
 
@@ -29,42 +29,20 @@ const FLUSH_ROUNDS: usize = 10_000;
 pub struct Process {
     /// libibverbs.
     pub originals: Originals,
-    /// The environment.
-    pub settings: Settings,
-    /// Marks our work-request identifiers.
-    pub tag: u64,
-    /// The thread.
-    pub pump: Pump,
-    clock: fn() -> u64,
+    /// What all objects share.
+    pub base: Base,
+    /// The places of the queue pairs.
+    pub places: Places,
+    /// Whether the pump was started.
+    started: AtomicBool,
     contexts: Table<Context>,
     queue_pairs: Table<QueuePair>,
     completion_queues: Table<CompletionQueue>,
-    places: Vec<AtomicPtr<QueuePair>>,
-    free: Mutex<FreePlaces>,
     free_cqs: Mutex<Vec<&'static CompletionQueue>>,
     devices: Mutex<Vec<&'static Device>>,
     session: Mutex<Option<Session>>,
     socket: AtomicI32,
-    waiting: AtomicI64,
-    said: Said,
     lost_at_ns: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct FreePlaces {
-    places: Vec<u16>,
-    high: usize,
-}
-
-/// Things said at most once.
-#[derive(Clone, Copy, Debug)]
-pub enum Saying {
-    /// No session at the first attempt.
-    NoDaemon = 1,
-    /// The daemon does not renew leases.
-    Silent = 2,
-    /// No thread.
-    NoPump = 4,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
@@ -134,35 +112,21 @@ pub fn context_of(context: *mut ibv_context) -> Option<&'static Context> {
 impl Process {
     /// A process without a session.
     pub fn new(originals: Originals, settings: Settings, clock: fn() -> u64) -> Self {
-        let seed = clock() ^ (u64::from(std::process::id()) << 32);
-        let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let base = Base::new(settings, clock);
         Self {
             originals,
-            settings,
-            tag: crate::ring::tag(mixed ^ (mixed >> 29)),
-            pump: Pump::default(),
-            clock,
+            places: Places::new(base.tag),
+            base,
+            started: AtomicBool::new(false),
             contexts: Table::default(),
             queue_pairs: Table::default(),
             completion_queues: Table::default(),
-            places: std::iter::repeat_with(AtomicPtr::default)
-                .take(PLACES)
-                .collect(),
-            free: Mutex::default(),
             free_cqs: Mutex::default(),
             devices: Mutex::default(),
             session: Mutex::default(),
             socket: AtomicI32::new(-1),
-            waiting: AtomicI64::new(0),
-            said: Said::new(0),
             lost_at_ns: AtomicU64::new(0),
         }
-    }
-
-    /// CLOCK_MONOTONIC in nanoseconds, or a test's clock.
-    #[inline]
-    pub fn now_ns(&self) -> u64 {
-        (self.clock)()
     }
 
     /// The queue pair, where it is paced.
@@ -177,24 +141,13 @@ impl Process {
         self.completion_queues.find(cq.addr())
     }
 
-    /// The queue pair of a place.
-    #[inline]
-    pub fn place(&self, place: u16) -> Option<&'static QueuePair> {
-        // SAFETY: null, or a leaked queue pair.
-        unsafe {
-            self.places[usize::from(place)]
-                .load(Ordering::Acquire)
-                .as_ref()
-        }
-    }
-
     /// A context was opened: begins the session if there is none, and swaps the tables if the device is served and
     /// the process is not of the latency class.
     ///
     /// # Safety
     /// `context` was just opened.
     pub unsafe fn adopt(&'static self, context: *mut ibv_context, hooks: &Hooks) {
-        if self.settings.disabled {
+        if self.base.settings.disabled {
             return;
         }
         // SAFETY: open.
@@ -221,10 +174,10 @@ impl Process {
     fn serve(&'static self, name: &str) -> Option<&'static Device> {
         let mut session = lock(&self.session);
         if session.is_none() {
-            match Session::begin(&self.settings) {
+            match Session::begin(&self.base.settings) {
                 Ok(begun) => self.begun(&mut session, begun),
                 Err(reason) => {
-                    self.say_once(
+                    self.base.say_once(
                         Saying::NoDaemon,
                         &format!("{reason}; the program runs unpaced"),
                     );
@@ -241,14 +194,15 @@ impl Process {
         let device = self.device(name);
         if !device.is_served() {
             let Some(numbers) = begun.open(name) else {
-                self.settings
+                self.base
+                    .settings
                     .debug(&format!("the daemon does not serve {name}"));
                 return None;
             };
             device.connect(Some((std::sync::Arc::clone(&begun.shared), numbers)));
         }
-        if !self.pump.start(self) {
-            self.say_once(
+        if !self.start_pump() {
+            self.base.say_once(
                 Saying::NoPump,
                 "cannot start a thread; the program runs unpaced",
             );
@@ -259,14 +213,20 @@ impl Process {
     }
 
     fn begun(&self, session: &mut Option<Session>, begun: Session) {
-        self.settings.debug(&format!(
+        self.base.settings.debug(&format!(
             "session {} of class {}",
             begun.number,
             begun.class.name()
         ));
         self.socket
             .store(begun.socket().unwrap_or(-1), Ordering::Release);
+        self.base.serve(Some(std::sync::Arc::clone(&begun.shared)));
         *session = Some(begun);
+    }
+
+    /// Starts the pump, once; false: there is no thread.
+    pub fn start_pump(&'static self) -> bool {
+        pump::start(self, &self.started)
     }
 
     /// A session that somebody else began, and one device of it; for tests.
@@ -303,24 +263,6 @@ impl Process {
     /// The context, where its tables are swapped.
     pub fn context(&self, context: *mut ibv_context) -> Option<&'static Context> {
         self.contexts.find(context.addr())
-    }
-
-    /// A place for a queue pair.
-    pub fn take_place(&self) -> Option<&'static QueuePair> {
-        let mut free = lock(&self.free);
-        if let Some(place) = free.places.pop() {
-            return self.place(place);
-        }
-        let place = u16::try_from(free.high).ok()?;
-        free.high += 1;
-        let queue_pair = Box::leak(Box::new(QueuePair::new(place)));
-        self.places[usize::from(place)].store(queue_pair, Ordering::Release);
-        Some(queue_pair)
-    }
-
-    /// The place may be used again.
-    pub fn give_place_back(&self, queue_pair: &QueuePair) {
-        lock(&self.free).places.push(queue_pair.place);
     }
 
     /// Makes a queue pair known under its address.
@@ -366,26 +308,50 @@ impl Process {
     /// Posts the datagrams that wait, before an address handle that they may name is destroyed; gives up after
     /// `FLUSH_ROUNDS` looks at full queues.
     pub fn flush_datagrams(&'static self) {
-        if self.waiting.load(Ordering::Relaxed) <= 0 {
+        if !self.base.has_waiting_messages() {
             return;
         }
-        let high = lock(&self.free).high;
-        let places = (0..high).filter_map(|place| self.place(place as u16));
+        let places = self.places.all();
         for queue_pair in places.filter(|queue_pair| queue_pair.holds_datagrams()) {
             for _ in 0..FLUSH_ROUNDS {
                 if queue_pair.flush() {
                     break;
                 }
-                if let Some(cq) = queue_pair.blocked_at() {
-                    cq.drain(self);
-                }
+                self.drain_behind(queue_pair);
                 std::thread::yield_now();
             }
         }
     }
 
-    /// Gives turns to everything that waits.
-    pub fn drive(&self) -> Left {
+    /// Everything passes from now on.
+    pub fn release(&self, why: &str) {
+        for device in lock(&self.devices).iter() {
+            device.connect(None);
+        }
+        self.reconnect_queue_pairs();
+        self.base.settings.say(why);
+    }
+
+    /// Takes completions out of the queue in which `queue_pair` waits for room; whether any came.
+    fn drain_behind(&self, queue_pair: &QueuePair) -> bool {
+        let cq = queue_pair.blocked_at();
+        cq.and_then(|cq| self.completion_queue(cq))
+            .is_some_and(|cq| cq.drain(&self.places))
+    }
+
+    fn reconnect_queue_pairs(&self) {
+        for queue_pair in self.places.all() {
+            queue_pair.reconnect();
+        }
+    }
+}
+
+impl Driven for Process {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn drive(&self) -> Left {
         let devices: Vec<&'static Device> = lock(&self.devices).clone();
         devices
             .iter()
@@ -400,60 +366,26 @@ impl Process {
             .fold(Left::default(), Left::and)
     }
 
-    /// Whether anything waits.
-    pub fn has_waiting(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         let devices = lock(&self.devices);
         let mut meters = devices.iter().flat_map(|device| &device.meters);
         meters.any(crate::meter::Meter::has_waiting)
     }
 
-    /// Takes completions out of the queues in which something waits for room; whether any came.
-    pub fn drain_blocked(&'static self) -> bool {
-        let high = lock(&self.free).high;
+    fn drain_blocked(&self) -> bool {
         let mut moved = false;
-        for place in 0..high {
-            if let Some(queue_pair) = self.place(place as u16)
-                && let Some(cq) = queue_pair.blocked_at()
-            {
-                moved |= cq.drain(self);
-            }
+        for queue_pair in self.places.all() {
+            moved |= self.drain_behind(queue_pair);
         }
         moved
     }
 
-    /// More or fewer messages wait in the process.
-    pub fn waits(&self, change: i64) {
-        let waiting = self.waiting.fetch_add(change, Ordering::Relaxed) + change;
-        if let Ok(session) = self.session.try_lock()
-            && let Some(session) = session.as_ref()
-        {
-            let header = &session.shared.region.header;
-            header
-                .waiting
-                .store(u64::try_from(waiting).unwrap_or(0), Ordering::Relaxed);
-        }
-    }
-
-    /// For the metrics.
-    pub fn show_asleep(&self, asleep: bool) {
-        if let Ok(session) = self.session.try_lock()
-            && let Some(session) = session.as_ref()
-        {
-            let header = &session.shared.region.header;
-            header
-                .pump_asleep
-                .store(u32::from(asleep), Ordering::Relaxed);
-        }
-    }
-
-    /// The session's socket.
-    pub fn socket(&self) -> Option<RawFd> {
+    fn socket(&self) -> Option<RawFd> {
         let socket = self.socket.load(Ordering::Acquire);
         (socket >= 0).then_some(socket)
     }
 
-    /// Hears the daemon; false when there is none. Its end releases everything.
-    pub fn listen(&self) -> bool {
+    fn listen(&self) -> bool {
         let mut current = match self.session.try_lock() {
             Ok(current) => current,
             Err(_) => return true,
@@ -466,25 +398,16 @@ impl Process {
         }
         session.shared.lost.store(true, Ordering::Relaxed);
         self.socket.store(-1, Ordering::Release);
+        self.base.serve(None);
         *current = None;
         drop(current);
-        self.lost_at_ns.store(self.now_ns(), Ordering::Relaxed);
+        self.lost_at_ns.store(self.base.now_ns(), Ordering::Relaxed);
         self.release("the daemon is gone; the program runs on unpaced");
         false
     }
 
-    /// Everything passes from now on.
-    pub fn release(&self, why: &str) {
-        for device in lock(&self.devices).iter() {
-            device.connect(None);
-        }
-        self.reconnect_queue_pairs();
-        self.settings.say(why);
-    }
-
-    /// Looks for a daemon, and has the devices served that we know.
-    pub fn find_daemon_again(&'static self) {
-        let Ok(begun) = Session::begin(&self.settings) else {
+    fn find_daemon_again(&self) {
+        let Ok(begun) = Session::begin(&self.base.settings) else {
             return;
         };
         let mut current = lock(&self.session);
@@ -498,33 +421,9 @@ impl Process {
         self.begun(&mut current, begun);
         drop(current);
         self.reconnect_queue_pairs();
-        self.settings
+        self.base
+            .settings
             .say("the daemon is back; the program is paced again");
-    }
-
-    fn reconnect_queue_pairs(&self) {
-        let high = lock(&self.free).high;
-        for place in 0..high {
-            if let Some(queue_pair) = self.place(place as u16) {
-                queue_pair.reconnect();
-            }
-        }
-    }
-
-    /// The daemon does not renew leases.
-    pub fn say_silent(&self) {
-        self.say_once(
-            Saying::Silent,
-            "the daemon does not renew our lease; the program runs unpaced until it does",
-        );
-    }
-
-    /// Says something the first time.
-    pub fn say_once(&self, what: Saying, text: &str) {
-        let bit = what as u32;
-        if self.said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            self.settings.say(text);
-        }
     }
 }
 

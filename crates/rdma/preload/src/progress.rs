@@ -1,8 +1,8 @@
 //! From the software queue to the provider, chunk by chunk. Part of [`crate::queue_pair`].
 
-use crate::meter::{Request, clamp};
+use crate::meter::{Outcome, Request, clamp};
 use crate::queue::{Pending, Shape};
-use crate::queue_pair::{BATCH, Inner, Outcome, Plan, Step, bump};
+use crate::queue_pair::{BATCH, Inner, Plan, Step, bump};
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
 
@@ -207,9 +207,9 @@ impl Inner {
             let waited = now_ns.saturating_sub(pending.since_ns);
             bump(&slot.waited_ns, waited, alone);
         }
-        if let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) {
+        if let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) {
             plan.device.meters[pending.shape.direction].messages_go(1);
-            process.waits(-1);
+            base.waits(-1);
         }
         self.unused.push(pending);
     }
@@ -245,8 +245,8 @@ impl Inner {
     pub(crate) fn drop_waiting(&mut self, plan: &Plan) {
         while let Some(pending) = self.queue.pop_front() {
             plan.device.meters[pending.shape.direction].messages_go(1);
-            if let Some(process) = self.process {
-                process.waits(-1);
+            if let Some(base) = self.base {
+                base.waits(-1);
             }
         }
         self.unused.clear();

@@ -9,12 +9,11 @@
 //! and stores them for it. It also notices that the daemon is gone, and comes back to it when it returns.
 //! Units: nanoseconds.
 
+use crate::base::Base;
 use crate::meter::Left;
-use crate::process::Process;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// First and longest sleep while the provider's queue is full.
 const BLOCKED_NS: (u64, u64) = (20_000, 1_000_000);
@@ -23,52 +22,43 @@ const IDLE_NS: u64 = 1_000_000_000;
 /// Pause between attempts to find the daemon again.
 const RETURN_NS: u64 = 1_000_000_000;
 
-/// The thread's bell.
-#[derive(Debug, Default)]
-pub struct Pump {
-    asleep: AtomicBool,
-    /// How often somebody had something new.
-    calls: AtomicU64,
-    bell: OnceLock<OwnedFd>,
-    started: AtomicBool,
+/// What the pump serves: the process.
+pub trait Driven: Sync {
+    /// What all objects share.
+    fn base(&self) -> &Base;
+    /// Gives turns to everything that waits.
+    fn drive(&self) -> Left;
+    /// Whether anything waits.
+    fn has_waiting(&self) -> bool;
+    /// Takes completions out of the queues in which something waits for room; whether any came.
+    fn drain_blocked(&self) -> bool;
+    /// The session's socket.
+    fn socket(&self) -> Option<RawFd>;
+    /// Hears the daemon; false when there is none.
+    fn listen(&self) -> bool;
+    /// Looks for a daemon, and has the known devices served.
+    fn find_daemon_again(&self);
 }
 
-impl Pump {
-    /// Wakes the thread if it sleeps; one system call then, none otherwise.
-    pub fn wake(&self) {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        if self.asleep.swap(false, Ordering::SeqCst)
-            && let Some(bell) = self.bell.get()
-        {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-        }
+/// Starts the thread once, as `started` says; false: there is no thread, so that nothing may be paced.
+pub fn start(process: &'static impl Driven, started: &AtomicBool) -> bool {
+    let base = process.base();
+    if !base.settings.pump || started.swap(true, Ordering::AcqRel) {
+        return true;
     }
-
-    /// Starts the thread, once. Without it nothing may be paced.
-    pub fn start(&self, process: &'static Process) -> bool {
-        if !process.settings.pump || self.started.swap(true, Ordering::AcqRel) {
-            return true;
-        }
-        let Ok(bell) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
-            return false;
-        };
-        let _ = self.bell.set(bell);
-        let before = block_signals();
-        let thread = std::thread::Builder::new()
-            .name("isolane-pump".to_owned())
-            .stack_size(256 << 10)
-            .spawn(move || run(process));
-        restore_signals(&before);
-        if thread.is_err() {
-            self.started.store(false, Ordering::Release);
-        }
-        thread.is_ok()
+    if !base.bell.open() {
+        return false;
     }
-
-    /// The bell's descriptor, for a child process to close.
-    pub fn descriptor(&self) -> Option<RawFd> {
-        self.bell.get().map(|bell| bell.as_raw_fd())
+    let before = block_signals();
+    let thread = std::thread::Builder::new()
+        .name("isolane-pump".to_owned())
+        .stack_size(256 << 10)
+        .spawn(move || run(process));
+    restore_signals(&before);
+    if thread.is_err() {
+        started.store(false, Ordering::Release);
     }
+    thread.is_ok()
 }
 
 /// The thread inherits a mask with everything blocked: the application's signals are for its own threads.
@@ -90,7 +80,8 @@ fn restore_signals(before: &libc::sigset_t) {
     }
 }
 
-fn run(process: &'static Process) {
+fn run(process: &impl Driven) {
+    let base = process.base();
     // SAFETY: sets the calling thread's timer slack to one nanosecond; cannot fail.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
@@ -99,7 +90,7 @@ fn run(process: &'static Process) {
     let mut spun_since = None;
     let mut returned_at_ns = 0;
     loop {
-        let calls = process.pump.calls.load(Ordering::SeqCst);
+        let calls = base.bell.calls();
         let left = process.drive();
         if left.more {
             continue;
@@ -109,7 +100,7 @@ fn run(process: &'static Process) {
             blocked_ns = BLOCKED_NS.0;
             continue;
         }
-        let now_ns = process.now_ns();
+        let now_ns = base.now_ns();
         let mut wait_ns = IDLE_NS;
         if let Some(at_ns) = left.ready_at_ns {
             let due_ns = at_ns.saturating_sub(now_ns);
@@ -120,9 +111,9 @@ fn run(process: &'static Process) {
             blocked_ns = (blocked_ns * 2).min(BLOCKED_NS.1);
         }
         let since = *spun_since.get_or_insert(now_ns);
-        if wait_ns <= process.settings.spin_ns
+        if wait_ns <= base.settings.spin_ns
             && left.ready_at_ns.is_some()
-            && now_ns.saturating_sub(since) < process.settings.spin_ns
+            && now_ns.saturating_sub(since) < base.settings.spin_ns
         {
             std::hint::spin_loop();
             continue;
@@ -133,23 +124,24 @@ fn run(process: &'static Process) {
             (Some(_), false) => true,
             _ => process.listen(),
         };
-        if !served && process.now_ns().saturating_sub(returned_at_ns) >= RETURN_NS {
-            returned_at_ns = process.now_ns();
+        if !served && base.now_ns().saturating_sub(returned_at_ns) >= RETURN_NS {
+            returned_at_ns = base.now_ns();
             process.find_daemon_again();
         }
     }
 }
 
 /// Whether the daemon said something.
-fn sleep(process: &Process, left: &Left, calls: u64, wait_ns: u64) -> bool {
-    let Some(bell) = process.pump.bell.get() else {
+fn sleep(process: &impl Driven, left: &Left, calls: u64, wait_ns: u64) -> bool {
+    let base = process.base();
+    let Some(counter) = base.bell.counter() else {
         return false;
     };
     let mut heard = false;
-    process.pump.asleep.store(true, Ordering::SeqCst);
-    process.show_asleep(true);
+    base.bell.set_asleep(true);
+    base.show_asleep(true);
     // Whoever came before the flag was up did not ring; whoever gave turns while we tried left us without knowledge.
-    let called = process.pump.calls.load(Ordering::SeqCst) != calls;
+    let called = base.bell.calls() != calls;
     let nothing_known = left.ready_at_ns.is_none() && !left.blocked;
     let look_again = called || (nothing_known && process.has_waiting());
     if !look_again {
@@ -157,8 +149,8 @@ fn sleep(process: &Process, left: &Left, calls: u64, wait_ns: u64) -> bool {
         // SAFETY: the session, and with it the descriptor, is dropped by this thread only.
         let socket = socket.map(|socket| unsafe { BorrowedFd::borrow_raw(socket) });
         let mut files = [
-            PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(socket.unwrap_or(bell.as_fd()), PollFlags::IN),
+            PollFd::from_borrowed_fd(counter, PollFlags::IN),
+            PollFd::from_borrowed_fd(socket.unwrap_or(counter), PollFlags::IN),
         ];
         let timeout = Timespec {
             tv_sec: (wait_ns / 1_000_000_000) as i64,
@@ -167,9 +159,8 @@ fn sleep(process: &Process, left: &Left, calls: u64, wait_ns: u64) -> bool {
         let _ = poll(&mut files, Some(&timeout));
         heard = socket.is_some() && !files[1].revents().is_empty();
     }
-    process.pump.asleep.store(false, Ordering::SeqCst);
-    process.show_asleep(false);
-    let mut count = [0u8; 8];
-    let _ = rustix::io::read(bell, &mut count);
+    base.bell.set_asleep(false);
+    base.show_asleep(false);
+    base.bell.silence();
     heard
 }

@@ -14,11 +14,11 @@
 //! Locks: a queue pair's lock is taken after a completion queue's, before a meter's.
 //! Limits: transports of vendors (`IBV_QPT_DRIVER`) and raw packets are left alone.
 
-use crate::completion_queue::CompletionQueue;
+use crate::base::Base;
+use crate::collector::Collector;
 use crate::context::Device;
 use crate::lock::Lock;
-use crate::meter::{Account, Meter, raise};
-use crate::process::Process;
+use crate::meter::{Account, Meter, Outcome, Waiter, raise};
 use crate::queue::{Pending, Splitting};
 use crate::ring::{Name, Ring, Seen};
 use crate::session::Shared;
@@ -42,24 +42,14 @@ pub const SPARE_MIN: u32 = 8;
 /// Credit for whatever has to go now.
 const AHEAD: i64 = i64::MAX / 4;
 
-/// What became of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing waits any more.
-    Empty,
-    /// What waits next is of the other direction; the queue pair stands in that list now.
-    Elsewhere,
-    /// The turn's share is used up.
-    More,
-    /// The provider's queue is full, or it refuses; look again soon.
-    Blocked,
-    /// Credit suffices at this time.
-    Credit {
-        /// When.
-        at_ns: u64,
-        /// Something was posted before credit ended: the next one's turn.
-        moved: bool,
-    },
+/// A completion queue, as its queue pairs use it.
+pub trait Completions: std::fmt::Debug + Sync {
+    /// Stores completions that the provider will not make.
+    fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair);
+    /// A queue pair is gone, and its `room` with it.
+    fn detached(&self, room: u32);
+    /// The provider's queue.
+    fn queue(&self) -> *mut ibv_cq;
 }
 
 /// What a queue pair is made of; see [`QueuePair::attach`].
@@ -72,7 +62,7 @@ pub struct Plan {
     /// Its device.
     pub device: &'static Device,
     /// Where its sends complete.
-    pub send_cq: &'static CompletionQueue,
+    pub send_cq: &'static dyn Completions,
     /// The depth that the application asked for.
     pub depth: u32,
     /// Places in the provider's queue beyond that.
@@ -94,7 +84,7 @@ pub struct QueuePair {
     pub place: u16,
     pub(crate) inner: Lock<Inner>,
     /// What the extended interface collects between start and complete.
-    pub(crate) collector: crate::extended::Collector,
+    pub(crate) collector: Collector,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,7 +107,7 @@ pub(crate) struct Batch {
 
 /// The state behind the lock.
 pub struct Inner {
-    pub(crate) process: Option<&'static Process>,
+    pub(crate) base: Option<&'static Base>,
     pub(crate) plan: Option<Plan>,
     pub(crate) tag: u64,
     pub(crate) place: u16,
@@ -155,7 +145,7 @@ impl QueuePair {
         Self {
             place,
             inner: Lock::new(Inner {
-                process: None,
+                base: None,
                 tag: 0,
                 plan: None,
                 place,
@@ -178,7 +168,7 @@ impl QueuePair {
                 }),
                 refusals: Vec::new(),
             }),
-            collector: crate::extended::Collector::default(),
+            collector: Collector::default(),
         }
     }
 
@@ -186,12 +176,12 @@ impl QueuePair {
     ///
     /// # Safety
     /// `plan.qp` was just created and nobody else uses it yet.
-    pub unsafe fn attach(&self, process: &'static Process, plan: Plan) {
+    pub unsafe fn attach(&self, base: &'static Base, plan: Plan) {
         let mut inner = self.inner.lock();
         // SAFETY: the caller's promise.
         let (number, kind) = unsafe { ((*plan.qp).qp_num, (*plan.qp).qp_type) };
-        inner.process = Some(process);
-        inner.tag = process.tag;
+        inner.base = Some(base);
+        inner.tag = base.tag;
         inner.number = number;
         inner.state = IBV_QPS_RESET;
         inner.failed = false;
@@ -240,35 +230,9 @@ impl QueuePair {
         answer
     }
 
-    /// A turn of a meter's list.
-    pub fn turn(&'static self, meter: &Meter, quantum: u64) -> Outcome {
-        let mut inner = self.inner.lock();
-        if !std::ptr::eq(inner.listed, meter) {
-            return Outcome::Empty;
-        }
-        let outcome = match inner.progress(quantum) {
-            Ok(outcome) => outcome,
-            Err(_refused) => inner.refuse(),
-        };
-        let outcome = match (outcome, inner.front_meter()) {
-            (_, None) => Outcome::Empty,
-            (outcome, Some(next)) if std::ptr::eq(next, meter) => outcome,
-            (_, Some(next)) => {
-                inner.listed = next;
-                next.enlist(self);
-                Outcome::Elsewhere
-            }
-        };
-        if outcome == Outcome::Empty {
-            inner.listed = std::ptr::null();
-        }
-        self.settle(inner);
-        outcome
-    }
-
     /// Unlocks, then hands refused requests to the completion queue.
     #[inline]
-    pub(crate) fn settle(&self, mut inner: crate::lock::Held<'_, Inner>) {
+    pub(crate) fn settle(&'static self, mut inner: crate::lock::Held<'_, Inner>) {
         if inner.refusals.is_empty() {
             return;
         }
@@ -431,20 +395,47 @@ impl QueuePair {
         Some((plan.depth, plan.signal_all))
     }
 
-    /// Where its sends complete, while something waits there for room.
-    pub fn blocked_at(&self) -> Option<&'static CompletionQueue> {
+    /// The provider's queue where its sends complete, while something waits there for room.
+    pub fn blocked_at(&self) -> Option<*mut ibv_cq> {
         let inner = self.inner.lock();
         let plan = inner.plan.as_ref()?;
-        (!inner.queue.is_empty()).then_some(plan.send_cq)
+        (!inner.queue.is_empty()).then(|| plan.send_cq.queue())
+    }
+}
+
+impl Waiter for QueuePair {
+    fn turn(&'static self, meter: &Meter, quantum: u64) -> Outcome {
+        let mut inner = self.inner.lock();
+        if !std::ptr::eq(inner.listed, meter) {
+            return Outcome::Empty;
+        }
+        let outcome = match inner.progress(quantum) {
+            Ok(outcome) => outcome,
+            Err(_refused) => inner.refuse(),
+        };
+        let outcome = match (outcome, inner.front_meter()) {
+            (_, None) => Outcome::Empty,
+            (outcome, Some(next)) if std::ptr::eq(next, meter) => outcome,
+            (_, Some(next)) => {
+                inner.listed = next;
+                next.enlist(self);
+                Outcome::Elsewhere
+            }
+        };
+        if outcome == Outcome::Empty {
+            inner.listed = std::ptr::null();
+        }
+        self.settle(inner);
+        outcome
     }
 }
 
 impl Inner {
     /// Pays for bytes and operations of both directions that went ahead of their credit.
     pub(crate) fn owe(&self, spent: [[i64; 2]; 2]) {
-        if let (Some(process), Some(plan)) = (self.process, self.plan.as_ref()) {
+        if let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) {
             for (meter, amounts) in plan.device.meters.iter().zip(spent) {
-                meter.charge(process, amounts);
+                meter.charge(base, amounts);
             }
         }
     }
@@ -468,8 +459,8 @@ impl Inner {
         {
             self.listed = meter;
             meter.enlist(owner);
-            if let Some(process) = self.process {
-                process.pump.wake();
+            if let Some(base) = self.base {
+                base.bell.ring();
             }
         }
     }
@@ -496,7 +487,7 @@ impl Inner {
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
-        self.process.map_or(0, Process::now_ns)
+        self.base.map_or(0, Base::now_ns)
     }
 
     #[inline]

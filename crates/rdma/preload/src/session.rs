@@ -19,7 +19,7 @@ use rustix::net::{
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What queue pairs and meters need of a session.
@@ -276,6 +276,3 @@ fn program() -> String {
         .take(TEXT_MAX / 4)
         .collect()
 }
-
-/// Whether a number is used as a counter of things said, see [`crate::process::Process::say_once`].
-pub(crate) type Said = AtomicU32;

@@ -47,7 +47,7 @@ fn nothing_is_lost_or_seen_twice_between_threads() {
     terms.rate_operations_per_s = 20_000;
     terms.burst_operations = 20;
     let rig = Everywhere(Rig::new(shape, &terms));
-    assert!(process.pump.start(process));
+    assert!(process.start_pump());
     // The second queue pair is of the latency class.
     let latency = isolane_rdma_session::message::Class::Latency as u32;
     rig.0.region.slots[2]

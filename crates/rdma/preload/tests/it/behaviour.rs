@@ -10,6 +10,7 @@ use crate::null;
 use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
+use isolane_shim::pump::Driven;
 
 const SLOW: u64 = 1_000_000;
 const CHUNK: u32 = 1_000;

@@ -9,6 +9,7 @@ use isolane_rdma_session::region::{Lease, METER_ACTIVE, Region};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports::{self, HOOKS};
 use isolane_shim::process::{Process, install};
+use isolane_shim::pump::Driven;
 use isolane_shim::session::Session;
 use isolane_shim::settings::{Settings, Talk};
 use std::ffi::c_int;

@@ -1,0 +1,58 @@
+//! The pump's bell: an event counter that wakes the pump, and is rung only while the pump sleeps.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Bell {
+    asleep: AtomicBool,
+    calls: AtomicU64,
+    counter: OnceLock<OwnedFd>,
+}
+
+impl Bell {
+    /// Wakes the pump if it sleeps: one system call then, none otherwise.
+    pub fn ring(&self) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst)
+            && let Some(counter) = self.counter.get()
+        {
+            let _ = rustix::io::write(counter, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Makes the event counter; false if the kernel has none left.
+    pub fn open(&self) -> bool {
+        let Ok(counter) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
+            return false;
+        };
+        let _ = self.counter.set(counter);
+        true
+    }
+
+    /// The event counter to wait for.
+    pub fn counter(&self) -> Option<BorrowedFd<'_>> {
+        self.counter.get().map(AsFd::as_fd)
+    }
+
+    /// How often [`Self::ring`] was called.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// The pump sleeps from now on, or no longer.
+    pub fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::SeqCst);
+    }
+
+    /// Takes the rings that the pump has answered out of the counter.
+    pub fn silence(&self) {
+        if let Some(counter) = self.counter.get() {
+            let mut count = [0u8; 8];
+            let _ = rustix::io::read(counter, &mut count);
+        }
+    }
+}
