@@ -22,7 +22,6 @@ pub mod isolane;
 pub mod justitia;
 pub mod leases;
 pub mod lite;
-pub mod none;
 pub mod pacing;
 pub mod palos;
 

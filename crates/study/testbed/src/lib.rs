@@ -5,7 +5,7 @@
 //! for this long - rates, latencies and counters.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "fake")]
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod settle;
 
