@@ -77,6 +77,42 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
             ),
         ),
         (
+            Rule::Circle,
+            vec![
+                (
+                    "crates/common/quantities/src/lib.rs",
+                    "//! A.\n#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]\n\
+                     #![forbid(unsafe_code)]\nmod a;\nmod b;\nmod c;\n",
+                ),
+                (
+                    "crates/common/quantities/src/a.rs",
+                    "//! A.\nuse crate::b;\n",
+                ),
+                (
+                    "crates/common/quantities/src/b.rs",
+                    "//! B.\nuse crate::c;\n",
+                ),
+                (
+                    "crates/common/quantities/src/c.rs",
+                    "//! C.\nuse super::a;\n",
+                ),
+            ],
+        ),
+        (
+            Rule::NoCaller,
+            vec![
+                (
+                    "crates/common/quantities/src/lib.rs",
+                    "//! A.\n#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]\n\
+                     #![forbid(unsafe_code)]\nmod a;\n",
+                ),
+                (
+                    "crates/common/quantities/src/a.rs",
+                    "//! A.\npub fn alone() {}\n",
+                ),
+            ],
+        ),
+        (
             Rule::UnusedArrow,
             vec![(
                 "crates/common/toml-input/Cargo.toml",

@@ -38,6 +38,8 @@ rules! {
     ForbidUnsafe "forbid-unsafe" "unsafe code lives in crates made for it, which the table of layers marks, and nowhere else";
     PureBan "pure-ban" "the same scenario and seed give the same bytes only if nothing reads the world";
     FileLength "file-length" "a file holds one idea that a reader can hold too; split it by idea";
+    Circle "circle" "a reader understands a file after those that it uses, which a circle makes impossible";
+    NoCaller "no-caller" "a module without a caller outside its tests is read and kept up for nothing";
     StaleException "stale-exception" "an exception that nothing needs any more hides the next breach";
     ModuleComment "module-comment" "a reader new to the file sees first what it does and in which units";
     Unfinished "unfinished" "unfinished work belongs in an issue, not in the tree";

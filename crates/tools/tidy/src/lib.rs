@@ -8,14 +8,18 @@
 //! * [`rooms`] - every crate and the crates that it may use; [`diagram`] - the same for ARCHITECTURE.md;
 //! * [`layers`] - the manifests follow the table, and every crate root says what it is;
 //! * [`sources`] - bans in pure crates, file length, module comments, unfinished work, foreign paths;
+//! * [`circles`] - no circle of files; [`callers`] - no module without a caller; both read [`modules`];
 //! * [`documents`] - links, paths, make targets and the changelog.
 #![forbid(unsafe_code)]
 
+pub mod callers;
+pub mod circles;
 pub mod diagram;
 pub mod documents;
 pub mod finding;
 pub mod layers;
 pub mod mask;
+pub mod modules;
 pub mod rooms;
 pub mod sources;
 pub mod tree;
@@ -30,6 +34,8 @@ use tree::Tree;
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = layers::check(tree);
     findings.extend(sources::check(tree));
+    findings.extend(circles::check(tree));
+    findings.extend(callers::check(tree));
     findings.extend(documents::check(tree));
     findings.sort();
     findings

@@ -81,7 +81,11 @@ impl Tree {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = format!("{prefix}{name}");
             let kind = entry.file_type()?;
-            if kind.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
+            // `.git` is a file in a second worktree.
+            if SKIPPED_FOLDERS.contains(&name.as_str()) {
+                continue;
+            }
+            if kind.is_dir() {
                 self.load_folder(&entry.path(), &format!("{path}/"))?;
             } else if kind.is_file() {
                 let text = String::from_utf8(fs::read(entry.path())?).unwrap_or_default();

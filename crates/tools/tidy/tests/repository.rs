@@ -2,7 +2,7 @@
 
 use isolane_tools_tidy::finding::Finding;
 use isolane_tools_tidy::tree::Tree;
-use isolane_tools_tidy::{documents, layers, sources};
+use isolane_tools_tidy::{callers, circles, documents, layers, sources};
 use std::path::Path;
 
 fn repository() -> Tree {
@@ -35,6 +35,16 @@ fn crates_depend_downwards_and_say_what_they_are() {
 #[test]
 fn sources_keep_the_bans_and_the_shape() {
     assert_none(sources::check(&repository()));
+}
+
+#[test]
+fn files_use_each_other_in_no_circle_that_is_not_listed() {
+    assert_none(circles::check(&repository()));
+}
+
+#[test]
+fn every_module_has_a_caller() {
+    assert_none(callers::check(&repository()));
 }
 
 #[test]
