@@ -4,7 +4,7 @@
 //! refusal. Units: bytes.
 
 use crate::application::amounts::size_text;
-use crate::backend::BackendKind;
+use crate::backend::kind::BackendKind;
 use isolane_common_linux::HostError;
 use isolane_common_quantities::units::Bytes;
 use std::io;

@@ -27,10 +27,10 @@ impl MemoryHost {
         Self { root, cgroups }
     }
 
-    /// The inode of a control group's directory; none where it is gone.
-    pub fn inode(&self, cgroup: &crate::cgroup::Cgroup) -> Option<u64> {
+    /// The inode of a control group's directory, by its path in the hierarchy; none where it is gone.
+    pub fn inode(&self, cgroup: &str) -> Option<u64> {
         use std::os::unix::fs::MetadataExt;
-        let path = self.cgroup_file(cgroup.path(), "").ok()?;
+        let path = self.cgroup_file(cgroup, "").ok()?;
         Some(std::fs::metadata(self.root.path(&path)).ok()?.ino())
     }
 

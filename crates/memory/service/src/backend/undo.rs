@@ -58,7 +58,7 @@ pub fn undo(host: &MemoryHost, journal: &mut Journal) -> Vec<String> {
 pub fn lift(host: &MemoryHost, owed: &Owed) -> Result<(), MemError> {
     let lifted = || -> Result<(), MemError> {
         let cgroup = Cgroup::new(&owed.cgroup)?;
-        if owed.inode.is_some() && owed.inode != host.inode(&cgroup) {
+        if owed.inode.is_some() && owed.inode != host.inode(cgroup.path()) {
             return Ok(());
         }
         match (owed.backend, &owed.mems_before) {

@@ -12,7 +12,6 @@ use crate::host::MemoryHost;
 use crate::journal::Owed;
 use crate::tiers::parse_list;
 use isolane_common_quantities::units::Bytes;
-use std::os::unix::fs::MetadataExt;
 
 /// Whether anybody lives in a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,9 +220,7 @@ impl Groups for HostGroups {
     }
 
     fn inode(&self, cgroup: &Cgroup) -> Option<u64> {
-        let path = self.host.cgroup_file(cgroup.path(), "").ok()?;
-        let metadata = std::fs::metadata(self.host.root.path(&path)).ok()?;
-        Some(metadata.ino())
+        self.host.inode(cgroup.path())
     }
 
     fn life(&self, cgroup: &Cgroup) -> Life {
