@@ -5,6 +5,8 @@
 
 use super::model::{Congestion, FabricPolicyKind};
 use isolane_common_toml_input::policy_parameter::{PolicyParameter, parameter};
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
 /// Spelling of every congestion control, in the order of [`Congestion`].
 pub const CONGESTION: &[&str] = &[
@@ -56,7 +58,13 @@ pub fn policy(kind: FabricPolicyKind) -> &'static [PolicyParameter] {
 
 /// The policy that `name` spells.
 pub fn policy_named(name: &str) -> Option<FabricPolicyKind> {
-    super::parse::spelled(name)
+    spelled(name)
+}
+
+/// The kind that `name` spells, if any.
+pub(crate) fn spelled<T: DeserializeOwned>(name: &str) -> Option<T> {
+    let deserializer: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
+    T::deserialize(deserializer).ok()
 }
 
 /// Every congestion control with its parameters, in the order of [`CONGESTION`].

@@ -27,8 +27,6 @@ use isolane_common_toml_input::name::{checked_name, stem};
 use isolane_common_toml_input::table::{Source, Table};
 use settings::Settings;
 
-pub(crate) use named::spelled;
-
 const WARMUP: Duration = Duration::from_ms(2);
 const DURATION: Duration = Duration::from_ms(20);
 const SEED: u64 = 1;

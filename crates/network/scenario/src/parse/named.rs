@@ -9,8 +9,6 @@ use isolane_common_toml_input::error::{InputError, Problem, nearest};
 use isolane_common_toml_input::keys::Key;
 use isolane_common_toml_input::policy_parameter::PolicyParameter;
 use isolane_common_toml_input::table::{Table, number};
-use serde::de::value::StrDeserializer;
-use serde::de::{DeserializeOwned, IntoDeserializer};
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
@@ -56,12 +54,6 @@ pub(super) fn policy(top: &Table<'_>) -> Result<FabricPolicy, InputError> {
     policy.kind = own.choice("name")?.unwrap_or(policy.kind);
     policy.parameters = parameters(&own, map, POLICY, parameters::policy(policy.kind))?;
     Ok(policy)
-}
-
-/// The kind that `name` spells, if any.
-pub(crate) fn spelled<T: DeserializeOwned>(name: &str) -> Option<T> {
-    let deserializer: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
-    T::deserialize(deserializer).ok()
 }
 
 fn below<'a>(top: &Table<'a>, key: &str) -> Result<Option<(usize, &'a DeTable<'a>)>, InputError> {

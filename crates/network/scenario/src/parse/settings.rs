@@ -7,11 +7,10 @@
 //! a parameter of the policy or the transport, or a key of the top level.
 
 use super::FabricOverrides;
-use super::named::spelled;
 use crate::keys::{TOP, TRANSPORT};
 use crate::model::{Congestion, FabricPolicyKind};
 use crate::parameters;
-use crate::parameters::POLICY;
+use crate::parameters::{POLICY, spelled};
 use isolane_common_toml_input::error::{InputError, Problem};
 use isolane_common_toml_input::keys::Kind;
 use isolane_common_toml_input::table::Source;
