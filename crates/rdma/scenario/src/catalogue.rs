@@ -4,7 +4,7 @@
 //! default MTU and the inline limit. Applications are written in full, as in a scenario, and fitted to the device in
 //! the same way. Sources: husky's public test suite and its table 4.3; applications name theirs.
 
-use crate::application;
+use crate::application_text;
 use crate::check::{DeviceLimits, traffic_allowed};
 use crate::command::{self, Command};
 use crate::model::{Class, Host, Traffic, Transport, Workload};
@@ -392,7 +392,7 @@ fn in_full(table: &Table<'_>) -> Result<Vec<Workload>, InputError> {
     }
     for (index, (start, map)) in table.tables("application")?.into_iter().enumerate() {
         let part = Table::open(table.source(), map, start, APPLICATION, place())?;
-        workloads.push(application::read(&part, index, limits)?);
+        workloads.push(application_text::read(&part, index, limits)?);
     }
     Ok(workloads)
 }

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod application;
+mod application_text;
 pub mod catalogue;
 pub mod check;
 pub mod command;

@@ -3,7 +3,7 @@
 //! `docs/reference/scenario.md` describes the format. Everything is checked here, the device's limits included, so
 //! that later layers never validate again: a scenario that parses runs.
 
-use crate::application;
+use crate::application_text;
 use crate::catalogue::CatalogueEntry;
 use crate::check::{DeviceLimits, traffic_allowed};
 use crate::command::{self, Command};
@@ -409,7 +409,7 @@ impl Reader<'_> {
         for (index, (start, map)) in table.tables("application")?.into_iter().enumerate() {
             let place = table.place().map(str::to_owned);
             let part = Table::open(table.source(), map, start, APPLICATION, place)?;
-            workloads.push(application::read(&part, index, &self.limits)?);
+            workloads.push(application_text::read(&part, index, &self.limits)?);
         }
         if workloads.is_empty() {
             return Err(table.missing(

@@ -1,6 +1,5 @@
 //! The keys of the scenario format: names, kinds and ranges, in one place for the parser and the JSON schema.
 
-use crate::application::THREADS_MAX;
 use crate::model::MESSAGE_MAX;
 use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
 
@@ -12,6 +11,8 @@ pub(crate) const DEPTH_MAX: u64 = 32_768;
 pub(crate) const ELEMENTS_MAX: usize = 30;
 /// Messages of one pattern.
 pub(crate) const PATTERN_MAX: usize = 1_024;
+/// Workers of one host, threads of one host.
+pub(crate) const THREADS_MAX: u64 = 64;
 /// Processes of one workload.
 pub(crate) const PROCESSES_MAX: u64 = 1_024;
 /// Memory regions, control objects, protection domains: what one process can sensibly hold.
