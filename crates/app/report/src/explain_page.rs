@@ -7,7 +7,7 @@ use crate::html::{Opening, Page, escape, figure};
 use crate::number::{bit_rate, percent, rate, significant, time};
 use crate::svg::{LinePlot, LineSeries, Mark, with_gaps};
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
-use isolane_study_audit::matrix::VictimKind;
+use isolane_study_audit::cell::VictimKind;
 use isolane_study_explain::Explanation;
 use isolane_study_explain::explanation::{Cause, Layer, Part, Step};
 use isolane_study_explain::words::letter;

@@ -2,11 +2,10 @@
 //!
 //! Only cells whose every seed is done are judged; an interrupted audit simply has fewer cells.
 
+use crate::cell::{Cell, CellFigures, Expected, Series, Solo, Verdict, Victim, VictimKind};
 use crate::exhaustion::{Pressure, exhausted};
-use crate::figures::{CellFigures, jain};
-use crate::matrix::{
-    AUDIT_VERSION, AuditResult, Cell, Expected, Progress, Series, Solo, Verdict, Victim, VictimKind,
-};
+use crate::figures::jain;
+use crate::matrix::{AUDIT_VERSION, AuditResult, Progress};
 use crate::outcome::{Detail, Outcome, fitted, largest, round};
 use crate::plan::{Plan, Run, TENANTS};
 use crate::predicate::{Capacity, Judged, OPERATIONS_MIN, Part, Predicate, judge};

@@ -6,8 +6,9 @@
 //!
 //! Limits: pairs count alike. Whoever has one victim to protect reads its row of the matrix instead.
 
+use crate::cell::{self, Verdict};
 use crate::figures::{COLUMNS, ColumnSummary, heading};
-use crate::matrix::{self, AuditResult, PolicySummary, Verdict};
+use crate::matrix::{AuditResult, PolicySummary};
 use crate::table::{BOLD, GREEN, GREY, RED, Style, cause};
 use isolane_common_text_output::{Cell, Table};
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
@@ -35,7 +36,7 @@ pub fn ranked(result: &AuditResult) -> Vec<&PolicySummary> {
 
 /// The broken pairs of `policy` by the resource that ran out, most frequent first.
 pub fn causes(result: &AuditResult, policy: &str) -> Vec<(String, u32)> {
-    let broken = |cell: &&matrix::Cell| cell.policy == policy && cell.verdict == Verdict::Violation;
+    let broken = |cell: &&cell::Cell| cell.policy == policy && cell.verdict == Verdict::Violation;
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for cell in result.cells.iter().filter(broken) {
         *counts.entry(cause(cell)).or_default() += 1;

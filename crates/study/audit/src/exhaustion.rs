@@ -9,7 +9,7 @@
 //!
 //! Limits: names what was busy, not who made it busy; that is the attacker's definition.
 
-use crate::matrix::Exhausted;
+use crate::cell::Exhausted;
 use isolane_rdma_scenario::model::Host;
 use isolane_study_results::rdma::HostCounters;
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@
 //! Limits: an attacker that completes little by its nature (one whose receiver is never ready) lowers utilisation and
 //! fairness under every policy alike: compare policies, do not read the figures by themselves.
 
-use crate::matrix::{Attacker, Cell, Metrics, Solo, Verdict, Victim, VictimKind};
+use crate::cell::{Attacker, Cell, CellFigures, Metrics, Solo, Verdict, Victim, VictimKind};
 use crate::outcome::round;
 use isolane_rdma_scenario::catalogue::Column;
 use schemars::JsonSchema;
@@ -27,17 +27,6 @@ use std::collections::BTreeMap;
 
 /// The policy that the others are compared with.
 const BASE: &str = "none";
-
-/// What the tenants of one pair got together: medians over the seeds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CellFigures {
-    /// Dominant share of each tenant, the victim first.
-    pub shares: Vec<f64>,
-    /// Jain's index over what each tenant got of what it was owed; absent where one has control verbs only.
-    pub fairness: Option<f64>,
-    /// CPU cores that the policy spends on the pair.
-    pub policy_cores: f64,
-}
 
 /// One policy's figures over all pairs judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -208,7 +208,7 @@ pub(crate) fn write_error(path: &Path, source: std::io::Error) -> AuditError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Metrics;
+    use crate::cell::Metrics;
 
     fn outcome(goodput_gbps: f64) -> Outcome {
         Outcome {

@@ -3,7 +3,8 @@
 //! A violation is a failure with its sentence; a cell that does not apply or did not settle is skipped with its reason. No times
 //! and no host name are written, so equal audits give equal files.
 
-use crate::matrix::{AuditResult, Cell, Verdict};
+use crate::cell::{Cell, Verdict};
+use crate::matrix::AuditResult;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@
 //! * [`predicate`] - what a victim is owed;
 //! * [`exhaustion`] - which resource ran out;
 //! * [`figures`] - what a policy costs and what it leaves of the NIC;
-//! * [`matrix`] - the result;
+//! * [`matrix`] - the result; [`cell`] - one pair of it;
 //! * [`comparison`] - the policies side by side, as the answer to "which isolation should I buy or build?";
 //! * [`stability`] - whether verdicts depend on times and seeds;
 //! * [`table`], [`junit`] - the result for a terminal and for a test dashboard.
@@ -23,6 +23,7 @@ mod seeds;
 mod summary;
 mod why;
 
+pub mod cell;
 pub mod comparison;
 pub mod constants;
 pub mod exhaustion;

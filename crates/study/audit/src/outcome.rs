@@ -3,8 +3,8 @@
 //! Numbers are rounded to six significant digits, far below what a seed changes and enough for every plot; the
 //! journal writes exactly these numbers, so a resumed audit equals an uninterrupted one to the byte.
 
+use crate::cell::{Metrics, SERIES_POINTS, Settling};
 use crate::exhaustion::{Pressure, Ratios};
-use crate::matrix::{Metrics, SERIES_POINTS, Settling};
 use crate::predicate::Capacity;
 use isolane_rdma_scenario::model::{Host, Scenario};
 use isolane_rdma_scenario::profile::Profile;

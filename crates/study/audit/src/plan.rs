@@ -4,9 +4,10 @@
 //! cell can be judged without it; then cell by cell), and a run's scenario depends on its number alone. Workers
 //! may therefore finish runs in any order without changing a result.
 
+use crate::cell::{Attacker, Victim};
 use crate::constants::settling;
 use crate::hash::Fnv;
-use crate::matrix::{AUDIT_VERSION, Attacker, LeftOut, Victim};
+use crate::matrix::{AUDIT_VERSION, LeftOut};
 use crate::predicate::Predicate;
 use crate::settled::{cap_of, prepared};
 use isolane_common_quantities::settle::Demand;
@@ -187,7 +188,7 @@ impl Plan {
             warmup: self.settled(),
             duration,
             seed: self.seeds[run.seed],
-            sample_interval: duration / crate::matrix::SERIES_POINTS as u64,
+            sample_interval: duration / crate::cell::SERIES_POINTS as u64,
             policy: policy.clone(),
             tenants,
         };

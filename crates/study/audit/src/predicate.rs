@@ -27,7 +27,7 @@
 //! A victim that completes nothing under attack breaks every rule. One that completes nothing alone is owed
 //! nothing that could be judged: the cell does not apply.
 
-use crate::matrix::{Expected, JudgedMetric, Metrics, PredicateName};
+use crate::cell::{Expected, JudgedMetric, Metrics, PredicateName};
 use isolane_common_quantities::settle::{Figure, Limit};
 use isolane_rdma_scenario::model::{Tenant, Traffic, Verb};
 use isolane_rdma_scenario::profile::Profile;

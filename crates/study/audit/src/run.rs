@@ -9,8 +9,9 @@
 
 use crate::AuditError;
 use crate::assemble::{assemble, demand};
+use crate::cell::VictimKind;
 use crate::journal::{Journal, Known};
-use crate::matrix::{AuditResult, Progress, VictimKind};
+use crate::matrix::{AuditResult, Progress};
 use crate::outcome::Outcome;
 use crate::place::settings;
 use crate::plan::{Plan, Run};

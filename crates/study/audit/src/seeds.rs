@@ -1,6 +1,6 @@
 //! Several seeds' runs of one cell as one: medians, spreads, how they settled, and whether the verdict is known.
 
-use crate::matrix::{Expected, Metrics, SeedRun, Settling, Spread};
+use crate::cell::{Expected, Metrics, SeedRun, Settling, Spread};
 use crate::outcome::{Outcome, round};
 use crate::predicate::value;
 use isolane_common_quantities::stats::summary::median;

@@ -1,7 +1,7 @@
 //! Which victims and attackers take part: globs over the catalogue's names, or the quick selection.
 
 use crate::AuditError;
-use crate::matrix::{Attacker, Victim, VictimKind};
+use crate::cell::{Attacker, Victim, VictimKind};
 use crate::plan::{AttackerPlan, VictimPlan};
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::glob::matches;

@@ -4,7 +4,8 @@
 //! and the other broken. A changed verdict has to carry the mark of disagreement in one of the two. Pairs that did not
 //! settle in one of them are counted apart: they have no verdict there.
 
-use crate::matrix::{AuditResult, Cell, Verdict};
+use crate::cell::{Cell, Verdict};
+use crate::matrix::AuditResult;
 use crate::plan::Plan;
 use isolane_common_quantities::units::Duration;
 use std::fmt::Write;

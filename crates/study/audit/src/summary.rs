@@ -1,7 +1,8 @@
 //! A policy's cells summed up: counts by category, figures, the worst victim.
 
+use crate::cell::{Cell, Solo, Verdict};
 use crate::figures::{columns, policy_figures};
-use crate::matrix::{CategorySummary, Cell, PolicySummary, Solo, Verdict, WorstVictim};
+use crate::matrix::{CategorySummary, PolicySummary, WorstVictim};
 use crate::plan::Plan;
 use isolane_rdma_scenario::stack::is_on_sale;
 use std::collections::{BTreeMap, BTreeSet};

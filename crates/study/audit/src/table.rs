@@ -10,9 +10,10 @@
 //! limit, or that the seeds, or the windows of a run, disagree. Below stand the totals, the worst victim, and why: the violations by
 //! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
 
+use crate::cell::{Attacker, Cell, JudgedMetric, Verdict};
 use crate::comparison;
 use crate::exhaustion::NOT_SATURATED;
-use crate::matrix::{Attacker, AuditResult, Cell, JudgedMetric, PolicySummary, Verdict};
+use crate::matrix::{AuditResult, PolicySummary};
 use isolane_common_quantities::stats::summary::median;
 use isolane_common_text_output::counted;
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};

@@ -8,7 +8,7 @@
 //! distributed application by its operations; the others by the audit's predicate with n the number of tenants present.
 
 use crate::AuditError;
-use crate::matrix::{Attacker, Victim, VictimKind};
+use crate::cell::{Attacker, Victim, VictimKind};
 use crate::plan::{AttackerPlan, VictimPlan};
 use crate::select::choose;
 use isolane_rdma_scenario::model::{Class, Scenario, Tenant, Traffic};

@@ -1,6 +1,6 @@
 //! Why a cell has its verdict, in one sentence.
 
-use crate::matrix::{Exhausted, Expected, JudgedMetric, Settling, Verdict};
+use crate::cell::{Exhausted, Expected, JudgedMetric, Settling, Verdict};
 use crate::predicate::{Judgement, with_unit};
 use isolane_common_quantities::settle::SAMPLES;
 use isolane_common_quantities::units::Duration;

@@ -8,7 +8,8 @@
 use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::PolicySpec;
-use isolane_study_audit::matrix::{AuditResult, Verdict};
+use isolane_study_audit::cell::Verdict;
+use isolane_study_audit::matrix::AuditResult;
 use isolane_study_audit::plan::{CAP, LEAST, Plan, TOPOLOGY, WARMUP};
 use isolane_study_audit::predicate::{Part, Predicate};
 use isolane_study_audit::run::{RunOptions, run};

@@ -13,7 +13,7 @@ use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::{PolicySpec, Tenant, Traffic, Verb};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_scenario::stack;
-use isolane_study_audit::matrix::{Verdict, VictimKind};
+use isolane_study_audit::cell::{Verdict, VictimKind};
 use isolane_study_audit::plan::{self, Plan};
 use isolane_study_audit::predicate::{Part, Predicate};
 use isolane_study_audit::run::RunOptions;

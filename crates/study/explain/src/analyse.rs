@@ -16,7 +16,7 @@ use crate::{ExplainError, Subject};
 use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_simulator::rnic::trace::{CacheName, FollowedMessage, Resource, Stage, Trace};
-use isolane_study_audit::matrix::{Metrics, VictimKind};
+use isolane_study_audit::cell::{Metrics, VictimKind};
 use isolane_study_results::rdma::TenantResult;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -5,7 +5,7 @@
 //! up; percentiles stand in [`Loss`].
 
 use isolane_rdma_scenario::model::Host;
-use isolane_study_audit::matrix::{Metrics, VictimKind};
+use isolane_study_audit::cell::{Metrics, VictimKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

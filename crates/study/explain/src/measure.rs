@@ -11,7 +11,7 @@ use isolane_rdma_scenario::model::{PolicySpec, Scenario};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_simulator::rnic::run_traced;
 use isolane_rdma_simulator::rnic::trace::{Trace, TraceOptions};
-use isolane_study_audit::matrix::VictimKind;
+use isolane_study_audit::cell::VictimKind;
 use isolane_study_audit::plan::{LEAST, WARMUP};
 use isolane_study_audit::settled;
 use isolane_study_results::rdma::RunResult;

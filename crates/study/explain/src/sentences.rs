@@ -3,7 +3,7 @@
 use crate::explanation::{CacheStory, Cause, Explanation, Link, Part};
 use crate::words::{self, letter, percent, us};
 use isolane_rdma_simulator::rnic::trace::Resource;
-use isolane_study_audit::matrix::{Metrics, VictimKind};
+use isolane_study_audit::cell::{Metrics, VictimKind};
 
 /// A resource is called full from here on; as in the audit.
 const FULL: f64 = 0.8;

@@ -4,7 +4,7 @@ use crate::ExplainError;
 use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::model::{Scenario, Tenant, Topology, Traffic};
 use isolane_rdma_scenario::profile::Profile;
-use isolane_study_audit::matrix::VictimKind;
+use isolane_study_audit::cell::VictimKind;
 use isolane_study_audit::plan::{AttackerPlan, TOPOLOGY, VictimPlan};
 use isolane_study_audit::select::Selection;
 use isolane_study_audit::tenants;

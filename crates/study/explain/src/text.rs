@@ -203,7 +203,7 @@ mod tests {
     use expect_test::expect;
     use isolane_rdma_scenario::model::Host;
     use isolane_rdma_simulator::rnic::trace::Resource;
-    use isolane_study_audit::matrix::{Metrics, VictimKind};
+    use isolane_study_audit::cell::{Metrics, VictimKind};
 
     fn part(tenant: &str, share: f64) -> Part {
         Part {

@@ -13,7 +13,7 @@ use crate::space::point::{self, Point};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::profile::Profile;
-use isolane_study_audit::matrix::Metrics;
+use isolane_study_audit::cell::Metrics;
 use isolane_study_results::rdma::{HostCounters, RunResult};
 use isolane_study_results::settling::SettlingSummary;
 use isolane_study_testbed::settle::Congestion;

@@ -9,8 +9,8 @@
 
 use crate::needs::digits;
 use crate::result::{Blame, Miss, Objective, ObjectiveOutcome};
+use isolane_study_audit::cell::{Exhausted, Metrics};
 use isolane_study_audit::exhaustion::{NOT_SATURATED, Pressure, exhausted};
-use isolane_study_audit::matrix::{Exhausted, Metrics};
 use isolane_study_results::rdma::RunResult;
 
 /// The runs that explain a miss, all with the first seed.

@@ -9,7 +9,7 @@
 
 use crate::result::{Objective, ObjectiveKind};
 use isolane_rdma_scenario::model::{Class, Tenant};
-use isolane_study_audit::matrix::Metrics;
+use isolane_study_audit::cell::Metrics;
 use isolane_study_audit::plan::ALPHA;
 use isolane_study_audit::predicate::Capacity;
 use isolane_study_audit::tenants::OVER_SOLO;

@@ -7,7 +7,7 @@ use crate::result::{Objective, ObjectiveKind, ObjectiveOutcome};
 use isolane_common_quantities::settle::{Figure, Limit};
 use isolane_common_quantities::stats::summary::median;
 use isolane_rdma_scenario::model::Tenant;
-use isolane_study_audit::matrix::Metrics;
+use isolane_study_audit::cell::Metrics;
 use isolane_study_results::rdma::TenantSettling;
 
 /// The objectives of `tenant`, in the order of [`ObjectiveKind`].

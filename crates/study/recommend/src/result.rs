@@ -1,6 +1,7 @@
 //! The answer as plain data, for JSON, the terminal and the HTML page.
 
-use isolane_study_audit::matrix::{Exhausted, LeftOut, Metrics};
+use isolane_study_audit::cell::{Exhausted, Metrics};
+use isolane_study_audit::matrix::LeftOut;
 use isolane_study_results::settling::SettlingSummary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

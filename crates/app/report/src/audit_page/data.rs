@@ -18,7 +18,7 @@
 
 use super::{View, achieved, group};
 use crate::number::rounded;
-use isolane_study_audit::matrix::{
+use isolane_study_audit::cell::{
     Cell, Exhausted, Expected, JudgedMetric, Metrics, Series, Verdict, VictimKind,
 };
 use serde_json::{Value, json};

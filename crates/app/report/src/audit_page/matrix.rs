@@ -7,7 +7,7 @@ use super::{COMFORTABLE, VIOLATION_BINS, View, class};
 use crate::html::escape;
 use crate::number::{fixed, percent};
 use crate::svg::Span;
-use isolane_study_audit::matrix::{Cell, Verdict};
+use isolane_study_audit::cell::{Cell, Verdict};
 use std::fmt::Write;
 
 /// Up to so many attackers a cell can be large.

@@ -12,9 +12,8 @@ mod tests;
 
 use crate::html::{Page, escape};
 use crate::number::{percent, time, whole};
-use isolane_study_audit::matrix::{
-    Attacker, AuditResult, Cell, JudgedMetric, PredicateName, Verdict,
-};
+use isolane_study_audit::cell::{Attacker, Cell, JudgedMetric, PredicateName, Verdict};
+use isolane_study_audit::matrix::AuditResult;
 use std::collections::BTreeMap;
 
 /// The whole file.

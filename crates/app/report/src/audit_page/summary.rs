@@ -6,7 +6,8 @@ use crate::html::{escape, figure, listed};
 use crate::number::{percent, significant, whole};
 use crate::svg::{Bar, BarPlot, BarRow, HeatCell, HeatMap, Span};
 use isolane_rdma_scenario::stack;
-use isolane_study_audit::matrix::{Cell, PolicySummary, Verdict, Victim};
+use isolane_study_audit::cell::{Cell, Verdict, Victim};
+use isolane_study_audit::matrix::PolicySummary;
 use std::fmt::Write;
 
 /// With more victims than this the small matrices name categories.

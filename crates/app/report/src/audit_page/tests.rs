@@ -2,7 +2,7 @@
 
 use super::*;
 use expect_test::expect;
-use isolane_study_audit::matrix::VictimKind;
+use isolane_study_audit::cell::VictimKind;
 use proptest::prelude::*;
 
 use crate::synthetic::{FULL, Size, audit, run};

@@ -1,7 +1,7 @@
 //! An explanation made up for tests of its page; it says nothing about any device.
 
 use isolane_rdma_scenario::model::Host;
-use isolane_study_audit::matrix::{Metrics, VictimKind};
+use isolane_study_audit::cell::{Metrics, VictimKind};
 use isolane_study_explain::explanation::*;
 
 fn steps(value: f64) -> impl Iterator<Item = f64> {

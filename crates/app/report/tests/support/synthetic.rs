@@ -2,7 +2,8 @@
 
 use isolane_rdma_scenario::catalogue::Column;
 use isolane_rdma_scenario::model::Host;
-use isolane_study_audit::figures::{COLUMNS, CellFigures, ColumnSummary, PolicyFigures};
+use isolane_study_audit::cell::*;
+use isolane_study_audit::figures::{COLUMNS, ColumnSummary, PolicyFigures};
 use isolane_study_audit::matrix::*;
 
 #[path = "synthetic_run.rs"]
