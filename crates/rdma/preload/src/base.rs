@@ -8,14 +8,14 @@ use crate::table::lock;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// See the module.
+/// What the objects of one process share.
 #[derive(Debug)]
 pub struct Base {
-    /// The environment.
+    /// What the user set by environment variables.
     pub settings: Settings,
     /// Marks our work-request identifiers.
     pub tag: u64,
-    /// Wakes the pump.
+    /// Wakes the pump when something waits.
     pub bell: Bell,
     clock: fn() -> u64,
     waiting: AtomicI64,
@@ -30,7 +30,7 @@ pub enum Saying {
     NoDaemon = 1,
     /// The daemon does not renew leases.
     Silent = 2,
-    /// No thread.
+    /// The pump's thread could not be started.
     NoPump = 4,
 }
 

@@ -5,7 +5,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// See the module.
+/// The event counter of one process's pump.
 #[derive(Debug, Default)]
 pub struct Bell {
     asleep: AtomicBool,

@@ -20,7 +20,7 @@ pub struct Needs {
 pub(crate) struct Request {
     pub(crate) work: ibv_send_wr,
     pub(crate) list: Vec<ibv_sge>,
-    /// Inline data.
+    /// Bytes of inline data, copied from the caller.
     pub(crate) data: Vec<u8>,
     /// Of a segmentation request.
     pub(crate) header: Vec<u8>,

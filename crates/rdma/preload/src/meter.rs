@@ -63,7 +63,7 @@ struct Books {
     silent_since_ns: Option<u64>,
 }
 
-/// See the module.
+/// Credit, limit and waiting queue pairs of one device and direction.
 #[derive(Debug, Default)]
 pub struct Meter {
     books: Lock<Books>,
@@ -94,7 +94,7 @@ pub enum Outcome {
     Blocked,
     /// Credit suffices at this time.
     Credit {
-        /// When.
+        /// Time from which credit suffices, nanoseconds.
         at_ns: u64,
         /// Something was posted before credit ended: the next one's turn.
         moved: bool,

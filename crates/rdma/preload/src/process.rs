@@ -24,7 +24,7 @@ use std::sync::{Mutex, Once};
 /// How often a full queue is looked at before datagrams stay behind.
 const FLUSH_ROUNDS: usize = 10_000;
 
-/// See the module.
+/// The objects of one process; a child after `fork` has none.
 #[derive(Debug)]
 pub struct Process {
     /// libibverbs.

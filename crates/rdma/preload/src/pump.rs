@@ -28,7 +28,7 @@ pub trait Driven: Sync {
     fn base(&self) -> &Base;
     /// Gives turns to everything that waits.
     fn drive(&self) -> Left;
-    /// Whether anything waits.
+    /// Whether a work request waits for its turn.
     fn has_waiting(&self) -> bool;
     /// Takes completions out of the queues in which something waits for room; whether any came.
     fn drain_blocked(&self) -> bool;

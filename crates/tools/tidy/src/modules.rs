@@ -78,7 +78,7 @@ fn leave_out_tests(modules: &mut BTreeMap<Path, Module>) {
             }
         }
     }
-    // A module that is declared by nobody stands behind a blanked `#[cfg(test)]`.
+    // `without_tests` blanks a `mod` behind `#[cfg(test)]`: a module without a declaration is for tests.
     let all: BTreeSet<Path> = modules
         .iter()
         .flat_map(|(path, module)| {
