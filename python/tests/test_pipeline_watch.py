@@ -324,7 +324,7 @@ def test_launches_on_live_items_measure_and_judge_them() -> None:
         shadow = Shadow(QUERY, reference, items, truth, time.monotonic() + 60.0)
         found = shadow.launch(QUERY.template, QUERY.most_expensive)
         assert found.accuracy == 1.0 and found.operators["camera"].output_bytes > 100_000
-        assert found.operators["model"].pass_rate == 1.0 and found.operators["model"].waiting_ms >= 5.0
+        assert found.operators["model"].pass_rate == 1.0 and found.operators["model"].waiting_ms > 10.0 * found.operators["model"].processing_ms
         with pytest.raises(BudgetSpent):
             Shadow(QUERY, reference, items, truth, 0.0).launch(QUERY.template, QUERY.most_expensive)
     finally:
