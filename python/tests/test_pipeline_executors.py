@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import socket
@@ -107,6 +108,7 @@ def test_a_ray_step_delivers_filters_and_fails_like_a_host(monkeypatch: pytest.M
 def test_a_pipeline_runs_on_ray_serve() -> None:
     ray = pytest.importorskip("ray", reason="Ray Serve is not installed (extra `serve`)")
     serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed (extra `serve`)")
+    import urllib.error
     import urllib.request
 
     deployment = pipeline(stage("even", "Even"), stage("last", "Pass", "cloud"))
@@ -116,10 +118,14 @@ def test_a_pipeline_runs_on_ray_serve() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-        serve.run(rayserve.application(deployment), name="test", route_prefix="/test")
+        digest = hashlib.sha256(b"token").hexdigest()
+        serve.run(rayserve.application(deployment, digest=digest), name="test", route_prefix="/test")
         address = f"http://127.0.0.1:{port}/test"
         change = json.dumps({"operator": "last", "knobs": {"mark": 9}}).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{address}/config", change, method="PUT"), timeout=30).read()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(urllib.request.Request(f"{address}/config", change, method="PUT"), timeout=30)
+        right = {"authorization": "Bearer token"}
+        urllib.request.urlopen(urllib.request.Request(f"{address}/config", change, right, method="PUT"), timeout=30).read()
         outcomes = []
         for item in items(4):
             with urllib.request.urlopen(urllib.request.Request(f"{address}/process", encode_batch([item])), timeout=30) as answer:

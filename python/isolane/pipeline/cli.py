@@ -84,6 +84,9 @@ def parser() -> argparse.ArgumentParser:
     _plan(serve)
     serve.add_argument("--gpus", action="store_true", help="gpu operators reserve a part of one")
     serve.add_argument("--local-tiers", action="store_true", help="start a local Ray that has all tiers")
+    serve.add_argument("--host", default="127.0.0.1", help="address that takes items; who reaches it may send them (127.0.0.1)")
+    serve.add_argument("--port", type=int, default=8000, help="its port (8000)")
+    serve.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help="mode 600; its token may change knobs (nobody may)")
     return top
 
 
@@ -168,14 +171,18 @@ def _manifests(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     deployment = deployment_of(arguments)
-    application = rayserve.application(deployment, arguments.gpus)
+    if not 1 <= arguments.port <= 65535:
+        raise PlanError(f"--port {arguments.port}: must be from 1 to 65535")
+    digest = "" if arguments.token_file is None else rayserve.token_digest(arguments.token_file)
+    application = rayserve.application(deployment, arguments.gpus, digest)
     import ray
     from ray import serve
 
     if arguments.local_tiers:
         ray.init(resources={f"tier:{place.name}": 1.0 for place in deployment.places})
+    serve.start(http_options={"host": arguments.host, "port": arguments.port})
     serve.run(application, name=deployment.query, route_prefix=f"/{deployment.query}")
-    print(f"POST /{deployment.query}/process on Ray Serve's port (8000); interrupt to stop", file=sys.stderr)
+    print(f"POST http://{arguments.host}:{arguments.port}/{deployment.query}/process; interrupt to stop", file=sys.stderr)
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             time.sleep(1.0)
