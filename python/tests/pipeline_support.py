@@ -6,14 +6,20 @@ Units: seconds. Nothing here is timed; limits only end tests that hang.
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
+import shutil
+import subprocess
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import numpy as np
+import pytest
 
 from isolane.pipeline.deployment import Deployment, Place, Stage
+from isolane.pipeline.host import Host, Settings
+from isolane.pipeline.identity import Identity
 from isolane.pipeline.item import Item
 from isolane.pipeline.records import Record, summarize
 from isolane.pipeline.runner import Options, Runner
@@ -23,6 +29,8 @@ HERE = str(pathlib.Path(__file__).parent)
 #: Far beyond what anything takes here, so that a busy machine makes no operator hang and no item late.
 OPTIONS = Options(hang_s=20.0, deadline_s=60.0, window=1000, python_path=(HERE,))
 
+#: The operator that passes every item on.
+PASS = "pipeline_operators:Pass"
 #: Ends a test that hangs.
 LIMIT_S = 240.0
 
@@ -45,6 +53,29 @@ def items(count: int, size: int = 5000) -> list[Item]:
 def run(body: Coroutine[Any, Any, None]) -> None:
     """Runs a test's body; one that hangs is an error."""
     asyncio.run(asyncio.wait_for(body, LIMIT_S))
+
+
+def with_host(settings: Settings, body: Callable[[Host, list[str]], Awaitable[None]]) -> None:
+    """A host in this process for as long as the body runs."""
+
+    async def whole() -> None:
+        host = Host(settings)
+        addresses = await host.start()
+        try:
+            await body(host, addresses)
+        finally:
+            host.server.close()
+
+    run(whole())
+
+
+def certificates(folder: pathlib.Path, *names: str) -> list[Identity]:
+    """Certificates of one authority."""
+    program = os.environ.get("ISOLANE") or shutil.which("isolane")
+    if program is None:
+        pytest.skip("no isolane to make certificates with; set ISOLANE")
+    subprocess.run([program, "rdma", "agent", "init", str(folder), *names], check=True, capture_output=True)
+    return [Identity.load(folder / name) for name in names]
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:

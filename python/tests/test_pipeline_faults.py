@@ -17,8 +17,9 @@ import pytest
 
 from isolane.pipeline.item import encode_batch
 from isolane.pipeline.link import LOSSES, OUTCOME, WAITING_MAX, Link
-from isolane.pipeline.messages import Answer, Message, Server, request
+from isolane.pipeline.messages import Answer, Message, request
 from isolane.pipeline.runner import Options, Runner
+from isolane.pipeline.server import Server
 from isolane.pipeline.spaces import Spaces, Wire, missing
 from isolane.pipeline.worker import BREAK_AFTER
 

@@ -8,39 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import pathlib
-import shutil
 import ssl
-import subprocess
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
-from pipeline_support import items, run
+from pipeline_support import PASS, certificates, items, pipeline, run, stage, until, with_host
 
-from isolane.pipeline import messages
+from isolane.pipeline.address import AddressError
 from isolane.pipeline.host import Host, Settings
 from isolane.pipeline.identity import Identity, IdentityError
 from isolane.pipeline.item import encode_batch
-from isolane.pipeline.link import DELIVERED, LEFT, OUTCOME, Link
-from isolane.pipeline.messages import AddressError, Answer, Message, Server, request, request_json
-
-PASS = "pipeline_operators:Pass"
-
-
-def with_host(settings: Settings, body: Callable[[Host, list[str]], Awaitable[None]]) -> None:
-    """A host for as long as the body runs."""
-
-    async def whole() -> None:
-        host = Host(settings)
-        addresses = await host.start()
-        try:
-            await body(host, addresses)
-        finally:
-            host.server.close()
-
-    run(whole())
+from isolane.pipeline.link import DELIVERED, FAILED, FILTERED, KEY, LEFT, OUTCOME, TRACE, Link
+from isolane.pipeline.messages import Answer, Message, request, request_json
+from isolane.pipeline.records import record
+from isolane.pipeline.runner import Runner
+from isolane.pipeline.server import Server
 
 
 ORDERS = [("PUT", "/config", b'{"slowdown": 1000}'), ("POST", "/drain", b""), ("PUT", "/state", b""), ("GET", "/state", b"")]
@@ -54,8 +37,8 @@ def test_orders_are_taken_on_the_control_port_alone(tmp_path: pathlib.Path) -> N
         control, status, data = addresses
         for port in (data, status):
             for method, path, document in ORDERS:
-                assert (await request(method, port, path, document)).status == 404
-        assert (await request("POST", status, "/process", encode_batch(items(1)))).status == 404
+                assert (await request(method, port, path, document)).status in (404, 413)
+        assert (await request("POST", status, "/process", encode_batch(items(1)))).status == 413
         assert (await request("GET", data, "/metrics")).status == 404
         assert host.state == "ready" and host.worker.slowdown == 1.0
         assert (await request("GET", status, "/healthz")).status == 200
@@ -71,81 +54,12 @@ def test_without_certificates_other_machines_reach_nothing(address: str) -> None
     async def body() -> None:
         with pytest.raises(AddressError, match="other machines reach it"):
             await Host(Settings("x", PASS, (address,))).start()
-        with pytest.raises(AddressError, match="other machines reach it"):
+        with pytest.raises(AddressError, match="other users reach it; write unix:/path"):
             await Host(Settings("x", PASS, ("http://127.0.0.1:0",), (address,))).start()
         with pytest.raises(AddressError, match="https needs certificates"):
             await Host(Settings("x", PASS, ("https://127.0.0.1:0",))).start()
 
     run(body())
-
-
-async def announce(port: int, count: int) -> list[asyncio.StreamWriter]:
-    """Strangers that announce the largest body and send nothing of it."""
-    writers = []
-    for _ in range(count):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /process HTTP/1.1\r\ncontent-length: 268435456\r\n\r\n")
-        await writer.drain()
-        writers.append(writer)
-    return writers
-
-
-def test_an_announced_body_takes_no_memory_before_it_comes() -> None:
-    async def body(host: Host, addresses: list[str]) -> None:
-        writers = await announce(int(addresses[0].rsplit(":", 1)[1]), 8)
-        while sum(one.is_amid for one in host.server._open) < 8:
-            await asyncio.sleep(0)
-        assert sum(one.held_bytes for one in host.server._open) <= 8 * messages.FIRST_BYTES
-        assert (await request("POST", addresses[0], "/process", encode_batch(items(1, 300_000)))).status == 200
-        for writer in writers:
-            writer.close()
-
-    with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
-
-
-def test_bodies_on_their_way_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "BODIES_BYTES", 400_000)
-
-    async def body(host: Host, addresses: list[str]) -> None:
-        writers = await announce(int(addresses[0].rsplit(":", 1)[1]), 1)
-        writers[0].write(bytes(200_000))
-        await writers[0].drain()
-        while sum(one.held_bytes for one in host.server._open) < 200_000:
-            await asyncio.sleep(0)
-        assert (await request("POST", addresses[0], "/process", encode_batch(items(1, 300_000)))).status == 503
-        writers[0].transport.abort()
-        while host.server._open:
-            await asyncio.sleep(0)
-        assert (await request("POST", addresses[0], "/process", encode_batch(items(1, 300_000)))).status == 200
-
-    with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
-
-
-def test_the_newcomer_takes_the_place_of_the_one_that_was_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "CONNECTIONS_MAX", 4)
-
-    async def body(host: Host, addresses: list[str]) -> None:
-        writers = await announce(int(addresses[0].rsplit(":", 1)[1]), 12)
-        assert (await request("POST", addresses[0], "/process", encode_batch(items(1)))).status == 200
-        assert len(host.server._open) <= 4
-        for writer in writers:
-            writer.transport.abort()
-
-    with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
-
-
-def test_a_message_that_stands_still_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "STANDSTILL_S", 0.1)
-
-    async def body(host: Host, addresses: list[str]) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(addresses[0].rsplit(":", 1)[1]))
-        writer.write(b"POST /process HTT")
-        with pytest.raises(ConnectionResetError):
-            if await reader.read() == b"":
-                raise ConnectionResetError
-        writer.close()
-
-    with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
 
 
 def test_a_clock_that_is_set_ends_no_item(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +78,89 @@ def test_a_clock_that_is_set_ends_no_item(monkeypatch: pytest.MonkeyPatch) -> No
     with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
 
 
-def certificates(folder: pathlib.Path, *names: str) -> list[Identity]:
-    """Certificates of one authority."""
-    program = os.environ.get("ISOLANE") or shutil.which("isolane")
-    if program is None:
-        pytest.skip("no isolane to make certificates with; set ISOLANE")
-    subprocess.run([program, "rdma", "agent", "init", str(folder), *names], check=True, capture_output=True)
-    return [Identity.load(folder / name) for name in names]
+@pytest.mark.parametrize("address", ["http://127.0.0.1:0", "http://localhost:0", "https://127.0.0.1:0"])
+def test_other_users_of_the_machine_send_no_orders(address: str) -> None:
+    """Every user reaches loopback, so orders come over a Unix socket."""
+
+    async def body() -> None:
+        with pytest.raises(AddressError, match="other users reach it; write unix:/path"):
+            await Host(Settings("x", PASS, ("http://127.0.0.1:0",), (address,))).start()
+
+    run(body())
+
+
+def test_a_page_of_a_browser_sends_nothing() -> None:
+    async def body(host: Host, addresses: list[str]) -> None:
+        headers = {"origin": "http://page.example"}
+        assert (await request("POST", addresses[0], "/process", encode_batch(items(1)), headers=headers)).status == 403
+        assert host.counts.received == 0
+
+    with_host(Settings("x", PASS, ("http://127.0.0.1:0",)), body)
+
+
+GARBAGE = ["5", "{}", "[5]", '[{"operator": 5, "tier": ""}]', '[{"operator": "y", "tier": "", "received_s": "soon", "bytes_in": 0}]']
+GARBAGE += ["[" * 8000, "nonsense", '[{"operator": "y", "tier": "", "received_s": 1%s, "bytes_in": 0}]' % ("0" * 400)]
+
+
+@pytest.mark.parametrize("trace", GARBAGE)
+def test_a_trace_of_a_wrong_type_fails_its_item_alone(trace: str, tmp_path: pathlib.Path) -> None:
+    """At the host that gets it from the next operator, and at the source."""
+
+    async def body(host: Host, addresses: list[str]) -> None:
+        async def garbage(_: Message) -> Answer:
+            return Answer(200, b"", {OUTCOME: DELIVERED, TRACE: trace})
+
+        evil = Server()
+        address = await evil.listen(f"unix:{tmp_path}/next", garbage)
+        assert (await request_json("PUT", addresses[0], "/config", {"downstream": {"name": "y", "address": address}}))
+        answer = await request("POST", addresses[1], "/process", encode_batch(items(1)))
+        assert answer.status == 200 and answer.headers[OUTCOME] == FAILED
+        assert answer.json()["reason"] == "the operator after it sent an invalid trace"
+        found = record(0, items(1)[0], 0.0, await garbage(answer))
+        assert found.outcome == FAILED and "garbage" in found.reason
+        evil.close()
+
+    with_host(Settings("x", PASS, (f"unix:{tmp_path}/data",), (f"unix:{tmp_path}/control",)), body)
+
+
+def test_items_of_two_sources_have_different_keys(tmp_path: pathlib.Path) -> None:
+    """Sources in two containers have the same process number: the second one's items are no repetitions."""
+
+    async def body(host: Host, addresses: list[str]) -> None:
+        for _ in range(2):
+            source = Runner(pipeline(stage("x", "Pass")))
+            source._link = Link("x", addresses[0])
+            await source.feed(items(3), 1000.0)
+            await source.close()
+        assert (host.counts.received, host.counts.again) == (6, 0)
+
+    with_host(Settings("x", PASS, (f"unix:{tmp_path}/data",)), body)
+
+
+def test_remembered_answers_are_bounded_though_the_first_item_never_ends(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isolane.pipeline.host.KEYS", 4)
+
+    async def body(host: Host, addresses: list[str]) -> None:
+        async def held(message: Message) -> Answer:
+            await (go.wait() if message.headers[KEY] == "held" else asyncio.sleep(0))
+            return Answer(200, b"", {OUTCOME: FILTERED, TRACE: "[]"})
+
+        go = asyncio.Event()
+        after = Server()
+        host.link = Link("y", await after.listen(f"unix:{tmp_path}/next", held))
+        batch = encode_batch(items(1))
+        # On a connection of its own to the next operator, where answers keep their order.
+        waits = asyncio.ensure_future(request("POST", addresses[0], "/process", batch, 60.0, {KEY: "held"}))
+        await until(lambda: host.link.unanswered == 1, "the first item is on its way")  # type: ignore[union-attr]
+        host.link = Link("y", host.link.address)
+        for number in range(20):
+            await request("POST", addresses[0], "/process", batch, 60.0, {KEY: str(number)})
+        assert len(host._known) <= 5 and "held" in host._known
+        go.set()
+        assert (await waits).headers[OUTCOME] == FILTERED
+        after.close()
+
+    with_host(Settings("x", PASS, (f"unix:{tmp_path}/data",)), body)
 
 
 def test_only_the_deployments_own_certificates_pass(tmp_path: pathlib.Path) -> None:

@@ -39,11 +39,15 @@ from typing import Any
 
 from isolane import allowed
 from isolane.pipeline import link as links
+from isolane.pipeline.address import AddressError, split_address
 from isolane.pipeline.identity import Identity, IdentityError
 from isolane.pipeline.item import Item, ItemError, decode, encode
-from isolane.pipeline.messages import AddressError, Answer, Message, Server, is_loopback, request, split_address
+from isolane.pipeline.listener import Limits
+from isolane.pipeline.messages import Answer, Message, read_json, request
 from isolane.pipeline.metrics import Counts, prometheus
 from isolane.pipeline.operator import OperatorError, Remembers, load
+from isolane.pipeline.records import hops_of
+from isolane.pipeline.server import Server
 from isolane.pipeline.worker import Failure, Worker
 
 #: Answers that are remembered, and their bytes.
@@ -64,6 +68,10 @@ SWITCH_S = 0.0005
 TELLING_BYTES = 32 * 1024
 #: Bytes of one measurement at most.
 PROBE_MAX = 16 * 1024 * 1024
+#: Orders come from one runner; a memory that moves may be as large as an item.
+CONTROL_LIMITS = Limits(open=32, entering=16, per_address=32, pipelined=links.WINDOW)
+#: Anybody may read the state: requests without bodies, and answers of some kilobytes.
+STATUS_LIMITS = Limits(open=64, entering=64, per_address=16, pipelined=8, body_bytes=0, bodies_bytes=1024 * 1024, idle_s=60.0)
 
 
 @dataclass(frozen=True)
@@ -111,17 +119,13 @@ class Host:
         if self.settings.knobs:
             await self.worker.configure(self.settings.knobs)
         mine = self.settings
-        ports = [(address, self.control) for address in mine.control]
-        ports += [(address, self.status) for address in mine.status]
-        ports += [(address, self.data) for address in mine.listen]
         for address in mine.control:
-            if split_address(address).path is None and not is_loopback(split_address(address).host):
-                raise AddressError(f"--control {address}: other machines reach it; use a Unix socket or 127.0.0.1")
+            if split_address(address).path is None:
+                raise AddressError(f"--control {address}: other users reach it; write unix:/path")
         # What a status port says is for everybody; it takes nothing.
-        addresses = [
-            await self.server.listen(address, handler, mine.private_network or address in mine.status)
-            for address, handler in ports
-        ]
+        addresses = [await self.server.listen(address, self.control, limits=CONTROL_LIMITS) for address in mine.control]
+        addresses += [await self.server.listen(address, self.status, True, STATUS_LIMITS) for address in mine.status]
+        addresses += [await self.server.listen(address, self.data, mine.private_network) for address in mine.listen]
         self.state = "ready"
         asyncio.ensure_future(self._watch())
         return addresses
@@ -230,12 +234,13 @@ class Host:
 
         def weigh(done: asyncio.Future[Answer]) -> None:
             self._known_bytes += _weight(done)
-            while self._known and (len(self._known) > KEYS or self._known_bytes > KEYS_BYTES):
-                oldest = next(iter(self._known.values()))
-                if not oldest.done():
+            # Those in work stay: each is a request that a port counts.
+            for other, oldest in list(self._known.items()):
+                if len(self._known) <= KEYS and self._known_bytes <= KEYS_BYTES:
                     return
-                self._known.popitem(last=False)
-                self._known_bytes -= _weight(oldest)
+                if oldest.done():
+                    del self._known[other]
+                    self._known_bytes -= _weight(oldest)
 
         work.add_done_callback(weigh)
 
@@ -264,20 +269,20 @@ class Host:
                 return Answer(200, done.body, {links.OUTCOME: links.DELIVERED, links.TRACE: _trace([hop])})
             answer = await self.link.send(key, done.body, deadline_s)
             self.counts.passed += 1
-            rest = json.loads(answer.headers.get(links.TRACE, "[]"))
+            rest = hops_of(answer.headers.get(links.TRACE, "[]"))
             return Answer(200, answer.body, {**answer.headers, links.TRACE: _trace([hop, *rest])})
         except Failure as failure:
             self.counts.failed += 1
             return links.failed(name, str(failure), [hop])
         except ValueError:
             self.counts.failed += 1
-            return links.failed(name, "the operator after it sent a trace that is no JSON", [hop])
+            return links.failed(name, "the operator after it sent an invalid trace", [hop])
         finally:
             self._active -= 1
 
     async def _configure(self, message: Message) -> Answer:
         try:
-            document = message.json()
+            document = read_json(message.body)
         except ValueError as error:
             return Answer.error(422, f"the configuration is no JSON: {error}")
         unknown = sorted(set(document) - {"knobs", "downstream", "slowdown"}) if isinstance(document, dict) else ["it"]
@@ -330,14 +335,14 @@ class Host:
 
     async def _measure(self, message: Message) -> Answer:
         try:
-            document = message.json()
+            document = read_json(message.body)
             address, size = _address(document["address"]), min(int(document["bytes"]), PROBE_MAX)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             return Answer.error(422, f"a measurement needs an address and a number of bytes: {error}")
         try:
             found = (await request("POST", address, "/probe", bytes(size), 20.0, None, self.settings.identity)).json()
             rate = 8e-6 * float(found["bytes"]) / max(float(found["s"]), 1e-6)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             return Answer.error(502, f"{address} cannot be measured: {error}")
         return Answer.of({"address": address, "bytes": size, "mbit_per_s": rate})
 
@@ -358,6 +363,7 @@ class Host:
             "circuit": self.worker.circuit,
             "inbound_mbit_per_s": found[len(found) // 2] if found else None,
             **self.counts.document(),
+            "listener": self.server.counts(),
             "link": None if self.link is None else self.link.metrics(),
         }
 
@@ -408,7 +414,7 @@ def main() -> None:
     parser.add_argument("--allow-module", action="append", default=[], metavar="M", help="also accept operators of this module")
     where = "https://host:port, http://127.0.0.1:port or unix:/path; may be repeated"
     parser.add_argument("--listen", action="append", required=True, help=f"where items come in: {where}")
-    parser.add_argument("--control", action="append", default=[], help="where knobs, memory and drains are: unix:/path or loopback")
+    parser.add_argument("--control", action="append", default=[], help="where knobs, memory and drains are: unix:/path")
     parser.add_argument("--status", action="append", default=[], help="where /healthz and /metrics are read, by everybody")
     parser.add_argument("--identity", type=pathlib.Path, metavar="DIR", help="certificates for https (isolane rdma agent init)")
     parser.add_argument("--private-network", action="store_true", help="nobody else reaches these addresses: allow http on them")

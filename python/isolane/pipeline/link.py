@@ -12,7 +12,7 @@ living connection does not answer past an item's deadline with nothing moving fo
 failures in a row the circuit is open: items wait, up to `WAITING_MAX` of them and to their deadlines, for the next attempt.
 
 `switch` names another receiver: what was not sent goes there; what was sent is answered by the old one, or, if that breaks, goes
-there as well. Limits: deadlines are seconds since the epoch, so machines must agree about the time to within `SLACK_S`.
+there as well. Limits: the receiver gets the time that an item has left, less `SLACK_S`; the way there is not subtracted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any
 from isolane.pipeline.identity import Identity
 from isolane.pipeline.messages import Answer, Connection, Message, MessageError, check_answer, connect, request_head
 
-#: Unanswered items on one connection.
-WINDOW = 64
+#: Unanswered items on one connection, and their bytes: several senders fit into what a receiver takes (`listener.Limits`).
+WINDOW, WINDOW_BYTES = 64, 64 * 1024 * 1024
 #: Items that wait while the next operator cannot be reached.
 WAITING_MAX = 256
 #: Broken connections that an item may have been on (the last ones alone) before it has failed itself.
@@ -138,7 +138,8 @@ class _Leg:
                 self.queue.popleft()
                 continue
             alone = pending.losses > 0 or any(one.losses for one in self.sent)
-            if self.sent and (alone or len(self.sent) >= WINDOW):
+            full = len(self.sent) >= WINDOW or sum(len(one.body) for one in self.sent) + len(pending.body) > WINDOW_BYTES
+            if self.sent and (alone or full):
                 return
             self.queue.popleft()
             self.sent.append(pending)

@@ -7,27 +7,25 @@ in that order - on asyncio's buffered protocol: a body is received where `item.d
 body two or three times, and start a pipelined request only when the one before it is answered, which would make a pipeline as
 slow as the sum of its operators.
 
-Memory is taken for what has come, not for what a head announces: a body begins with `FIRST_BYTES` and doubles as it fills. All
-bodies that a server is receiving take `BODIES_BYTES` at most, it has `CONNECTIONS_MAX` connections at most, and a message that stands
-still for `STANDSTILL_S` ends its connection. Connections to other machines are TLS with certificates of one authority on both ends
+Memory is taken for what has come, not for what a head announces: a body begins with `FIRST_BYTES` and doubles as it fills. `server`
+has the limits of a server. Connections to other machines are TLS with certificates of one authority on both ends
 (`identity`); without certificates a server listens on loopback and Unix sockets only.
 
-Limits: no chunked bodies (411 or 501 says so), heads of at most 16 KiB, bodies of at most `MAX_BYTES`. Times are seconds since
-the epoch, by the machine's clock.
+Limits: no chunked bodies (411 or 501 says so), heads of at most 16 KiB, bodies of at most `MAX_BYTES`, JSON of at most `JSON_BYTES`.
+Times are seconds since the epoch, by the machine's clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from isolane.pipeline import clock
+from isolane.pipeline.address import split_address
 from isolane.pipeline.identity import Identity
 from isolane.pipeline.item import MAX_BYTES
 
@@ -35,26 +33,15 @@ from isolane.pipeline.item import MAX_BYTES
 HEAD_BYTES = 16 * 1024
 #: What one read may bring while a head is awaited.
 READ_BYTES = 64 * 1024
-#: Requests of one connection that wait for their answer; a sender beyond it is not read.
-MAX_PIPELINED = 256
-
+#: JSON takes many times its size once it is read: configurations, metrics and reasons are far smaller.
+JSON_BYTES = 256 * 1024
 #: What a body's memory begins with.
 FIRST_BYTES = 64 * 1024
-#: What all bodies that a server is receiving may take together: two of the largest.
-BODIES_BYTES = 2 * MAX_BYTES
-#: Connections of a server at a time; a newcomer beyond it takes the place of the one that was silent for longest.
-CONNECTIONS_MAX = 128
-#: How long a newcomer may take to show its certificate.
-HANDSHAKE_S = 5.0
-#: A message of which nothing more comes for so long ends its connection. Longer than a cut network is waited for.
-STANDSTILL_S = 30.0
-
-#: After bytes that are no message: how long what follows is read and forgotten, so that the sender can read the answer.
-LINGER_S = 1.0
 
 STATUS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     411: "Length Required",
@@ -109,7 +96,17 @@ class Message:
 
     def json(self) -> Any:
         """The body as JSON; ValueError if it is none."""
-        return json.loads(bytes(self.body) or b"null")
+        return read_json(self.body)
+
+
+def read_json(text: bytes | bytearray | str) -> Any:
+    """The document that a peer sent, null if it is empty; ValueError if it is no JSON, too long or nested too deeply."""
+    if len(text) > JSON_BYTES:
+        raise ValueError(f"{len(text)} bytes of JSON; {JSON_BYTES} at most")
+    try:
+        return json.loads(text or "null")
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,10 @@ class Connection(asyncio.BufferedProtocol):
         self._half_s = 0.0
         self._half_bytes = 0
         self._broken = False
-        self.heard_s = time.monotonic()
+        #: The largest body.
+        self.body_max = MAX_BYTES
+        #: When something came last, and when the message that is coming began.
+        self.heard_s = self.head_s = time.monotonic()
 
     def on_message(self, message: Message) -> None:
         """A whole message."""
@@ -171,9 +171,8 @@ class Connection(asyncio.BufferedProtocol):
         """What came is no message; nothing more is read."""
         raise NotImplementedError
 
-    def may_take(self, count: int) -> bool:
-        """Whether a body may take so many bytes more."""
-        return True
+    def check_room(self, count: int) -> None:
+        """Raises `MessageError` if a body may not take so many bytes more."""
 
     def _growth(self, body: bytearray) -> int:
         """Bytes that a full body grows by: it doubles, up to its length."""
@@ -184,10 +183,9 @@ class Connection(asyncio.BufferedProtocol):
         """What the body that is being received takes."""
         return 0 if self._body is None else len(self._body)
 
-    @property
-    def is_amid(self) -> bool:
-        """Whether a part of a message is here and the rest is not."""
-        return self._body is not None or self._filled > 0
+    def may_begin(self) -> bool:
+        """Whether another message may begin now. Where it may not, the transport is paused, and `take_heads` goes on later."""
+        return True
 
     def on_expect(self) -> None:
         """The sender waits for leave to send a body."""
@@ -223,17 +221,28 @@ class Connection(asyncio.BufferedProtocol):
                     self._half_s, self._half_bytes = clock.now(), self._body_filled
                 if self._body_filled == self._body_length:
                     self._complete()
-                elif self._body_filled == len(self._body) and not self.may_take(self._growth(self._body)):
-                    raise MessageError(503, f"bodies on their way take {BODIES_BYTES} bytes, which is the most; send it again later")
+                elif self._body_filled == len(self._body):
+                    self.check_room(self._growth(self._body))
                 return
             if self._filled == 0:
-                self._first_s = clock.now()
+                self._first_s, self.head_s = clock.now(), self.heard_s
             self._filled += nbytes
-            while self._filled and self._body is None and self._take_head():
+        except MessageError as error:
+            self._break(error)
+        else:
+            self.take_heads()
+
+    def take_heads(self) -> None:
+        """Reads the messages that are here, while `may_begin` says so."""
+        try:
+            while self._filled and self._body is None and self.may_begin() and self._take_head():
                 pass
         except MessageError as error:
-            self._broken, self._body, self._filled = True, None, 0
-            self.on_error(error)
+            self._break(error)
+
+    def _break(self, error: MessageError) -> None:
+        self._broken, self._body, self._filled = True, None, 0
+        self.on_error(error)
 
     def eof_received(self) -> bool:
         """From asyncio: the other side is done; so are we."""
@@ -249,8 +258,7 @@ class Connection(asyncio.BufferedProtocol):
         length = self._parse(bytes(self._head[:end]))
         at = end + 4
         here = min(self._filled - at, length)
-        if not self.may_take(min(length, max(here, FIRST_BYTES))):
-            raise MessageError(503, f"bodies on their way take {BODIES_BYTES} bytes, which is the most; send it again later")
+        self.check_room(min(length, max(here, FIRST_BYTES)))
         self._body = bytearray(min(length, max(here, FIRST_BYTES)))
         self._body_length = length
         self._body[:here] = self._head[at : at + here]
@@ -283,222 +291,16 @@ class Connection(asyncio.BufferedProtocol):
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit() and len(length) < 16):
             raise MessageError(400, f"content-length is {length[:40]!r}; it should be a number of bytes")
-        if int(length) > MAX_BYTES:
-            raise MessageError(413, f"a body of {length} bytes: {MAX_BYTES} at most")
+        if int(length) > self.body_max:
+            raise MessageError(413, f"a body of {length} bytes: {self.body_max} at most")
         self._start, self._headers = start, headers
         return int(length)
 
     def _complete(self) -> None:
         assert self._body is not None
         message = Message(self._start, self._headers, self._body, self._first_s, clock.now(), self._half_s, self._half_bytes)
-        self._body, self._first_s = None, message.last_s
+        self._body, self._first_s, self.head_s = None, message.last_s, self.heard_s
         self.on_message(message)
-
-
-Handler = Callable[[Message], Awaitable[Answer]]
-
-
-class ServerConnection(Connection):
-    """Starts a task per request, in order, and writes the answers in the requests' order."""
-
-    def __init__(self, handler: Handler, open_connections: dict[ServerConnection, None]) -> None:
-        super().__init__()
-        self._handler = handler
-        self._open = open_connections
-        self._answers: deque[asyncio.Future[Answer]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """From asyncio."""
-        super().connection_made(transport)
-        if len(self._open) >= CONNECTIONS_MAX:
-            idle = [one for one in self._open if not one._answers]
-            # All are being answered: the newcomer is one too many.
-            shed = min(idle, key=lambda one: one.heard_s) if idle else self
-            if shed.transport is not None:
-                shed.transport.abort()
-        self._open[self] = None
-        self._watch()
-
-    def _watch(self) -> None:
-        """Ends the connection if a message stands still."""
-        if self.transport is None:
-            return
-        loop = asyncio.get_running_loop()
-        if self.is_amid and time.monotonic() - self.heard_s > STANDSTILL_S:
-            self.transport.abort()
-            return
-        self._timer = loop.call_later(STANDSTILL_S / 2, self._watch)
-
-    def may_take(self, count: int) -> bool:
-        """All bodies of the server are bounded together."""
-        return sum(one.held_bytes for one in self._open) + count <= BODIES_BYTES
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """From asyncio: the tasks go on, since what they sent on is on its way; their answers have no reader."""
-        self._open.pop(self, None)
-        self.transport = None
-        self._body = None
-        self._answers.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def check_start(self, start: str) -> None:
-        """Method, path, version."""
-        words = start.split(" ")
-        if len(words) != 3 or not words[0].isalpha() or not words[1].startswith("/"):
-            raise MessageError(400, f"this is no request: {start[:80]!r}")
-        if words[2] not in ("HTTP/1.1", "HTTP/1.0"):
-            raise MessageError(400, f"speaks {words[2][:20]!r}; HTTP/1.1 is understood here")
-
-    def on_expect(self) -> None:
-        """Leave to send the body, unless answers are due first."""
-        if self.transport is not None and not self._answers:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_message(self, message: Message) -> None:
-        """Begins to answer."""
-        last = message.headers.get("connection", "").lower() == "close" or message.start.endswith("1.0")
-        if message.method in ("POST", "PUT") and "content-length" not in message.headers:
-            self._append(_done(Answer.error(411, "send a content-length")), last)
-            return
-        self._append(asyncio.ensure_future(self._run(message)), last)
-
-    def on_error(self, error: MessageError) -> None:
-        """Says so after what is still due, and closes."""
-        self._append(_done(Answer.error(error.status, str(error))), True)
-
-    async def _run(self, message: Message) -> Answer:
-        try:
-            return await self._handler(message)
-        except Exception as error:  # a handler's mistake must not cost the connection's other requests
-            return Answer.error(500, f"{type(error).__name__}: {error}")
-
-    def _append(self, answer: asyncio.Future[Answer], last: bool) -> None:
-        if self._closing:
-            answer.cancel()
-            return
-        self._closing = last
-        self._answers.append(answer)
-        answer.add_done_callback(lambda _: self._flush())
-        if self.transport is not None and len(self._answers) >= MAX_PIPELINED:
-            self.transport.pause_reading()
-
-    def _flush(self) -> None:
-        if self.transport is None:
-            return
-        full = len(self._answers) >= MAX_PIPELINED
-        while self._answers and self._answers[0].done():
-            done = self._answers.popleft()
-            answer = Answer.error(500, "given up") if done.cancelled() else done.result()
-            self.transport.write(answer.head())
-            if answer.body:
-                self.transport.write(answer.body)
-        if full and len(self._answers) < MAX_PIPELINED:
-            self.transport.resume_reading()
-        if self._closing and not self._answers:
-            if self._broken and self.transport.can_write_eof():
-                # Closing now would reset the connection while the sender still writes, and the answer would be lost.
-                self.transport.write_eof()
-                asyncio.get_running_loop().call_later(LINGER_S, self.close)
-            else:
-                self.transport.close()
-
-    def close(self) -> None:
-        """Ends the connection after what is written."""
-        if self.transport is not None:
-            self.transport.close()
-
-
-def _done(answer: Answer) -> asyncio.Future[Answer]:
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    future.set_result(answer)
-    return future
-
-
-class Server:
-    """Listens on TCP addresses and Unix sockets, each with its handler."""
-
-    def __init__(self, identity: Identity | None = None) -> None:
-        self._identity = identity
-        self._servers: list[asyncio.Server] = []
-        self._open: dict[ServerConnection, None] = {}
-
-    async def listen(self, address: str, handler: Handler, network: bool = False) -> str:
-        """Listens on `https://host:port`, `http://host:port` (port 0: any) or `unix:/path`; returns the address with the port.
-
-        Without TLS only loopback and Unix sockets are listened on, unless `network` says that nobody else reaches the address.
-        """
-        loop = asyncio.get_running_loop()
-        place = split_address(address)
-
-        def connection() -> ServerConnection:
-            return ServerConnection(handler, self._open)
-
-        if place.path is not None:
-            self._servers.append(await loop.create_unix_server(connection, place.path))
-            return address
-        if not place.tls and not network and not is_loopback(place.host):
-            raise AddressError(f"address {address!r}: other machines reach it; write https:// and give --identity, or use 127.0.0.1")
-        context = None
-        if place.tls:
-            if self._identity is None:
-                raise AddressError(f"address {address!r}: https needs certificates; give --identity DIRECTORY")
-            context = self._identity.server
-        handshake_s = HANDSHAKE_S if place.tls else None
-        server = await loop.create_server(connection, place.host, place.port, ssl=context, ssl_handshake_timeout=handshake_s)
-        self._servers.append(server)
-        scheme = "https" if place.tls else "http"
-        return f"{scheme}://{place.host}:{server.sockets[0].getsockname()[1]}"
-
-    def stop_listening(self) -> None:
-        """No new connections; the open ones stay."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-
-    def close(self) -> None:
-        """Ends everything after what is written."""
-        self.stop_listening()
-        for connection in list(self._open):
-            connection.close()
-
-
-class AddressError(ValueError):
-    """An address that is none."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an address leads: a path, or a host and port, with or without TLS."""
-
-    path: str | None
-    host: str = ""
-    port: int = 0
-    tls: bool = False
-
-
-def split_address(address: str) -> Place:
-    """The path of `unix:/path`, or host and port of `http://host:port` or `https://host:port`."""
-    if address.startswith("unix:/"):
-        return Place(address.removeprefix("unix:"))
-    tls = address.startswith("https://")
-    rest = address.removeprefix("https://" if tls else "http://").rstrip("/")
-    host, colon, port = rest.rpartition(":")
-    if not colon:
-        host, port = rest, "443" if tls else "80"
-    if not address.startswith(("http://", "https://")) or not host or not port.isdigit() or int(port) > 65535:
-        raise AddressError(f"address {address!r}: write https://host:port, http://host:port or unix:/path")
-    return Place(None, host, int(port), tls)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches this address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _OneAnswer(Connection):

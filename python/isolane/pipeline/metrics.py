@@ -82,6 +82,19 @@ _HELP = {
 }
 
 
+_LISTENER = {
+    "accepted": ("counter", "connections accepted"),
+    "shed": ("counter", "connections closed because another one needed their place"),
+    "late": ("counter", "connections closed because a part of an exchange took too long"),
+    "unproven": ("counter", "connections closed before TLS was done"),
+    "refused": ("counter", "connections of other users to a Unix socket"),
+    "starved": ("counter", "times that no descriptor or memory was left for a connection"),
+    "open": ("gauge", "connections that can send requests"),
+    "entering": ("gauge", "connections before TLS is done"),
+    "body_bytes": ("gauge", "bytes of bodies that are received or not answered"),
+}
+
+
 def prometheus(document: dict[str, Any]) -> str:
     """A host's metrics as Prometheus text (version 0.0.4)."""
     labels = ",".join(f'{name}="{_escape(str(document[name]))}"' for name in ("operator", "tier"))
@@ -97,6 +110,10 @@ def prometheus(document: dict[str, Any]) -> str:
         full = f"isolane_link_{name}"
         kind = "gauge" if name == "unanswered" else "counter"
         lines += [f"# TYPE {full} {kind}", f'{full}{{{labels},target="{_escape(link["target"])}"}} {link[name]}']
+    listener: dict[str, Any] = document.get("listener") or {}
+    for name, (kind, words) in _LISTENER.items() if listener else ():
+        full = f"isolane_listener_{name}"
+        lines += [f"# HELP {full} {words}", f"# TYPE {full} {kind}", f"{full}{{{labels}}} {listener[name]}"]
     return "\n".join(lines) + "\n"
 
 

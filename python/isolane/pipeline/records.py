@@ -9,7 +9,6 @@ Units: `_ms`, `_s` since the epoch. Limits: hops on different machines are compa
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from isolane.pipeline import link as links
 from isolane.pipeline.item import Item, ItemError, decode_batch
-from isolane.pipeline.messages import Answer
+from isolane.pipeline.messages import Answer, read_json
 from isolane.pipeline.metrics import quantile
 
 REFUSED = "refused"
@@ -40,11 +39,36 @@ class Record:
     outputs: tuple[Item, ...] = field(default=(), repr=False)
 
 
+def hops_of(text: str) -> list[dict[str, Any]]:
+    """The trace that a peer sent; ValueError if it is none. What an operator that gave up did not measure is missing."""
+    found = read_json(text)
+    if not isinstance(found, list):
+        raise ValueError("a trace is a list")
+    for hop in found:
+        if not isinstance(hop, dict) or not all(isinstance(hop.get(name), str) for name in ("operator", "tier")):
+            raise ValueError("an entry of a trace has an operator and a tier")
+        numbers = _MEASURED if "ended_s" in hop else ("received_s", "bytes_in")
+        if not all(_is_number(hop.get(name)) for name in numbers):
+            raise ValueError(f"an entry of a trace has the numbers {', '.join(numbers)}")
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    # Compared, not converted: an integer of JSON may be too large for a float.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+
+
+#: No time and no size is as large.
+LARGEST = 1e18
+#: What a host measures of an item that its operator processed.
+_MEASURED = ("received_s", "bytes_in", "begun_s", "ended_s", "process_ms", "processor_ms", "idle_ms", "bytes_out")
+
+
 def record(number: int, item: Item, known_s: float, answer: Answer) -> Record:
     """Reads an answer; garbage is a failure with that reason."""
     outcome = answer.headers.get(links.OUTCOME, "")
     try:
-        trace = tuple(dict(hop) for hop in json.loads(answer.headers.get(links.TRACE, "[]")))
+        trace = tuple(hops_of(answer.headers.get(links.TRACE, "[]")))
         if outcome == links.DELIVERED:
             outputs = tuple(decode_batch(answer.body))
             ended = float(trace[-1]["ended_s"])
@@ -52,7 +76,7 @@ def record(number: int, item: Item, known_s: float, answer: Answer) -> Record:
             return Record(number, item.id, item.time_s, known_s, outcome, "", "", latency, trace, outputs)
         if outcome == links.FILTERED:
             return Record(number, item.id, item.time_s, known_s, outcome, str(trace[-1]["operator"]), trace=trace)
-        said = json.loads(bytes(answer.body))
+        said = read_json(answer.body)
         operator, reason = str(said["operator"]), str(said["reason"])
         return Record(number, item.id, item.time_s, known_s, links.FAILED, operator, reason, None, trace)
     except (ItemError, ValueError, KeyError, IndexError, TypeError) as error:

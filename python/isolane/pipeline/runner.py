@@ -20,6 +20,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import signal
 import sys
@@ -111,6 +112,8 @@ class Runner:
         self.records: list[Record] = []
         self.sent = 0
         self._spaces = spaces
+        # Runners in two containers have the same process number, and so has one that starts again.
+        self._token = secrets.token_hex(8)
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="isolane-"))
         self._running: list[_Running] = []
         self._old: set[_Running] = set()
@@ -265,7 +268,7 @@ class Runner:
         except ItemError as error:
             self.records.append(Record(number, item.id, item.time_s, clock.now(), REFUSED, "", str(error)))
             return
-        answer = await self._link.send(f"{os.getpid()}-{number}", body, time.monotonic() + self.options.deadline_s)
+        answer = await self._link.send(f"{self._token}-{number}", body, time.monotonic() + self.options.deadline_s)
         self.records.append(record(number, item, clock.now(), answer))
 
     async def feed(self, items: Iterable[Item], rate_items_per_s: float) -> None:
