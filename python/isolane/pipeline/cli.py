@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from isolane import allowed
-from isolane.pipeline import clock, kubernetes, lab, rayserve
+from isolane.pipeline import clock, kubernetes, lab, live, rayserve
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.operator import OperatorError
 from isolane.pipeline.records import Summary, summarize
@@ -48,7 +48,8 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a plan on its workload and say what became of each item", allow_abbrev=False)
     _plan(run)
     _running(run)
-    run.add_argument("--items", type=int, default=150, help="items to send (150)")
+    run.add_argument("--items", type=int, default=150, help="items to send, of each source (150)")
+    run.add_argument("--source", action="append", default=[], metavar="ADDRESS", help=f"{live.ADDRESSES}; instead of the workload; may be repeated")
     run.add_argument("--set", action="append", default=[], metavar="OPERATOR.KNOB=VALUE@S", help="change a knob after S seconds")
     run.add_argument("--move", action="append", default=[], metavar="OPERATOR=TIER@S", help="move an operator after S seconds")
     run.add_argument("--records", type=pathlib.Path, metavar="FILE", help="also write each item's fate, one JSON line each")
@@ -221,30 +222,61 @@ async def _run(arguments: argparse.Namespace) -> int:
     rate = arguments.rate or deployment.rate_items_per_s
     changes = [_change(text, deployment, True, arguments.items / rate) for text in arguments.set]
     changes += [_change(text, deployment, False, arguments.items / rate) for text in arguments.move]
-    source = open_source(deployment.workload, min(arguments.items, ITEMS))
+    addresses = [live.parse(text) for text in arguments.source]
+    source = open_source(deployment.workload, 1 if addresses else min(arguments.items, ITEMS))
+    streams = [live.Stream(one, live.form_of(source.items[0]), rate) for one in addresses]
     if arguments.records is not None:
         # A file that cannot be written is said before the run, not after it.
         _write(arguments.records, "")
-    async with tiers(arguments, deployment) as spaces, Runner(deployment, spaces, options) as runner:
-        print(f"{len(deployment.stages)} operators run; {arguments.items} items at {rate:g} a second", file=sys.stderr)
-        begin = time.monotonic()
-        feeding = asyncio.ensure_future(runner.feed(source.first(arguments.items), rate))
+    async with contextlib.AsyncExitStack() as stack:
+        spaces = await stack.enter_async_context(tiers(arguments, deployment))
+        # Each source has operators of its own: those with a memory know one camera.
+        runners = [await stack.enter_async_context(Runner(deployment, spaces, options)) for _ in range(max(len(streams), 1))]
+        of_each = f" of each of {len(runners)} sources" if len(runners) > 1 else ""
+        print(f"{len(deployment.stages)} operators run; {arguments.items} items{of_each} at {rate:g} a second", file=sys.stderr)
+        if streams:
+            feeds = [live.feed(runner, stream, arguments.items) for runner, stream in zip(runners, streams, strict=True)]
+        else:
+            feeds = [runners[0].feed(source.first(arguments.items), rate)]
+        feeding = [asyncio.ensure_future(_feed(runner, feed, changes)) for runner, feed in zip(runners, feeds, strict=True)]
         try:
-            moves, refused = await _apply(runner, changes, begin)
-            await feeding
+            done = await asyncio.gather(*feeding)
         finally:
-            feeding.cancel()
-        summary = summarize(runner.sent, runner.records)
-        events = [dataclasses.asdict(one) for one in runner.events]
-        verdict = judge(deployment, source, runner.records, runner.sent, options.deadline_s)
+            for one in feeding:
+                one.cancel()
         if arguments.records is not None:
-            _write_records(arguments.records, runner)
-    document = {"query": deployment.query, **verdict.document(), **summary.document(), "events": events}
-    document["moves"] = [dataclasses.asdict(one) for one in moves]
-    print(json.dumps(document, indent=2) if arguments.json else text_of(deployment, summary, verdict, document))
-    if refused:
+            _write_records(arguments.records, runners, addresses)
+    documents, missed = [], False
+    for index, runner in enumerate(runners):
+        summary = summarize(runner.sent, runner.records)
+        verdict = judge(deployment, None if streams else source, runner.records, runner.sent, options.deadline_s)
+        missed = missed or bool(verdict.missed) or (bool(streams) and runner.sent < arguments.items)
+        document = {"query": deployment.query, **verdict.document(), **summary.document()}
+        document["events"] = [dataclasses.asdict(one) for one in runner.events]
+        document["moves"] = [dataclasses.asdict(one) for one in done[index][0]]
+        if streams:
+            document = {"source": addresses[index].name, "dropped": streams[index].dropped, **document}
+        if not arguments.json:
+            print(text_of(deployment, summary, verdict, document))
+        documents.append(document)
+    if arguments.json:
+        print(json.dumps({"query": deployment.query, "sources": documents} if streams else documents[0], indent=2))
+    if any(refused for _, refused in done):
         return BAD_INPUT
-    return NO if verdict.missed else DONE
+    return NO if missed else DONE
+
+
+async def _feed(
+    runner: Runner, feed: Coroutine[Any, Any, None], changes: Sequence[tuple[float, str, Any, str]]
+) -> tuple[list[Moved], int]:
+    """Feeds a runner and makes the changes meanwhile."""
+    feeding = asyncio.ensure_future(feed)
+    try:
+        done = await _apply(runner, changes, time.monotonic())
+        await feeding
+    finally:
+        feeding.cancel()
+    return done
 
 
 async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]], begin: float) -> tuple[list[Moved], int]:
@@ -290,11 +322,13 @@ def _change(text: str, deployment: Deployment, knob: bool, until_s: float) -> tu
         return seconds, name, value, knob_name
 
 
-def _write_records(path: pathlib.Path, runner: Runner) -> None:
+def _write_records(path: pathlib.Path, runners: Sequence[Runner], addresses: Sequence[live.Address]) -> None:
     lines = []
-    for one in sorted(runner.records, key=lambda one: one.number):
-        plain = {name: getattr(one, name) for name in one.__dataclass_fields__ if name != "outputs"}
-        lines.append(json.dumps({**plain, "outputs": len(one.outputs)}))
+    for index, runner in enumerate(runners):
+        named = {"source": addresses[index].name} if addresses else {}
+        for one in sorted(runner.records, key=lambda one: one.number):
+            plain = {name: getattr(one, name) for name in one.__dataclass_fields__ if name != "outputs"}
+            lines.append(json.dumps({**named, **plain, "outputs": len(one.outputs)}))
     _write(path, "\n".join(lines) + "\n")
 
 
@@ -308,7 +342,8 @@ def _write(path: pathlib.Path, text: str) -> None:
 
 def text_of(deployment: Deployment, summary: Summary, verdict: Verdict | None, document: dict[str, Any]) -> str:
     """A run for people."""
-    lines = [
+    lines = [f"source {document['source']}"] if "source" in document else []
+    lines += [
         f"{deployment.query}: {summary.sent} items: {summary.delivered} delivered, {summary.filtered} filtered out, "
         f"{summary.failed} failed, {summary.refused} refused, {summary.lost} lost"
     ]

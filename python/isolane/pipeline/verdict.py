@@ -36,10 +36,10 @@ class Verdict:
         return {"judged_latency_ms": self.latency_ms, "accuracy": self.accuracy, "missed": list(self.missed), "unjudged": self.unjudged}
 
 
-def judge(deployment: Deployment, source: Source, records: Sequence[Record], sent: int, deadline_s: float) -> Verdict:
-    """The verdict on the records of `sent` items."""
+def judge(deployment: Deployment, source: Source | None, records: Sequence[Record], sent: int, deadline_s: float) -> Verdict:
+    """The verdict on the records of `sent` items; without a source of recorded items there is no truth."""
     latency = latency_ms(records, deadline_s)
-    accuracy, unjudged = accuracy_of(source, records, sent)
+    accuracy, unjudged = (None, "a live source has no truth") if source is None else accuracy_of(source, records, sent)
     missed = []
     for outcome, what in (("failed", "failed"), (REFUSED, "were refused")):
         count = sum(one.outcome == outcome for one in records)
