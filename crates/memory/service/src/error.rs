@@ -96,6 +96,15 @@ pub enum MemError {
         /// What may be had.
         available: Bytes,
     },
+    /// A measurement whose thread was always taken off its processor.
+    #[error(
+        "latency of memory: the measuring thread ran through none of {samples} samples: the processors are too busy; stop \
+         other programs, or measure for longer (--length)"
+    )]
+    NeverRan {
+        /// Samples that were begun.
+        samples: u64,
+    },
     /// Pages that do not move although the kernel is asked again and again.
     #[error(
         "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \

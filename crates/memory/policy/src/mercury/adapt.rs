@@ -18,7 +18,7 @@ use super::squeeze::Trial;
 use super::state::{Book, held, size, strain, view};
 use super::{
     AppId, AppView, CPU_ONE, Limits, MercuryOptions, Objective, Observation, Reading, Reason,
-    Sharing,
+    Sharing, Source,
 };
 use isolane_common_quantities::units::{Bytes, Instant};
 
@@ -131,8 +131,16 @@ impl<'a> Round<'a> {
             return;
         }
         let control = &self.book.apps[index].control;
-        let urgent = strain > 1.0 + self.band();
-        if strain > 1.0 && (urgent || control.short >= CONFIRM_SHORT) {
+        // A probe sees a burst of any program on the machine as the application's own trouble.
+        let probed = self.view(index).and_then(|view| view.latency);
+        let probed = self.book.apps[index].is_latency()
+            && probed.is_some_and(|reading| reading.source == Source::Probe);
+        let confirm = match probed {
+            true => CONFIRM_PROBED,
+            false if strain > 1.0 + self.band() => 1,
+            false => CONFIRM_SHORT,
+        };
+        if strain > 1.0 && control.short >= confirm {
             self.relieve(index, strain);
         } else if control.surplus >= CONFIRM_SURPLUS {
             self.shrink(index, strain);
@@ -562,6 +570,8 @@ pub(super) fn after(
 
 /// A shortage beyond the band is believed at once, a smaller one the second time: both within two periods.
 const CONFIRM_SHORT: u32 = 2;
+/// A shortage that a probe shows is believed the third time, however large it is.
+const CONFIRM_PROBED: u32 = 3;
 /// A surplus is believed the third time: nobody is in a hurry.
 const CONFIRM_SURPLUS: u32 = 3;
 /// First waits after trouble, in steps; they double.

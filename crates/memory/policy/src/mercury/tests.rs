@@ -297,6 +297,36 @@ fn a_surge_is_answered_within_two_periods() {
     assert!(strain <= 1.0, "{strain}");
 }
 
+/// Periods until Mercury acts on a latency of ten times the objective, by the source of the reading.
+fn periods_until_it_acts(source: Source) -> usize {
+    let mut plant = Plant::new(Machine::default(), mercury(70 * GB));
+    plant.start(latency(2, 2, 150, 30 * GB), quiet(30 * GB, 1));
+    plant.start(stream(1, 1, 70, 40 * GB), busy(40 * GB, 180e9));
+    plant.run(300);
+    while plant.policy.poll_action().is_some() {}
+    let mut now = Instant::ZERO + PERIOD * 400;
+    let mut seen = plant.observe();
+    for view in &mut seen.apps {
+        view.latency = (view.id == AppId(2)).then_some(Reading {
+            value: Duration::from_ns(1_500),
+            age: Duration::ZERO,
+            source,
+        });
+    }
+    let acts = |_: &usize| {
+        now += PERIOD;
+        plant.policy.step(now, &seen);
+        plant.policy.poll_action().is_some()
+    };
+    (1..20).find(acts).expect("it acts in the end")
+}
+
+#[test]
+fn a_burst_that_a_probe_sees_for_two_periods_changes_nothing() {
+    assert_eq!(periods_until_it_acts(Source::Probe), 3);
+    assert_eq!(periods_until_it_acts(Source::Pmu), 1);
+}
+
 #[test]
 fn growth_of_an_important_application_takes_memory_of_another() {
     let machine = Machine {

@@ -16,6 +16,7 @@ pub mod stream;
 use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::tiers::Tiers;
+use chase::Walk;
 use isolane_common_quantities::stats::Histogram;
 use isolane_common_quantities::units::Bytes;
 use region::Region;
@@ -130,6 +131,8 @@ pub struct LatencyResult {
     pub far_percent: Option<f64>,
     /// Accesses.
     pub accesses: u64,
+    /// Samples that do not count, because the thread was taken off its processor.
+    pub interrupted_samples: u64,
     /// Mean latency of an access, in nanoseconds.
     pub mean_ns: f64,
     /// Half of the samples are at most this, in nanoseconds.
@@ -177,8 +180,8 @@ pub struct BandwidthResult {
 pub fn latency(settings: &LatencySettings) -> Result<LatencyResult, MemError> {
     room::check(&MemoryHost::machine(), &settings.nodes, &[settings.need()])?;
     let region = Region::new(settings.region, &settings.nodes, settings.far_percent)?;
-    let histogram = chase::run(&region, settings.length);
-    latency_result(&region, &settings.nodes, &histogram)
+    let walk = chase::run(&region, settings.length);
+    latency_result(&region, &settings.nodes, &walk)
 }
 
 /// Measures bandwidth.
@@ -208,11 +211,11 @@ pub fn together(
     let streams = Streams::start(disturber, 1)?;
     std::thread::sleep(victim.length / WARM_UP_PARTS);
     let (bytes, start) = (streams.bytes(), Instant::now());
-    let histogram = chase::run(&region, victim.length);
+    let walk = chase::run(&region, victim.length);
     let disturbed = bandwidth_result(disturber, &streams, bytes, start);
     drop(streams);
     Ok((
-        latency_result(&region, &victim.nodes, &histogram)?,
+        latency_result(&region, &victim.nodes, &walk)?,
         disturbed,
     ))
 }
@@ -237,8 +240,14 @@ fn bandwidth_result(
 fn latency_result(
     region: &Region,
     nodes: &Nodes,
-    histogram: &Histogram,
+    walk: &Walk,
 ) -> Result<LatencyResult, MemError> {
+    let histogram = &walk.samples;
+    if histogram.count() == 0 {
+        return Err(MemError::NeverRan {
+            samples: walk.interrupted,
+        });
+    }
     let cached = Region::new(CACHED, &Nodes::default(), 0)?;
     let overhead = chase::run(&cached, OVERHEAD_LENGTH);
     let quantile = |q: f64| histogram.quantile(q).unwrap_or(0) as f64 / 1_000.0;
@@ -246,12 +255,13 @@ fn latency_result(
         region_bytes: region.size().get(),
         far_percent: region.far_percent(nodes),
         accesses: histogram.count() * u64::from(chase::PER_SAMPLE),
+        interrupted_samples: walk.interrupted,
         mean_ns: histogram.mean().unwrap_or(0.0) / 1_000.0,
         p50_ns: quantile(0.5),
         p90_ns: quantile(0.9),
         p99_ns: quantile(0.99),
         accesses_per_sample: chase::PER_SAMPLE,
-        loop_ns: overhead.quantile(0.5).unwrap_or(0) as f64 / 1_000.0,
+        loop_ns: overhead.samples.quantile(0.5).unwrap_or(0) as f64 / 1_000.0,
         histogram: buckets(histogram),
     })
 }

@@ -1,7 +1,7 @@
 //! The pointer chase as an indicator: what a dependent load of each tier takes now, beside the applications.
 //!
 //! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call walks
-//! half of the tiers for `LENGTH` each and returns the last value of all, so that on two tiers calls every 100 ms cost half a
+//! half of the tiers for `LENGTH` each and returns the last median of all, so that on two tiers calls every 100 ms cost half a
 //! percent of a core, and no value is older than a period. The
 //! kernel may move our pages as it does everyone's, so their place is asked for now and then, and a region that strayed is
 //! made anew.
@@ -21,6 +21,9 @@ const REGION: Bytes = Bytes::from_mib(32);
 
 /// How long one walk lasts.
 const LENGTH: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// A median of fewer samples says nothing: the walk was interrupted again and again.
+const SAMPLES_MIN: u64 = 8;
 
 /// Walks between two questions where our pages lie.
 const ASK: u32 = 64;
@@ -102,8 +105,12 @@ impl TierChase {
             }
         }
         place.last = place.region.as_ref().and_then(|region| {
-            let mean = chase::run(region, LENGTH).mean()?;
-            Some(Duration::from_ps(mean.round() as u64))
+            let samples = chase::run(region, LENGTH).samples;
+            let enough = samples.count() >= SAMPLES_MIN;
+            samples
+                .quantile(0.5)
+                .filter(|_| enough)
+                .map(Duration::from_ps)
         });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Method: a [`LiveMachine`] runs the microbenchmarks and reads remote hint faults of `/proc/vmstat` before and after. A
 //! [`LiveApplication`] sets limits, waits until the backend says that they hold (or that nothing moves any more), and takes
-//! the mean of what the sensors saw in the periods after that.
+//! the median of what the sensors saw in the periods after that, which a burst in a few of them does not move.
 //!
 //! Units: nanoseconds, bytes, bytes per second. Limits: near and far bandwidth of the machine are BI's own, by where its memory
 //! was placed; what others use is not seen. Source: mercury 5.5.2.
@@ -92,7 +92,7 @@ impl MachineMeasure for LiveMachine {
         let faults = faults.zip(self.hint_faults());
         let far = f64::from(load.far_percent) / 100.0;
         Ok(Point {
-            latency_ns: latency.mean_ns,
+            latency_ns: latency.p50_ns,
             near_bandwidth: bandwidth * (1.0 - far),
             far_bandwidth: bandwidth * far,
             hint_faults_per_s: faults
@@ -115,7 +115,7 @@ pub struct LiveApplication<'a> {
     pub backend: &'a mut dyn Backend,
     /// Measures it.
     pub sensors: &'a mut dyn Sensors,
-    /// Periods over which readings are averaged.
+    /// Periods whose readings count; their median does.
     pub periods: u32,
     /// Longest wait for pages to move, in periods.
     pub patience: u32,
@@ -191,7 +191,7 @@ impl ApplicationMeasure for LiveApplication<'_> {
                 return Err(MemError::Gone(self.cgroup.to_string()));
             }
         }
-        Ok(seen.mean())
+        Ok(seen.median())
     }
 }
 
@@ -203,25 +203,19 @@ struct Seen {
 }
 
 impl Seen {
-    fn mean(&self) -> Experience {
-        let mean = |sum: u128, count: usize| {
-            let count = u128::try_from(count).unwrap_or(1).max(1);
-            u64::try_from(sum / count).unwrap_or(u64::MAX)
-        };
-        let latency: u128 = self
-            .latencies
-            .iter()
-            .map(|value| u128::from(value.as_ps()))
-            .sum();
-        let bandwidth: u128 = self.bandwidths.iter().map(|value| u128::from(*value)).sum();
-        let known = |values: usize| (values > 0).then_some(values);
+    fn median(mut self) -> Experience {
         Experience {
-            latency: known(self.latencies.len())
-                .map(|count| Duration::from_ps(mean(latency, count))),
-            bandwidth: known(self.bandwidths.len()).map(|count| mean(bandwidth, count)),
+            latency: middle(&mut self.latencies),
+            bandwidth: middle(&mut self.bandwidths),
             held: self.held.iter().copied().sum(),
         }
     }
+}
+
+/// The median; of an even number the upper one.
+fn middle<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub struct Load {
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Mean latency of LS, in nanoseconds.
+    /// Median latency of LS, in nanoseconds.
     pub latency_ns: f64,
     /// Bandwidth of the near tier, in bytes per second.
     pub near_bandwidth: f64,

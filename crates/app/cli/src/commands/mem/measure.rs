@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 /// Exit status for a program that is not there, and for one that cannot be started, as shells have it.
 const MISSING: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-/// Periods over which readings are averaged: two seconds.
+/// Periods whose readings count: two seconds.
 const PERIODS: u32 = 10;
 /// Longest wait for pages to move, in periods: a minute.
 const PATIENCE: u32 = 300;
