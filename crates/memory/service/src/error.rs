@@ -96,6 +96,11 @@ pub enum MemError {
         /// What may be had.
         available: Bytes,
     },
+    /// A demonstration that needs a processor for each of two programs.
+    #[error(
+        "this process may use one processor; give it two at least (taskset, or the cpuset of its control group)"
+    )]
+    OneProcessor,
     /// A measurement whose thread was always taken off its processor.
     #[error(
         "latency of memory: the measuring thread ran through none of {samples} samples: the processors are too busy; stop \

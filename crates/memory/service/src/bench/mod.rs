@@ -3,12 +3,13 @@
 //! Problem: people need to know what their memory gives before they set objectives, and the machine's profile needs a
 //! victim and a disturber of known behaviour. Method: [`latency`] makes dependent random accesses ([`chase`]),
 //! [`bandwidth`] streams on several cores ([`stream`]), both over memory of which a chosen part is far ([`region`]).
-//! [`together`] measures the first while the second runs.
+//! [`together`] measures the first while the second runs, [`demonstration`] lets Mercury control the second.
 //!
 //! Units: nanoseconds, bytes per second, percent, thousandths. Limits: numbers are those of this machine at this moment, and
 //! in an emulated machine they are the emulator's. Source: mercury 5.3.1.
 
 pub mod chase;
+pub mod demonstration;
 pub mod region;
 mod room;
 pub mod stream;
@@ -214,10 +215,7 @@ pub fn together(
     let walk = chase::run(&region, victim.length);
     let disturbed = bandwidth_result(disturber, &streams, bytes, start);
     drop(streams);
-    Ok((
-        latency_result(&region, &victim.nodes, &walk)?,
-        disturbed,
-    ))
+    Ok((latency_result(&region, &victim.nodes, &walk)?, disturbed))
 }
 
 fn bandwidth_result(
@@ -237,11 +235,7 @@ fn bandwidth_result(
     }
 }
 
-fn latency_result(
-    region: &Region,
-    nodes: &Nodes,
-    walk: &Walk,
-) -> Result<LatencyResult, MemError> {
+fn latency_result(region: &Region, nodes: &Nodes, walk: &Walk) -> Result<LatencyResult, MemError> {
     let histogram = &walk.samples;
     if histogram.count() == 0 {
         return Err(MemError::NeverRan {

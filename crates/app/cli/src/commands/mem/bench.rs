@@ -166,6 +166,12 @@ fn text(results: &Results) -> String {
             number(latency.p99_ns),
         ]);
         text.push_str(&fitted(&table));
+        if latency.interrupted_samples > 0 {
+            text += &format!(
+                "  {} more samples do not count: another program had the processor meanwhile\n",
+                latency.interrupted_samples
+            );
+        }
     }
     if let Some(streams) = &results.bandwidth {
         let rate = bandwidth_text(streams.bandwidth_bytes_per_s.max(0.0) as u64);

@@ -4,6 +4,7 @@
 //! `isolaned --mem` runs.
 
 mod bench;
+mod demonstration;
 mod describe;
 mod doctor;
 mod extender;
@@ -46,6 +47,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Question {
+    /// See interference in this machine's memory, and Mercury end it: 30 seconds, no root, no service, no tiers
+    Try(demonstration::Arguments),
     /// Run a command as an application with a promise
     Run(Box<run::Arguments>),
     /// Put an application of a file, or a pod, under control
@@ -105,6 +108,7 @@ impl Place {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match &arguments.question {
+        Question::Try(arguments) => demonstration::run(arguments),
         Question::Run(arguments) => run::run(arguments),
         Question::Submit(arguments) => submit::run(arguments),
         Question::Remove(arguments) => remove::run(arguments),
