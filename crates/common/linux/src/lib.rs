@@ -14,6 +14,7 @@
 //! * [`private`] - a directory of journals that only its owner writes to;
 //! * [`open_files`] - the limit of open files;
 //! * [`socket`] - files of Unix sockets and their folders;
+//! * [`timed`] - TCP streams with a deadline;
 //! * [`command`] - running `ip`, `tc` and the like;
 //! * [`namespaces`] - network namespaces for tests and labs.
 //!
@@ -35,6 +36,7 @@ pub mod private;
 pub mod process;
 pub mod root;
 pub mod socket;
+pub mod timed;
 
 pub use error::HostError;
 pub use root::Root;

@@ -6,6 +6,7 @@
 //! itself at once is never kept out, however many wait in silence. Units: connections. Limits: the service ends a connection that
 //! takes too long; a stranger that is shed sees its connection closed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,20 @@ pub struct PoolFigures {
 pub struct PoolFull {
     /// How many there are.
     pub sessions: usize,
+}
+
+/// Whose place a newcomer gets, of those that are `held`: each is its peer and a value that orders places, the least first. It is
+/// the first place of the peer that holds most, and of several such peers of the one whose first place comes first.
+pub fn place_to_free<P: Ord, T: Ord + Copy>(held: impl Iterator<Item = (P, T)>) -> Option<T> {
+    let mut by_peer: BTreeMap<P, (usize, T)> = BTreeMap::new();
+    for (peer, place) in held {
+        let (count, first) = by_peer.entry(peer).or_insert((0, place));
+        *count += 1;
+        *first = place.min(*first);
+    }
+    let most = by_peer.into_values();
+    let most = most.max_by_key(|&(count, first)| (count, Reverse(first)));
+    most.map(|(_, first)| first)
 }
 
 /// Closes a connection from another thread; called at most once.
@@ -127,16 +142,10 @@ impl Pool {
 impl State {
     /// Takes the place of the oldest stranger of the address that has most.
     fn shed(&mut self) -> Option<Stranger> {
-        let mut by_peer: BTreeMap<Option<IpAddr>, (usize, u64)> = BTreeMap::new();
-        for (&number, stranger) in &self.strangers {
-            by_peer.entry(stranger.peer).or_insert((0, number)).0 += 1;
-        }
-        // Of several with as many, the one whose oldest came first.
-        let most = by_peer.into_values();
-        let most = most.max_by_key(|&(count, oldest)| (count, u64::MAX - oldest));
-        let stranger = self.strangers.remove(&most?.1);
+        let held = self.strangers.iter();
+        let number = place_to_free(held.map(|(&number, stranger)| (stranger.peer, number)))?;
         self.figures.shed_total += 1;
-        stranger
+        self.strangers.remove(&number)
     }
 }
 
@@ -230,6 +239,14 @@ mod tests {
         let figures = bench.pool.figures();
         assert_eq!((figures.strangers, figures.sessions), (0, 1));
         assert_eq!((figures.entered_total, figures.shed_total), (101, 97));
+    }
+
+    #[test]
+    fn the_peer_with_most_places_frees_the_first_of_them() {
+        let free = |held: &[(char, u32)]| place_to_free(held.iter().copied());
+        assert_eq!(free(&[]), None);
+        assert_eq!(free(&[('a', 1), ('b', 3), ('b', 2)]), Some(2));
+        assert_eq!(free(&[('b', 2), ('a', 1)]), Some(1));
     }
 
     #[test]

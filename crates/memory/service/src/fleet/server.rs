@@ -7,6 +7,7 @@
 //! Limits: HTTP/1.0 and 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
 use super::extender::{Answer, answer};
+use isolane_common_linux::timed::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -131,43 +132,6 @@ fn begin<'scope, 'env: 'scope>(
     Ok(one)
 }
 
-/// A stream whose reads and writes together end in time.
-struct Timed<'a> {
-    stream: &'a TcpStream,
-    until: Instant,
-}
-
-impl Timed<'_> {
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("not done within {} s", EXCHANGE.as_secs()),
-            )),
-            false => Ok(left),
-        }
-    }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        self.stream.read(bytes)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
 /// Bytes of one request, counted among those of all.
 struct Held<'a> {
     all: &'a AtomicU64,
@@ -191,10 +155,7 @@ impl Drop for Held<'_> {
 /// One request and its answer.
 fn exchange(stream: &TcpStream, since: Instant, shared: &Shared<'_>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    let mut timed = Timed {
-        stream,
-        until: since + EXCHANGE,
-    };
+    let mut timed = Timed::new(stream, since, EXCHANGE);
     let mut held = Held {
         all: &shared.held,
         own: 0,

@@ -1,27 +1,35 @@
-//! Connections within bounds: few, short requests, and nobody waits for anybody.
+//! Connections within bounds: few, with short requests, and none waits for another.
 //!
 //! Problem: readers and writers may be slow, many, broken or hostile, and none may slow the loop or make it grow.
 //! Method: sockets never block. At most [`CONNECTIONS_MAX`] connections; one line of each is answered per turn, and
 //! nothing more is read of one that has an answer waiting. A connection that does not finish a request or take its
-//! answer within [`PATIENCE`], or asks nothing for [`IDLE`], is closed.
+//! answer within [`PATIENCE`], or sends no request for [`IDLE`], is closed. When all places are taken, a newcomer gets that of the
+//! user who holds most, and of that user's a connection without a request so far, or else the one whose last request is longest ago ([`place_to_free`]).
 
 use crate::protocol::REQUEST_MAX;
 use crate::protocol::line::Lines;
+use isolane_common_linux::pool::place_to_free;
+use isolane_common_linux::socket::listen_at;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Connections at a time; further ones wait in the kernel.
+/// Connections at a time.
 pub(super) const CONNECTIONS_MAX: usize = 64;
+/// Connections that one turn takes: what has come is served before it can lose its place.
+const ACCEPTED_MAX: usize = CONNECTIONS_MAX / 4;
 /// How long a request or an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may be without a request.
 const IDLE: Duration = Duration::from_secs(120);
+
+/// Connections that the kernel keeps.
+const BACKLOG: i32 = 128;
 
 /// Why the service cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +95,10 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
             _ => return Err(ErrorKind::AddrInUse.into()),
         }
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    listen_at(&socket, path, mode, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// What a connection wants.
@@ -120,6 +128,11 @@ const CLOSED: Duration = Duration::from_millis(100);
 struct Connection {
     stream: UnixStream,
     process: Option<u32>,
+    /// The kernel's word; none where it says nothing.
+    user: Option<u32>,
+    came: Instant,
+    /// When its last request came.
+    asked: Option<Instant>,
     lines: Lines,
     answer: Vec<u8>,
     written: usize,
@@ -166,7 +179,7 @@ impl Connections {
             tv_nsec: left.subsec_nanos().into(),
         };
         let mut wanted = vec![PollFd::new(stop, PollFlags::IN)];
-        let door = match self.all.len() < CONNECTIONS_MAX && self.closed_until.is_none() {
+        let door = match self.closed_until.is_none() {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
@@ -196,7 +209,8 @@ impl Connections {
             }
         }
         self.all = kept;
-        while is_somebody_there && self.all.len() < CONNECTIONS_MAX {
+        let come = if is_somebody_there { ACCEPTED_MAX } else { 0 };
+        for _ in 0..come {
             let stream = match self.door.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -206,19 +220,34 @@ impl Connections {
                 }
             };
             if stream.set_nonblocking(true).is_ok() {
+                self.make_room();
                 self.all.push(Connection::new(stream, now));
             }
+        }
+    }
+
+    /// Frees a place if all are taken.
+    fn make_room(&mut self) {
+        let held = self.all.iter().enumerate();
+        // Those that never sent a request come first.
+        let held = held.map(|(place, one)| (one.user, (one.asked, one.came, place)));
+        if self.all.len() >= CONNECTIONS_MAX
+            && let Some((_, _, place)) = place_to_free(held)
+        {
+            self.all.remove(place);
         }
     }
 }
 
 impl Connection {
     fn new(stream: UnixStream, now: Instant) -> Self {
-        let process = sockopt::socket_peercred(&stream)
-            .ok()
-            .map(|peer| peer.pid.as_raw_nonzero().get());
+        let peer = sockopt::socket_peercred(&stream).ok();
+        let process = peer.map(|peer| peer.pid.as_raw_nonzero().get());
         Self {
             process: process.and_then(|process| u32::try_from(process).ok()),
+            user: peer.map(|peer| peer.uid.as_raw()),
+            came: now,
+            asked: None,
             stream,
             lines: Lines::new(REQUEST_MAX),
             answer: Vec::new(),
@@ -255,6 +284,7 @@ impl Connection {
             }
             match self.lines.next_line() {
                 Ok(Some(line)) => {
+                    self.asked = Some(now);
                     self.answer = answer(Wanted::Line(line, self.process));
                     self.is_pending = true;
                     self.until = now + PATIENCE;

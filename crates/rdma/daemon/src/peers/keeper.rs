@@ -11,14 +11,15 @@ use super::flow::{Command, Event, Handle};
 use super::handshake::{Endpoint, HandshakeError, answer, call};
 use super::port::{LINKS_MAX, Link};
 use isolane_common_linux::key::Key;
+use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
+use isolane_common_linux::timed::Timed;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
 };
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,10 @@ pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(10);
 /// How long a peer may take in the handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Callers at a time: all links of a few devices, and strangers.
+/// Peers at a time that have proven that they have the key: all links of a few devices.
 const CALLERS_MAX: usize = 4 * LINKS_MAX;
+/// Connections at a time that have proven nothing.
+const STRANGERS_MAX: usize = 64;
 /// Seconds of silence before TCP asks, and between its questions.
 const ALIVE_S: u64 = 5;
 /// Stack of a thread that mostly reads.
@@ -99,10 +102,11 @@ pub(super) fn keep_there(
     let name = format!("peer {wanted} at {address}");
     spawn(&name.clone(), move || {
         keep(device, &name, &notes, || {
-            let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
             prepare(&stream)?;
             let mut link = ours.port.prepare()?;
-            let theirs = call(&mut stream, &key, &link.endpoint(&wanted))?;
+            let mut timed = Timed::new(&stream, Instant::now(), PATIENCE);
+            let theirs = call(&mut timed, &key, &link.endpoint(&wanted))?;
             link.connect(theirs)?;
             link.carries_reference = true;
             watched(&ours, link, stream)
@@ -117,7 +121,10 @@ pub(super) fn answer_all(
     key: Key,
     notes: Notes,
 ) -> std::io::Result<()> {
-    let callers = Arc::new(AtomicUsize::new(0));
+    let pool = Pool::new(PoolLimits {
+        strangers: STRANGERS_MAX,
+        sessions: CALLERS_MAX,
+    });
     spawn("peering", move || {
         loop {
             let Ok((stream, from)) = listener.accept() else {
@@ -125,41 +132,41 @@ pub(super) fn answer_all(
                 std::thread::sleep(RETRY_MIN);
                 continue;
             };
-            if callers.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
-                callers.fetch_sub(1, Ordering::Relaxed);
+            let Ok(other) = stream.try_clone() else {
+                std::thread::sleep(RETRY_MIN);
                 continue;
-            }
-            let (handles, key, notes, count) = (
-                handles.clone(),
-                key.clone(),
-                notes.clone(),
-                Arc::clone(&callers),
-            );
+            };
+            let mut entry = pool.enter(Some(from.ip()), move || {
+                // One that has ended meanwhile is no loss.
+                let _ = other.shutdown(Shutdown::Both);
+            });
+            let (handles, key, notes) = (handles.clone(), key.clone(), notes.clone());
             let serve = move || {
                 let device = handles.first().map_or(0, |(device, _)| *device);
-                match answer_one(stream, &handles, &key) {
+                match answer_one(stream, &handles, &key, &mut entry) {
                     Ok(kept) => kept.wait(),
                     Err(error) => notes.say(
                         device,
                         format!("a call from {from} came to nothing: {error}"),
                     ),
                 }
-                count.fetch_sub(1, Ordering::Relaxed);
             };
-            if spawn("peer", serve).is_err() {
-                callers.fetch_sub(1, Ordering::Relaxed);
-            }
+            // Without a thread the connection and its place are dropped, and the peer calls again.
+            let _ = spawn("peer", serve);
         }
     })
 }
 
 fn answer_one(
-    mut stream: TcpStream,
+    stream: TcpStream,
     handles: &[(usize, Handle)],
     key: &Key,
+    entry: &mut Entry,
 ) -> Result<Kept, HandshakeError> {
     prepare(&stream)?;
-    let (_, (handle, link)) = answer(&mut stream, key, |theirs: &Endpoint| {
+    let mut timed = Timed::new(&stream, Instant::now(), PATIENCE);
+    let (_, (handle, link)) = answer(&mut timed, key, |theirs: &Endpoint| {
+        entry.authenticated().map_err(|full| full.to_string())?;
         let handle = handles
             .iter()
             .find(|(_, handle)| handle.port.name() == theirs.wanted);
@@ -188,8 +195,6 @@ fn watched(handle: &Handle, mut link: Link, stream: TcpStream) -> Result<Kept, H
 }
 
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     set_tcp_nodelay(stream, true)?;
     set_socket_keepalive(stream, true)?;
     set_tcp_keepidle(stream, Duration::from_secs(ALIVE_S))?;
@@ -268,6 +273,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn pauses_double_up_to_a_limit() {
@@ -277,5 +283,42 @@ mod tests {
         }
         assert_eq!(pauses[1], RETRY_MIN * 2);
         assert_eq!(pauses[10], RETRY_MAX);
+    }
+
+    #[test]
+    fn strangers_keep_no_peer_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        std::fs::write(&file, [b'k'; 40]).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let key = Key::read(&file).unwrap();
+        let (events, _heard) = std::sync::mpsc::channel();
+        let bell = super::super::flow::Bell::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        answer_all(listener, Vec::new(), key.clone(), Notes { events, bell }).unwrap();
+        let silent: Vec<TcpStream> = (0..3 * STRANGERS_MAX)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let ours = Endpoint {
+            daemon: [1; 16],
+            device: "here".to_owned(),
+            wanted: "there".to_owned(),
+            gid: [0; 16],
+            lid: 0,
+            queue_pair: 1,
+            packet_sequence: 1,
+            mtu: 1_024,
+            address: 0,
+            remote_key: 0,
+        };
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It is heard and its key believed; only the device is not there.
+        let error = call(&mut stream, &key, &ours).unwrap_err();
+        assert!(
+            error.to_string().contains("there is no device there here"),
+            "{error}"
+        );
+        drop(silent);
     }
 }

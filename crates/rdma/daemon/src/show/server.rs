@@ -1,8 +1,9 @@
 //! A small HTTP server for metrics and snapshots, on a thread of its own.
 //!
 //! Problem: readers may be slow, many, broken or hostile, and none of them may slow the event loop.
-//! Method: sockets never block; at most [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`] bytes of request, and
-//! [`PATIENCE`] for the whole exchange; then the connection is closed. One `GET` per connection. The snapshot behind
+//! Method: sockets never block; at most [`CONNECTIONS_MAX`] connections of each listener, [`REQUEST_MAX`] bytes of request,
+//! and [`PATIENCE`] for the whole exchange; then the connection is closed. When a listener's places are taken, a newcomer gets
+//! that of the peer who holds most ([`place_to_free`]). One `GET` per connection. The snapshot behind
 //! an answer is at most [`FRESH`] old, so a reader in a tight loop costs the event loop ten snapshots a second.
 //! Limits: HTTP/1.0 and 1.1 requests without a body; no TLS, which is why TCP listens on this machine only unless the
 //! operator says otherwise.
@@ -10,13 +11,15 @@
 use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
+use isolane_common_linux::pool::place_to_free;
 use isolane_common_linux::socket::listen_at;
 use isolane_common_text_output::openmetrics::CONTENT_TYPE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs::DirBuilder;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -24,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections at a time; further ones wait in the kernel.
+/// Connections of one listener at a time.
 pub const CONNECTIONS_MAX: usize = 32;
 /// Longest request, bytes.
 pub const REQUEST_MAX: usize = 4_096;
@@ -32,6 +35,8 @@ pub const REQUEST_MAX: usize = 4_096;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// A snapshot younger than this is used again.
 pub const FRESH: Duration = Duration::from_millis(100);
+/// Connections that one turn takes from a listener: what has come is served before it can lose its place.
+const ACCEPTED_MAX: usize = CONNECTIONS_MAX / 4;
 /// Mode of the sockets: the daemon's user and group read.
 const SOCKET_MODE: u32 = 0o660;
 
@@ -97,8 +102,19 @@ enum Stream {
     Tcp(TcpStream),
 }
 
+/// Whom a connection is counted for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Peer {
+    User(u32),
+    Address(IpAddr),
+    Unknown,
+}
+
 struct Connection {
     stream: Stream,
+    /// The listener's place in the list.
+    listener: usize,
+    peer: Peer,
     shown: Shown,
     until: Instant,
     request: Vec<u8>,
@@ -169,7 +185,6 @@ impl<S: Source> Server<S> {
 
     /// Waits for one round of events and handles it. False: stop.
     fn turn(&mut self) -> bool {
-        let room = self.connections.len() < CONNECTIONS_MAX;
         let (stopped, ready) = {
             let mut wanted = vec![PollFd::new(&self.stop, PollFlags::IN)];
             for connection in &self.connections {
@@ -179,14 +194,8 @@ impl<S: Source> Server<S> {
                 };
                 wanted.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), flags));
             }
-            if room {
-                let sockets = self
-                    .listeners
-                    .iter()
-                    .map(|listener| listener.socket.as_fd());
-                wanted
-                    .extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
-            }
+            let sockets = self.listeners.iter().map(|one| one.socket.as_fd());
+            wanted.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
             let until = self
                 .connections
                 .iter()
@@ -234,19 +243,37 @@ impl<S: Source> Server<S> {
     }
 
     fn accept(&mut self, index: usize, now: Instant) {
-        let listener = &self.listeners[index];
-        while self.connections.len() < CONNECTIONS_MAX {
-            let Ok(stream) = listener.socket.accept() else {
+        for _ in 0..ACCEPTED_MAX {
+            let listener = &self.listeners[index];
+            let Ok((stream, peer)) = listener.socket.accept() else {
                 return;
             };
+            let shown = listener.shown;
+            self.make_room(index);
             self.connections.push(Connection {
                 stream,
-                shown: listener.shown,
+                listener: index,
+                peer,
+                shown,
                 until: now + PATIENCE,
                 request: Vec::new(),
                 answer: Vec::new(),
                 written: 0,
             });
+        }
+    }
+
+    /// Frees a place of this listener if all are taken.
+    fn make_room(&mut self, listener: usize) {
+        let all = self.connections.iter().enumerate();
+        let held: Vec<(Peer, usize)> = all
+            .filter(|(_, connection)| connection.listener == listener)
+            .map(|(place, connection)| (connection.peer, place))
+            .collect();
+        if held.len() >= CONNECTIONS_MAX
+            && let Some(place) = place_to_free(held.into_iter())
+        {
+            self.connections.remove(place);
         }
     }
 
@@ -410,17 +437,19 @@ impl Socket {
         }
     }
 
-    fn accept(&self) -> std::io::Result<Stream> {
+    fn accept(&self) -> std::io::Result<(Stream, Peer)> {
         match self {
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
+                let peer = socket_peercred(&stream);
+                let peer = peer.map_or(Peer::Unknown, |peer| Peer::User(peer.uid.as_raw()));
+                Ok((Stream::Unix(stream), peer))
             }
             Self::Tcp(socket) => {
-                let (stream, _) = socket.accept()?;
+                let (stream, from) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok((Stream::Tcp(stream), Peer::Address(from.ip())))
             }
         }
     }
