@@ -127,3 +127,11 @@ def test_a_query_can_name_a_model_file(tmp_path: pathlib.Path) -> None:
     operator = load(query.operator("detector").implementation)
     operator.configure({"model": "sum.onnx"})
     assert len(operator.process(Item(0, 0.0, {"frame": picture()}))) == 1
+
+
+def test_an_execution_provider_that_this_machine_lacks_is_an_error_and_no_silent_fallback(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "sum.onnx", 1.0)
+    load(str(path), {"providers": ["CPUExecutionProvider"]})
+    for providers, words in ((["RocketExecutionProvider", "CPUExecutionProvider"], "RocketExecutionProvider"), ([], "none")):
+        with pytest.raises(OperatorError, match=f"providers: {words}: this onnxruntime has .*CPUExecutionProvider"):
+            load(str(path), {"providers": providers})

@@ -268,7 +268,7 @@ def _prepare(query: Query, order: tuple[str, ...], modules: Sequence[str]) -> No
     os.nice(NICENESS)
     settings = query.settings(query.most_expensive)
     for name in order:
-        operator = load(query.operator(name).implementation)
+        operator = load(query.operator(name).implementation, query.operator(name).options)
         if settings[name]:
             operator.configure(settings[name])
         _OPERATORS.append(operator)

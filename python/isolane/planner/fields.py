@@ -117,6 +117,24 @@ class Field:
             self.fail(f"{value!r}: must be a number or a text")
         return value
 
+    def option(self) -> Value | bool | list[Value | bool]:
+        """A value of an operator's option: a single one, or a list of those."""
+        if isinstance(self.node, yaml.SequenceNode):
+            return [each.single() for each in self.sequence()]
+        return self.single()
+
+    def single(self) -> Value | bool:
+        """A number, a text, true or false."""
+        value = self.scalar()
+        return value if isinstance(value, bool) else self.value()
+
+    def options(self) -> dict[str, Value | bool | list[Value | bool]]:
+        """A mapping with any keys, each named once."""
+        if not isinstance(self.node, yaml.MappingNode):
+            self.fail("must be a mapping of options, such as {timeout_s: 5}")
+        names = [str(key.value) for key, _ in self.node.value]
+        return {name: each.option() for name, each in self.mapping(names).items()}
+
     def texts(self) -> tuple[str, ...]:
         """One text, or a list of them."""
         if isinstance(self.node, yaml.ScalarNode):

@@ -53,7 +53,7 @@ QUERY_KEYS = (
     "workload",
     "utility",
 )
-OPERATOR_KEYS = ("name", "kind", "implementation", "knobs", "gpu", "accepts", "gives", "after", "tiers")
+OPERATOR_KEYS = ("name", "kind", "implementation", "knobs", "gpu", "accepts", "gives", "after", "tiers", "options")
 TIER_KEYS = ("name", "compute_factor", "gpu_factor", "capacity_cores", "capacity_gpus", "price_per_hour")
 LINK_KEYS = ("from", "to", "mbit_per_s", "delay_ms")
 
@@ -124,6 +124,7 @@ def parse_operator(field: Field) -> OperatorSpec:
         gives=entries["gives"].text() if "gives" in entries else SAME,
         after=entries["after"].texts() if "after" in entries else (),
         tiers=entries["tiers"].texts() if "tiers" in entries else (),
+        options=entries["options"].options() if "options" in entries else {},
     )
 
 
@@ -200,6 +201,7 @@ def plan_json(plan: Plan, query: Query, infrastructure: Infrastructure, unmet: U
             "kind": query.operator(name).kind,
             "implementation": query.operator(name).implementation,
             "gpu": query.operator(name).gpu,
+            "options": dict(query.operator(name).options),
             "tier": plan.placement[name],
             "settings": plan.configuration[name],
         }

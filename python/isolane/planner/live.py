@@ -62,7 +62,7 @@ class Runs(Protocol):
 def made(spec: OperatorSpec) -> Runs:
     """A new operator of this implementation."""
     try:
-        return cast(Runs, load(spec.implementation))
+        return cast(Runs, load(spec.implementation, spec.options))
     except OperatorError as error:
         raise PlanError(f"operator {spec.name}: {error}") from error
 

@@ -69,7 +69,8 @@ class OperatorSpec:
 
     `implementation` is `module:Class` or a path to an ONNX file. `accepts` are the payload types that it can take (none: a
     source), `gives` is what it sends on, or "same". `after` are operators that must come before it. `tiers` restricts
-    where it may run (empty: anywhere). `gpu` operators use a tier's GPUs, others its cores.
+    where it may run (empty: anywhere). `gpu` operators use a tier's GPUs, others its cores. `options` are what the class is made
+    with.
     """
 
     name: str
@@ -81,6 +82,7 @@ class OperatorSpec:
     gives: str = SAME
     after: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

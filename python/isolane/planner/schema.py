@@ -50,6 +50,7 @@ def closed(properties: Schema, words: str = "") -> Schema:
 
 
 VALUE: Schema = {"type": ["number", "string"]}
+OPTION: Schema = {"type": ["number", "string", "boolean", "array"]}
 SHARE = number("fraction of the capacity; above 1 it cannot last")
 STEP = closed(
     {
@@ -93,6 +94,7 @@ OPERATOR = closed(
         "kind": {"enum": ["source", "filter", "model", "post"]},
         "implementation": text("module:Class, or an ONNX file"),
         "gpu": {"type": "boolean"},
+        "options": by_name(OPTION, "what its class is made with"),
         "tier": text("where it runs"),
         "settings": by_name(VALUE, "value by knob"),
     }

@@ -16,7 +16,8 @@ framing) derives from `OnnxOperator`, overrides `prepare` and `finish`, and is n
 bare session: one thread, so that a profile means one core.
 
 Units: bytes and counts. Limits: one input tensor; outputs of the types that an item can carry
-(`isolane.pipeline.item`); the processor alone, unless `providers` says otherwise.
+(`isolane.pipeline.item`). The processor alone, unless the option `providers` names others (`options: {providers:
+[CUDAExecutionProvider]}`); onnxruntime would silently take the processor where it cannot use one, which is an error here.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class Net:
         runtime: Any = onnxruntime
         if not path.is_file():
             raise ModelError(f"{path}: no such file; name an ONNX model")
+        absent = [one for one in providers if one not in runtime.get_available_providers()]
+        if absent or not providers:
+            known = ", ".join(runtime.get_available_providers())
+            raise ModelError(f"{path}: providers: {', '.join(absent) or 'none'}: this onnxruntime has {known}")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
@@ -58,6 +63,9 @@ class Net:
             self._session = runtime.InferenceSession(str(path), options, providers=list(providers))
         except Exception as error:  # onnxruntime's own classes derive from Exception alone
             raise ModelError(f"{path}: onnxruntime cannot load it: {_first_line(error)}") from None
+        used = list(self._session.get_providers())
+        if used[: len(providers)] != list(providers):
+            raise ModelError(f"{path}: onnxruntime runs it on {', '.join(used)} instead of {', '.join(providers)}; are its libraries installed?")
         inputs = self._session.get_inputs()
         if len(inputs) != 1:
             raise ModelError(
@@ -108,20 +116,28 @@ class OnnxOperator(Operator):
     KNOBS = {"model": ()}
 
     def __init__(self, model: str, providers: Sequence[str] = ("CPUExecutionProvider",)) -> None:
-        super().__init__()
         path = pathlib.Path(model)
         self._folder, self._providers = path.parent, tuple(providers)
-        self._nets: dict[str, Net] = {path.name: Net(path, providers)}
-        self.knobs = {"model": path.name}
+        self._begin(path.name)
+
+    def _begin(self, name: str) -> None:
+        """With this model."""
+        super().__init__()
+        self._nets: dict[str, Net] = {name: self.open(name)}
+        self.knobs = {"model": name}
         self._options = _Options.of(self._net())
+
+    def open(self, name: str) -> Net:
+        """A model of this name; ModelError if there is none."""
+        if name != pathlib.PurePath(name).name:
+            raise ModelError(f"model = {name!r}: must be the name of a file in {self._folder}, without a path")
+        return Net(self._folder / name, self._providers)
 
     def configure(self, knobs: Mapping[str, KnobValue]) -> None:
         """Another model; a file that cannot be loaded leaves the old one in place."""
         name = str(knobs.get("model", self.knobs["model"]))
-        if name != pathlib.PurePath(name).name:
-            raise ModelError(f"model = {name!r}: must be the name of a file in {self._folder}, without a path")
         if name not in self._nets:
-            self._nets[name] = Net(self._folder / name, self._providers)
+            self._nets[name] = self.open(name)
         super().configure(knobs)
         self._options = _Options.of(self._net())
 
