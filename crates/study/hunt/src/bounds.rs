@@ -11,6 +11,7 @@
 use crate::HuntError;
 use crate::experiment::{Measured, Target};
 use crate::space::Space;
+use crate::space::benchmark::simple;
 use crate::space::convert::{OUTSTANDING_READS, PROCESSES};
 use crate::space::point::{self, Feature, ORDINARY_SERVICES, Point};
 use isolane_rdma_scenario::profile::Profile;
@@ -19,8 +20,6 @@ use serde::{Deserialize, Serialize};
 
 /// Round trips under load in units of idle ones, before a window counts as sufficient.
 const LOADED: f64 = 2.0;
-/// A small message, bytes.
-const SMALL: u64 = 64;
 /// The longer of the two lists with which the cost of posting is taken apart.
 const LIST: u64 = 32;
 
@@ -118,32 +117,6 @@ impl ServiceBound {
         let ring = ((single - listed) / (1.0 - 1.0 / LIST as f64)).max(0.0);
         let message = (single - ring).max(0.0);
         message + ring / list as f64
-    }
-}
-
-/// Small messages of one service, one way.
-pub(crate) fn simple(service: u64, queue_pairs: u64, post_list: u64) -> Point {
-    let point = Point {
-        direction: point::ONE_WAY,
-        memory_a: 0,
-        memory_b: 0,
-        regions: 1,
-        region_bytes: 4_096,
-        service: 0,
-        queue_pairs,
-        mtu: 1_024,
-        post_list,
-        depth: 128,
-        receive_depth: 0,
-        receive_batch: 0,
-        requests: vec![vec![SMALL]],
-        control: 0,
-        receives: 0,
-    };
-    let point = Feature::Service.set(&point, service);
-    match point.has_receives() {
-        true => Feature::ReceiveDepth.set(&point, 512),
-        false => point,
     }
 }
 

@@ -7,8 +7,8 @@
 //! are read four times per iteration, and traffic has to be stable).
 
 use crate::HuntError;
-use crate::bounds::simple;
-use crate::space::convert::{SAMPLES, Times, scenario};
+use crate::space::benchmark::simple;
+use crate::space::convert::{PROCESSES, SAMPLES, Times, scenario};
 use crate::space::point::{self, Point};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::Host;
@@ -140,12 +140,23 @@ impl<'a> Lab<'a> {
     }
 
     /// Longest warm-up of `point`, and the time for which it is measured first.
+    ///
+    /// The warm-up does not end while processes still fill their queues: their doorbells and requests take most of PCIe then.
     pub fn times_of(&self, point: &Point) -> Times {
         let directions = 1 + u64::from(point.direction == point::BIDIRECTIONAL);
+        let pairs = self.warmup_per_pair * (point.queue_pairs * directions);
         Times {
-            warmup: self.times.warmup + self.warmup_per_pair * (point.queue_pairs * directions),
+            warmup: self.times.warmup + pairs.max(self.first_posting(point)),
             duration: self.times.duration,
         }
+    }
+
+    /// Time in which a process fills the queues of all its pairs once.
+    fn first_posting(&self, point: &Point) -> Duration {
+        let of = |name: &str| self.profile.value("host", name);
+        let request_ns = of("post_ns") + of("doorbell_ns") / point.post_list.max(1) as f64;
+        let requests = point.queue_pairs.div_ceil(PROCESSES) * point.depth;
+        Duration::from_ns_f64(request_ns * requests as f64)
     }
 }
 
@@ -330,6 +341,22 @@ mod tests {
         };
         assert!((20.0..20.1).contains(&modelled_s(&plain())));
         assert_eq!(modelled_s(&most), 60.0);
+    }
+
+    #[test]
+    fn deep_queues_of_many_pairs_are_measured_after_they_are_filled() {
+        let profile = profile("cx6-200g-roce");
+        let lab = Lab::simulated(&SimTestbed, &profile);
+        let point = Point {
+            queue_pairs: 256,
+            depth: 1_024,
+            mtu: 4_096,
+            region_bytes: 65_536,
+            requests: vec![vec![65_536]],
+            ..point::Feature::Service.set(&plain(), 0)
+        };
+        let measured = lab.measure(&point, 1).unwrap();
+        assert!(measured.slowest.gbps > 190.0, "{measured:?}");
     }
 
     #[test]

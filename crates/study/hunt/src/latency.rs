@@ -14,9 +14,10 @@
 //! tolerance factor is Howe's (1969).
 
 use crate::HuntError;
-use crate::bounds::{Bounds, simple};
+use crate::bounds::Bounds;
 use crate::experiment::{Measured, Target};
 use crate::monitor::{Judgement, Symptom};
+use crate::space::benchmark::simple;
 use crate::space::convert::OUTSTANDING_READS;
 use crate::space::point::{self, Feature, Point, SERVICES};
 use schemars::JsonSchema;

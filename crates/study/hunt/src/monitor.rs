@@ -94,8 +94,9 @@ pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bounds::{ServiceBound, simple};
+    use crate::bounds::ServiceBound;
     use crate::experiment::Arrived;
+    use crate::space::benchmark::simple;
 
     fn judged(
         pause_ratio: f64,

@@ -18,7 +18,6 @@ const KNOWN: &[(&str, &str, usize)] = &[
     ("ethernet/simulator", "world.rs", 7),
     ("rdma/simulator", "rnic/world.rs", 29),
     ("study/claims", "claim.rs", 7),
-    ("study/hunt", "experiment.rs", 3),
 ];
 
 /// The rule over every crate.

@@ -8,29 +8,29 @@
 //! device tells). Source: collie 3.4; ranges by 3.4 (20,000 queue pairs, 200,000 regions) and 3.11 (depth, batches,
 //! sizes).
 
+pub(crate) mod benchmark;
 pub mod convert;
+pub mod factor;
 pub mod point;
 pub mod restrict;
 
 mod mutate;
+mod rules;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 use isolane_common_quantities::rng::Stream;
 use isolane_rdma_scenario::check::DeviceLimits;
-use isolane_rdma_scenario::model::{ATOMIC_BYTES, MTUS};
+use isolane_rdma_scenario::model::MTUS;
 use isolane_rdma_scenario::profile::{LinkLayer, Profile};
 pub use point::{Dimension, Feature, Point};
+pub use rules::{Broken, MEMORY_MAX, WORK_REQUESTS_MAX};
+use rules::{receives_least, rules};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Work requests in all send queues of one direction: a simulated one takes some 50 B, an unreliable one four times
-/// that, so that an experiment stays below 1 GB.
-pub const WORK_REQUESTS_MAX: u64 = 1 << 20;
-/// Bytes of all regions of one direction at one end: a quarter of the smallest server's memory that the paper lists.
-pub const MEMORY_MAX: u64 = 32 << 30;
 /// Queue pairs of an attacker at most: what providers grant a tenant is of this order, and a search of more finds the
 /// same causes more slowly.
 pub const ATTACKER_QUEUE_PAIRS: u64 = 1_024;
@@ -91,9 +91,6 @@ impl Allowed {
 pub struct Space {
     allowed: BTreeMap<Feature, Allowed>,
 }
-
-/// A rule that a point breaks, in words.
-pub type Broken = String;
 
 impl Space {
     /// Everything that the device of `profile` can be asked for.
@@ -181,8 +178,8 @@ impl Space {
                 continue;
             };
             let plain = |value: u64| match feature {
-                Feature::Receives => feature.set(&crate::bounds::simple(1, 1, 1), value),
-                _ => feature.set(&crate::bounds::simple(0, 2, 1), value),
+                Feature::Receives => feature.set(&benchmark::simple(1, 1, 1), value),
+                _ => feature.set(&benchmark::simple(0, 2, 1), value),
             };
             let taken: Vec<u64> = values
                 .iter()
@@ -410,7 +407,7 @@ impl Space {
         }
         match point.has_receives() && point.receives != point::NEVER {
             true => {
-                let least = point.depth + point.receive_batch;
+                let least = receives_least(&point);
                 point.receive_depth = to(Feature::ReceiveDepth, point.receive_depth.max(least));
             }
             false if point.has_receives() => {}
@@ -467,70 +464,3 @@ fn plain_data(point: Point) -> Point {
 /// MTU and size that a point of control verbs carries: every device has them, and nobody reads them.
 const CONTROL_MTU: u64 = 1_024;
 const CONTROL_SIZE: u64 = 64;
-
-/// The rules that hold whatever the ranges are.
-fn rules(point: &Point) -> Result<(), Broken> {
-    let broken = |holds: bool, rule: &dyn Fn() -> String| match holds {
-        true => Ok(()),
-        false => Err(rule()),
-    };
-    let p = point;
-    broken(
-        p.service != point::DATAGRAM || p.largest_request() <= p.mtu,
-        &|| {
-            let (request, mtu) = (p.largest_request(), p.mtu);
-            format!("a UD request of {request} B does not fit one packet of mtu = {mtu} B")
-        },
-    )?;
-    broken(p.post_list <= p.depth, &|| {
-        let (list, depth) = (p.post_list, p.depth);
-        format!("a list of post_list = {list} requests does not fit depth = {depth}")
-    })?;
-    broken(
-        !p.has_receives()
-            || p.receives == point::NEVER
-            || p.receive_depth >= p.depth + p.receive_batch,
-        &|| {
-            format!(
-                "receive_depth = {} is less than depth + receive_batch = {}: requests would find no receive",
-                p.receive_depth,
-                p.depth + p.receive_batch
-            )
-        },
-    )?;
-    broken(
-        p.direction != point::LOOPBACK || p.queue_pairs >= 2,
-        &|| "loopback needs 2 queue pairs: one to the own host, one from the other".to_owned(),
-    )?;
-    broken(p.queue_pairs * p.depth <= WORK_REQUESTS_MAX, &|| {
-        format!(
-            "{} queue pairs of depth {} have more than {WORK_REQUESTS_MAX} work requests",
-            p.queue_pairs, p.depth
-        )
-    })?;
-    broken(p.region_bytes >= Feature::Largest.of(p), &|| {
-        format!(
-            "region_bytes = {} does not hold an element of {} B",
-            p.region_bytes,
-            Feature::Largest.of(p)
-        )
-    })?;
-    broken(
-        p.regions.saturating_mul(p.region_bytes) <= MEMORY_MAX,
-        &|| {
-            format!(
-                "{} regions of {} B are more than {} of memory",
-                p.regions,
-                p.region_bytes,
-                point::size_text(MEMORY_MAX)
-            )
-        },
-    )?;
-    broken(Feature::Elements.of(p) > 0, &|| {
-        "the pattern is empty".to_owned()
-    })?;
-    broken(
-        p.service != point::ATOMIC || p.requests == point::atomic_pattern(),
-        &|| format!("an atomic has one element of {} B", ATOMIC_BYTES),
-    )
-}

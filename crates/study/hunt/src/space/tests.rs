@@ -21,7 +21,7 @@ pub(crate) fn plain() -> Point {
         mtu: 4_096,
         post_list: 1,
         depth: 128,
-        receive_depth: 256,
+        receive_depth: 512,
         receive_batch: 1,
         requests: vec![vec![4_096]],
         control: 0,
@@ -93,7 +93,7 @@ fn with_changes_one_feature_or_nothing() {
     let deeper = space.with(&plain(), Feature::Depth, 200).unwrap();
     assert_eq!(Feature::Depth.of(&deeper), 200);
     assert_eq!(Feature::Depth.set(&deeper, 128), plain());
-    assert_eq!(space.with(&plain(), Feature::Depth, 256), None);
+    assert_eq!(space.with(&plain(), Feature::Depth, 512), None);
     assert_eq!(space.with(&plain(), Feature::QueuePairs, 20_001), None);
 }
 
