@@ -12,10 +12,15 @@
 //! Units: experiments, and hours on real hardware as modelled. Limits: conditions are the published ones, so an anomaly
 //! whose threshold the model has elsewhere may count as another or as none. Source: collie 3.7.2, figures 3.4 to 3.6.
 
+mod recall;
+
 use crate::bench::Spent;
 use crate::hunt::{Anomaly, HuntResult};
 use crate::known::{Known, KnownSet};
+use crate::search::{STAGES, Stages};
 use crate::space::Point;
+pub use recall::Recall;
+
 use isolane_common_text_output::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +40,9 @@ pub struct Contestant {
     pub counters: String,
     /// Whether what is found is reduced and left out from then on.
     pub reduces: bool,
+    /// Stages of `factors` that are left out: names of [`STAGES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
 }
 
 impl Contestant {
@@ -55,12 +63,23 @@ impl Contestant {
             searcher,
             counters: "diag".to_owned(),
             reduces: true,
+            without: Vec::new(),
         };
         for word in words {
+            let stage = word.strip_prefix("no-").unwrap_or_default();
+            if contestant.searcher == "factors" && STAGES.contains(&stage) {
+                contestant.without.push(stage.to_owned());
+                continue;
+            }
             match word {
                 "diag" | "perf" => word.clone_into(&mut contestant.counters),
                 "no-mfs" => contestant.reduces = false,
-                other => return Err(format!("{other:?}: must be diag, perf or no-mfs")),
+                other => {
+                    return Err(format!(
+                        "{other:?}: must be diag, perf or no-mfs, and for factors also one of no-{}",
+                        STAGES.join(", no-")
+                    ));
+                }
             }
         }
         Ok(contestant)
@@ -75,7 +94,16 @@ impl Contestant {
         if !self.reduces {
             name.push_str(":no-mfs");
         }
+        for stage in &self.without {
+            name.push_str(":no-");
+            name.push_str(stage);
+        }
         name
+    }
+
+    /// The stages of `factors` that take part.
+    pub fn stages(&self) -> Stages {
+        Stages::without(self.without.iter().map(String::as_str))
     }
 }
 
@@ -90,12 +118,23 @@ pub struct Race {
     pub spent: Spent,
     /// When each published anomaly was found.
     pub found: BTreeMap<String, Spent>,
-    /// Findings that meet no published conditions.
+    /// Findings that belong to no anomaly of the truth.
     pub others: u32,
+    /// All findings.
+    #[serde(default)]
+    pub findings: u32,
+    /// Mechanisms that there are, where that is known of this hunt's device.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub mechanisms: u32,
     /// Experiments of the search itself, without reductions.
     pub search_experiments: u64,
     /// Largest value of [`SHOWN_COUNTER`] that the search saw.
     pub counter_max: f64,
+}
+
+/// Whether nothing is counted.
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Many hunts on one target.
@@ -116,17 +155,32 @@ pub struct Comparison {
 impl Race {
     /// What `result` found of `published`.
     pub fn of(contestant: &Contestant, result: &HuntResult, published: &KnownSet) -> Self {
+        let each = result.anomalies.iter();
+        let causes: Vec<Vec<String>> = each
+            .map(|anomaly| cause(anomaly, published).into_iter().collect())
+            .collect();
+        Self::with_causes(contestant, result, &causes)
+    }
+
+    /// What `result` found, where `causes` says what each finding belongs to. One with several causes shows none of them alone, so
+    /// it counts for none, though it is no false one.
+    pub fn with_causes(
+        contestant: &Contestant,
+        result: &HuntResult,
+        causes: &[Vec<String>],
+    ) -> Self {
         let mut found: BTreeMap<String, Spent> = BTreeMap::new();
         let mut others = 0;
-        for anomaly in &result.anomalies {
-            match cause(anomaly, published) {
-                Some(name) => {
-                    let first = found.entry(name).or_insert(anomaly.found_at);
+        for (anomaly, causes) in result.anomalies.iter().zip(causes) {
+            match causes.as_slice() {
+                [] => others += 1,
+                [name] => {
+                    let first = found.entry(name.clone()).or_insert(anomaly.found_at);
                     if anomaly.found_at.experiments < first.experiments {
                         *first = anomaly.found_at;
                     }
                 }
-                None => others += 1,
+                _ => {}
             }
         }
         let shown = result
@@ -145,6 +199,8 @@ impl Race {
             spent: result.spent,
             found,
             others,
+            findings: result.anomalies.len() as u32,
+            mechanisms: 0,
             search_experiments: result.trace.len() as u64,
             counter_max: values.fold(0.0, f64::max),
         }
@@ -202,52 +258,70 @@ impl Comparison {
         all
     }
 
-    /// For people: what each found, and the median experiments and hours to its n-th discovery.
+    /// For people: what each found, and the median experiments and hours to its n-th discovery; where the mechanisms are
+    /// known, recall and precision.
     pub fn text(&self) -> String {
         let mut text = format!("{} in {} each\n", self.target, self.budget);
         for contestant in self.contestants() {
             let races: Vec<&Race> = self.races_of(contestant).collect();
-            let counts: Vec<f64> = races.iter().map(|race| race.found.len() as f64).collect();
+            let hunts = races.len().max(1) as f64;
+            let mean =
+                |of: &dyn Fn(&Race) -> f64| races.iter().map(|race| of(race)).sum::<f64>() / hunts;
+            let counts = races.iter().map(|race| race.found.len());
+            let of_all = races.iter().map(|race| race.spent.experiments);
+            let search = races.iter().map(|race| race.search_experiments);
+            let known = races
+                .iter()
+                .map(|race| race.mechanisms as usize)
+                .sum::<usize>() as f64
+                / hunts;
+            let all = match known > 0.0 {
+                true => format!("{known:.1}"),
+                false => self.anomalies.len().to_string(),
+            };
             text.push_str(&format!(
-                "{:<18} {}: finds {:.1} of {} on average ({} to {}), {:.1} others\n",
+                "{:<18} {}: finds {:.1} of {all} on average ({} to {}), {:.1} others\n",
                 contestant.name(),
                 counted(races.len() as u64, "seed"),
-                counts.iter().sum::<f64>() / counts.len().max(1) as f64,
-                self.anomalies.len(),
-                counts.iter().copied().fold(f64::INFINITY, f64::min),
-                counts.iter().copied().fold(0.0, f64::max),
-                races.iter().map(|race| f64::from(race.others)).sum::<f64>()
-                    / races.len().max(1) as f64,
+                mean(&|race| race.found.len() as f64),
+                counts.clone().min().unwrap_or(0),
+                counts.max().unwrap_or(0),
+                mean(&|race| f64::from(race.others)),
             ));
-            let of_all = races
-                .iter()
-                .map(|race| race.spent.experiments)
-                .sum::<u64>()
-                .max(1);
-            let search = races
-                .iter()
-                .map(|race| race.search_experiments)
-                .sum::<u64>();
             text.push_str(&format!(
-                "  {:.0} % of the experiments search, the others reduce; found by seeds:",
-                search as f64 / of_all as f64 * 100.0
+                "  {:.0} % of the experiments search, the others reduce",
+                search.sum::<u64>() as f64 / of_all.sum::<u64>().max(1) as f64 * 100.0
             ));
-            for name in &self.anomalies {
-                let by = races
-                    .iter()
-                    .filter(|race| race.found.contains_key(name))
-                    .count();
-                text.push_str(&format!(" #{name} {by}"));
+            if known > 0.0 {
+                text.push('\n');
+                text.push_str(&Recall::of(&races).text());
             }
-            text.push('\n');
-            for nth in 1..=self.anomalies.len() {
-                let Some((experiments, hours)) = median_time(&races, nth) else {
-                    continue;
-                };
-                text.push_str(&format!(
-                    "  {nth:>2} found after {experiments:.0} experiments ({hours:.1} h) in the median\n"
-                ));
+            if !self.anomalies.is_empty() {
+                text.push_str(&self.by_anomaly(&races));
             }
+        }
+        text
+    }
+
+    /// How many of `races` found each anomaly, and the median experiments to the n-th.
+    fn by_anomaly(&self, races: &[&Race]) -> String {
+        let by = |name: &String| {
+            let found = races.iter().filter(|race| race.found.contains_key(name));
+            format!(" #{name} {}", found.count())
+        };
+        let all: String = self.anomalies.iter().map(by).collect();
+        let before = match races.iter().any(|race| race.mechanisms > 0) {
+            true => "  found",
+            false => "; found",
+        };
+        let mut text = format!("{before} by seeds:{all}\n");
+        for nth in 1..=self.anomalies.len() {
+            let Some((experiments, hours)) = median_time(races, nth) else {
+                continue;
+            };
+            text.push_str(&format!(
+                "  {nth:>2} found after {experiments:.0} experiments ({hours:.1} h) in the median\n"
+            ));
         }
         text
     }

@@ -8,16 +8,18 @@
 //! what was found can still be tested by a hunt that goes on. Limits: an anomaly whose reduction the budget cut short is
 //! reported without a minimal feature set, one that was not tested without checks; a larger budget moves the tests. Source: collie 3.5, algorithm 1; deferring is ours.
 
+mod reduction;
+
 use crate::HuntError;
 use crate::bench::{Bench, Spent, Stop};
 use crate::bounds::Bounds;
 use crate::counters::{self, Counter, RANKING_POINTS};
 use crate::experiment::Measured;
-use crate::mfs::{FeatureSet, Merged, merge, reduce, rough};
+use crate::mfs::FeatureSet;
 use crate::monitor::{Judgement, Symptom};
 use crate::region::Region;
 use crate::rule::Rule;
-use crate::search::{self, Ground, Observed, Searcher};
+use crate::search::{self, Ground, Observed, Searcher, Stages};
 use crate::space::{Point, Space};
 use crate::state::HUNT_VERSION;
 use crate::victim::{Harm, VictimSummary};
@@ -44,6 +46,8 @@ pub struct Settings {
     /// Whether what is found is reduced to its conditions and left out from then on. Without it a hunt is the plain search
     /// that the paper compares with.
     pub reduces: bool,
+    /// The stages of `factors`.
+    pub stages: Stages,
     /// Whether the conditions are tested after the search, with repeats and error rates.
     pub tests: bool,
 }
@@ -171,7 +175,8 @@ pub fn hunt_watched(
     settings: &Settings,
     on_found: &mut dyn FnMut(&HuntResult),
 ) -> Result<HuntResult, HuntError> {
-    let Some(mut searcher) = search::by_name(&settings.searcher, settings.seed) else {
+    let Some(mut searcher) = search::by_name(&settings.searcher, settings.seed, settings.stages)
+    else {
         let name = settings.searcher.clone();
         return Err(HuntError::NoSearcher { name });
     };
@@ -179,6 +184,10 @@ pub fn hunt_watched(
         space,
         seed: settings.seed,
         reduces: settings.reduces,
+        stages: Stages {
+            reverts: settings.stages.reverts && settings.searcher == "factors",
+            ..settings.stages
+        },
         result: HuntResult {
             version: HUNT_VERSION,
             target: bench.target.name().to_owned(),
@@ -221,6 +230,7 @@ struct Run<'a> {
     space: &'a Space,
     seed: u64,
     reduces: bool,
+    stages: Stages,
     result: HuntResult,
     counters: Vec<Counter>,
     tests: bool,
@@ -360,7 +370,9 @@ impl Run<'_> {
                 times: 1,
                 harm: None,
             };
-            if self.is_known(&anomaly) {
+            // Triage holds it against the known ones itself, since their regions may be too broad.
+            let triaged = self.reduces && self.stages.reverts && self.stages.triage;
+            if !triaged && self.is_known(&anomaly) {
                 continue;
             }
             match ended {
@@ -374,119 +386,6 @@ impl Run<'_> {
             }
         }
         ended.map(|()| observed)
-    }
-
-    /// Whether `anomaly` is one that is known, which is then counted there.
-    fn is_known(&mut self, anomaly: &Anomaly) -> bool {
-        let inside = |known: &&mut Anomaly| {
-            let set = known.set.as_ref();
-            known.symptom == anomaly.symptom
-                && set.is_some_and(|set| set.region.has(&anomaly.point))
-        };
-        let known = self.result.anomalies.iter_mut().find(inside);
-        known.map(|known| known.times += 1).is_some()
-    }
-
-    /// Reduces `anomaly` and adds it.
-    fn discover(&mut self, bench: &mut Bench<'_>, anomaly: Anomaly) -> Result<(), Stop> {
-        if !self.reduces {
-            self.result.anomalies.push(anomaly);
-            self.remember(bench);
-            return Ok(());
-        }
-        let (new, ended) = match self.sketched(bench, anomaly) {
-            Ok(new) => (new, Ok(())),
-            // Found is found, also where nothing is left to reduce it with.
-            Err(cut) => (Some(cut.0), Err(cut.1)),
-        };
-        self.result.anomalies.extend(new);
-        self.remember(bench);
-        ended
-    }
-
-    /// `anomaly` with conditions that are good enough to look elsewhere; none where it is known or does not show again.
-    fn sketched(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly) -> Reduced {
-        let mut stream = self.reduction();
-        let same = self.result.anomalies.iter().filter_map(|known| {
-            let set = known.set.as_ref()?;
-            (known.symptom == anomaly.symptom).then_some(&set.region)
-        });
-        let known: Vec<&Region> = same.collect();
-        let found = (&anomaly.point, anomaly.symptom);
-        let set = match rough(bench, self.space, found, &known, &mut stream) {
-            Ok(Some(set)) => set,
-            Ok(None) => {
-                self.result.not_repeated += 1;
-                return Ok(None);
-            }
-            Err(stop) => {
-                anomaly.harm = self.harm(bench, &anomaly);
-                return Err(Box::new((anomaly, stop)));
-            }
-        };
-        anomaly.set = Some(set);
-        anomaly.reduced_at = bench.spent();
-        anomaly.harm = self.harm(bench, &anomaly);
-        Ok(Some(anomaly))
-    }
-
-    /// `anomaly` with tested conditions, reduced from `point`; none where it is known or does not show again.
-    fn tested(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly, point: &Point) -> Reduced {
-        let mut stream = self.reduction();
-        let reduced = reduce(bench, self.space, point, anomaly.symptom, &mut stream);
-        let set = match reduced {
-            Ok(Some(set)) => set,
-            Ok(None) => {
-                self.result.not_repeated += 1;
-                return Ok(None);
-            }
-            Err(stop) => {
-                anomaly.harm = self.harm(bench, &anomaly);
-                return Err(Box::new((anomaly, stop)));
-            }
-        };
-        let known = self.result.anomalies.iter().filter_map(tested_set);
-        let known: Vec<&FeatureSet> = known.collect();
-        let merged = merge(bench, self.space, &known, &set, &mut stream);
-        anomaly.reduced_at = bench.spent();
-        match merged {
-            Ok(Merged::Known(index)) => self.met_again(index, &anomaly, None),
-            Ok(Merged::Joined(index, set)) => self.met_again(index, &anomaly, Some(*set)),
-            Ok(Merged::New) => {
-                anomaly.set = Some(set);
-                anomaly.harm = self.harm(bench, &anomaly);
-                return Ok(Some(anomaly));
-            }
-            Err(stop) => {
-                anomaly.set = Some(set);
-                anomaly.harm = self.harm(bench, &anomaly);
-                return Err(Box::new((anomaly, stop)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The random numbers of the next reduction.
-    fn reduction(&mut self) -> Stream {
-        self.reductions += 1;
-        Stream::indexed(self.seed, "hunt/reduce", self.reductions - 1)
-    }
-
-    /// `again` is the `index`-th of the anomalies whose conditions were tested, perhaps as a larger `set`.
-    fn met_again(&mut self, index: usize, again: &Anomaly, set: Option<FeatureSet>) {
-        let mut tested = self.result.anomalies.iter_mut();
-        let known = tested
-            .by_ref()
-            .filter(|known| tested_set(known).is_some())
-            .nth(index)
-            .expect("merge answers with an index of its argument");
-        known.times += again.times;
-        if again.found_at.experiments < known.found_at.experiments {
-            known.found_at = again.found_at;
-        }
-        if set.is_some() {
-            known.set = set;
-        }
     }
 
     /// Numbers the anomalies, tells the search where they are, and whoever watches what is known.
@@ -506,26 +405,6 @@ impl Run<'_> {
         self.result.settling = bench.settling();
         (self.on_found)(&self.result);
     }
-
-    /// What the simplest known form of `anomaly` does to the victim, where there is one.
-    fn harm(&self, bench: &Bench<'_>, anomaly: &Anomaly) -> Option<Harm> {
-        let Rule::Victim(owed) = &bench.rule else {
-            return None;
-        };
-        let point = anomaly
-            .set
-            .as_ref()
-            .map_or(&anomaly.point, |set| &set.witness);
-        Harm::of(owed, point, bench.recall(point)?)
-    }
-}
-
-/// What a reduction gave: an anomaly that is new, or none; with a stop what is known of it then.
-type Reduced = Result<Option<Anomaly>, Box<(Anomaly, Stop)>>;
-
-/// The conditions of `anomaly`, where they were tested.
-fn tested_set(anomaly: &Anomaly) -> Option<&FeatureSet> {
-    anomaly.set.as_ref().filter(|set| set.checks.is_some())
 }
 
 fn means(samples: &[Measured]) -> BTreeMap<String, f64> {

@@ -12,7 +12,7 @@
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
 //! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it;
-//! * [`compare`] - searchers side by side;
+//! * [`compare`] - searchers side by side; [`knockout`], [`planted`] - what a finding belongs to, on simulated and on drawn devices;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
 
@@ -23,10 +23,12 @@ pub mod compare;
 pub mod counters;
 pub mod experiment;
 pub mod hunt;
+pub mod knockout;
 pub mod known;
 pub mod latency;
 pub mod mfs;
 pub mod monitor;
+pub mod planted;
 pub mod region;
 pub mod rule;
 pub mod search;
@@ -167,7 +169,7 @@ pub enum HuntError {
         rule: String,
     },
     /// A searcher that does not exist.
-    #[error("searcher {name}: unknown; must be one of anneal, random, bayes, evolve, screen")]
+    #[error("searcher {name}: unknown; must be one of {}", crate::search::NAMES.join(", "))]
     NoSearcher {
         /// The name.
         name: String,

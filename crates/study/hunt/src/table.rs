@@ -223,6 +223,7 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
 mod tests {
     use super::*;
     use crate::hunt::{Settings, hunt};
+    use crate::search::Stages;
     use crate::synthetic::{Synthetic, bench, counters, five_faults, space};
     use expect_test::expect;
 
@@ -238,6 +239,7 @@ mod tests {
             searcher: "random".to_owned(),
             counters: counters(&target),
             reduces: true,
+            stages: Stages::default(),
             tests: true,
         };
         let mut bench = bench(&target, experiments, 1);

@@ -184,6 +184,8 @@ pub(crate) fn comparison() -> Comparison {
             .map(|n| (n.to_string(), spent(n * 100)))
             .collect(),
         others: 0,
+        findings: 0,
+        mechanisms: 0,
         search_experiments: 700,
         counter_max: 0.0,
     };

@@ -37,6 +37,7 @@ fn found() -> KnownSet {
         searcher: "random".to_owned(),
         counters: Vec::new(),
         reduces: true,
+        stages: crate::search::Stages::default(),
         tests: true,
     };
     let found = hunt(&mut bench(&target, 1_500, 3), &space(), &settings).unwrap();

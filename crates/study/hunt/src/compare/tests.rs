@@ -37,6 +37,7 @@ fn race(contestant: &str, seed: u64, experiments: u64, known: &KnownSet) -> Race
         searcher: contestant.searcher.clone(),
         counters: counters(&target),
         reduces: contestant.reduces,
+        stages: contestant.stages(),
         tests: true,
     };
     let space = Space::of(&profile("cx6-200g-roce"));
@@ -51,6 +52,7 @@ fn contestants_are_read_as_they_are_written() {
         "anneal:perf",
         "random:no-mfs",
         "bayes:perf:no-mfs",
+        "factors:no-feedback:no-triage",
     ] {
         assert_eq!(Contestant::parse(name).unwrap().name(), name);
     }
@@ -102,6 +104,8 @@ fn medians_count_races_that_never_came_there() {
             .map(|(n, &t): (i32, _)| (n.to_string(), spent(t)))
             .collect(),
         others: 0,
+        findings: 2,
+        mechanisms: 0,
         search_experiments: 100,
         counter_max: 0.0,
     };

@@ -15,8 +15,10 @@
 mod limits;
 mod merge;
 mod refine;
+pub mod reverts;
 mod rough;
 mod simplify;
+pub mod triage;
 mod verify;
 
 #[cfg(test)]

@@ -4,9 +4,12 @@
 //! to the searcher, never to the machine, and every searcher draws from named streams of its own: the same seed and
 //! the same results lead to the same proposals. Source: collie 3.5.1 (annealing), 3.7.2 (its rivals).
 
+mod effects;
+
 pub mod anneal;
 pub mod bayes;
 pub mod evolve;
+pub mod factors;
 pub mod gaussian;
 pub mod random;
 pub mod screen;
@@ -18,11 +21,13 @@ use crate::counters::Counter;
 use crate::experiment::Measured;
 use crate::monitor::Judgement;
 use crate::region::Region;
-use crate::space::{Point, Space};
+use crate::space::{Feature, Point, Space};
 use isolane_common_quantities::rng::Stream;
 
 /// Names of the searchers.
-pub const NAMES: [&str; 5] = ["anneal", "random", "bayes", "evolve", "screen"];
+pub const NAMES: [&str; 6] = ["factors", "anneal", "random", "bayes", "evolve", "screen"];
+/// The stages of `factors` that an ablation may leave out.
+pub const STAGES: [&str; 4] = ["isolation", "feedback", "triage", "reverts"];
 /// Draws for a point outside all known anomalies before the space counts as searched through.
 const DRAWS_MAX: u32 = 2_000;
 /// Experiments after which a searcher that follows one counter at a time takes the next: as many as an annealing
@@ -39,6 +44,47 @@ pub struct Ground<'a> {
     pub counters: &'a [Counter],
     /// The simplest workload of each known anomaly.
     pub witnesses: &'a [Point],
+}
+
+/// Which stages of `factors` take part; all of them unless an ablation leaves some out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stages {
+    /// One factor at a time first.
+    pub isolation: bool,
+    /// Sound workloads with new counter levels are built upon.
+    pub feedback: bool,
+    /// A finding is held against the known anomalies before it is reduced.
+    pub triage: bool,
+    /// A reduction takes back what deviates; without it, it is the one of the other searchers.
+    pub reverts: bool,
+}
+
+impl Default for Stages {
+    fn default() -> Self {
+        Self {
+            isolation: true,
+            feedback: true,
+            triage: true,
+            reverts: true,
+        }
+    }
+}
+
+impl Stages {
+    /// All stages but those called `without`.
+    pub fn without<'a>(without: impl Iterator<Item = &'a str>) -> Self {
+        let mut stages = Self::default();
+        for name in without {
+            match name {
+                "isolation" => stages.isolation = false,
+                "feedback" => stages.feedback = false,
+                "triage" => stages.triage = false,
+                "reverts" => stages.reverts = false,
+                _ => {}
+            }
+        }
+        stages
+    }
 }
 
 /// One experiment that a searcher proposed.
@@ -69,6 +115,20 @@ impl Ground<'_> {
         self.known.iter().all(|region| !region.has(point))
     }
 
+    /// The mildest workload of `service` that lies in no known anomaly; where all of them do, the mildest.
+    pub fn mild(&self, service: u64) -> Option<Point> {
+        mild(self.space, self.known.iter(), service)
+    }
+
+    /// The mild workload of every service.
+    pub fn mild_of_all(&self) -> Vec<Point> {
+        let services = self.space.allowed(Feature::Service).grid();
+        let mild = services
+            .into_iter()
+            .filter_map(|service| self.mild(service));
+        mild.collect()
+    }
+
     /// A random point outside; none where many draws find none.
     pub fn draw(&self, stream: &mut Stream) -> Option<Point> {
         let draws = (0..DRAWS_MAX).map_while(|_| self.space.draw(stream).ok());
@@ -83,9 +143,22 @@ impl Ground<'_> {
     }
 }
 
-/// The searcher called `name`, with streams of `seed`; none where there is no such name.
-pub fn by_name(name: &str, seed: u64) -> Option<Box<dyn Searcher>> {
+/// The mildest workload of `service` in `space` that lies in none of the `known` regions; where all of them do, the mildest.
+pub(crate) fn mild<'a>(
+    space: &Space,
+    known: impl Iterator<Item = &'a Region> + Clone,
+    service: u64,
+) -> Option<Point> {
+    let mut all = space.mild(service);
+    let outside = |point: &Point| !known.clone().any(|region| region.has(point));
+    let place = all.iter().position(outside).unwrap_or(0);
+    (!all.is_empty()).then(|| all.swap_remove(place))
+}
+
+/// The searcher called `name`, with streams of `seed`; none where there is no such name. `stages` are those of `factors`.
+pub fn by_name(name: &str, seed: u64, stages: Stages) -> Option<Box<dyn Searcher>> {
     Some(match name {
+        "factors" => Box::new(factors::Factors::new(seed, stages)),
         "anneal" => Box::new(anneal::Anneal::new(seed, anneal::Settings::default())),
         "random" => Box::new(random::Random::new(seed)),
         "bayes" => Box::new(bayes::Bayes::new(seed)),

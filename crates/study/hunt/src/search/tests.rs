@@ -5,7 +5,7 @@ use crate::bench::{Bench, BenchOptions};
 use crate::hunt::{Ended, HuntResult, Settings, hunt, hunt_watched};
 use crate::region::Region;
 use crate::rule::Rule;
-use crate::search::NAMES;
+use crate::search::{NAMES, Stages};
 use crate::state::{Header, JOURNAL_NAME, Journal, Known, Start};
 use crate::synthetic::{Synthetic, bench, bounds, counters, fault, five_faults, options, space};
 use std::path::Path;
@@ -24,6 +24,7 @@ fn settings(searcher: &str, seed: u64, target: &Synthetic) -> Settings {
         searcher: searcher.to_owned(),
         counters: counters(target),
         reduces: true,
+        stages: Stages::default(),
         tests: true,
     }
 }

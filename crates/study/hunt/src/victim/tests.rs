@@ -77,6 +77,7 @@ fn hunted(
         searcher: "screen".to_owned(),
         counters: counters::choose(&known, "sim", &known).unwrap(),
         reduces: true,
+        stages: crate::search::Stages::default(),
         tests: true,
     };
     let space = Space::attackers(profile)

@@ -6,6 +6,7 @@
 mod bench;
 mod directory;
 mod farm;
+pub(super) mod found;
 mod ground;
 mod speed;
 
@@ -26,7 +27,7 @@ use isolane_study_hunt::bench::{Bench, BenchOptions, Budget};
 use isolane_study_hunt::counters::{self, RANKING_POINTS};
 use isolane_study_hunt::experiment::{MODELLED_LEAST_S, Target};
 use isolane_study_hunt::hunt::{Ended, HuntResult, Settings, hunt_watched};
-use isolane_study_hunt::search::NAMES;
+use isolane_study_hunt::search::{NAMES, Stages};
 use isolane_study_hunt::session::Session;
 use isolane_study_hunt::space::{Point, Space};
 use isolane_study_hunt::state::Header;
@@ -39,7 +40,7 @@ const RESULT_NAME: &str = "hunt.json";
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
 /// What searches unless told otherwise.
-const DEFAULT_SEARCHER: &str = NAMES[0];
+const DEFAULT_SEARCHER: &str = "anneal";
 
 /// Arguments of `isolane hunt`.
 #[derive(Debug, clap::Args)]
@@ -74,7 +75,7 @@ pub(crate) struct Arguments {
     /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
     #[arg(allow_hyphen_values = true, long, default_value = "2000", value_parser = budget)]
     budget: Budget,
-    /// How to search: anneal is the paper's, screen ours
+    /// How to search: anneal is the paper's, factors and screen are ours
     #[arg(long, default_value = DEFAULT_SEARCHER, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     searcher: String,
     /// Counters to follow: perf, diag, or names of counters [default: diag, of a victim what it kept and diag]
@@ -111,7 +112,7 @@ pub(crate) struct Arguments {
 /// What else the command does.
 #[derive(Debug, clap::Subcommand)]
 enum Other {
-    /// Compare searchers over seeds on a device whose anomalies were published
+    /// Compare searchers over seeds on a simulated device, or on devices with planted mechanisms
     Bench(bench::Arguments),
     /// Time single simulated experiments on this machine
     Speed(speed::Arguments),
@@ -244,6 +245,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 searcher: arguments.searcher.clone(),
                 counters,
                 reduces: true,
+                stages: Stages::default(),
                 tests: true,
             },
             &mut |found| keep(&out, found, before),

@@ -1,0 +1,230 @@
+//! What the hunts of a comparison share, and one of them: a simulated device with published anomalies or with the mechanisms of
+//! its model, or planted devices, of which each hunt has its own.
+
+use super::{Arguments, Truth, seeds, words};
+use crate::inputs::{self, bad};
+use anyhow::{Context, Result, bail};
+use isolane_rdma_scenario::profile::Profile;
+use isolane_study_hunt::bench::{Bench, BenchOptions, Budget};
+use isolane_study_hunt::compare::{Contestant, Race, numbers};
+use isolane_study_hunt::counters::{self, Counter};
+use isolane_study_hunt::experiment::{Lab, inventory};
+use isolane_study_hunt::hunt::{Ended, Settings, hunt};
+use isolane_study_hunt::knockout::Knockout;
+use isolane_study_hunt::known::KnownSet;
+use isolane_study_hunt::planted::PlantedDevice;
+use isolane_study_hunt::rule::Rule;
+use isolane_study_hunt::session::device_start;
+use isolane_study_hunt::space::Space;
+use isolane_study_hunt::state::Start;
+use isolane_study_testbed_simulator::SimTestbed;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+/// What all hunts share.
+pub(super) struct Course {
+    profile: Profile,
+    space: Space,
+    place: Place,
+    budget: Budget,
+    pub(super) settings: String,
+    /// What is searched, in words.
+    pub(super) target: String,
+    /// Names of what there is to find; none where it differs from hunt to hunt.
+    pub(super) anomalies: Vec<String>,
+}
+
+/// Where hunts take place, and what their findings are held against.
+pub(super) enum Place {
+    /// A simulated device, and conditions.
+    Published(Start, KnownSet),
+    /// A simulated device, and its mechanisms.
+    Knockout(Start),
+    /// A device of its own for each hunt.
+    Planted,
+}
+
+/// What `arguments` want searched.
+pub(super) fn course(arguments: &Arguments) -> Result<Course> {
+    match arguments.planted {
+        Some(_) => planted_course(arguments),
+        None => device_course(arguments),
+    }
+}
+
+fn device_course(arguments: &Arguments) -> Result<Course> {
+    let name = arguments.target.strip_prefix("sim:").ok_or_else(|| {
+        bad(format!(
+            "--target {}: must be sim: and a profile, like sim:cx6-200g-roce: a comparison takes days on real devices",
+            arguments.target
+        ))
+    })?;
+    let profile = inputs::profile(&mut inputs::library(), name)?;
+    let (space, restriction) = restricted(arguments, Space::of(&profile))?;
+    let measured = || device_start(&Lab::simulated(&SimTestbed, &profile), 1, false);
+    let (place, anomalies) = match arguments.truth {
+        Truth::Knockout => {
+            let start = measured()?;
+            let bounds = start.bounds.as_ref().context("a device was measured")?;
+            let knockout = Knockout::of(&SimTestbed, &profile, bounds);
+            let names = knockout.mechanisms().map(|one| one.name.to_owned());
+            let names = names.collect();
+            (Place::Knockout(start), names)
+        }
+        Truth::Published => {
+            let device = Space::of(&profile);
+            let Some(published) = KnownSet::published(&profile.name, &device)? else {
+                let known: Vec<&str> = KnownSet::published_profiles().collect();
+                bail!(bad(format!(
+                    "--target {}: no anomalies were published of it, so nothing says what was found; there are some of {}; \
+                     --truth knockout needs none",
+                    arguments.target,
+                    known.join(" and ")
+                )));
+            };
+            let names = numbers(&published);
+            (Place::Published(measured()?, published), names)
+        }
+    };
+    Ok(Course {
+        profile,
+        space,
+        place,
+        budget: arguments.budget,
+        settings: format!(
+            "isolane hunt bench {} --target {} --truth {:?} --budget {} restrictions {restriction}",
+            super::super::audit::build(),
+            arguments.target,
+            arguments.truth,
+            words(arguments.budget),
+        ),
+        target: arguments.target.clone(),
+        anomalies,
+    })
+}
+
+/// Hunts on planted devices, whose space is that of the target.
+fn planted_course(arguments: &Arguments) -> Result<Course> {
+    let name = arguments.target.trim_start_matches("sim:");
+    let profile = inputs::profile(&mut inputs::library(), name)?;
+    let (space, restriction) = restricted(arguments, Space::of(&profile))?;
+    let numbers = seeds(arguments);
+    Ok(Course {
+        profile,
+        space,
+        place: Place::Planted,
+        budget: arguments.budget,
+        settings: format!(
+            "isolane hunt bench {} --planted --target {} --budget {} restrictions {restriction}",
+            super::super::audit::build(),
+            arguments.target,
+            words(arguments.budget),
+        ),
+        target: format!("planted devices {} to {}", numbers.start(), numbers.end()),
+        anomalies: Vec::new(),
+    })
+}
+
+/// `space` as `--restrict` leaves it, and what tells the restrictions apart from others.
+fn restricted(arguments: &Arguments, space: Space) -> Result<(Space, String)> {
+    let (space, text) = match &arguments.restrict {
+        None => (space, String::new()),
+        Some(path) => {
+            let text = inputs::read(path)?;
+            let file = path.to_string_lossy();
+            (space.restricted(&text, &file)?, text)
+        }
+    };
+    Ok((
+        space,
+        isolane_study_audit::journal::build_of(text.as_bytes()),
+    ))
+}
+
+/// One hunt; none where the user stopped it.
+pub(super) fn race(
+    course: &Course,
+    contestant: &Contestant,
+    seed: u64,
+    cancel: &AtomicBool,
+) -> Result<Option<Race>> {
+    let start = match &course.place {
+        Place::Published(start, _) | Place::Knockout(start) => start,
+        Place::Planted => return planted_race(course, contestant, seed, cancel),
+    };
+    let lab = Lab::simulated(&SimTestbed, &course.profile);
+    let bounds = start.bounds.as_ref().context("a device was measured")?;
+    let rule = Rule::Device(bounds.clone(), None);
+    let asked = [contestant.counters.clone()];
+    let counters = counters::choose(&asked, &lab.name, &inventory(&lab)?)?;
+    let options = options(course, seed, cancel);
+    let mut bench = Bench::new(&lab, rule, None, BTreeMap::new(), options);
+    let settings = settings(contestant, seed, counters);
+    let result = hunt(&mut bench, &course.space, &settings)?;
+    if result.ended == Ended::Interrupted {
+        return Ok(None);
+    }
+    if let Place::Published(_, published) = &course.place {
+        return Ok(Some(Race::of(contestant, &result, published)));
+    }
+    let knockout = Knockout::of(&SimTestbed, &course.profile, bounds);
+    let mut causes = Vec::new();
+    for anomaly in &result.anomalies {
+        let (point, repeat) = match &anomaly.set {
+            Some(set) => (&set.witness, 1),
+            None => (&anomaly.point, 0),
+        };
+        let found = knockout.causes(point, anomaly.symptom, bench.run_seed(repeat))?;
+        causes.push(found.into_iter().map(|one| one.name.to_owned()).collect());
+    }
+    let mut race = Race::with_causes(contestant, &result, &causes);
+    race.mechanisms = course.anomalies.len() as u32;
+    Ok(Some(race))
+}
+
+/// One hunt on the planted device with this number.
+fn planted_race(
+    course: &Course,
+    contestant: &Contestant,
+    number: u64,
+    cancel: &AtomicBool,
+) -> Result<Option<Race>> {
+    let device = PlantedDevice::new(number, &course.space);
+    let rule = Rule::Device(device.bounds().clone(), None);
+    let options = options(course, number, cancel);
+    let mut bench = Bench::new(&device, rule, None, BTreeMap::new(), options);
+    let settings = settings(contestant, number, device.counters());
+    let result = hunt(&mut bench, &course.space, &settings)?;
+    let causes: Vec<Vec<String>> = result
+        .anomalies
+        .iter()
+        .map(|anomaly| {
+            let witness = anomaly.set.as_ref().map(|set| &set.witness);
+            device.causes(witness.unwrap_or(&anomaly.point), anomaly.symptom)
+        })
+        .collect();
+    let mut race = Race::with_causes(contestant, &result, &causes);
+    race.mechanisms = device.mechanisms.len() as u32;
+    Ok((result.ended != Ended::Interrupted).then_some(race))
+}
+
+fn options<'a>(course: &Course, seed: u64, cancel: &'a AtomicBool) -> BenchOptions<'a> {
+    BenchOptions {
+        seed,
+        parallel: 1,
+        budget: course.budget,
+        cancel,
+        on_progress: Box::new(|_| {}),
+    }
+}
+
+fn settings(contestant: &Contestant, seed: u64, counters: Vec<Counter>) -> Settings {
+    Settings {
+        seed,
+        searcher: contestant.searcher.clone(),
+        counters,
+        reduces: contestant.reduces,
+        stages: contestant.stages(),
+        tests: false,
+    }
+}

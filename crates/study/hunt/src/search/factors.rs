@@ -1,0 +1,387 @@
+//! Factors: mild workloads first, then one factor at a time, then a few at once, guided by new counter signatures. Ours.
+//!
+//! Problem: most uniform points are anomalous through their topology, which hides everything else. Method: a workload is a
+//! mild one with deviating factors ([`crate::space::factor`]). Three phases:
+//!
+//! * *isolation*: the mild workload of every service; then topologies until every pair of their levels was seen once (a
+//!   covering array of strength two), with services in turn; then every other factor alone, for every service;
+//! * *search*: a mild workload with one to six deviating factors, or (one proposal of five) a uniform point;
+//! * *feedback*: one proposal of four starts at a sound workload whose counters reached a level that its service had not shown before
+//!   (powers of two, or twentieths of the bounds), the one that was used least of five, and deviates it by one or two
+//!   factors or carries it to another service.
+//!
+//! A workload in a known region is mostly left out: the more sound workloads were met in a region, the less, since such a
+//! region is too broad and may hide another anomaly. The searcher knows no anomaly by name. Limits: shares are round numbers, chosen on
+//! planted devices ([`crate::planted`]). Source: covering arrays by Cohen et al. (AETG, 1997); seeds by coverage as fuzzers
+//! keep them.
+
+use super::effects::{Effects, Summits};
+use super::{Ground, Observed, Searcher, Stages};
+use crate::space::factor::{Factor, VARIED};
+use crate::space::{Feature, Point};
+use isolane_common_quantities::rng::Stream;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Points per proposal.
+const BATCH: usize = 4;
+/// Factors that deviate at once at most.
+const FACTORS_MAX: u64 = 6;
+/// Attempts at a point outside the known anomalies and not proposed before.
+const ATTEMPTS_MAX: usize = 400;
+/// Seeds of which the one that was used least is taken.
+const SEEDS: u64 = 5;
+/// One proposal in so many is a uniform point, after isolation.
+const UNIFORM_ONE_IN: u64 = 2;
+/// Turns of proposals after isolation: seeds, raised and climbing points have one, two and two of so many.
+const SHARES: u64 = 8;
+/// One workload in so many is proposed though it lies in a known region in which all were anomalous.
+const INSIDE_ONE_IN: u64 = 12;
+/// Drawn topologies of which the one with most new pairs is taken.
+const TOPOLOGIES: usize = 32;
+/// Levels of a ratio from 0 to 1.
+const RATIO_LEVELS: f64 = 20.0;
+
+/// Features of the host topology.
+const TOPOLOGY: [Feature; 3] = [Feature::Direction, Feature::MemoryA, Feature::MemoryB];
+
+/// A sound point with a new signature.
+struct Seed {
+    point: Point,
+    used: u32,
+}
+
+/// Service, counter and level.
+type Signature = (u64, usize, i64);
+
+/// See the module.
+pub struct Factors {
+    stream: Stream,
+    stages: Stages,
+    /// What isolation still proposes; none before it began.
+    isolation: Option<VecDeque<Point>>,
+    proposed: BTreeSet<Point>,
+    seen: BTreeSet<Signature>,
+    seeds: Vec<Seed>,
+    /// Anomalous and sound workloads that were met in each known region.
+    inside: Vec<[u64; 2]>,
+    effects: Effects,
+    summits: Summits,
+    /// How often each objective was followed.
+    followed: Vec<u64>,
+}
+
+impl Factors {
+    /// With the stream of `seed`, and those of its stages that `stages` has.
+    pub fn new(seed: u64, stages: Stages) -> Self {
+        Self {
+            stream: Stream::named(seed, "hunt/factors"),
+            stages,
+            isolation: None,
+            proposed: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            seeds: Vec::new(),
+            inside: Vec::new(),
+            effects: Effects::default(),
+            summits: Summits::default(),
+            followed: Vec::new(),
+        }
+    }
+
+    /// Whether `point` may be proposed: outside of all known regions, or in one that may be too broad.
+    fn admits(&mut self, ground: &Ground<'_>, point: &Point) -> bool {
+        for (index, region) in ground.known.iter().enumerate() {
+            if !region.has(point) {
+                continue;
+            }
+            let [anomalous, sound] = self.inside.get(index).copied().unwrap_or_default();
+            // A part of what the region holds, as far as is known; one of the two before anything is known.
+            let (part, of) = (sound, anomalous + sound + 1);
+            if !self.stream.chance(1, INSIDE_ONE_IN) && !self.stream.chance(part, of) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The points of isolation, in order.
+    fn isolating(&mut self, ground: &Ground<'_>) -> VecDeque<Point> {
+        let mild: Vec<Point> = ground.mild_of_all();
+        let mut points: VecDeque<Point> = mild.iter().cloned().collect();
+        points.extend(self.topologies(ground, &mild));
+        let others = VARIED
+            .into_iter()
+            .filter(|factor| !matches!(factor, Factor::One(feature) if TOPOLOGY.contains(feature)));
+        for factor in others {
+            for point in &mild {
+                let moved = ground.space.deviate(point, point, factor, &mut self.stream);
+                points.extend(moved);
+            }
+        }
+        points
+    }
+
+    /// Topologies of mild workloads that show every pair of levels, and every level with every service.
+    fn topologies(&mut self, ground: &Ground<'_>, mild: &[Point]) -> Vec<Point> {
+        let mut shown: BTreeSet<[(usize, u64); 2]> = BTreeSet::new();
+        let pairs = |point: &Point| {
+            let levels: Vec<(usize, u64)> = TOPOLOGY
+                .iter()
+                .enumerate()
+                .map(|(index, feature)| (index, feature.of(point)))
+                .collect();
+            [(0, 1), (0, 2), (1, 2)].map(|(a, b)| [levels[a], levels[b]])
+        };
+        let mut points = Vec::new();
+        for turn in 0.. {
+            let Some(base) = mild.get(turn % mild.len().max(1)) else {
+                break;
+            };
+            let mut best: Option<(usize, Point)> = None;
+            for _ in 0..TOPOLOGIES {
+                let mut point = base.clone();
+                for feature in TOPOLOGY {
+                    let grid = ground.space.allowed(feature).grid();
+                    let value = grid[self.stream.below(grid.len() as u64) as usize];
+                    point = ground.space.with(&point, feature, value).unwrap_or(point);
+                }
+                let new = pairs(&point)
+                    .iter()
+                    .filter(|pair| !shown.contains(*pair))
+                    .count();
+                if best.as_ref().is_none_or(|(most, _)| new > *most) {
+                    best = Some((new, point));
+                }
+            }
+            match best {
+                Some((new, point)) if new > 0 => {
+                    shown.extend(pairs(&point));
+                    points.push(point);
+                }
+                _ => break,
+            }
+        }
+        points
+    }
+
+    /// A point that is new and outside of all known regions.
+    fn next(&mut self, ground: &Ground<'_>) -> Option<Point> {
+        for _ in 0..ATTEMPTS_MAX {
+            let point = match self.isolation.as_mut().and_then(VecDeque::pop_front) {
+                Some(point) => Some(point),
+                None => self.drawn(ground),
+            };
+            let Some(point) = point.filter(|point| !self.proposed.contains(point)) else {
+                continue;
+            };
+            if self.admits(ground, &point) {
+                self.proposed.insert(point.clone());
+                return Some(point);
+            }
+        }
+        // Everything near the mild workloads was proposed or is known; the rest of the space is not.
+        ground.draw(&mut self.stream)
+    }
+
+    fn drawn(&mut self, ground: &Ground<'_>) -> Option<Point> {
+        if self.stages.feedback {
+            let turn = self.stream.below(SHARES);
+            let point = match turn {
+                0 => self.from_seed(ground),
+                1..=2 => self.raised(ground),
+                3..=4 => self.climbed(ground),
+                _ => None,
+            };
+            if point.is_some() {
+                return point;
+            }
+        }
+        if self.stream.chance(1, UNIFORM_ONE_IN) {
+            return ground.space.draw(&mut self.stream).ok();
+        }
+        let all = ground.mild_of_all();
+        let mild = all.get(self.stream.below(all.len().max(1) as u64) as usize)?;
+        let count = 1 + self.stream.below(FACTORS_MAX);
+        Some(self.deviated(ground, mild.clone(), mild, count))
+    }
+
+    /// The objective that was followed less of two.
+    fn objective(&mut self) -> usize {
+        let count = self.followed.len().max(1) as u64;
+        let [one, other] = [0; 2].map(|_| self.stream.below(count) as usize);
+        let of = |place: usize| self.followed.get(place).copied();
+        let less = if of(other) < of(one) { other } else { one };
+        if let Some(times) = self.followed.get_mut(less) {
+            *times += 1;
+        }
+        less
+    }
+
+    /// A mild or a uniform point with the levels that raise a counter.
+    fn raised(&mut self, ground: &Ground<'_>) -> Option<Point> {
+        let start = match self.stream.chance(1, 2) {
+            true => ground.space.draw(&mut self.stream).ok()?,
+            false => {
+                let all = ground.mild_of_all();
+                let place = self.stream.below(all.len().max(1) as u64) as usize;
+                all.get(place)?.clone()
+            }
+        };
+        let objective = self.objective();
+        self.effects
+            .raised(ground.space, &start, objective, &mut self.stream)
+    }
+
+    /// One change of the point with the most of a counter.
+    fn climbed(&mut self, ground: &Ground<'_>) -> Option<Point> {
+        let objective = self.objective();
+        self.summits.step(ground.space, objective, &mut self.stream)
+    }
+
+    /// The least used of a few seeds with one or two more deviations, sometimes in another service.
+    fn from_seed(&mut self, ground: &Ground<'_>) -> Option<Point> {
+        let count = self.seeds.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let places: Vec<usize> = (0..SEEDS)
+            .map(|_| self.stream.below(count) as usize)
+            .collect();
+        let place = places
+            .into_iter()
+            .min_by_key(|&place| (self.seeds[place].used, place))?;
+        self.seeds[place].used += 1;
+        let mut point = self.seeds[place].point.clone();
+        if self.stream.chance(1, 4) {
+            let services = ground.space.allowed(Feature::Service).grid();
+            let service = services[self.stream.below(services.len() as u64) as usize];
+            point = ground.space.changed(&point, Feature::Service, service)?;
+        }
+        let mild = ground.mild(point.service)?;
+        let count = 1 + self.stream.below(2);
+        Some(self.deviated(ground, point, &mild, count))
+    }
+
+    /// `point` with up to `count` factors deviated.
+    fn deviated(
+        &mut self,
+        ground: &Ground<'_>,
+        mut point: Point,
+        mild: &Point,
+        count: u64,
+    ) -> Point {
+        let mut pool = VARIED.to_vec();
+        for _ in 0..count {
+            if pool.is_empty() {
+                break;
+            }
+            let place = self.stream.below(pool.len() as u64) as usize;
+            let factor = pool.swap_remove(place);
+            let next = ground.space.deviate(&point, mild, factor, &mut self.stream);
+            point = next.unwrap_or(point);
+        }
+        point
+    }
+
+    /// Keeps `seen` as a seed where one of its counters is at a level that its service did not show yet.
+    fn learn(&mut self, ground: &Ground<'_>, seen: &Observed) {
+        let mut new = false;
+        let service = seen.point.service;
+        for (index, counter) in ground.counters.iter().enumerate() {
+            let value = seen.measured.counter(&counter.name);
+            if value > 0.0 {
+                // Powers of two, which tell counts and ratios apart alike.
+                let level = libm::floor(libm::log2(value)) as i64;
+                new |= self.seen.insert((service, index, level));
+            }
+        }
+        let level = (reached(seen) * RATIO_LEVELS) as i64;
+        new |= self.seen.insert((service, usize::MAX, level));
+        if new {
+            self.seeds.push(Seed {
+                point: seen.point.clone(),
+                used: 0,
+            });
+        }
+    }
+}
+
+/// Part of the nearest bound that was reached, 0 to 1.
+fn reached(seen: &Observed) -> f64 {
+    let judged = &seen.judgement;
+    let most = judged.of_bits.max(judged.of_packets).max(judged.of_offer);
+    most.clamp(0.0, 1.0)
+}
+
+impl Searcher for Factors {
+    fn propose(&mut self, ground: &Ground<'_>) -> Vec<Point> {
+        if self.isolation.is_none() {
+            let points = match self.stages.isolation {
+                true => self.isolating(ground),
+                false => VecDeque::new(),
+            };
+            self.isolation = Some(points);
+        }
+        (0..BATCH).map_while(|_| self.next(ground)).collect()
+    }
+
+    fn observe(&mut self, ground: &Ground<'_>, observed: &[Observed]) {
+        self.inside.resize(ground.known.len(), [0, 0]);
+        for seen in observed {
+            for (counts, region) in self.inside.iter_mut().zip(ground.known) {
+                counts[usize::from(!seen.anomalous)] += u64::from(region.has(&seen.point));
+            }
+            let counters = ground.counters.iter();
+            let mut values: Vec<f64> = counters
+                .map(|counter| seen.measured.counter(&counter.name))
+                .collect();
+            values.push(1.0 - reached(seen));
+            self.followed.resize(values.len(), 0);
+            self.effects.learn(ground.space, &seen.point, &values);
+            if !seen.anomalous {
+                self.summits.learn(ground.space, &seen.point, &values);
+                self.learn(ground, seen);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Space;
+    use crate::space::tests::profile;
+
+    #[test]
+    fn isolation_shows_every_pair_of_topology_levels_and_every_factor_alone() {
+        let space = Space::of(&profile("cx6-200g-roce"));
+        let ground = Ground {
+            space: &space,
+            known: &[],
+            counters: &[],
+            witnesses: &[],
+        };
+        let mut factors = Factors::new(1, Stages::default());
+        let points = factors.isolating(&ground);
+        let mut pairs = BTreeSet::new();
+        for point in &points {
+            pairs.insert((0, point.direction, point.memory_a));
+            pairs.insert((1, point.direction, point.memory_b));
+            pairs.insert((2, point.memory_a, point.memory_b));
+        }
+        assert_eq!(pairs.len(), 27);
+        for service in 0..6 {
+            let mild = ground.mild(service).unwrap();
+            for factor in VARIED {
+                if matches!(factor, Factor::One(feature) if TOPOLOGY.contains(&feature)) {
+                    continue;
+                }
+                let alone = |point: &&Point| {
+                    let moved = factor.features().iter();
+                    point.service == service && moved.clone().any(|f| f.of(point) != f.of(&mild))
+                };
+                assert!(points.iter().any(|p| alone(&p)), "{service} {factor:?}");
+            }
+        }
+        assert!(points.len() < 80, "{}", points.len());
+    }
+}
