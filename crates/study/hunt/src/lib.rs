@@ -11,7 +11,7 @@
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
-//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it;
+//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly;
 //! * [`compare`] - searchers side by side; [`knockout`], [`planted`] - what a finding belongs to, on simulated and on drawn devices;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ pub mod bounds;
 pub mod compare;
 pub mod counters;
 pub mod experiment;
+pub mod fix;
 pub mod hunt;
 pub mod knockout;
 pub mod known;
@@ -173,6 +174,18 @@ pub enum HuntError {
     NoSearcher {
         /// The name.
         name: String,
+    },
+    /// An anomaly that does not show when its workload runs again.
+    #[error(
+        "anomaly {number}: its workload shows no {symptom} on {target}: the hunt was on another device, or of another build; hunt again"
+    )]
+    NotShown {
+        /// Its number.
+        number: u32,
+        /// The device.
+        target: String,
+        /// What is not seen.
+        symptom: &'static str,
     },
     /// A run failed.
     #[error(transparent)]

@@ -3,20 +3,16 @@
 //! Known is what a hunt found (`--anomalies` with its directory or its `hunt.json`), what a file of published anomalies says
 //! (`--anomalies FILE`), or what was published of the devices whose profiles come with the program.
 
+use super::hunt::found;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use isolane_study_hunt::advise::{Advice, advise};
-use isolane_study_hunt::hunt::HuntResult;
 use isolane_study_hunt::known::KnownSet;
 use isolane_study_hunt::space::Space;
-use isolane_study_hunt::state::{HUNT_VERSION, JOURNAL_NAME};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-
-/// File name of a hunt's result.
-const RESULT_NAME: &str = "hunt.json";
+use std::path::PathBuf;
 
 /// Arguments of `isolane advise`.
 #[derive(Debug, clap::Args)]
@@ -96,7 +92,7 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
     };
     let is_hunt = path.is_dir() || path.extension().is_some_and(|name| name == "json");
     if is_hunt {
-        let found = hunted(path)?;
+        let found = found::read(path)?;
         let own = found.target.rsplit(':').next().unwrap_or_default();
         let (name, device) = space(arguments.profile.as_deref().unwrap_or(own))?;
         return Ok(vec![(name, device, KnownSet::of(&found))]);
@@ -107,38 +103,4 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
     let (name, device) = space(arguments.profile.as_deref().unwrap_or(&own))?;
     let set = KnownSet::parse(&text, &file, &device)?;
     Ok(vec![(name, device, set)])
-}
-
-/// The result of the hunt in `given`, its directory or its JSON.
-fn hunted(given: &Path) -> Result<HuntResult> {
-    let within = given.join(RESULT_NAME);
-    let path = match given.is_dir() {
-        true => within.as_path(),
-        false => given,
-    };
-    if !path.exists() && given.join(JOURNAL_NAME).exists() {
-        bail!(bad(format!(
-            "--anomalies {}: the hunt there has found nothing yet (it goes on, or was stopped before it did); go on with \
-             the command of that hunt and --resume",
-            given.display()
-        )));
-    }
-    let text = inputs::read(path)?;
-    let version: serde_json::Value = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not the result of a hunt", path.display()))
-        .map_err(|error| bad(format!("{error:#}")))?;
-    let found = version["version"].as_u64();
-    if found != Some(u64::from(HUNT_VERSION)) {
-        bail!(bad(format!(
-            "{} has the form {}, this program reads {HUNT_VERSION}: hunt again",
-            path.display(),
-            found.map_or("of something else".to_owned(), |found| found.to_string())
-        )));
-    }
-    serde_json::from_value(version).map_err(|error| {
-        bad(format!(
-            "{} is damaged: {error}; hunt again",
-            path.display()
-        ))
-    })
 }

@@ -21,6 +21,7 @@ mod claims;
 mod completions;
 mod edge;
 mod explain;
+mod fix;
 mod hunt;
 mod man;
 mod net;
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Hunt(hunt::Arguments),
     /// List the known anomalies that an application can reach
     Advise(advise::Arguments),
+    /// Find what ends an anomaly: changes of the device and of the workload
+    Fix(fix::Arguments),
     /// Run one scenario: goodput, latency and share of each tenant
     Sim(sim::Arguments),
     /// Run a network scenario for each combination of settings
@@ -105,6 +108,7 @@ impl Command {
             Self::Recommend(arguments) => recommend::run(&arguments),
             Self::Hunt(arguments) => hunt::run(&arguments),
             Self::Advise(arguments) => advise::run(&arguments),
+            Self::Fix(arguments) => fix::run(&arguments),
             Self::Sim(arguments) => sim::run(&arguments),
             Self::Sweep(arguments) => sweep::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),

@@ -1,0 +1,240 @@
+//! What ends one anomaly: changes of the device or its host, and changes of the workload, each shown by experiments.
+//!
+//! Problem: conditions say when an anomaly shows; an operator wants to know what to set or buy, a developer what to change. Method:
+//! the simplest known workload of the anomaly runs again without each mechanism of the device ([`crate::knockout`]), and with
+//! one feature changed at a time: a choice to each other value, a number to a few values outside of its condition, the
+//! nearest first. A change ends the anomaly where the workload shows no symptom with two seeds. Of each feature the first
+//! value that does so is kept; changes that cost a developer least come first ([`Effort`]). Limits: simulated devices only;
+//! single changes only. Source: ours.
+
+use crate::HuntError;
+use crate::advise::Effort;
+use crate::bounds::Bounds;
+use crate::experiment::{Lab, Target};
+use crate::hunt::Anomaly;
+use crate::knockout::Knockout;
+use crate::monitor::{Judgement, Symptom, judge};
+use crate::search::mild;
+use crate::space::{Allowed, Feature, Point, Space};
+use isolane_rdma_scenario::profile::Profile;
+use isolane_study_testbed::Testbed;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Raised when [`Fix`] changes its meaning.
+pub const FIX_VERSION: u32 = 1;
+/// Values of one number that are tried.
+const VALUES_MAX: usize = 4;
+
+/// A change of the device or its host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Remedy {
+    /// The mechanism that it removes.
+    pub mechanism: String,
+    /// What to change, in words.
+    pub change: String,
+    /// What the workload does then.
+    pub after: Judgement,
+}
+
+/// A change of the workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// What changes.
+    pub feature: Feature,
+    /// From this value.
+    pub from: String,
+    /// To this one.
+    pub to: String,
+    /// What the change costs.
+    pub effort: Effort,
+    /// What the workload does then.
+    pub after: Judgement,
+}
+
+/// What ends one anomaly.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Fix {
+    /// [`FIX_VERSION`].
+    pub version: u32,
+    /// The device.
+    pub target: String,
+    /// The number of the anomaly.
+    pub anomaly: u32,
+    /// What is seen.
+    pub symptom: Symptom,
+    /// The workload, in words.
+    pub workload: String,
+    /// What the workload does now.
+    pub before: Judgement,
+    /// Changes of the device or host that end the symptom.
+    pub device: Vec<Remedy>,
+    /// Changes of the workload that end the symptom, the cheapest first.
+    pub changes: Vec<Change>,
+    /// Experiments.
+    pub experiments: u32,
+}
+
+/// What is changed, and on what.
+pub struct Subject<'a> {
+    /// Where experiments run.
+    pub testbed: &'a dyn Testbed,
+    /// The device.
+    pub profile: &'a Profile,
+    /// What its throughput is held against.
+    pub bounds: &'a Bounds,
+    /// Two experiments of a change have this seed and the next.
+    pub seed: u64,
+}
+
+impl Subject<'_> {
+    /// What ends `anomaly`.
+    ///
+    /// # Errors
+    /// Where a run fails, or the anomaly does not show.
+    pub fn fix(&self, anomaly: &Anomaly) -> Result<Fix, HuntError> {
+        let lab = Lab::simulated(self.testbed, self.profile);
+        let space = Space::of(self.profile);
+        let point = anomaly
+            .set
+            .as_ref()
+            .map_or(&anomaly.point, |set| &set.witness);
+        let mut experiments = 0;
+        let mut run = |point: &Point, seed: u64| -> Result<Judgement, HuntError> {
+            experiments += 1;
+            Ok(judge(point, &lab.measure(point, seed)?, self.bounds))
+        };
+        let before = run(point, self.seed)?;
+        if before.symptom != Some(anomaly.symptom) {
+            return Err(HuntError::NotShown {
+                number: anomaly.number,
+                target: lab.name.clone(),
+                symptom: anomaly.symptom.name(),
+            });
+        }
+        let mut changes = Vec::new();
+        for feature in features(anomaly, point, &space) {
+            for value in values(anomaly, point, &space, feature) {
+                let Some(changed) = space.with(point, feature, value) else {
+                    continue;
+                };
+                let after = run(&changed, self.seed)?;
+                if after.symptom.is_some() || run(&changed, self.seed + 1)?.symptom.is_some() {
+                    continue;
+                }
+                changes.push(Change {
+                    feature,
+                    from: feature.shown(feature.of(point)),
+                    to: feature.shown(value),
+                    effort: Effort::of(feature),
+                    after,
+                });
+                break;
+            }
+        }
+        changes.sort_by_key(|change| (change.effort, change.feature));
+        let knockout = Knockout::of(self.testbed, self.profile, self.bounds);
+        let removed = knockout.without_each(point, self.seed)?;
+        experiments += removed.len() as u32;
+        let sound = removed
+            .into_iter()
+            .filter(|(_, after)| after.symptom.is_none());
+        let device = sound.map(|(mechanism, after)| Remedy {
+            mechanism: mechanism.name.to_owned(),
+            change: mechanism.remedy.to_owned(),
+            after,
+        });
+        Ok(Fix {
+            version: FIX_VERSION,
+            target: lab.name.clone(),
+            anomaly: anomaly.number,
+            symptom: anomaly.symptom,
+            workload: point.text(),
+            before,
+            device: device.collect(),
+            changes,
+            experiments,
+        })
+    }
+}
+
+/// The features that may end `anomaly`: those with a condition; where none are known, those that differ from the mild workload.
+fn features(anomaly: &Anomaly, point: &Point, space: &Space) -> Vec<Feature> {
+    match (&anomaly.set, mild(space, [].iter(), point.service)) {
+        (Some(set), _) => set.region.features.keys().copied().collect(),
+        (None, Some(mild)) => Feature::ALL
+            .into_iter()
+            .filter(|f| f.is_active(point) && f.of(point) != f.of(&mild))
+            .collect(),
+        (None, None) => Feature::ALL.to_vec(),
+    }
+}
+
+/// The values of `feature` outside of its condition, those nearest to that of `point` first.
+fn values(anomaly: &Anomaly, point: &Point, space: &Space, feature: Feature) -> Vec<u64> {
+    let own = feature.of(point);
+    let set = anomaly.set.as_ref();
+    let inside = set.and_then(|set| set.region.features.get(&feature));
+    let mut values = space.allowed(feature).grid();
+    values.retain(|value| *value != own && inside.is_none_or(|inside| !inside.has(*value)));
+    if let Allowed::Range(..) = space.allowed(feature) {
+        values.sort_by_key(|value| value.abs_diff(own));
+        values.truncate(VALUES_MAX);
+    }
+    values
+}
+
+impl Fix {
+    /// In words.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{}, anomaly {} ({}): {}\n{}\n",
+            self.target,
+            self.anomaly,
+            self.symptom.name(),
+            shown(&self.before),
+            self.workload
+        );
+        text.push_str("\nchanges of the workload that end it\n");
+        for change in &self.changes {
+            text.push_str(&format!(
+                "  {} = {} instead of {} ({}): {}\n",
+                change.feature.name(),
+                change.to,
+                change.from,
+                change.effort.name(),
+                shown(&change.after)
+            ));
+        }
+        if self.changes.is_empty() {
+            text.push_str("  none of one feature\n");
+        }
+        text.push_str("\nchanges of the device or host that end it\n");
+        for remedy in &self.device {
+            text.push_str(&format!(
+                "  {} [{}]: {}\n",
+                remedy.change,
+                remedy.mechanism,
+                shown(&remedy.after)
+            ));
+        }
+        if self.device.is_empty() {
+            text.push_str("  none alone: several mechanisms of the model each suffice for it\n");
+        }
+        text
+    }
+}
+
+/// The figures of `judged` in words.
+fn shown(judged: &Judgement) -> String {
+    let percent = |part: f64| part * 100.0;
+    format!(
+        "pauses {:.1} % of the time, reaches {:.0} % of the link, {:.0} % of the packet rate",
+        percent(judged.pause_ratio),
+        percent(judged.of_bits),
+        percent(judged.of_packets)
+    )
+}
+
+#[cfg(test)]
+mod tests;

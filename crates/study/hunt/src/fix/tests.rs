@@ -1,0 +1,73 @@
+//! A published anomaly of the model ends with what its conditions and its mechanism say.
+
+use super::*;
+use crate::bench::Spent;
+use crate::mfs::FeatureSet;
+use crate::region::Region;
+use crate::space::point;
+use crate::space::tests::profile;
+use expect_test::expect;
+use isolane_study_testbed_simulator::SimTestbed;
+use std::collections::BTreeMap;
+
+/// Loopback traffic beside traffic that arrives: both fill one receive buffer.
+fn loopback(space: &Space) -> Anomaly {
+    let point = Point {
+        direction: point::LOOPBACK,
+        ..space.mild(0)[0].clone()
+    };
+    let region = Region {
+        features: BTreeMap::from([
+            (Feature::Service, Allowed::Set(vec![0])),
+            (Feature::Direction, Allowed::Set(vec![point::LOOPBACK])),
+        ]),
+    };
+    Anomaly {
+        number: 1,
+        symptom: Symptom::PauseFrames,
+        point: point.clone(),
+        judgement: Judgement::default(),
+        counters: BTreeMap::new(),
+        found_at: Spent::default(),
+        reduced_at: Spent::default(),
+        set: Some(FeatureSet {
+            symptom: Symptom::PauseFrames,
+            region,
+            witness: point,
+            outside: BTreeMap::new(),
+            unsure: Vec::new(),
+            checks: None,
+        }),
+        times: 1,
+        harm: None,
+    }
+}
+
+#[test]
+fn loopback_anomaly_ends_without_traffic_inside_the_host() {
+    let profile = profile("cx6-200g-roce");
+    let lab = Lab::simulated(&SimTestbed, &profile);
+    let bounds = Bounds::measure(&lab, &profile, 1).unwrap();
+    let subject = Subject {
+        testbed: &SimTestbed,
+        profile: &profile,
+        bounds: &bounds,
+        seed: 1,
+    };
+    let mut anomaly = loopback(&Space::of(&profile));
+    let fix = subject.fix(&anomaly).unwrap();
+    expect![[r#"
+        sim:cx6-200g-roce, anomaly 1 (pause frames): pauses 8.8 % of the time, reaches 119 % of the link, 1 % of the packet rate
+        direction=loopback memory_a=local memory_b=local regions=1 region_bytes=64KiB service=rc-write queue_pairs=8 mtu=4KiB post_list=1 depth=128 pattern=[64KiB]
+
+        changes of the workload that end it
+          service = rc-read instead of rc-write (transport or verb): pauses 0.0 % of the time, reaches 121 % of the link, 2 % of the packet rate
+          direction = one-way instead of loopback (which hosts talk): pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate
+
+        changes of the device or host that end it
+          no RDMA traffic inside a host beside traffic that arrives: shared memory, or a limit on the traffic inside [loopback]: pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate
+    "#]].assert_eq(&fix.text());
+    anomaly.symptom = Symptom::LowThroughput;
+    let error = subject.fix(&anomaly).unwrap_err().to_string();
+    expect!["anomaly 1: its workload shows no low throughput on sim:cx6-200g-roce: the hunt was on another device, or of another build; hunt again"].assert_eq(&error);
+}
