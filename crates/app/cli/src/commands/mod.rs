@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Hunt(hunt::Arguments),
     /// List the known anomalies that an application can reach
     Advise(advise::Arguments),
-    /// Find what ends an anomaly: changes of the device and of the workload
+    /// Find the changes that end an anomaly of a hunt
     Fix(fix::Arguments),
     /// Run one scenario: goodput, latency and share of each tenant
     Sim(sim::Arguments),

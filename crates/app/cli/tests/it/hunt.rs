@@ -213,6 +213,63 @@ fn advice_says_what_a_hunt_has_not_found_yet() {
 }
 
 #[test]
+fn fix_names_changes_of_workload_and_device_that_end_an_anomaly() {
+    let directory = tempfile::tempdir().unwrap();
+    hunt(directory.path(), "hunt", &["--budget", "60"]);
+    let out = directory.path().join("hunt");
+    let out = out.to_str().unwrap();
+    let json = check(&["fix", out, "--anomaly", "2", "--json"], 0).0;
+    assert_eq!(
+        check(&["fix", out, "--anomaly", "2", "--json"], 0).0,
+        json,
+        "the same experiments give the same bytes"
+    );
+    let fix: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ends = |list: &str, key: &str, value: &str| {
+        let mut all = fix[list].as_array().unwrap().iter();
+        all.any(|one| one[key] == value && one["after"]["symptom"].is_null())
+    };
+    // The hunt found memory at the other socket.
+    assert!(ends("changes", "feature", "memory_a"), "{json}");
+    assert!(ends("device", "mechanism", "remote-socket"), "{json}");
+    let (_, stderr) = check(&["fix", out, "--anomaly", "99"], 2);
+    assert!(stderr.contains("--anomaly 99"), "{stderr}");
+}
+
+#[test]
+fn planted_devices_give_recall_and_precision_and_the_same_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = |name: &str| {
+        let out = directory.path().join(name);
+        let words = [
+            "hunt",
+            "bench",
+            "--planted",
+            "2",
+            "--planted-from",
+            "1001",
+            "--searchers",
+            "factors,factors:no-feedback",
+            "--budget",
+            "100",
+            "--report",
+            out.to_str().unwrap(),
+        ];
+        check(&words, 0).0
+    };
+    let text = bench("one");
+    assert_eq!(text, bench("two"));
+    assert!(text.contains("planted devices 1001 to 1002"), "{text}");
+    assert!(
+        text.contains("recall") && text.contains("precision"),
+        "{text}"
+    );
+    let wrong = ["hunt", "bench", "--searchers", "factors:no-luck"];
+    let (_, stderr) = check(&wrong, 2);
+    assert!(stderr.contains("no-isolation"), "{stderr}");
+}
+
+#[test]
 fn places_that_cannot_be_written_are_named_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");

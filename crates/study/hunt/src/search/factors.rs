@@ -186,7 +186,7 @@ impl Factors {
         if self.stages.feedback {
             let turn = self.stream.below(SHARES);
             let point = match turn {
-                0 => self.from_seed(ground),
+                0 => self.grown(ground),
                 1..=2 => self.raised(ground),
                 3..=4 => self.climbed(ground),
                 _ => None,
@@ -238,7 +238,7 @@ impl Factors {
     }
 
     /// The least used of a few seeds with one or two more deviations, sometimes in another service.
-    fn from_seed(&mut self, ground: &Ground<'_>) -> Option<Point> {
+    fn grown(&mut self, ground: &Ground<'_>) -> Option<Point> {
         let count = self.seeds.len() as u64;
         if count == 0 {
             return None;
