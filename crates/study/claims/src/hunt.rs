@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub const NAME: &str = "hunt";
 
 /// Who may search.
-pub const SEARCHERS: [&str; 6] = ["factors", "anneal", "random", "bayes", "evolve", "screen"];
+pub const SEARCHERS: [&str; 6] = ["anneal", "random", "bayes", "evolve", "screen", "factors"];
 
 /// What a measurement may name of a hunt. A time that was not reached has no value.
 pub const FIELDS: [&str; 15] = [

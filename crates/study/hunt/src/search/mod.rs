@@ -25,7 +25,7 @@ use crate::space::{Feature, Point, Space};
 use isolane_common_quantities::rng::Stream;
 
 /// Names of the searchers.
-pub const NAMES: [&str; 6] = ["factors", "anneal", "random", "bayes", "evolve", "screen"];
+pub const NAMES: [&str; 6] = ["anneal", "random", "bayes", "evolve", "screen", "factors"];
 /// The stages of `factors` that an ablation may leave out.
 pub const STAGES: [&str; 4] = ["isolation", "feedback", "triage", "reverts"];
 /// Draws for a point outside all known anomalies before the space counts as searched through.
