@@ -240,6 +240,9 @@ impl World {
 
     /// The application sees completions of all messages below `upto`.
     pub(crate) fn completed(&mut self, now: u64, pair: u32, upto: u32) {
+        if self.live.is_some() {
+            return self.report_completed(now, pair, upto);
+        }
         let queue_pair = &mut self.pairs[pair as usize];
         let fresh = upto.wrapping_sub(queue_pair.retired as u32) as i32;
         if fresh <= 0 {
@@ -304,6 +307,9 @@ impl World {
 
     /// A ping-pong message is visible to the process at the receiving end.
     pub(crate) fn delivered(&mut self, now: u64, pair: u32, message: u32) {
+        if self.live.is_some() {
+            return self.report_delivered(now, pair, message);
+        }
         if self.pairs[pair as usize].link != NONE {
             let link = self.pairs[pair as usize].link;
             return self.program_received(now, link, message);

@@ -85,6 +85,7 @@ impl World {
             moved: Vec::new(),
             border: None,
             trace: None,
+            live: None,
         };
         world.monitors.resize_with(world.nics.len(), || None);
         #[cfg(test)]

@@ -185,64 +185,69 @@ pub(crate) fn changes(message: &Message) -> u64 {
 impl World {
     /// Fills in what pairs and NICs keep, when all pairs are there.
     pub(crate) fn set_micro(&mut self) {
-        let micro = self.device.micro;
         for index in 0..self.pairs.len() {
-            let pair = &self.pairs[index];
-            let plan = &self.plans[self.processes[pair.process as usize].plan as usize];
-            let longest = |entry: &PatternEntry| u64::from(entry.elements);
-            let elements = plan.pattern.iter().map(longest).max().unwrap_or(1);
-            let receive = match pair.transport {
-                Transport::Ud => micro.receive_ud,
-                _ => super::receive::RECEIVE_WQE_BYTES * elements,
-            };
-            let request = self.device.wqe_bytes(pair.transport, elements);
-            let ends = [usize::from(pair.host), usize::from(pair.peer)];
-            let connected = pair.transport != Transport::Ud && !pair.reference;
-            let mtu = if connected { u64::from(pair.mtu) } else { 0 };
-            let gathers = if connected {
-                micro.staging_element * elements
-            } else {
-                0
-            };
-            let posted = if pair.verb == Verb::Send {
-                pair.receives * receive
-            } else {
-                0
-            };
-            let list = u64::from(plan.receive_batch);
-            self.nics[ends[0]].micro.reserved += mtu + gathers;
-            self.nics[ends[1]].micro.reserved += mtu;
-            self.nics[ends[1]].micro.receives += posted;
-            if pair.verb == Verb::Read && !pair.reference {
-                self.nics[ends[1]].micro.kept += micro.responder_pair;
-            }
-            let requests = u64::from(plan.post_list.min(plan.completion_every)).max(1);
-            let phase = if pair.transport == Transport::Rc {
-                index as u64 % requests
-            } else {
-                0
-            };
-            if micro.request_cache > 0 {
-                self.nics[ends[0]].micro.kept += phase * request;
-            }
-            let window = micro.receive_window.checked_div(receive).unwrap_or(0);
-            let burst = micro.receive_burst > 0 && list >= micro.receive_burst;
-            self.pairs[index].micro = MicroPair {
-                receive,
-                list,
-                displaced: if burst {
-                    self.pairs[index].receives.saturating_sub(window)
-                } else {
-                    0
-                },
-                requests,
-                phase,
-                request,
-                read: super::micro_receives::READ_AHEAD,
-                granted: super::micro_receives::READ_AHEAD,
-                ..MicroPair::default()
-            };
+            self.set_micro_of(index);
         }
+    }
+
+    /// The same for one pair.
+    pub(crate) fn set_micro_of(&mut self, index: usize) {
+        let micro = self.device.micro;
+        let pair = &self.pairs[index];
+        let plan = &self.plans[self.processes[pair.process as usize].plan as usize];
+        let longest = |entry: &PatternEntry| u64::from(entry.elements);
+        let elements = plan.pattern.iter().map(longest).max().unwrap_or(1);
+        let receive = match pair.transport {
+            Transport::Ud => micro.receive_ud,
+            _ => super::receive::RECEIVE_WQE_BYTES * elements,
+        };
+        let request = self.device.wqe_bytes(pair.transport, elements);
+        let ends = [usize::from(pair.host), usize::from(pair.peer)];
+        let connected = pair.transport != Transport::Ud && !pair.reference;
+        let mtu = if connected { u64::from(pair.mtu) } else { 0 };
+        let gathers = if connected {
+            micro.staging_element * elements
+        } else {
+            0
+        };
+        let posted = if pair.verb == Verb::Send {
+            pair.receives * receive
+        } else {
+            0
+        };
+        let list = u64::from(plan.receive_batch);
+        self.nics[ends[0]].micro.reserved += mtu + gathers;
+        self.nics[ends[1]].micro.reserved += mtu;
+        self.nics[ends[1]].micro.receives += posted;
+        if pair.verb == Verb::Read && !pair.reference {
+            self.nics[ends[1]].micro.kept += micro.responder_pair;
+        }
+        let requests = u64::from(plan.post_list.min(plan.completion_every)).max(1);
+        let phase = if pair.transport == Transport::Rc {
+            index as u64 % requests
+        } else {
+            0
+        };
+        if micro.request_cache > 0 {
+            self.nics[ends[0]].micro.kept += phase * request;
+        }
+        let window = micro.receive_window.checked_div(receive).unwrap_or(0);
+        let burst = micro.receive_burst > 0 && list >= micro.receive_burst;
+        self.pairs[index].micro = MicroPair {
+            receive,
+            list,
+            displaced: if burst {
+                self.pairs[index].receives.saturating_sub(window)
+            } else {
+                0
+            },
+            requests,
+            phase,
+            request,
+            read: super::micro_receives::READ_AHEAD,
+            granted: super::micro_receives::READ_AHEAD,
+            ..MicroPair::default()
+        };
     }
 
     /// The path to `place`, where it is a bottleneck.

@@ -39,6 +39,7 @@ mod gates;
 mod harmonic;
 mod lanes;
 mod limiter;
+pub mod live;
 mod lookup;
 mod meter;
 pub mod micro;

@@ -383,6 +383,8 @@ pub(crate) struct World {
     pub(crate) border: Option<Box<Border>>,
     /// Records who waits for whom, when asked to.
     pub(crate) trace: Option<Box<Tracer>>,
+    /// What a world without applications of its own reports to whoever posts.
+    pub(crate) live: Option<Box<super::live::Reports>>,
 }
 
 impl World {

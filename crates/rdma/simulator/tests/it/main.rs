@@ -11,6 +11,7 @@ mod distributed;
 mod harmonic;
 mod hosts;
 mod lanes;
+mod live;
 mod mechanisms;
 mod micro;
 mod palos;
