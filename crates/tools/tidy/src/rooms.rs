@@ -138,6 +138,12 @@ pub const ROOMS: &[Room] = &[
         &[],
     ),
     room(
+        "rdma/emulated-verbs",
+        Unsafe,
+        "a libibverbs whose devices are models: objects and lists of work become messages to the emulator",
+        &["rdma/verbs-sys"],
+    ),
+    room(
         "rdma/preload",
         Unsafe,
         "the preload library: an unmodified application's work at the pace of its lease, split where it is large",
@@ -299,6 +305,19 @@ pub const ROOMS: &[Room] = &[
             "rdma/policy",
             "rdma/scenario",
             "study/results",
+        ],
+    ),
+    room(
+        "rdma/emulator",
+        Unsafe,
+        "the broker of emulated RDMA NICs: objects, memory and rules of unmodified programs, on the RNIC model; the library that they load",
+        &[
+            "common/linux",
+            "common/quantities",
+            "rdma/verbs-sys",
+            "rdma/emulated-verbs",
+            "rdma/scenario",
+            "rdma/simulator",
         ],
     ),
     room(
@@ -511,6 +530,7 @@ pub const ROOMS: &[Room] = &[
             "rdma/session",
             "network/scenario",
             "rdma/scenario",
+            "rdma/emulator",
             "rdma/enforcer",
             "rdma/traffic",
             "rpc/policy",
@@ -553,42 +573,4 @@ pub fn room_of(folder: &str) -> Option<&'static Room> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_arrow_of_the_table_points_down() {
-        for (index, room) in ROOMS.iter().enumerate() {
-            for folder in room.may_use {
-                let lower = ROOMS[..index].iter().any(|other| other.folder == *folder);
-                assert!(lower, "{} -> {folder}", room.folder);
-            }
-        }
-    }
-
-    #[test]
-    fn pure_rooms_use_pure_rooms_only() {
-        for room in ROOMS.iter().filter(|room| room.kind.is_pure()) {
-            for folder in room.may_use {
-                let used = room_of(folder);
-                assert!(
-                    used.is_some_and(|used| used.kind.is_pure()),
-                    "{} -> {folder}",
-                    room.folder
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn recommend_and_report_name_no_simulator() {
-        for folder in ["study/recommend", "app/report"] {
-            let room = room_of(folder).expect("it is in the table");
-            let simulators = room
-                .may_use
-                .iter()
-                .filter(|used| used.contains("simulator"));
-            assert_eq!(simulators.count(), 0, "{folder}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,263 @@
+//! All objects of all clients, their events and completions.
+//!
+//! Handles are numbers of one series; each object knows its client, and a client reaches no other one's objects by
+//! handle. Keys and queue pair numbers are for the whole fabric, as a peer names them.
+
+use crate::memory::Span;
+use crate::pair::{Pair, Receive};
+use isolane_common_quantities::units::Instant;
+use isolane_rdma_emulated_verbs::attributes::DeviceFacts;
+use isolane_rdma_emulated_verbs::ring::{Entry, Ring};
+use isolane_rdma_emulated_verbs::wire::{Writer, pack};
+use isolane_rdma_simulator::rnic::live::{Core, LiveNics, LivePair};
+use isolane_rdma_verbs_sys::*;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+/// Queue pair numbers have 24 bits; the first ones are special.
+const FIRST_PAIR: u32 = 0x100;
+
+/// A client that opened a device.
+#[derive(Debug)]
+pub struct Client {
+    /// Its process.
+    pub pid: i32,
+    /// Its host.
+    pub host: u32,
+    /// The thread that it is in the model.
+    pub core: Core,
+    /// Where its asynchronous events go.
+    pub(crate) events: OwnedFd,
+}
+
+/// A memory region.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    pub(crate) client: u32,
+    pub(crate) domain: u32,
+    /// Where it lies.
+    pub(crate) span: Span,
+    /// The address that work requests give its first byte.
+    pub(crate) iova: u64,
+    /// `ibv_access_flags`.
+    pub(crate) access: u32,
+}
+
+/// A memory window.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub(crate) client: u32,
+    pub(crate) domain: u32,
+    pub(crate) kind: ibv_mw_type,
+    /// Its key: the upper bits stay, the lowest 8 belong to the program.
+    pub key: u32,
+    /// What it is bound to: region, first address, bytes, access, queue pair (of type 2).
+    pub bound: Option<Bound>,
+}
+
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// Key of the region.
+    pub region: u32,
+    /// First address.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u64,
+    /// `ibv_access_flags`.
+    pub access: u32,
+    /// The pair that may use it, for windows of type 2.
+    pub pair: Option<u32>,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    pub(crate) client: u32,
+    pub(crate) ring: Ring,
+    pub(crate) channel: Option<u32>,
+    pub(crate) overrun: bool,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) client: u32,
+    /// Its protection domain.
+    pub domain: u32,
+    pub(crate) depth: u32,
+    /// Receives that were not used, oldest first.
+    pub receives: VecDeque<Receive>,
+    pub(crate) limit: u32,
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timer {
+    /// The queue pair.
+    pub pair: u32,
+    /// The work request.
+    pub sequence: u64,
+    /// The other end did not answer: the last try fails.
+    pub last: bool,
+}
+
+/// Everything.
+pub struct Fabric {
+    /// The model.
+    pub nics: LiveNics,
+    /// The devices by host.
+    pub facts: Vec<DeviceFacts>,
+    pub(crate) clients: BTreeMap<u32, Client>,
+    pub(crate) domains: BTreeMap<u32, u32>,
+    pub(crate) regions: BTreeMap<u32, Region>,
+    pub(crate) windows: BTreeMap<u32, Window>,
+    pub(crate) channels: BTreeMap<u32, (u32, OwnedFd)>,
+    pub(crate) completions: BTreeMap<u32, Completions>,
+    /// Shared receive queues by handle.
+    pub shared: BTreeMap<u32, Shared>,
+    /// Queue pairs by number.
+    pub pairs: BTreeMap<u32, Pair>,
+    /// The queue pair behind each pair of the model.
+    pub owners: BTreeMap<LivePair, u32>,
+    /// Timers by time, ps.
+    pub timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    pub(crate) next_handle: u32,
+    pub(crate) next_key: u32,
+    pub(crate) next_pair: u32,
+    /// Messages that took effect.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl std::fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fabric")
+            .field("clients", &self.clients.len())
+            .field("pairs", &self.pairs.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An answer: words after the error code, and a descriptor that goes along.
+pub type Answered = Result<(Writer, Option<OwnedFd>), i32>;
+
+impl Fabric {
+    /// A fabric of these devices.
+    pub fn new(nics: LiveNics, facts: Vec<DeviceFacts>) -> Self {
+        Self {
+            nics,
+            facts,
+            clients: BTreeMap::new(),
+            domains: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            completions: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            timers: BinaryHeap::new(),
+            next_handle: 1,
+            next_key: 1,
+            next_pair: FIRST_PAIR,
+            messages: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds a client; the end of its events that it reads.
+    ///
+    /// # Errors
+    /// `ENODEV` for a host that is not there, or what the kernel says.
+    pub fn open(&mut self, client: u32, pid: i32, host: u32) -> Result<OwnedFd, i32> {
+        if host as usize >= self.facts.len() {
+            return Err(libc::ENODEV);
+        }
+        let (reader, events) = event_pipe()?;
+        let core = self.nics.core();
+        let state = Client {
+            pid,
+            host,
+            core,
+            events,
+        };
+        self.clients.insert(client, state);
+        Ok(reader)
+    }
+
+    /// Whether a client has opened a device.
+    pub fn is_open(&self, client: u32) -> bool {
+        self.clients.contains_key(&client)
+    }
+
+    /// A client that opened a device.
+    pub fn client(&self, client: u32) -> &Client {
+        &self.clients[&client]
+    }
+
+    /// A client is gone, however it went: so is all that it had.
+    pub fn close(&mut self, client: u32) {
+        let pairs = self.pairs.iter().filter(|(_, pair)| pair.client == client);
+        for number in pairs.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.remove_pair(number);
+        }
+        self.windows.retain(|_, window| window.client != client);
+        self.regions.retain(|_, region| region.client != client);
+        self.completions.retain(|_, queue| queue.client != client);
+        self.channels.retain(|_, channel| channel.0 != client);
+        self.shared.retain(|_, queue| queue.client != client);
+        self.domains.retain(|_, owner| *owner != client);
+        self.clients.remove(&client);
+    }
+
+    /// Sends an asynchronous event; one that finds no room is lost.
+    pub fn tell(&self, client: u32, event: ibv_event_type, handle: u32) {
+        if let Some(state) = self.clients.get(&client) {
+            let _ = rustix::io::write(&state.events, &pack(event, handle).to_ne_bytes());
+        }
+    }
+
+    /// Writes a completion, and wakes who waits for it.
+    pub fn complete(&mut self, handle: u32, entry: &Entry, solicited: bool) {
+        let Some(queue) = self.completions.get_mut(&handle) else {
+            return;
+        };
+        if !queue.ring.push(entry) {
+            let first = !std::mem::replace(&mut queue.overrun, true);
+            let client = queue.client;
+            if first {
+                self.tell(client, IBV_EVENT_CQ_ERR, handle);
+            }
+            return;
+        }
+        let wakes = solicited || entry.status != IBV_WC_SUCCESS;
+        if let Some(channel) = queue.channel
+            && queue.ring.take_armed(wakes)
+            && let Some((_, events)) = self.channels.get(&channel)
+        {
+            let _ = rustix::io::write(events, &u64::from(handle).to_ne_bytes());
+        }
+    }
+
+    /// When the next thing happens.
+    pub fn next_time(&self) -> Option<Instant> {
+        let timer = self
+            .timers
+            .peek()
+            .map(|Reverse((at, _))| Instant::from_ps(*at));
+        [timer, self.nics.next_time()].into_iter().flatten().min()
+    }
+}
+
+/// A pipe whose end for the client blocks and whose own end does not.
+pub(crate) fn event_pipe() -> Result<(OwnedFd, OwnedFd), i32> {
+    let errno = |error: rustix::io::Errno| error.raw_os_error();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(errno)?;
+    let flags = rustix::fs::fcntl_getfl(writer.as_fd()).map_err(errno)?;
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).map_err(errno)?;
+    Ok((reader, writer))
+}

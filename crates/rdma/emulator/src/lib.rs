@@ -1,0 +1,40 @@
+//! The broker of `isolane rdma emulate`: emulated RDMA NICs for unmodified programs, on the RNIC model.
+//!
+//! Problem: the stand-in library ([`isolane_rdma_emulated_verbs`]) gives programs the verbs, but no program may decide
+//! alone what arrives in another one's memory, or when. Method: one process holds the objects of all programs, reads and
+//! writes their memory by the rules of the specification, and asks the RNIC model ([`LiveNics`]) when each message is
+//! delivered and completed. The model's clock is the wall clock, slowed by the dilation.
+//!
+//! * [`server`] - sockets, the loop, and the clock;
+//! * [`fabric`] - all objects of all clients;
+//! * [`requests`] - what creates, changes and destroys objects;
+//! * [`queues`] - queue pairs and receive queues;
+//! * [`access`] - who may use which memory;
+//! * [`pair`] - states of queue pairs and what they hold;
+//! * [`work`] - work requests: from the post to the model, from the model to the completion;
+//! * [`transfer`] - what one message does to memory, with keys, bounds and permissions;
+//! * [`memory`] - memory of other processes;
+//! * [`clock`] - real time and the model's time.
+//!
+//! `docs/internals/emulator.md` explains the whole. A client may send anything: whatever is malformed ends its connection,
+//! and harms nobody else.
+//!
+//! [`LiveNics`]: isolane_rdma_simulator::rnic::live::LiveNics
+#![allow(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod access;
+pub mod clock;
+pub mod fabric;
+pub mod facts;
+pub mod memory;
+pub mod pair;
+pub mod queues;
+pub mod requests;
+pub mod server;
+pub mod transfer;
+pub mod work;
+
+pub use isolane_rdma_emulated_verbs::wire::{HOST_VARIABLE, SOCKET_VARIABLE};
+pub use isolane_rdma_simulator::rnic::live::HOSTS_MAX;
+pub use server::{Broker, Settings, StartError, Summary};

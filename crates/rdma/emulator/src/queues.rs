@@ -1,0 +1,229 @@
+//! Queue pairs and receive queues: creation, states, posted receives.
+
+use crate::fabric::{Answered, Fabric};
+use crate::facts::host_at;
+use crate::pair::{Pair, Receive, change};
+use crate::requests::{known, room, words};
+use isolane_rdma_emulated_verbs::attributes::{PairAttributes, read_elements};
+use isolane_rdma_emulated_verbs::context::DEPTH_MAX;
+use isolane_rdma_emulated_verbs::wire::Reader;
+use isolane_rdma_scenario::model::Transport;
+use isolane_rdma_verbs_sys::*;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Work requests and receives that the queues of one client may hold, together: they take memory here.
+const PLACES_MAX: u64 = 1 << 19;
+
+impl Fabric {
+    /// A queue pair of a client's own.
+    pub fn own_pair(&self, client: u32, number: u32) -> Option<&Pair> {
+        self.pairs.get(&number).filter(|pair| pair.client == client)
+    }
+
+    /// `None` for a malformed message.
+    pub(crate) fn create_pair(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<Answered> {
+        let (domain, kind) = reader.halves()?;
+        let (send_completions, receive_completions) = reader.halves()?;
+        let (shared, _signal_all) = reader.halves()?;
+        let (depth, receive_depth) = reader.halves()?;
+        let shared = (shared != u32::MAX).then_some(shared);
+        let transport = match kind {
+            IBV_QPT_RC => Transport::Rc,
+            IBV_QPT_UC => Transport::Uc,
+            IBV_QPT_UD => Transport::Ud,
+            _ => return Some(Err(libc::EOPNOTSUPP)),
+        };
+        let own = |handle: &u32| {
+            let queue = self.completions.get(handle);
+            queue.is_some_and(|queue| queue.client == client)
+        };
+        let has_shared = shared.is_none_or(|handle| {
+            let queue = self.shared.get(&handle);
+            queue.is_some_and(|queue| queue.client == client)
+        });
+        let complete = own(&send_completions) && own(&receive_completions) && has_shared;
+        let small = depth <= DEPTH_MAX && receive_depth <= DEPTH_MAX;
+        if self.own_domain(client, domain).is_err() || !complete || !small {
+            return Some(Err(libc::EINVAL));
+        }
+        let own = self
+            .pairs
+            .values()
+            .filter(|pair| pair.client == client)
+            .count();
+        let fits = room(own)
+            .and_then(|()| self.places(client, u64::from(depth) + u64::from(receive_depth)));
+        if fits.is_err() || self.next_pair >= 1 << 24 {
+            return Some(Err(libc::ENOMEM));
+        }
+        let number = self.next_pair;
+        self.next_pair += 1;
+        let pair = Pair {
+            client,
+            host: self.client(client).host,
+            domain,
+            transport,
+            send_completions,
+            receive_completions,
+            shared,
+            depth,
+            receive_depth,
+            attributes: PairAttributes::default(),
+            peer: None,
+            work: VecDeque::new(),
+            next: 0,
+            executed: 0,
+            receives: VecDeque::new(),
+            next_receive: 0,
+            lanes: BTreeMap::new(),
+            waits: false,
+        };
+        self.pairs.insert(number, pair);
+        Some(words(&[u64::from(number)]))
+    }
+
+    /// Whether a client may have queues for so many more work requests and receives.
+    pub(crate) fn places(&self, client: u32, more: u64) -> Result<(), i32> {
+        let pairs = self.pairs.values().filter(|pair| pair.client == client);
+        let shared = self.shared.values().filter(|queue| queue.client == client);
+        let held = pairs.map(|pair| u64::from(pair.depth) + u64::from(pair.receive_depth));
+        let held = held.chain(shared.map(|queue| u64::from(queue.depth)));
+        match held.sum::<u64>() + more <= PLACES_MAX {
+            true => Ok(()),
+            false => Err(libc::ENOMEM),
+        }
+    }
+
+    pub(crate) fn modify_pair(
+        &mut self,
+        client: u32,
+        number: u32,
+        (mask, current): (u32, u32),
+        wanted: &PairAttributes,
+    ) -> Answered {
+        known(self.own_pair(client, number))?;
+        let pair = self.pairs.get_mut(&number).expect("just found");
+        if mask & IBV_QP_PATH_MTU != 0 && wanted.path_mtu > self.facts[pair.host as usize].mtu {
+            return Err(libc::EINVAL);
+        }
+        change(pair, mask, current, wanted)?;
+        if mask & IBV_QP_AV != 0 {
+            pair.peer = host_at(&self.facts, &pair.attributes.route);
+        }
+        if mask & IBV_QP_STATE != 0 {
+            match wanted.state {
+                IBV_QPS_RESET => self.reset_pair(number),
+                IBV_QPS_ERR => self.fail_pair(number, None),
+                _ => {}
+            }
+        }
+        words(&[])
+    }
+
+    /// Forgets all that a pair had posted.
+    pub(crate) fn reset_pair(&mut self, number: u32) {
+        self.give_lanes_back(number);
+        let pair = self.pairs.get_mut(&number).expect("the caller found it");
+        pair.work.clear();
+        pair.receives.clear();
+        (pair.executed, pair.waits, pair.peer) = (0, false, None);
+        pair.attributes = PairAttributes::default();
+    }
+
+    pub(crate) fn remove_pair(&mut self, number: u32) {
+        self.give_lanes_back(number);
+        self.pairs.remove(&number);
+        for window in self.windows.values_mut() {
+            if window.bound.is_some_and(|bound| bound.pair == Some(number)) {
+                window.bound = None;
+            }
+        }
+    }
+
+    /// A pair no longer sends in the model.
+    pub fn give_lanes_back(&mut self, number: u32) {
+        let pair = self.pairs.get_mut(&number).expect("the caller found it");
+        for lane in std::mem::take(&mut pair.lanes).into_values() {
+            self.owners.remove(&lane.pair);
+            self.nics.give_back(lane.pair, &lane.connection);
+        }
+    }
+
+    /// Receives of a pair; `None` for a malformed message.
+    pub fn post_receives(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+        let number = reader.number()?;
+        let count = reader.number()?;
+        let pair = self
+            .pairs
+            .get_mut(&number)
+            .filter(|pair| pair.client == client)?;
+        for _ in 0..count {
+            if pair.receives.len() >= pair.receive_depth as usize || pair.shared.is_some() {
+                return None;
+            }
+            let receive = receive(reader, pair.next_receive)?;
+            pair.next_receive += 1;
+            pair.receives.push_back(receive);
+        }
+        if pair.attributes.state == IBV_QPS_ERR {
+            self.flush_receives(number);
+        }
+        Some(())
+    }
+
+    /// Receives of a shared queue; `None` for a malformed message.
+    pub fn post_shared(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+        let handle = reader.number()?;
+        let count = reader.number()?;
+        let queue = self
+            .shared
+            .get_mut(&handle)
+            .filter(|queue| queue.client == client)?;
+        for _ in 0..count {
+            if queue.receives.len() >= queue.depth as usize {
+                return None;
+            }
+            let receive = receive(reader, 0)?;
+            queue.receives.push_back(receive);
+        }
+        Some(())
+    }
+
+    /// A receive that is there for what arrives at a pair.
+    pub fn take_receive(&mut self, number: u32) -> Option<Receive> {
+        let pair = self.pairs.get_mut(&number)?;
+        let Some(handle) = pair.shared else {
+            return pair.receives.pop_front();
+        };
+        let queue = self.shared.get_mut(&handle)?;
+        let taken = queue.receives.pop_front();
+        if queue.limit > 0 && queue.receives.len() < queue.limit as usize {
+            queue.limit = 0;
+            let client = queue.client;
+            self.tell(client, IBV_EVENT_SRQ_LIMIT_REACHED, handle);
+        }
+        taken
+    }
+
+    /// Whether a receive is there for what arrives at a pair.
+    pub fn has_receive(&self, pair: &Pair) -> bool {
+        match pair.shared {
+            None => !pair.receives.is_empty(),
+            Some(handle) => self
+                .shared
+                .get(&handle)
+                .is_some_and(|queue| !queue.receives.is_empty()),
+        }
+    }
+}
+
+/// A receive from a message.
+fn receive(reader: &mut Reader<'_>, sequence: u64) -> Option<Receive> {
+    let wr_id = reader.word()?;
+    let count = reader.number()? as usize;
+    Some(Receive {
+        wr_id,
+        sequence,
+        elements: read_elements(count, reader)?,
+    })
+}

@@ -1,0 +1,433 @@
+//! Requests that wait for an answer: objects of clients are created, changed and destroyed.
+//!
+//! Each client has so many objects of a kind and so much memory of the broker; beyond that a request fails with `ENOMEM`, as
+//! on a device that is full.
+
+use crate::fabric::{Answered, Completions, Fabric, Region, Shared, Window, event_pipe};
+use crate::memory::{Span, read};
+use crate::pair::Pair;
+use isolane_rdma_emulated_verbs::attributes::PairAttributes;
+use isolane_rdma_emulated_verbs::context::{DEPTH_MAX, ENTRIES_MAX, OBJECTS_MAX};
+use isolane_rdma_emulated_verbs::ring::Ring;
+use isolane_rdma_emulated_verbs::wire::{Reader, Writer, op, pack};
+use isolane_rdma_verbs_sys::*;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Completion channels that one client may have, each with a descriptor here.
+const CHANNELS_MAX: usize = 32;
+/// Completion channels of all clients.
+const CHANNELS_ALL_MAX: usize = 256;
+
+/// An answer of these words.
+pub(crate) fn words(words: &[u64]) -> Answered {
+    let mut writer = Writer::of(&[0]);
+    for &word in words {
+        writer.word(word);
+    }
+    Ok((writer, None))
+}
+
+/// An `errno` value for what a client may not name.
+pub(crate) fn known<T>(found: Option<T>) -> Result<T, i32> {
+    found.ok_or(libc::EINVAL)
+}
+
+/// Whether a client that has so many objects of a kind may have one more.
+pub(crate) const fn room(held: usize) -> Result<(), i32> {
+    match held < OBJECTS_MAX as usize {
+        true => Ok(()),
+        false => Err(libc::ENOMEM),
+    }
+}
+
+impl Fabric {
+    /// A handle that no object has.
+    fn handle(&mut self) -> u32 {
+        loop {
+            let handle = self.next_handle;
+            self.next_handle = handle.wrapping_add(1);
+            let taken = self.domains.contains_key(&handle)
+                || self.channels.contains_key(&handle)
+                || self.completions.contains_key(&handle)
+                || self.shared.contains_key(&handle);
+            // The largest number means "none" in messages.
+            if handle != u32::MAX && !taken {
+                return handle;
+            }
+        }
+    }
+
+    /// A key that no region and no window has: its lowest 8 bits are zero.
+    fn key(&mut self) -> u32 {
+        loop {
+            let key = self.next_key << 8;
+            self.next_key = self.next_key.wrapping_add(1);
+            let taken = self.regions.contains_key(&key) || self.windows.contains_key(&key);
+            if key != 0 && !taken {
+                return key;
+            }
+        }
+    }
+
+    pub(crate) fn own_domain(&self, client: u32, handle: u32) -> Result<(), i32> {
+        known((self.domains.get(&handle) == Some(&client)).then_some(()))
+    }
+
+    /// A request that waits for an answer.
+    ///
+    /// # Errors
+    /// An `errno` value for the client. `Ok(None)`: the message is malformed.
+    pub fn request(
+        &mut self,
+        client: u32,
+        operation: u64,
+        reader: &mut Reader<'_>,
+    ) -> Option<Answered> {
+        Some(match operation {
+            op::ALLOC_PD => self.alloc_domain(client),
+            op::DEALLOC_PD => self.dealloc_domain(client, reader.number()?),
+            op::REG_MR => {
+                let (domain, access) = reader.halves()?;
+                let place = (reader.word()?, reader.word()?, reader.word()?);
+                self.register(client, domain, access, place)
+            }
+            op::REREG_MR => {
+                let (key, domain) = reader.halves()?;
+                let place = (reader.word()?, reader.word()?);
+                self.register_again(client, key, domain, place, reader.number()?)
+            }
+            op::DEREG_MR => self.deregister(client, reader.number()?),
+            op::ALLOC_MW => {
+                let (domain, kind) = reader.halves()?;
+                self.alloc_window(client, domain, kind)
+            }
+            op::DEALLOC_MW => {
+                let key = reader.number()?;
+                remove(&mut self.windows, key, |window| window.client == client)
+            }
+            op::CREATE_CHANNEL => self.create_channel(client),
+            op::DESTROY_CHANNEL => self.destroy_channel(client, reader.number()?),
+            op::CREATE_CQ => {
+                let (entries, channel) = reader.halves()?;
+                self.create_completions(client, entries, channel)
+            }
+            op::DESTROY_CQ => self.destroy_completions(client, reader.number()?),
+            op::CREATE_SRQ => {
+                let (domain, depth) = reader.halves()?;
+                self.create_shared(client, domain, depth)
+            }
+            op::MODIFY_SRQ => {
+                let (handle, limit) = reader.halves()?;
+                let queue = self
+                    .shared
+                    .get_mut(&handle)
+                    .filter(|queue| queue.client == client);
+                known(queue).and_then(|queue| {
+                    queue.limit = limit;
+                    words(&[])
+                })
+            }
+            op::QUERY_SRQ => {
+                let handle = reader.number()?;
+                let queue = self
+                    .shared
+                    .get(&handle)
+                    .filter(|queue| queue.client == client);
+                known(queue).and_then(|queue| words(&[u64::from(queue.limit)]))
+            }
+            op::DESTROY_SRQ => self.destroy_shared(client, reader.number()?),
+            op::CREATE_QP => self.create_pair(client, reader)?,
+            op::MODIFY_QP => {
+                let (number, mask) = reader.halves()?;
+                let current = reader.number()?;
+                let wanted = PairAttributes::read(reader)?;
+                self.modify_pair(client, number, (mask, current), &wanted)
+            }
+            op::QUERY_QP => {
+                let number = reader.number()?;
+                known(self.own_pair(client, number)).map(|pair| {
+                    let mut writer = Writer::of(&[0]);
+                    pair.attributes.write(&mut writer);
+                    (writer, None)
+                })
+            }
+            op::DESTROY_QP => {
+                let number = reader.number()?;
+                match self.own_pair(client, number).is_some() {
+                    false => Err(libc::EINVAL),
+                    true => {
+                        self.remove_pair(number);
+                        words(&[])
+                    }
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn alloc_domain(&mut self, client: u32) -> Answered {
+        room(
+            self.domains
+                .values()
+                .filter(|owner| **owner == client)
+                .count(),
+        )?;
+        let handle = self.handle();
+        self.domains.insert(handle, client);
+        words(&[u64::from(handle)])
+    }
+
+    fn dealloc_domain(&mut self, client: u32, handle: u32) -> Answered {
+        self.own_domain(client, handle)?;
+        let used = self.regions.values().any(|region| region.domain == handle)
+            || self.windows.values().any(|window| window.domain == handle)
+            || self.pairs.values().any(|pair| pair.domain == handle)
+            || self.shared.values().any(|queue| queue.domain == handle);
+        match used {
+            true => Err(libc::EBUSY),
+            false => remove(&mut self.domains, handle, |owner| *owner == client),
+        }
+    }
+
+    fn register(
+        &mut self,
+        client: u32,
+        domain: u32,
+        access: u32,
+        (addr, length, iova): (u64, u64, u64),
+    ) -> Answered {
+        self.own_domain(client, domain)?;
+        let remote_writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+        if access & remote_writes != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
+            return Err(libc::EINVAL);
+        }
+        let ends = (addr.checked_add(length), iova.checked_add(length));
+        if length == 0 || ends.0.is_none() || ends.1.is_none() {
+            return Err(libc::EINVAL);
+        }
+        room(
+            self.regions
+                .values()
+                .filter(|region| region.client == client)
+                .count(),
+        )?;
+        let span = Span {
+            pid: self.client(client).pid,
+            addr,
+            length,
+        };
+        // Pages at both ends are there, as the kernel would pin them.
+        let last = Span {
+            addr: addr + length - 1,
+            length: 1,
+            ..span
+        };
+        if !read(Span { length: 1, ..span }, &mut [0]) || !read(last, &mut [0]) {
+            return Err(libc::EFAULT);
+        }
+        let key = self.key();
+        let region = Region {
+            client,
+            domain,
+            span,
+            iova,
+            access,
+        };
+        self.regions.insert(key, region);
+        words(&[u64::from(key)])
+    }
+
+    fn register_again(
+        &mut self,
+        client: u32,
+        key: u32,
+        domain: u32,
+        (addr, length): (u64, u64),
+        access: u32,
+    ) -> Answered {
+        self.own_domain(client, domain)?;
+        let old = *known(
+            self.regions
+                .get(&key)
+                .filter(|region| region.client == client),
+        )?;
+        let access = if access == u32::MAX {
+            old.access
+        } else {
+            access
+        };
+        let iova = if addr == old.span.addr {
+            old.iova
+        } else {
+            addr
+        };
+        // The new region is checked as any other; then it takes the old one's key.
+        let (answer, _) = self.register(client, domain, access, (addr, length, iova))?;
+        let mut reader = Reader::new(answer.bytes());
+        let fresh = reader
+            .word()
+            .and_then(|_| reader.number())
+            .expect("a key follows");
+        let region = self.regions.remove(&fresh).expect("just registered");
+        self.regions.insert(key, region);
+        words(&[])
+    }
+
+    fn deregister(&mut self, client: u32, key: u32) -> Answered {
+        known(
+            self.regions
+                .get(&key)
+                .filter(|region| region.client == client),
+        )?;
+        let bound = |window: &Window| window.bound.is_some_and(|bound| bound.region == key);
+        match self.windows.values().any(bound) {
+            true => Err(libc::EBUSY),
+            false => remove(&mut self.regions, key, |region| region.client == client),
+        }
+    }
+
+    fn alloc_window(&mut self, client: u32, domain: u32, kind: u32) -> Answered {
+        self.own_domain(client, domain)?;
+        if !matches!(kind, IBV_MW_TYPE_1 | IBV_MW_TYPE_2) {
+            return Err(libc::EINVAL);
+        }
+        room(
+            self.windows
+                .values()
+                .filter(|window| window.client == client)
+                .count(),
+        )?;
+        let key = self.key();
+        let window = Window {
+            client,
+            domain,
+            kind,
+            key,
+            bound: None,
+        };
+        self.windows.insert(key, window);
+        words(&[pack(key, key)])
+    }
+
+    fn create_channel(&mut self, client: u32) -> Answered {
+        let own = self
+            .channels
+            .values()
+            .filter(|channel| channel.0 == client)
+            .count();
+        if own >= CHANNELS_MAX || self.channels.len() >= CHANNELS_ALL_MAX {
+            return Err(libc::ENOMEM);
+        }
+        let (reader, writer) = event_pipe()?;
+        let handle = self.handle();
+        self.channels.insert(handle, (client, writer));
+        let (answer, _) = words(&[u64::from(handle)])?;
+        Ok((answer, Some(reader)))
+    }
+
+    fn destroy_channel(&mut self, client: u32, handle: u32) -> Answered {
+        known(
+            self.channels
+                .get(&handle)
+                .filter(|channel| channel.0 == client),
+        )?;
+        let used = |queue: &Completions| queue.channel == Some(handle);
+        match self.completions.values().any(used) {
+            true => Err(libc::EBUSY),
+            false => remove(&mut self.channels, handle, |channel| channel.0 == client),
+        }
+    }
+
+    fn create_completions(&mut self, client: u32, entries: u32, channel: u32) -> Answered {
+        let channel = (channel != u32::MAX).then_some(channel);
+        if let Some(channel) = channel {
+            known(self.channels.get(&channel).filter(|of| of.0 == client))?;
+        }
+        if entries == 0 || entries > ENTRIES_MAX {
+            return Err(libc::EINVAL);
+        }
+        let own = self
+            .completions
+            .values()
+            .filter(|queue| queue.client == client);
+        room(own.clone().count())?;
+        let held: u64 = own.map(|queue| queue.ring.capacity()).sum();
+        if held + u64::from(entries) > u64::from(ENTRIES_MAX) {
+            return Err(libc::ENOMEM);
+        }
+        let (ring, fd) = Ring::create(entries).map_err(|error| error.raw_os_error())?;
+        let handle = self.handle();
+        let queue = Completions {
+            client,
+            ring,
+            channel,
+            overrun: false,
+        };
+        self.completions.insert(handle, queue);
+        let (answer, _) = words(&[u64::from(handle)])?;
+        Ok((answer, Some(fd)))
+    }
+
+    fn destroy_completions(&mut self, client: u32, handle: u32) -> Answered {
+        known(
+            self.completions
+                .get(&handle)
+                .filter(|queue| queue.client == client),
+        )?;
+        let used =
+            |pair: &Pair| [pair.send_completions, pair.receive_completions].contains(&handle);
+        match self.pairs.values().any(used) {
+            true => Err(libc::EBUSY),
+            false => remove(&mut self.completions, handle, |queue| {
+                queue.client == client
+            }),
+        }
+    }
+
+    fn create_shared(&mut self, client: u32, domain: u32, depth: u32) -> Answered {
+        self.own_domain(client, domain)?;
+        if depth == 0 || depth > DEPTH_MAX {
+            return Err(libc::EINVAL);
+        }
+        room(
+            self.shared
+                .values()
+                .filter(|queue| queue.client == client)
+                .count(),
+        )?;
+        self.places(client, u64::from(depth))?;
+        let handle = self.handle();
+        let queue = Shared {
+            client,
+            domain,
+            depth,
+            receives: VecDeque::new(),
+            limit: 0,
+        };
+        self.shared.insert(handle, queue);
+        words(&[u64::from(handle)])
+    }
+
+    fn destroy_shared(&mut self, client: u32, handle: u32) -> Answered {
+        known(
+            self.shared
+                .get(&handle)
+                .filter(|queue| queue.client == client),
+        )?;
+        match self.pairs.values().any(|pair| pair.shared == Some(handle)) {
+            true => Err(libc::EBUSY),
+            false => remove(&mut self.shared, handle, |queue| queue.client == client),
+        }
+    }
+}
+
+/// Removes an object that belongs to who asks.
+fn remove<T>(map: &mut BTreeMap<u32, T>, key: u32, own: impl Fn(&T) -> bool) -> Answered {
+    match map.get(&key).is_some_and(own) {
+        false => Err(libc::EINVAL),
+        true => {
+            map.remove(&key);
+            words(&[])
+        }
+    }
+}

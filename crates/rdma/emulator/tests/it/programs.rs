@@ -1,0 +1,164 @@
+//! Unmodified programs of Debian's packages `ibverbs-utils` and `perftest` on the emulated devices.
+//!
+//! A program that is not installed is skipped with a line. `ibv_*_pingpong -c` checks every byte that it receives; perftest ends
+//! with an error when a completion has one.
+
+use crate::client::Place;
+use isolane_rdma_emulator::{HOST_VARIABLE, SOCKET_VARIABLE};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server that listens later than this does not work.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// A program that loads our library.
+fn command(place: &Place, host: u32, program: &str) -> Command {
+    let library = place.directory.path().join("libibverbs.so.1");
+    let file = PathBuf::from(env!("CARGO_BIN_EXE_isolane-ibverbs"));
+    let _ = std::os::unix::fs::symlink(file, &library);
+    let mut command = Command::new(program);
+    command
+        .env("LD_LIBRARY_PATH", place.directory.path())
+        .env(SOCKET_VARIABLE, place.socket())
+        .env(HOST_VARIABLE, host.to_string());
+    command
+}
+
+/// Waits until `child` listens at `port`, which a connection could not tell: the program takes one only.
+fn wait_for_listener(child: &mut Child, port: u16) {
+    let wanted = format!(":{port:04X} ");
+    let start = Instant::now();
+    while start.elapsed() < DEADLINE {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+        let mut lines = tables.iter().flatten().flat_map(|table| table.lines());
+        // State 0A is LISTEN.
+        if lines.any(|line| line.contains(&wanted) && line.contains(" 0A ")) {
+            return;
+        }
+        if child.try_wait().unwrap().is_some() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Runs a program as server on host 0 and as client on host 1; what the client printed.
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    if !is_installed(program) {
+        return None;
+    }
+    let place = Place::new();
+    let port = free_port();
+    let with = |host: u32| {
+        let mut command = command(&place, host, program);
+        command.args(arguments).args(["-p", &port.to_string()]);
+        command.args(["-d", &format!("rnic{host}")]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let mut server = with(0).spawn().unwrap();
+    wait_for_listener(&mut server, port);
+    let client = with(1).arg("127.0.0.1").output().unwrap();
+    if !client.status.success() {
+        let _ = server.kill();
+    }
+    let server = server.wait_with_output().unwrap();
+    let text = |output: &Output| {
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
+    };
+    let both = client.status.success() && server.status.success();
+    assert!(
+        both,
+        "{program} {arguments:?}: {}\n{}",
+        text(&server),
+        text(&client)
+    );
+    let summary = place.stop();
+    assert!(summary.messages > 0 && summary.rejected == 0, "{summary:?}");
+    Some(text(&client))
+}
+
+#[test]
+fn devices_are_listed_with_their_attributes() {
+    if !is_installed("ibv_devinfo") {
+        return;
+    }
+    let place = Place::new();
+    let output = command(&place, 1, "ibv_devinfo").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    for line in ["rnic1", "PORT_ACTIVE", "Ethernet", "phys_port_cnt:\t\t\t1"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("rnic0"), "{text}");
+}
+
+#[test]
+fn pingpong_programs_check_every_byte() {
+    for program in [
+        "ibv_rc_pingpong",
+        "ibv_uc_pingpong",
+        "ibv_ud_pingpong",
+        "ibv_srq_pingpong",
+    ] {
+        let arguments = match program {
+            "ibv_ud_pingpong" => &["-g", "1", "-n", "200", "-s", "1000", "-c"][..],
+            _ => &["-g", "1", "-n", "200", "-s", "10000", "-c"],
+        };
+        run(program, arguments);
+    }
+}
+
+/// Completion channels: the program sleeps until the device wakes it.
+#[test]
+fn pingpong_programs_wait_for_events() {
+    run("ibv_rc_pingpong", &["-g", "1", "-n", "100", "-e"]);
+    run(
+        "ibv_ud_pingpong",
+        &["-g", "1", "-n", "100", "-s", "1000", "-e"],
+    );
+}
+
+#[test]
+fn perftest_measures_every_verb_and_transport() {
+    let cases: [(&str, &[&str]); 12] = [
+        ("ib_write_bw", &["-q", "4"]),
+        ("ib_write_bw", &["-c", "UC"]),
+        ("ib_write_bw", &["-b"]),
+        ("ib_write_lat", &[]),
+        ("ib_read_bw", &[]),
+        ("ib_read_lat", &[]),
+        ("ib_send_bw", &["-r", "64", "--use-srq"]),
+        ("ib_send_bw", &["-c", "UD", "-s", "1024"]),
+        ("ib_send_lat", &["-e"]),
+        ("ib_send_lat", &["-c", "UD"]),
+        ("ib_atomic_bw", &["-A", "FETCH_AND_ADD"]),
+        ("ib_atomic_lat", &["-A", "CMP_AND_SWAP"]),
+    ];
+    for (program, more) in cases {
+        let arguments: Vec<&str> = ["-n", "100", "-F"].iter().chain(more).copied().collect();
+        if let Some(text) = run(program, &arguments) {
+            assert!(text.contains("#bytes"), "{program} {more:?}: {text}");
+        }
+    }
+}

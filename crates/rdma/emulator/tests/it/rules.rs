@@ -1,0 +1,183 @@
+//! What work requests do to memory, and how they fail (IB specification, chapters 9 and 10).
+
+use crate::client::{ACCESS, End, Place, address, connected, element};
+use isolane_rdma_emulated_verbs::attributes::SendRequest;
+use isolane_rdma_emulated_verbs::wire::{op, pack};
+use isolane_rdma_verbs_sys::*;
+use std::hint::black_box;
+
+fn request(opcode: u32, from: &End, memory: &[u64], to: (&End, &[u64])) -> SendRequest {
+    let lkey = from.register(memory, ACCESS);
+    SendRequest {
+        wr_id: 7,
+        opcode,
+        flags: IBV_SEND_SIGNALED,
+        rkey: to.0.register(to.1, ACCESS),
+        remote_addr: address(to.1),
+        elements: vec![element(memory, lkey)],
+        ..SendRequest::default()
+    }
+}
+
+#[test]
+fn a_write_lands_and_a_read_fetches() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 0);
+    let (source, target) = (vec![0xaa; 1000], vec![0; 1000]);
+    left.post(&request(
+        IBV_WR_RDMA_WRITE,
+        &left,
+        &source,
+        (&right, &target),
+    ));
+    let entry = left.completion();
+    assert_eq!(
+        (entry.status, entry.wr_id, entry.opcode),
+        (IBV_WC_SUCCESS, 7, IBV_WC_RDMA_WRITE)
+    );
+    assert_eq!(black_box(&target), &source);
+    let fetched = vec![0; 1000];
+    left.post(&request(
+        IBV_WR_RDMA_READ,
+        &left,
+        &fetched,
+        (&right, &target),
+    ));
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    assert_eq!(black_box(&fetched), &source);
+    let summary = place.stop();
+    assert_eq!((summary.messages, summary.bytes), (2, 16_000));
+    assert!(
+        summary.ports[0].0 > 8000 && summary.ports[0].1 > 8000,
+        "{summary:?}"
+    );
+}
+
+#[test]
+fn atomics_answer_the_old_value() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 0);
+    let (old, word) = (vec![0], vec![40]);
+    let add = SendRequest {
+        compare_add: 2,
+        ..request(IBV_WR_ATOMIC_FETCH_AND_ADD, &left, &old, (&right, &word))
+    };
+    left.post(&add);
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    assert_eq!((black_box(&old)[0], black_box(&word)[0]), (40, 42));
+    let swap = SendRequest {
+        opcode: IBV_WR_ATOMIC_CMP_AND_SWP,
+        compare_add: 42,
+        swap: 5,
+        ..add
+    };
+    left.post(&swap);
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    assert_eq!((black_box(&old)[0], black_box(&word)[0]), (42, 5));
+}
+
+#[test]
+fn a_send_fills_the_oldest_receive() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 7);
+    let (source, first, second) = (vec![1, 2, 3], vec![0; 3], vec![0; 3]);
+    for (wr_id, memory) in [(1, &first), (2, &second)] {
+        let lkey = right.register(memory, ACCESS);
+        right.post_receive(wr_id, element(memory, lkey));
+    }
+    let send = SendRequest {
+        immediate: 0x0102,
+        ..request(IBV_WR_SEND_WITH_IMM, &left, &source, (&right, &first))
+    };
+    left.post(&send);
+    let entry = right.completion();
+    assert_eq!(
+        (entry.wr_id, entry.byte_len, entry.immediate),
+        (1, 24, 0x0102)
+    );
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    assert_eq!(
+        (black_box(&first), black_box(&second)),
+        (&source, &vec![0; 3])
+    );
+}
+
+#[test]
+fn a_send_without_a_receive_fails_after_its_retries() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 2);
+    let memory = vec![1];
+    left.post(&request(IBV_WR_SEND, &left, &memory, (&right, &memory)));
+    assert_eq!(left.completion().status, IBV_WC_RNR_RETRY_EXC_ERR);
+    left.post(&request(IBV_WR_SEND, &left, &memory, (&right, &memory)));
+    assert_eq!(left.completion().status, IBV_WC_WR_FLUSH_ERR);
+}
+
+#[test]
+fn what_a_key_does_not_allow_fails_and_changes_nothing() {
+    let memory = vec![7; 8];
+    let source = vec![1; 8];
+    type Wrong = fn(&mut SendRequest, &End);
+    let wrongs: [(Wrong, u32); 5] = [
+        (|request, _| request.rkey ^= 0x100, IBV_WC_REM_ACCESS_ERR),
+        (|request, _| request.remote_addr += 1, IBV_WC_REM_ACCESS_ERR),
+        (
+            |request, _| request.remote_addr = u64::MAX - 3,
+            IBV_WC_REM_ACCESS_ERR,
+        ),
+        (
+            |request, _| request.elements[0].length += 1,
+            IBV_WC_LOC_PROT_ERR,
+        ),
+        // A key of the other end is no local key.
+        (
+            |request, _| request.elements[0].lkey = request.rkey,
+            IBV_WC_LOC_PROT_ERR,
+        ),
+    ];
+    for (index, (wrong, status)) in wrongs.into_iter().enumerate() {
+        let place = Place::new();
+        let (left, right) = connected(&place, 0);
+        let mut write = request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &memory));
+        wrong(&mut write, &right);
+        left.post(&write);
+        assert_eq!(left.completion().status, status, "wrong {index}");
+        assert_eq!(black_box(&memory), &vec![7; 8], "wrong {index}");
+    }
+}
+
+#[test]
+fn memory_that_may_only_be_read_is_not_written() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 0);
+    let (source, target) = (vec![1], vec![2]);
+    let write = SendRequest {
+        rkey: right.register(&target, IBV_ACCESS_REMOTE_READ),
+        ..request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &target))
+    };
+    left.post(&write);
+    assert_eq!(left.completion().status, IBV_WC_REM_ACCESS_ERR);
+    assert_eq!(black_box(&target), &vec![2]);
+}
+
+#[test]
+fn a_peer_that_has_gone_does_not_answer() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 0);
+    let memory = vec![1];
+    let write = request(IBV_WR_RDMA_WRITE, &left, &memory, (&right, &memory));
+    drop(right);
+    // The broker has seen the end of the connection when a connection that came later is served.
+    assert!(place.open(1).is_served());
+    left.post(&write);
+    assert_eq!(left.completion().status, IBV_WC_RETRY_EXC_ERR);
+}
+
+#[test]
+fn memory_that_is_not_there_cannot_be_registered() {
+    let place = Place::new();
+    let end = End::new(&place, 0, IBV_QPT_RC);
+    let words = [op::REG_MR, pack(end.domain, ACCESS), 4096, 8, 4096];
+    let refused = end.client.call(&words).unwrap_err();
+    assert_eq!(refused, crate::client::Refused::Errno(libc::EFAULT as u64));
+}
