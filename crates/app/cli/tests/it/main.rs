@@ -4,6 +4,7 @@ mod audit_place;
 mod claims;
 mod commands;
 mod doctor;
+mod emulate;
 mod enforce;
 mod hunt;
 mod mem;

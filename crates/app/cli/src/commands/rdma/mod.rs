@@ -9,6 +9,8 @@ mod agent;
 #[cfg(feature = "rdma-hosts")]
 mod doctor;
 #[cfg(feature = "rdma-hosts")]
+mod emulate;
+#[cfg(feature = "rdma-hosts")]
 mod enforce;
 #[cfg(feature = "rdma-hosts")]
 pub(super) mod run;
@@ -19,7 +21,7 @@ mod traffic;
 #[cfg(feature = "rdma-hosts")]
 mod traffic_work;
 #[cfg(not(feature = "rdma-hosts"))]
-absent!("rdma ", "rdma-hosts": agent, doctor, enforce, run, top, traffic);
+absent!("rdma ", "rdma-hosts": agent, doctor, emulate, enforce, run, top, traffic);
 
 use crate::status::Status;
 use anyhow::Result;
@@ -37,6 +39,8 @@ enum Action {
     Doctor(doctor::Arguments),
     /// Run an RDMA program with the preload library, so that the daemon paces its traffic
     Run(run::Arguments),
+    /// Run any RDMA program on modelled RDMA NICs: no device, no kernel module, no root
+    Emulate(emulate::Arguments),
     /// Show tenants, processes and queue pairs that use the RDMA devices now, and the rate of each
     Top(top::Arguments),
     /// Hold untrusted tenants to their guarantees: control verbs, objects, data
@@ -53,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match &arguments.action {
         Action::Doctor(arguments) => doctor::run(arguments),
         Action::Run(arguments) => run::run(arguments),
+        Action::Emulate(arguments) => emulate::run(arguments),
         Action::Top(arguments) => top::run(arguments),
         Action::Enforce(arguments) => enforce::run(arguments),
         Action::Traffic(arguments) => traffic::run(arguments),

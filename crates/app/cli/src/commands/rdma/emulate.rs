@@ -1,0 +1,389 @@
+//! `isolane rdma emulate`: runs any RDMA program on modelled RDMA NICs, without a device, a kernel module or root.
+//!
+//! Method: a broker runs in a thread of this process ([`isolane_rdma_emulator`]). A private directory holds its socket and a link
+//! named `libibverbs.so.1` to our library. The program finds the library through `LD_LIBRARY_PATH` and the broker through a
+//! variable. Programs of one broker share its hosts: the program, what it starts, and the programs that
+//! `isolane rdma emulate --join DIRECTORY` starts.
+//! Limits: a program that is linked statically, or runs with another user's rights, does not load our library.
+
+use super::run::program::{self, Caller, NotFound};
+use crate::inputs;
+use crate::numbers;
+use crate::output;
+use crate::status::{BadInput, Status};
+use anyhow::{Context, Result, bail};
+use isolane_common_text_output::counted;
+use isolane_rdma_emulator::server::OPEN_TIME;
+use isolane_rdma_emulator::{Broker, HOST_VARIABLE, HOSTS_MAX, SOCKET_VARIABLE, Settings, Summary};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// File name of our libibverbs beside this program and in packages.
+const LIBRARY_FILE: &str = "isolane-ibverbs";
+/// The variable that names our libibverbs where the file lies elsewhere.
+const LIBRARY_VARIABLE: &str = "ISOLANE_IBVERBS";
+/// The loader's variable.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// The name that programs load.
+const SONAME: &str = "libibverbs.so.1";
+/// The broker's socket in its directory.
+const SOCKET: &str = "broker.sock";
+/// Exit status for a program that is there but cannot be started, as shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit status for a program that is not there.
+const MISSING: u8 = 127;
+/// The part of the time for which the model's clock may stand still before a line says so, 0 to 1.
+const STOOD_STILL_MAX: f64 = 0.01;
+/// Names of directories that are tried before the command gives up: another process may have the same number.
+const DIRECTORIES_MAX: u32 = 16;
+
+/// What the help of the command ends with.
+const AFTER: &str = "\
+The devices are rnic0, rnic1, ... on hosts 0, 1, ...; every program sees all of them unless
+--host names one. At a dilation of 1 the processor of this machine limits rates and times, not
+the model. At 1000, 100 Gb/s become 100 Mb/s and 2 us become 2 ms: multiply the rates and divide
+the times that the program prints by the dilation.
+
+Exit codes:
+  the program's own, or 128 plus the signal that ended it
+  2    wrong usage, or a device profile that is not known
+  3    the broker cannot start, or libibverbs of isolane is not installed
+  126  the program cannot be executed
+  127  there is no such program";
+
+/// Arguments of `isolane rdma emulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Arguments {
+    /// Device profile of every host: a name, or a file
+    #[arg(required_unless_present = "join", value_parser = inputs::profile_names(), hide_possible_values = true)]
+    profile: Option<String>,
+    /// Hosts on one switch, each with one RDMA NIC
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = numbers::whole::<usize>(1..=HOSTS_MAX as u64))]
+    hosts: usize,
+    /// Show the program the device of this host alone
+    #[arg(long, value_name = "N", value_parser = numbers::whole::<usize>(0..=HOSTS_MAX as u64 - 1))]
+    host: Option<usize>,
+    /// How many times slower than real time the model runs
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = numbers::real(1.0..=1_000_000.0))]
+    dilation: f64,
+    /// Seed of the model's random choices
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Directory for the broker's socket, for programs that join; it must not exist and is removed at the end
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// Run the program on the devices of the broker with this directory
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        requires = "program",
+        conflicts_with_all = ["profile", "hosts", "dilation", "seed", "directory", "summary"]
+    )]
+    join: Option<PathBuf>,
+    /// Print at the end what the devices did
+    #[arg(long)]
+    summary: bool,
+    /// The program and its arguments; without a program the broker serves until Ctrl-C
+    #[arg(last = true)]
+    program: Vec<OsString>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let path = std::env::var_os("PATH");
+    let file = match arguments.program.first() {
+        None => None,
+        Some(command) => match program::find(command, path.as_deref()) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                note(&error.to_string());
+                return Ok(Status::Exit(match error {
+                    NotFound::Missing(_) => MISSING,
+                    NotFound::NotExecutable(_) => NOT_EXECUTABLE,
+                }));
+            }
+        },
+    };
+    if let Some(file) = &file
+        && let Some((at, obstacle)) = program::obstacle(file, Caller::this(), path.as_deref())
+    {
+        note(&format!(
+            "{} {}; the program sees no emulated device",
+            at.display(),
+            obstacle.text()
+        ));
+    }
+    match (&arguments.join, file) {
+        (Some(directory), Some(file)) => join(arguments, directory, &file),
+        (None, file) => serve(arguments, file.as_deref()),
+        (Some(_), None) => unreachable!("clap requires a program"),
+    }
+}
+
+fn note(text: &str) {
+    output::note(&format!("isolane rdma emulate: {text}"));
+}
+
+/// Takes the place of this process with a program on another one's broker.
+fn join(arguments: &Arguments, directory: &Path, file: &Path) -> Result<Status> {
+    let directory = std::path::absolute(directory)?;
+    if !directory.join(SOCKET).exists() {
+        let text = format!(
+            "--join {}: no broker has this directory; start one with --directory",
+            directory.display()
+        );
+        return Err(BadInput(text).into());
+    }
+    let error = command(arguments, &directory, file).exec();
+    note(&format!("{}: {error}", file.display()));
+    Ok(Status::Exit(exit_code(&error)))
+}
+
+fn exit_code(error: &std::io::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::NotFound => MISSING,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
+/// The program with the environment in which it finds our library and the broker.
+fn command(arguments: &Arguments, directory: &Path, file: &Path) -> Command {
+    let mut path = directory.as_os_str().to_owned();
+    if let Some(more) = std::env::var_os(LIBRARY_PATH).filter(|more| !more.is_empty()) {
+        path.push(":");
+        path.push(more);
+    }
+    let mut command = Command::new(file);
+    command
+        .arg0(&arguments.program[0])
+        .args(&arguments.program[1..])
+        .env(LIBRARY_PATH, path)
+        .env(SOCKET_VARIABLE, directory.join(SOCKET));
+    match arguments.host {
+        Some(host) => command.env(HOST_VARIABLE, host.to_string()),
+        None => command.env_remove(HOST_VARIABLE),
+    };
+    command
+}
+
+fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
+    let name = arguments.profile.as_deref().expect("clap requires one");
+    let profile = inputs::profile(&mut inputs::library(), name)?;
+    if let Some(host) = arguments.host.filter(|host| *host >= arguments.hosts) {
+        let text = format!(
+            "--host {host}: there are {}, numbered from 0; give a lower number or more --hosts",
+            counted(arguments.hosts as u64, "host")
+        );
+        return Err(BadInput(text).into());
+    }
+    let directory = Directory::make(arguments.directory.as_deref())?;
+    symlink(library()?, directory.0.join(SONAME))
+        .with_context(|| format!("cannot write to {}", directory.0.display()))?;
+    let broker = Broker::start(Settings {
+        profile,
+        hosts: arguments.hosts,
+        dilation: arguments.dilation,
+        seed: arguments.seed,
+        socket: directory.0.join(SOCKET),
+        open_time: OPEN_TIME,
+    })?;
+    let signals = signals()?;
+    let status = match file {
+        Some(file) => run_program(arguments, &directory.0, file, &signals)?,
+        None => {
+            let name = directory.0.display();
+            note(&format!(
+                "{} ready; programs join with isolane rdma emulate --join {name} -- PROGRAM; Ctrl-C ends",
+                counted(arguments.hosts as u64, "host")
+            ));
+            signals.wait();
+            Status::Done
+        }
+    };
+    let summary = broker.stop();
+    report(arguments, &summary)?;
+    Ok(status)
+}
+
+/// Our libibverbs: where the environment says, beside this program, or where packages put it.
+fn library() -> Result<PathBuf> {
+    if let Some(file) = std::env::var_os(LIBRARY_VARIABLE) {
+        let file = PathBuf::from(file);
+        if !file.is_file() {
+            bail!(
+                "the library {} is not there; correct or unset {LIBRARY_VARIABLE}",
+                file.display()
+            );
+        }
+        return Ok(std::path::absolute(file)?);
+    }
+    let own = std::env::current_exe().context("this program's own place is not known")?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let packages = folder.parent().unwrap_or(folder).join("lib/isolane");
+    let places = [folder.join(LIBRARY_FILE), packages.join(LIBRARY_FILE)];
+    let found = places.iter().find(|file| file.is_file()).cloned();
+    found.with_context(|| {
+        format!(
+            "the library that stands in for libibverbs is neither {} nor {}; install it, or name it with {LIBRARY_VARIABLE}",
+            places[0].display(),
+            places[1].display()
+        )
+    })
+}
+
+/// A directory of this command alone; it goes with what is in it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make(wanted: Option<&Path>) -> Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        if let Some(path) = wanted {
+            let path = std::path::absolute(path)?;
+            return match builder.create(&path) {
+                Ok(()) => Ok(Self(path)),
+                Err(error) => Err(BadInput(format!(
+                    "--directory {}: cannot be made ({error}); give a name that does not exist in a directory that does",
+                    path.display()
+                ))
+                .into()),
+            };
+        }
+        let base = std::env::temp_dir();
+        for number in 0..DIRECTORIES_MAX {
+            let name = format!("isolane-emulate-{}-{number}", std::process::id());
+            let path = base.join(name);
+            match builder.create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let text = format!("cannot make a directory in {}", base.display());
+                    return Err(anyhow::Error::new(error).context(text));
+                }
+            }
+        }
+        bail!(
+            "{} has {DIRECTORIES_MAX} directories of this name already; remove isolane-emulate-*",
+            base.display()
+        )
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        for name in [SONAME, SOCKET] {
+            let _ = std::fs::remove_file(self.0.join(name));
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Signals that end this command: they are passed to the program, whose end then ends the command.
+struct Signals {
+    came: Receiver<()>,
+    program: Arc<Mutex<Option<OwnedFd>>>,
+}
+
+fn signals() -> Result<Signals> {
+    let (send, came): (Sender<()>, _) = channel();
+    let program: Arc<Mutex<Option<OwnedFd>>> = Arc::default();
+    let signalled = Arc::clone(&program);
+    ctrlc::set_handler(move || {
+        let program = signalled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = &*program {
+            let _ = pidfd_send_signal(program, Signal::TERM);
+        }
+        let _ = send.send(());
+    })
+    .context("cannot catch Ctrl-C")?;
+    Ok(Signals { came, program })
+}
+
+impl Signals {
+    fn wait(&self) {
+        // The handler lives as long as the process, so its end of the channel does.
+        let _ = self.came.recv();
+    }
+
+    fn pass_to(&self, child: &Child) {
+        // A child that was not waited for keeps its number.
+        let pid = Pid::from_child(child);
+        let held = pidfd_open(pid, PidfdFlags::empty()).ok();
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        if self.came.try_recv().is_ok() {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+fn run_program(
+    arguments: &Arguments,
+    directory: &Path,
+    file: &Path,
+    signals: &Signals,
+) -> Result<Status> {
+    let mut child = match command(arguments, directory, file).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            note(&format!("{}: {error}", file.display()));
+            return Ok(Status::Exit(exit_code(&error)));
+        }
+    };
+    signals.pass_to(&child);
+    let ended = child.wait().context("cannot wait for the program")?;
+    Ok(Status::Exit(code(ended)))
+}
+
+/// The exit code as shells have it.
+fn code(ended: ExitStatus) -> u8 {
+    let signal = ended.signal().map(|signal| 128 + signal);
+    ended.code().or(signal).unwrap_or(1) as u8
+}
+
+fn report(arguments: &Arguments, summary: &Summary) -> Result<()> {
+    if summary.rejected + summary.foreign > 0 {
+        note(&format!(
+            "{} rejected: {} of other users, {} that broke the protocol or opened no device in time",
+            counted(summary.rejected + summary.foreign, "connection"),
+            summary.foreign,
+            summary.rejected
+        ));
+    }
+    if summary.messages > 0 && summary.stood_still > STOOD_STILL_MAX {
+        let enough = arguments.dilation / (1.0 - summary.stood_still).max(0.01);
+        note(&format!(
+            "the model was behind its clock for {:.0} % of the time, so the program saw slower devices than the profile's; \
+             give a --dilation above {:.0}",
+            100.0 * summary.stood_still,
+            enough.ceil()
+        ));
+    }
+    if arguments.summary {
+        output::print(&text(summary))?;
+    }
+    Ok(())
+}
+
+fn text(summary: &Summary) -> String {
+    let mut text = format!(
+        "{} of {}\n",
+        counted(summary.messages, "message"),
+        counted(summary.bytes, "byte")
+    );
+    for (host, (sent, received)) in summary.ports.iter().enumerate() {
+        let (sent, received) = (counted(*sent, "byte"), counted(*received, "byte"));
+        text.push_str(&format!(
+            "rnic{host}: {sent} sent, {received} received, headers included\n"
+        ));
+    }
+    text
+}

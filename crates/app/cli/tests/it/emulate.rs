@@ -1,0 +1,139 @@
+//! `isolane rdma emulate` as a user meets it. Programs that use the devices are in the tests of `rdma/emulator`.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs in `directory`, with an empty file as the library, which no program here loads.
+fn run(directory: &Path, arguments: &[&str]) -> Output {
+    let library = directory.join("library");
+    std::fs::write(&library, "").unwrap();
+    run_with(&library, directory, arguments)
+}
+
+fn run_with(library: &Path, directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
+    command.args(["rdma", "emulate"]).args(arguments);
+    command.env("ISOLANE_IBVERBS", library);
+    command.env("LD_LIBRARY_PATH", "/nonexistent");
+    command.env("TMPDIR", directory).current_dir(directory);
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn the_program_finds_library_and_broker_and_nothing_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "test -S $ISOLANE_EMULATE && test -e ${LD_LIBRARY_PATH%:/nonexistent}/libibverbs.so.1 && \
+                  stat -c %a ${ISOLANE_EMULATE%/*} && echo $ISOLANE_EMULATE_HOST && exit 42";
+    let arguments = ["cx6-200g-roce", "--host", "1", "--", "sh", "-c", script];
+    let output = run(directory.path(), &arguments);
+    assert_eq!(output.status.code(), Some(42), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "700\n1\n");
+    assert_eq!(text(&output.stderr), "");
+    let names = std::fs::read_dir(directory.path()).unwrap();
+    assert_eq!(names.count(), 1, "the library alone");
+}
+
+#[test]
+fn the_end_of_the_program_is_the_end_of_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| run(directory.path(), arguments).status.code();
+    assert_eq!(
+        run(&["cx5-100g-roce", "--", "sh", "-c", "kill -9 $$"]),
+        Some(137)
+    );
+    assert_eq!(
+        run(&["cx5-100g-roce", "--", "no-such-program-here"]),
+        Some(127)
+    );
+    assert_eq!(run(&["cx5-100g-roce", "--", "./library"]), Some(126));
+}
+
+#[test]
+fn programs_join_by_the_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let isolane = env!("CARGO_BIN_EXE_isolane");
+    let join = format!(
+        "{isolane} rdma emulate --join nics --host 0 -- sh -c 'echo $ISOLANE_EMULATE_HOST'"
+    );
+    let arguments = [
+        "cx5-100g-roce",
+        "--directory",
+        "nics",
+        "--summary",
+        "--",
+        "sh",
+        "-c",
+        &join,
+    ];
+    let output = run(directory.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stdout),
+        "0\n0 messages of 0 bytes\n\
+         rnic0: 0 bytes sent, 0 bytes received, headers included\n\
+         rnic1: 0 bytes sent, 0 bytes received, headers included\n"
+    );
+}
+
+#[test]
+fn wrong_usage_is_named_with_what_is_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let check = |arguments: &[&str], code: i32, part: &str| {
+        let output = run(place, arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(part), "{arguments:?}: {stderr}");
+    };
+    check(&["cx5-100g-roc", "--", "true"], 2, "cx5-100g-roce");
+    check(&["--", "true"], 2, "PROFILE");
+    check(
+        &["cx5-100g-roce", "--host", "2", "--", "true"],
+        2,
+        "--host 2: there are 2 hosts",
+    );
+    check(
+        &["cx5-100g-roce", "--hosts", "41", "--", "true"],
+        2,
+        "from 1 to 40",
+    );
+    check(
+        &["cx5-100g-roce", "--dilation", "0", "--", "true"],
+        2,
+        "from 1 to 1000000",
+    );
+    check(
+        &["--join", "nowhere", "--", "true"],
+        2,
+        "no broker has this directory",
+    );
+    check(&["--join", "nowhere"], 2, "needs PROGRAM");
+    check(
+        &["cx5-100g-roce", "--directory", ".", "--", "true"],
+        2,
+        "does not exist",
+    );
+}
+
+#[test]
+fn a_missing_library_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["cx5-100g-roce", "--", "true"];
+    let output = run_with(
+        Path::new("/nonexistent/library"),
+        directory.path(),
+        &arguments,
+    );
+    assert_eq!(output.status.code(), Some(3));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("/nonexistent/library is not there; correct or unset ISOLANE_IBVERBS"),
+        "{stderr}"
+    );
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
