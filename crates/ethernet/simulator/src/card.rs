@@ -5,12 +5,10 @@
 //! next queue with anything in it. By weight: deficit round robin, a queue's credit in a round is its weight times the
 //! unit of the profile; a queue that was empty starts with the credit of one packet, as credits accumulate up to a limit
 //! while a queue is idle.
-//! A segment's completion is reported when its last packet has left.
 //! Units: bytes of frames. Source: titan 2.1, 4.2. Limits: at most 64 queues; fetching descriptors and data takes no time of
 //! its own (it is in the link's delay).
 
-use crate::segment::{Kind, NIL, Segment};
-use crate::world::{Event, World};
+use crate::segment::Kind;
 
 /// The card of one host.
 #[derive(Debug)]
@@ -31,12 +29,12 @@ pub(crate) struct Frame {
     pub(crate) seq: u64,
     pub(crate) flow: u32,
     /// The segment that it ends, if any.
-    segment: u32,
+    pub(crate) segment: u32,
     pub(crate) info: u32,
     pub(crate) payload: u16,
     /// Bytes of the frame, headers included.
     pub(crate) bytes: u16,
-    queue: u16,
+    pub(crate) queue: u16,
     pub(crate) kind: Kind,
     pub(crate) again: bool,
     pub(crate) marked: bool,
@@ -62,6 +60,35 @@ impl Card {
             let credit = &mut self.credits[usize::from(queue)];
             *credit = (*credit).max(packet);
         }
+    }
+
+    /// A queue has nothing to send any more.
+    pub(crate) fn deactivate(&mut self, queue: u16) {
+        self.active &= !(1 << queue);
+    }
+
+    /// The packet on the wire, which has left it.
+    #[inline]
+    pub(crate) fn left(&mut self) -> Option<Frame> {
+        self.on_wire.take()
+    }
+
+    pub(crate) fn begin(&mut self, frame: Frame) {
+        self.on_wire = Some(frame);
+    }
+
+    /// The queue to send from, unless the wire is busy or nothing waits. `unit` is the credit of a weight of one, `size` tells the
+    /// bytes of a queue's next packet.
+    #[inline]
+    pub(crate) fn choose(&mut self, unit: u32, size: impl Fn(u16) -> u32) -> Option<u16> {
+        if self.on_wire.is_some() || self.active == 0 {
+            return None;
+        }
+        self.turn = match self.weighted {
+            false => self.next_in_turn(),
+            true => self.next_by_weight(unit, size),
+        };
+        Some(self.turn)
     }
 
     pub(crate) fn set_weights(&mut self, weights: &[u32]) {
@@ -105,91 +132,6 @@ impl Card {
     }
 }
 
-impl World {
-    /// The packet on the wire has left, or the wire was idle: the next.
-    pub(crate) fn wire(&mut self, host: u16) {
-        if let Some(frame) = self.hosts[usize::from(host)].card.on_wire.take() {
-            self.left(host, frame);
-        }
-        self.start(host);
-    }
-
-    /// Begins a packet if the wire is idle and there is one.
-    pub(crate) fn start(&mut self, host: u16) {
-        let entry = &mut self.hosts[usize::from(host)];
-        if entry.card.on_wire.is_some() || entry.card.active == 0 {
-            return;
-        }
-        let (segments, settings) = (&mut self.segments, &self.settings);
-        let queue = match entry.card.weighted {
-            false => entry.card.next_in_turn(),
-            true => {
-                let queues = &entry.queues;
-                let size = |queue: u16| {
-                    let head = queues[usize::from(queue)].ring.head();
-                    let segment = segments.get(head.expect("active queues hold segments"));
-                    packet(segment, settings.mss).1
-                };
-                entry.card.next_by_weight(settings.credit, size)
-            }
-        };
-        entry.card.turn = queue;
-        let ring = &mut entry.queues[usize::from(queue)].ring;
-        let id = ring.head().expect("active queues hold segments");
-        let segment = segments.get_mut(id);
-        let (payload, bytes) = packet(segment, settings.mss);
-        let seq = segment.seq + u64::from(segment.taken);
-        segment.taken += payload;
-        let ends = segment.taken >= segment.payload;
-        let frame = Frame {
-            seq,
-            flow: segment.flow,
-            segment: if ends { id } else { NIL },
-            info: segment.info,
-            payload: payload as u16,
-            bytes: bytes as u16,
-            queue,
-            kind: segment.kind,
-            again: segment.again,
-            marked: false,
-        };
-        if ends {
-            ring.pop(segments);
-            if ring.is_empty() {
-                entry.card.active &= !(1 << queue);
-            }
-        }
-        entry.card.on_wire = Some(frame);
-        let time = settings.wire_time(bytes);
-        self.events.schedule(self.now + time, Event::Wire { host });
-    }
-
-    fn left(&mut self, host: u16, frame: Frame) {
-        let queue = usize::from(frame.queue);
-        let entry = &mut self.hosts[usize::from(host)];
-        entry.queues[queue].sent_bytes += u64::from(frame.bytes);
-        entry.vectors[queue].bytes += u64::from(frame.bytes);
-        if frame.segment != NIL {
-            entry.queues[queue]
-                .sent
-                .push(&mut self.segments, frame.segment);
-            self.arm(host, frame.queue, self.now);
-        }
-        self.count_sent(host, &frame);
-        self.forward(host, frame);
-    }
-}
-
-/// Payload and frame bytes of a segment's next packet.
-#[inline]
-fn packet(segment: &Segment, mss: u32) -> (u32, u32) {
-    if segment.kind != Kind::Data {
-        return (segment.payload, segment.bytes);
-    }
-    let payload = (segment.payload - segment.taken).min(mss);
-    (payload, payload + segment.header())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,12 +139,9 @@ mod tests {
     fn served(card: &mut Card, unit: u32, sizes: &[u32], rounds: u32) -> Vec<u64> {
         let mut bytes = vec![0; sizes.len()];
         for _ in 0..rounds {
-            let queue = match card.weighted {
-                true => card.next_by_weight(unit, |queue| sizes[usize::from(queue)]),
-                false => card.next_in_turn(),
-            };
-            card.turn = queue;
-            bytes[usize::from(queue)] += u64::from(sizes[usize::from(queue)]);
+            let queue = card.choose(unit, |queue| sizes[usize::from(queue)]);
+            let queue = usize::from(queue.expect("the wire is idle and queues are active"));
+            bytes[queue] += u64::from(sizes[queue]);
         }
         bytes
     }

@@ -2,12 +2,13 @@
 //!
 //! Vector `v` serves transmit queue `v` and receive queue `v` and interrupts processor `v` modulo their number, as the
 //! driver pairs and spreads them (titan 2.1).
+//! A segment's completion is reported when its last packet has left the card.
 
-use crate::card::Card;
+use crate::card::{Card, Frame};
 use crate::processor::Processor;
 use crate::queueing::SoftQueue;
 use crate::queueing::limit::Limit;
-use crate::segment::{Kind, List};
+use crate::segment::{Kind, List, NIL, Segment, Segments};
 use crate::settings::Settings;
 use isolane_common_quantities::units::{Duration, Instant, Ratio};
 use isolane_ethernet_policy::titan::assign::Assigner;
@@ -135,6 +136,60 @@ impl Host {
         }
     }
 
+    /// Puts the next packet on the wire, if it is idle and there is one; the packet's bytes.
+    pub(crate) fn send_next(
+        &mut self,
+        segments: &mut Segments,
+        settings: &Settings,
+    ) -> Option<u32> {
+        let queues = &self.queues;
+        let size = |queue: u16| {
+            let head = queues[usize::from(queue)].ring.head();
+            let segment = segments.get(head.expect("active queues hold segments"));
+            packet(segment, settings.mss).1
+        };
+        let queue = self.card.choose(settings.credit, size)?;
+        let ring = &mut self.queues[usize::from(queue)].ring;
+        let id = ring.head().expect("active queues hold segments");
+        let segment = segments.get_mut(id);
+        let (payload, bytes) = packet(segment, settings.mss);
+        let seq = segment.seq + u64::from(segment.taken);
+        segment.taken += payload;
+        let ends = segment.taken >= segment.payload;
+        let frame = Frame {
+            seq,
+            flow: segment.flow,
+            segment: if ends { id } else { NIL },
+            info: segment.info,
+            payload: payload as u16,
+            bytes: bytes as u16,
+            queue,
+            kind: segment.kind,
+            again: segment.again,
+            marked: false,
+        };
+        if ends {
+            ring.pop(segments);
+            if ring.is_empty() {
+                self.card.deactivate(queue);
+            }
+        }
+        self.card.begin(frame);
+        Some(bytes)
+    }
+
+    /// A packet has left the card: counts it, and reports the segment that it ends. Whether it ends one.
+    pub(crate) fn sent(&mut self, segments: &mut Segments, frame: &Frame) -> bool {
+        let queue = usize::from(frame.queue);
+        self.queues[queue].sent_bytes += u64::from(frame.bytes);
+        self.vectors[queue].bytes += u64::from(frame.bytes);
+        let ends = frame.segment != NIL;
+        if ends {
+            self.queues[queue].sent.push(segments, frame.segment);
+        }
+        ends
+    }
+
     /// Whether flows share a queue, but for the latency queue.
     pub(crate) fn is_oversubscribed(&self) -> bool {
         match &self.assigner {
@@ -147,6 +202,16 @@ impl Host {
     pub(crate) fn busy(&self) -> Duration {
         self.processors.iter().map(|processor| processor.busy).sum()
     }
+}
+
+/// Payload and frame bytes of a segment's next packet.
+#[inline]
+fn packet(segment: &Segment, mss: u32) -> (u32, u32) {
+    if segment.kind != Kind::Data {
+        return (segment.payload, segment.bytes);
+    }
+    let payload = (segment.payload - segment.taken).min(mss);
+    (payload, payload + segment.header())
 }
 
 impl TxQueue {

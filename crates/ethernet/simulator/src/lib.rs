@@ -9,8 +9,9 @@
 //! * `tcp` - congestion control, acknowledgements, repair of losses, TCP Small Queues;
 //! * `transmit` - choice of a queue, software queues, what reaches the card's rings;
 //! * `queueing` - software queues and byte limits;
-//! * `card` - the card's scheduler and the wire; `network` - switches;
-//! * `poll` - interrupts, completions, receiving; `processor` - who has time for all this;
+//! * `card` - the card's scheduler and the wire; `network` - switches; `path` - a packet's way through both;
+//! * `poll` - interrupts, completions, receiving; `processor` - queues of jobs; `jobs` - what each does;
+//! * `world` - the state of all of these, and the events; none of them knows it but those that change several;
 //! * `run` - one study from start to result.
 //!
 //! Units: picoseconds, bytes. Same study, profile and version: same bytes on every machine.
@@ -20,8 +21,10 @@
 
 mod card;
 mod host;
+mod jobs;
 mod measure;
 mod network;
+mod path;
 mod ping;
 mod poll;
 mod processor;

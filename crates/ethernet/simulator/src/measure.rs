@@ -5,7 +5,7 @@
 use crate::card::Frame;
 use crate::host::Arrival;
 use crate::segment::Kind;
-use crate::world::World;
+use crate::tcp::flow::Flow;
 use isolane_common_quantities::stats::fairness::SentTable;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 
@@ -62,39 +62,35 @@ impl Measure {
             merging: Vec::new(),
         }
     }
-}
 
-impl World {
-    /// A packet left a card.
+    /// A packet of `flow` left a card.
     #[inline]
-    pub(crate) fn count_sent(&mut self, host: u16, frame: &Frame) {
-        self.measure.packets += 1;
+    pub(crate) fn sent(&mut self, now: Instant, host: u16, frame: &Frame, flow: &mut Flow) {
+        self.packets += 1;
         if frame.kind != Kind::Data {
             return;
         }
-        self.flows[frame.flow as usize].tally.wire += u64::from(frame.payload);
-        let measure = &mut self.measure;
-        if self.now < measure.from || self.now >= measure.until {
+        flow.tally.wire += u64::from(frame.payload);
+        if now < self.from || now >= self.until {
             return;
         }
-        measure.sent[frame.flow as usize] += u64::from(frame.payload);
-        if host == 0 && frame.flow < measure.table_flows {
-            let at = Instant::ZERO + self.now.saturating_since(measure.from);
+        self.sent[frame.flow as usize] += u64::from(frame.payload);
+        if host == 0 && frame.flow < self.table_flows {
+            let at = Instant::ZERO + now.saturating_since(self.from);
             let bytes = Bytes::new(u64::from(frame.bytes));
-            measure.table.add(at, frame.flow as usize, bytes);
+            self.table.add(at, frame.flow as usize, bytes);
         }
     }
 
-    /// A data packet reached its host's stack.
+    /// A data packet of `flow` reached its host's stack.
     #[inline]
-    pub(crate) fn count_received(&mut self, arrival: &Arrival) {
-        let flow = &mut self.flows[arrival.flow as usize];
+    pub(crate) fn received(&mut self, arrival: &Arrival, flow: &mut Flow) {
         flow.tally.received += u64::from(arrival.payload);
         if arrival.again {
             return;
         }
         if arrival.seq < flow.newest {
-            self.measure.reordered += 1;
+            self.reordered += 1;
         }
         flow.newest = flow.newest.max(arrival.seq + u64::from(arrival.payload));
     }

@@ -7,10 +7,8 @@
 //! Limits: store and forward, no pauses, no priorities. Source: titan 6 (topology).
 
 use crate::card::Frame;
-use crate::host::Arrival;
 use crate::segment::Kind;
 use crate::settings::Settings;
-use crate::world::{Event, World};
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_ethernet_scenario::model::TcpCongestion;
 use std::collections::VecDeque;
@@ -84,93 +82,67 @@ impl Network {
         self.ports[port] = self.ports[port].max(at) + time;
         Some((self.ports[port], own >= settings.switch_ecn))
     }
-}
 
-impl World {
-    /// A packet has left `host`'s card.
-    pub(crate) fn forward(&mut self, host: u16, frame: Frame) {
-        let flow = &self.flows[frame.flow as usize];
-        let to = match frame.kind {
-            Kind::Data | Kind::Ping => flow.destination,
-            Kind::Ack | Kind::Pong => flow.source,
-        };
-        let at = self.now + self.settings.link_delay + self.settings.switch_delay;
-        let (here, there) = (
-            self.network.switches[usize::from(host)],
-            self.network.switches[usize::from(to)],
-        );
+    /// A packet has left the card of host `from` for host `to` at `now`.
+    pub(crate) fn forward(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        [from, to]: [u16; 2],
+        frame: Frame,
+    ) -> Hop {
+        let [here, there] = [from, to].map(|host| self.switches[usize::from(host)]);
         if here == there {
-            return self.towards(to, frame, at);
+            return self.towards(settings, now, to, frame);
         }
-        let port = self.network.switches.len() + usize::from(here);
-        let bytes = u32::from(frame.bytes);
-        let Some((left, marked)) = self.network.admit(&self.settings, port, bytes, at) else {
-            return self.dropped(&frame);
+        let port = self.switches.len() + usize::from(here);
+        let at = now + settings.link_delay + settings.switch_delay;
+        let Some((left, marked)) = self.admit(settings, port, u32::from(frame.bytes), at) else {
+            return Hop::Lost { frame };
         };
-        let frame = self.mark(frame, marked);
-        self.network.trunks[usize::from(here)].push_back((to, frame));
-        self.events.schedule(
+        let frame = mark(settings, frame, marked);
+        self.trunks[usize::from(here)].push_back((to, frame));
+        Hop::Crosses {
+            from: u16::from(here),
             left,
-            Event::Trunk {
-                from: u16::from(here),
-            },
-        );
+        }
     }
 
     /// A packet has left the trunk's port, and is as far from the other switch as one that has left a card.
-    pub(crate) fn trunk(&mut self, from: u16) {
-        let crossing = self.network.trunks[usize::from(from)].pop_front();
+    pub(crate) fn cross(&mut self, settings: &Settings, now: Instant, from: u16) -> Hop {
+        let crossing = self.trunks[usize::from(from)].pop_front();
         let (to, frame) = crossing.expect("each crossing has its event");
-        let at = self.now + self.settings.link_delay + self.settings.switch_delay;
-        self.towards(to, frame, at);
+        self.towards(settings, now, to, frame)
     }
 
-    /// A packet reaches the last switch before its host at `at`.
-    fn towards(&mut self, to: u16, frame: Frame, at: Instant) {
-        let bytes = u32::from(frame.bytes);
-        let admitted = self
-            .network
-            .admit(&self.settings, usize::from(to), bytes, at);
-        let Some((left, marked)) = admitted else {
-            return self.dropped(&frame);
-        };
-        let frame = self.mark(frame, marked);
-        let arrival = Arrival {
-            at: left + self.settings.link_delay,
-            seq: match frame.kind {
-                Kind::Data => frame.seq,
-                _ => u64::from(frame.info),
+    /// A packet is a link away from the last switch before its host.
+    fn towards(&mut self, settings: &Settings, now: Instant, to: u16, frame: Frame) -> Hop {
+        let at = now + settings.link_delay + settings.switch_delay;
+        let admitted = self.admit(settings, usize::from(to), u32::from(frame.bytes), at);
+        match admitted {
+            None => Hop::Lost { frame },
+            Some((left, marked)) => Hop::Arrives {
+                to,
+                at: left + settings.link_delay,
+                frame: mark(settings, frame, marked),
             },
-            flow: frame.flow,
-            payload: frame.payload,
-            kind: frame.kind,
-            marked: frame.marked,
-            again: frame.again,
-        };
-        let vector = self.receive_vector(&arrival);
-        let entry = &mut self.hosts[usize::from(to)].vectors[usize::from(vector)];
-        entry.bytes += u64::from(frame.bytes);
-        entry.receive.push_back(arrival);
-        self.arm(to, vector, arrival.at);
-    }
-
-    fn mark(&self, mut frame: Frame, marked: bool) -> Frame {
-        let can = self.settings.congestion == TcpCongestion::Dctcp && frame.kind == Kind::Data;
-        frame.marked |= marked && can;
-        frame
-    }
-
-    /// The network loses a packet.
-    fn dropped(&mut self, frame: &Frame) {
-        self.measure.drops += 1;
-        match frame.kind {
-            Kind::Data => {
-                self.flows[frame.flow as usize].tally.dropped += u64::from(frame.payload);
-            }
-            Kind::Ack => {
-                self.acks.remove(frame.info);
-            }
-            Kind::Ping | Kind::Pong => {}
         }
     }
+}
+
+/// What becomes of a packet at a switch.
+#[derive(Debug)]
+pub(crate) enum Hop {
+    /// The port had no room.
+    Lost { frame: Frame },
+    /// It leaves the trunk's port of switch `from` at `left`.
+    Crosses { from: u16, left: Instant },
+    /// It reaches its host at `at`.
+    Arrives { to: u16, at: Instant, frame: Frame },
+}
+
+fn mark(settings: &Settings, mut frame: Frame, marked: bool) -> Frame {
+    let can = settings.congestion == TcpCongestion::Dctcp && frame.kind == Kind::Data;
+    frame.marked |= marked && can;
+    frame
 }

@@ -7,11 +7,8 @@
 //! processor that the process is on, drawn for each run. Times of processes and sleeping cores are a constant.
 //! Units: nanoseconds of a round trip. Source: titan 3 (1 KB pings; 90th percentile).
 
-use crate::host::Arrival;
-use crate::processor::Job;
 use crate::segment::{Kind, NIL, Segment};
-use crate::settings::PING_HEADERS;
-use crate::world::{Event, World};
+use crate::settings::{PING_HEADERS, Settings};
 use isolane_common_quantities::units::{Duration, Instant};
 
 /// The pings of a run.
@@ -27,47 +24,42 @@ pub(crate) struct Pings {
     pub(crate) round_trips: Vec<Duration>,
 }
 
-impl World {
-    pub(crate) fn ping_due(&mut self) {
-        let source = self.flows[self.pings.flow as usize].source;
-        self.plan(source, self.pings.processor, Job::Ping);
-        self.events
-            .schedule(self.now + self.pings.interval, Event::Ping);
+impl Pings {
+    /// The next request is sent at `now`: its number.
+    pub(crate) fn begin(&mut self, now: Instant) -> u32 {
+        let number = self.sent.len() as u32;
+        self.sent.push(now);
+        number
     }
 
-    pub(crate) fn send_ping(&mut self, host: u16, processor: u16) {
-        let number = self.pings.sent.len() as u32;
-        self.pings.sent.push(self.now);
-        let segment = self.echo(Kind::Ping, number);
-        self.transmit(host, segment, processor);
-    }
-
-    pub(crate) fn answer_ping(&mut self, host: u16, arrival: &Arrival, processor: u16) {
-        let segment = self.echo(Kind::Pong, arrival.seq as u32);
-        self.transmit(host, segment, processor);
-    }
-
-    pub(crate) fn ping_returned(&mut self, arrival: &Arrival) {
-        let sent = self.pings.sent[arrival.seq as usize];
-        if sent >= self.measure.from {
-            let round_trip = self.job_end() - sent + self.settings.cost.ping;
-            self.pings.round_trips.push(round_trip);
+    /// The reply to request `number` was received at `at`. Those sent before `from` do not count; `extra` is what processes take.
+    pub(crate) fn returned(&mut self, number: u64, from: Instant, at: Instant, extra: Duration) {
+        let sent = self.sent[number as usize];
+        if sent >= from {
+            self.round_trips.push(at - sent + extra);
         }
     }
 
-    fn echo(&self, kind: Kind, number: u32) -> Segment {
-        let header = PING_HEADERS + self.settings.ethernet;
+    /// A request or reply.
+    pub(crate) fn segment(
+        &self,
+        settings: &Settings,
+        now: Instant,
+        kind: Kind,
+        number: u32,
+    ) -> Segment {
+        let header = PING_HEADERS + settings.ethernet;
         Segment {
             seq: 0,
-            entered: self.now,
+            entered: now,
             rate: u64::MAX,
-            flow: self.pings.flow,
+            flow: self.flow,
             next: NIL,
-            payload: self.pings.payload,
+            payload: self.payload,
             taken: 0,
             memory: 0,
             info: number,
-            bytes: self.pings.payload + header,
+            bytes: self.payload + header,
             descriptors: 1,
             header: header as u16,
             kind,

@@ -179,7 +179,7 @@ impl World {
     fn merge(&mut self, arrival: &Arrival, processor: u16) {
         let payload = u64::from(arrival.payload);
         let index = arrival.flow as usize;
-        self.count_received(arrival);
+        self.measure.received(arrival, &mut self.flows[index]);
         let merge = &mut self.flows[index].merge;
         let marked = if arrival.marked { payload as u32 } else { 0 };
         let fits = merge.end == arrival.seq

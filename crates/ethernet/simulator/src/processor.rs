@@ -7,8 +7,7 @@
 //! is busy takes longer.
 //! Limits: soft interrupts do not go before applications (they wait for at most one write), and no other work runs.
 
-use crate::world::{Event, World};
-use isolane_common_quantities::units::{Duration, Instant};
+use isolane_common_quantities::units::Duration;
 use std::collections::VecDeque;
 
 /// Something that software does.
@@ -39,57 +38,22 @@ pub(crate) struct Processor {
     pub(crate) busy: Duration,
 }
 
-impl World {
-    /// Plans a job.
-    pub(crate) fn plan(&mut self, host: u16, processor: u16, job: Job) {
-        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
-        entry.jobs.push_back(job);
-        if !entry.active {
-            entry.active = true;
-            self.events
-                .schedule(self.now, Event::Processor { host, processor });
-        }
+impl Processor {
+    /// Adds a job; whether the processor was idle, so that somebody must start it.
+    pub(crate) fn plan(&mut self, job: Job) -> bool {
+        self.jobs.push_back(job);
+        !std::mem::replace(&mut self.active, true)
     }
 
-    /// The processor is free: the next job.
-    pub(crate) fn next_job(&mut self, host: u16, processor: u16) {
-        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
-        let Some(job) = entry.jobs.pop_front() else {
-            entry.active = false;
-            return;
-        };
-        self.spent = Duration::ZERO;
-        match job {
-            Job::Poll { vector } => self.poll(host, vector),
-            Job::Wake { flow } => self.wake(flow, processor),
-            Job::RunQueue { queue } => self.planned_run(host, queue, processor),
-            Job::Write { flow } => self.write(flow, processor),
-            Job::Timeout { flow } => self.timeout(flow, processor),
-            Job::DelayedAck { flow } => self.delayed_ack(flow, processor),
-            Job::Ping => self.send_ping(host, processor),
-        }
-        let spent = self.spent * self.slowness(host, processor) / 100;
-        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
-        entry.busy += spent;
-        self.events
-            .schedule(self.now + spent, Event::Processor { host, processor });
+    /// The next job; without one the processor is idle.
+    pub(crate) fn next(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front();
+        self.active = job.is_some();
+        job
     }
 
-    /// Percent of its costs that a job takes: more while the other thread of the core is busy.
-    fn slowness(&self, host: u16, processor: u16) -> u64 {
-        let processors = &self.hosts[usize::from(host)].processors;
-        let sibling = (usize::from(processor) + processors.len() / 2) % processors.len();
-        let is_shared = processors.len().is_multiple_of(2) && processors[sibling].active;
-        if is_shared {
-            self.settings.cost.sibling_percent
-        } else {
-            100
-        }
-    }
-
-    /// When the running job will be done, as far as is known.
-    #[inline]
-    pub(crate) fn job_end(&self) -> Instant {
-        self.now + self.spent
+    /// Whether a job is running or about to.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active
     }
 }

@@ -1,0 +1,86 @@
+//! Jobs of the processors, each what it does and what it costs.
+
+use crate::host::Arrival;
+use crate::processor::Job;
+use crate::segment::Kind;
+use crate::world::{Event, World};
+use isolane_common_quantities::units::{Duration, Instant};
+
+impl World {
+    /// Plans a job.
+    pub(crate) fn plan(&mut self, host: u16, processor: u16, job: Job) {
+        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
+        if entry.plan(job) {
+            self.events
+                .schedule(self.now, Event::Processor { host, processor });
+        }
+    }
+
+    /// The processor is free: the next job.
+    pub(crate) fn next_job(&mut self, host: u16, processor: u16) {
+        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
+        let Some(job) = entry.next() else {
+            return;
+        };
+        self.spent = Duration::ZERO;
+        match job {
+            Job::Poll { vector } => self.poll(host, vector),
+            Job::Wake { flow } => self.wake(flow, processor),
+            Job::RunQueue { queue } => self.planned_run(host, queue, processor),
+            Job::Write { flow } => self.write(flow, processor),
+            Job::Timeout { flow } => self.timeout(flow, processor),
+            Job::DelayedAck { flow } => self.delayed_ack(flow, processor),
+            Job::Ping => self.send_ping(host, processor),
+        }
+        let spent = self.spent * self.slowness(host, processor) / 100;
+        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
+        entry.busy += spent;
+        self.events
+            .schedule(self.now + spent, Event::Processor { host, processor });
+    }
+
+    /// Percent of its costs that a job takes: more while the other thread of the core is busy.
+    fn slowness(&self, host: u16, processor: u16) -> u64 {
+        let processors = &self.hosts[usize::from(host)].processors;
+        let sibling = (usize::from(processor) + processors.len() / 2) % processors.len();
+        let is_shared = processors.len().is_multiple_of(2) && processors[sibling].is_active();
+        if is_shared {
+            self.settings.cost.sibling_percent
+        } else {
+            100
+        }
+    }
+
+    /// When the running job will be done, as far as is known.
+    #[inline]
+    pub(crate) fn job_end(&self) -> Instant {
+        self.now + self.spent
+    }
+
+    pub(crate) fn ping_due(&mut self) {
+        let source = self.flows[self.pings.flow as usize].source;
+        self.plan(source, self.pings.processor, Job::Ping);
+        self.events
+            .schedule(self.now + self.pings.interval, Event::Ping);
+    }
+
+    fn send_ping(&mut self, host: u16, processor: u16) {
+        let number = self.pings.begin(self.now);
+        self.echo(host, Kind::Ping, number, processor);
+    }
+
+    pub(crate) fn answer_ping(&mut self, host: u16, arrival: &Arrival, processor: u16) {
+        self.echo(host, Kind::Pong, arrival.seq as u32, processor);
+    }
+
+    fn echo(&mut self, host: u16, kind: Kind, number: u32, processor: u16) {
+        let segment = self.pings.segment(&self.settings, self.now, kind, number);
+        self.transmit(host, segment, processor);
+    }
+
+    pub(crate) fn ping_returned(&mut self, arrival: &Arrival) {
+        let (end, extra) = (self.job_end(), self.settings.cost.ping);
+        self.pings
+            .returned(arrival.seq, self.measure.from, end, extra);
+    }
+}

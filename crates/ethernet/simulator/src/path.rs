@@ -1,0 +1,93 @@
+//! The way of a packet from a card's ring to the receive ring of its host.
+
+use crate::card::Frame;
+use crate::host::Arrival;
+use crate::network::Hop;
+use crate::segment::Kind;
+use crate::world::{Event, World};
+use isolane_common_quantities::units::Instant;
+
+impl World {
+    /// The packet on the wire has left: where it goes; and the next.
+    pub(crate) fn wire(&mut self, host: u16) {
+        if let Some(frame) = self.hosts[usize::from(host)].card.left() {
+            if self.hosts[usize::from(host)].sent(&mut self.segments, &frame) {
+                self.arm(host, frame.queue, self.now);
+            }
+            let flow = &mut self.flows[frame.flow as usize];
+            self.measure.sent(self.now, host, &frame, flow);
+            self.forward(host, frame);
+        }
+        self.start(host);
+    }
+
+    /// Begins a packet if the wire is idle and there is one.
+    pub(crate) fn start(&mut self, host: u16) {
+        let entry = &mut self.hosts[usize::from(host)];
+        if let Some(bytes) = entry.send_next(&mut self.segments, &self.settings) {
+            let time = self.settings.wire_time(bytes);
+            self.events.schedule(self.now + time, Event::Wire { host });
+        }
+    }
+
+    /// A packet has left `host`'s card.
+    fn forward(&mut self, host: u16, frame: Frame) {
+        let flow = &self.flows[frame.flow as usize];
+        let to = match frame.kind {
+            Kind::Data | Kind::Ping => flow.destination,
+            Kind::Ack | Kind::Pong => flow.source,
+        };
+        let ends = [host, to];
+        let hop = self.network.forward(&self.settings, self.now, ends, frame);
+        self.go_on(hop);
+    }
+
+    /// A packet has left the trunk's port of switch `from`.
+    pub(crate) fn trunk(&mut self, from: u16) {
+        let hop = self.network.cross(&self.settings, self.now, from);
+        self.go_on(hop);
+    }
+
+    fn go_on(&mut self, hop: Hop) {
+        match hop {
+            Hop::Lost { frame } => self.dropped(&frame),
+            Hop::Crosses { from, left } => self.events.schedule(left, Event::Trunk { from }),
+            Hop::Arrives { to, at, frame } => self.arrives(to, at, &frame),
+        }
+    }
+
+    /// A packet reaches host `to` at `at`.
+    fn arrives(&mut self, to: u16, at: Instant, frame: &Frame) {
+        let arrival = Arrival {
+            at,
+            seq: match frame.kind {
+                Kind::Data => frame.seq,
+                _ => u64::from(frame.info),
+            },
+            flow: frame.flow,
+            payload: frame.payload,
+            kind: frame.kind,
+            marked: frame.marked,
+            again: frame.again,
+        };
+        let vector = self.receive_vector(&arrival);
+        let entry = &mut self.hosts[usize::from(to)].vectors[usize::from(vector)];
+        entry.bytes += u64::from(frame.bytes);
+        entry.receive.push_back(arrival);
+        self.arm(to, vector, at);
+    }
+
+    /// The network loses a packet.
+    fn dropped(&mut self, frame: &Frame) {
+        self.measure.drops += 1;
+        match frame.kind {
+            Kind::Data => {
+                self.flows[frame.flow as usize].tally.dropped += u64::from(frame.payload);
+            }
+            Kind::Ack => {
+                self.acks.remove(frame.info);
+            }
+            Kind::Ping | Kind::Pong => {}
+        }
+    }
+}
