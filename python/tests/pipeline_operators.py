@@ -145,6 +145,33 @@ class Hangs(Pass):
         return super().process(item)
 
 
+class Batched(Pass):
+    """Takes up to four items at once and says how many; waits for a file, raises or hangs at some ids, or returns something else."""
+
+    batch_max = 4
+
+    def __init__(self, file: str = "", on: str = "", hangs: str = "", returns: str = "") -> None:
+        super().__init__()
+        self.file, self.returns = pathlib.Path(file), returns
+        self.on, self.hangs = ({int(word) for word in words.split(",") if word} for words in (on, hangs))
+
+    def process(self, item: Item) -> list[Item]:
+        """One item."""
+        return self._made(item, 1)
+
+    def process_batch(self, items: list[Item]) -> Any:
+        """Several."""
+        made = [self._made(item, len(items)) for item in items]
+        return {"None": None, "fewer": made[1:], "flat": [each for (each,) in made]}.get(self.returns, made)
+
+    def _made(self, item: Item, of: int) -> list[Item]:
+        while not self.file.exists() or item.id in self.hangs:
+            time.sleep(0.01)
+        if item.id in self.on:
+            raise RuntimeError(f"cannot bear {item.id}")
+        return [item.with_payload(of=float(of))]
+
+
 class Camera(Pass):
     """A source that makes frames of `kilobytes`."""
 

@@ -15,10 +15,17 @@ from isolane.queries.onnx import ModelError, Net, OnnxOperator
 onnx = pytest.importorskip("onnx", reason="needs the package onnx, to make models")
 
 
-def write(path: pathlib.Path, factor: float, metadata: dict[str, str] | None = None, inputs: int = 1) -> pathlib.Path:
+def write(
+    path: pathlib.Path,
+    factor: float,
+    metadata: dict[str, str] | None = None,
+    inputs: int = 1,
+    first: int | str = 1,
+    counts: bool = True,
+) -> pathlib.Path:
     """A model that sums the channels of an image (batch x 3 x height x width) with a factor, and counts its rows."""
     helper, kinds = onnx.helper, onnx.TensorProto
-    images = [helper.make_tensor_value_info(name, kinds.FLOAT, [1, 3, "height", "width"]) for name in ("frame", "mask")]
+    images = [helper.make_tensor_value_info(name, kinds.FLOAT, [first, 3, "height", "width"]) for name in ("frame", "mask")]
     nodes = [
         helper.make_node("Conv", ["frame", "kernel"], ["heat"], kernel_shape=[1, 1]),
         helper.make_node("Shape", ["frame"], ["size"]),
@@ -30,6 +37,8 @@ def write(path: pathlib.Path, factor: float, metadata: dict[str, str] | None = N
         helper.make_tensor_value_info("heat", kinds.FLOAT, None),
         helper.make_tensor_value_info("size", kinds.INT64, [4]),
     ]
+    if not counts:
+        del nodes[1], outputs[1]
     graph = helper.make_graph(nodes, "sum", images[:inputs], outputs, [kernel])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     for key, value in (metadata or {}).items():

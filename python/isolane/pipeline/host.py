@@ -360,6 +360,7 @@ class Host:
             "busy_s": self.worker.busy_s(),
             "raised": self.worker.raised,
             "rests": self.worker.rests,
+            "batches": self.worker.batches,
             "circuit": self.worker.circuit,
             "inbound_mbit_per_s": found[len(found) // 2] if found else None,
             **self.counts.document(),

@@ -12,8 +12,7 @@ is closed.
 An address is an IPv4 address, the first 64 bits of an IPv6 address, or the user of a Unix socket. A Unix socket takes connections
 of its own user and of root.
 
-Memory: an entering connection takes about 0.3 MiB for TLS, an open one 64 KiB and its bodies. `Limits.bodies_bytes` bounds the
-bodies of a port, requests and answers, from the first byte until the answer is written. Without free descriptors or memory the port
+Memory: a connection takes about 0.4 MiB with TLS and 64 KiB without, and its bodies. `Limits.bodies_bytes` bounds the bodies of a port, requests and answers, from the first byte until the answer is written. Without free descriptors or memory the port
 sheds one connection and pauses for `PAUSE_S`.
 """
 

@@ -71,6 +71,7 @@ _HELP = {
     "raised": ("counter", "exceptions of the operator"),
     "rests": ("counter", "times that the operator rested after failures in a row"),
     "configured": ("counter", "configurations taken"),
+    "batches": ("counter", "calls of the operator with several items"),
     "bytes_in": ("counter", "bytes received in items"),
     "bytes_out": ("counter", "bytes sent on in items"),
     "process_ms_total": ("counter", "milliseconds of work"),

@@ -7,7 +7,12 @@ made without arguments, or with the options that its plan gives; a path that end
     state() -> dict[str, Value]        what a successor needs, as an item's payload
     restore(state) -> None             takes it over
 
-and then keeps it when it moves to another tier. Limits: one thread calls an operator, and one item at a time.
+and then keeps it when it moves to another tier. A class that is faster with several items at once may also have
+
+    batch_max: int                                      items of one call at most
+    process_batch(items) -> list[list[Item]]            for each item those that go on, as `process` would give
+
+and then gets several where several wait. Limits: one thread calls an operator; without `process_batch` one item at a time.
 """
 
 from __future__ import annotations
@@ -52,6 +57,16 @@ class Remembers(Protocol):
 
     def restore(self, state: Mapping[str, Value]) -> None:
         """Takes over what `state` gave elsewhere."""
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """An operator that takes several items at once."""
+
+    batch_max: int
+
+    def process_batch(self, items: list[Item]) -> list[list[Item]]:
+        """For each item those that go on."""
 
 
 def load(implementation: str, options: Mapping[str, Any] | None = None) -> Operator:

@@ -13,7 +13,7 @@ Tensors travel in binary where the server has that extension, else as JSON. A fi
 names, so this module is none that files may name by themselves: `--allow-module isolane.queries.kserve`.
 
 Units: seconds, bytes. Limits: one input; tensors of numbers; no gRPC, no authentication beyond what the URL's network has; redirects are not
-followed. One request at a time: an operator processes one item after the other.
+followed. One request at a time; with the option `batch` it carries the items that wait, where the model's first side is free.
 """
 
 from __future__ import annotations
@@ -197,11 +197,12 @@ class KServeOperator(OnnxOperator):
         offset: float = 0.0,
         keep: bool = False,
         timeout_s: float = 10.0,
+        batch: int = 1,
     ) -> None:
         said = {"input": input, "scale": str(scale), "offset": str(offset), "keep": str(keep).lower()}
         self._metadata = {f"isolane.{name}": value for name, value in said.items() if value}
         self._server = Remote(url, timeout_s)
-        self._begin(model)
+        self._begin(model, batch)
 
     def open(self, name: str) -> Net:
         """A model of the server."""

@@ -35,6 +35,10 @@ from isolane.pipeline.item import Array, Item, ItemError
 from isolane.queries.operator import KnobValue, Operator
 
 
+#: Items of one call at most.
+BATCH_MAX = 256
+
+
 class ModelError(ValueError):
     """A model that cannot be loaded or run; the message names the file and what is wrong."""
 
@@ -115,17 +119,28 @@ class OnnxOperator(Operator):
     #: Any file name in the first model's folder.
     KNOBS = {"model": ()}
 
-    def __init__(self, model: str, providers: Sequence[str] = ("CPUExecutionProvider",)) -> None:
+    def __init__(self, model: str, providers: Sequence[str] = ("CPUExecutionProvider",), batch: int = 1) -> None:
         path = pathlib.Path(model)
         self._folder, self._providers = path.parent, tuple(providers)
-        self._begin(path.name)
+        self._begin(path.name, batch)
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, batch: int) -> None:
         """With this model."""
         super().__init__()
-        self._nets: dict[str, Net] = {name: self.open(name)}
+        if not 1 <= batch <= BATCH_MAX:
+            raise ModelError(f"batch = {batch}: must be from 1 to {BATCH_MAX}")
+        #: Items of one call.
+        self.batch_max = batch
+        self._nets: dict[str, Net] = {name: self._opened(name)}
         self.knobs = {"model": name}
         self._options = _Options.of(self._net())
+
+    def _opened(self, name: str) -> Net:
+        """A model that can take several items, if it should."""
+        net = self.open(name)
+        if self.batch_max > 1 and (not net.shape or isinstance(net.shape[0], int)):
+            raise ModelError(f"{net.path}: batch = {self.batch_max}, and its input has the sides {net.shape}: the first must be free")
+        return net
 
     def open(self, name: str) -> Net:
         """A model of this name; ModelError if there is none."""
@@ -137,7 +152,7 @@ class OnnxOperator(Operator):
         """Another model; a file that cannot be loaded leaves the old one in place."""
         name = str(knobs.get("model", self.knobs["model"]))
         if name not in self._nets:
-            self._nets[name] = self.open(name)
+            self._nets[name] = self._opened(name)
         super().configure(knobs)
         self._options = _Options.of(self._net())
 
@@ -172,6 +187,22 @@ class OnnxOperator(Operator):
         net = self._net()
         outputs = net.run(self.prepare(item, net))
         return self.finish(item, dict(zip(net.outputs, outputs, strict=True)))
+
+
+    def process_batch(self, items: list[Item]) -> list[list[Item]]:
+        """Runs the model once on all items if their inputs have one shape, else on each."""
+        net = self._net()
+        inputs = [self.prepare(item, net) for item in items]
+        if any(x.shape != inputs[0].shape or x.shape[0] != 1 for x in inputs):
+            return [self.process(item) for item in items]
+        outputs = net.run(np.concatenate(inputs))
+        for name, value in zip(net.outputs, outputs, strict=True):
+            if value.ndim == 0 or value.shape[0] != len(items):
+                raise ModelError(f"{net.path}: its output {name} has the sides {list(value.shape)} for {len(items)} items; leave out batch")
+        return [
+            self.finish(item, {name: value[at : at + 1] for name, value in zip(net.outputs, outputs, strict=True)})
+            for at, item in enumerate(items)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
