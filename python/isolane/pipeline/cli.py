@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     cluster.add_argument("--namespace", default="default", help="Kubernetes namespace (default)")
     cluster.add_argument("--cpu", default="1", help="cores that an operator asks for (1)")
     cluster.add_argument("--memory", default="1Gi", help="memory of an operator (1Gi)")
+    cluster.add_argument("--camera", default="", metavar="NAME", help="also feed the operators from a camera, whose address is in a Secret")
 
     serve = commands.add_parser("serve", help="run a plan on Ray Serve (extra `serve`)", allow_abbrev=False)
     _plan(serve)
@@ -165,7 +166,7 @@ async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
 
 def _manifests(arguments: argparse.Namespace) -> int:
     deployment = deployment_of(arguments)
-    cluster = kubernetes.Cluster(arguments.image, arguments.namespace, arguments.cpu, arguments.memory)
+    cluster = kubernetes.Cluster(arguments.image, arguments.namespace, arguments.cpu, arguments.memory, arguments.camera)
     print(kubernetes.manifests(deployment, cluster), end="")
     return DONE
 

@@ -8,6 +8,9 @@ takes nothing; knobs and drains have a Unix socket in the pod. A new plan's
 manifests, applied over the old ones, move operators: the new pod is ready before the old one drains (`maxUnavailable: 0`), and
 upstreams send what the old one did not answer to the new one. Knobs change without new pods by PUT /config on that socket.
 
+With `Cluster.camera` a Deployment more runs `isolane.pipeline.feeder` on the first operator's tier. It reads the camera whose address is in a
+Secret. An operator with a memory knows one camera, so each camera has a set of all objects, which carry its name.
+
 Units: `resources` in cores and bytes as Kubernetes spells them. Limits: one replica per operator, since items must stay in
 order; bandwidth between tiers is what the cluster has; a GPU operator asks for `nvidia.com/gpu`. YAML is written as JSON, which
 is part of it, one document per line block.
@@ -15,6 +18,7 @@ is part of it, one document per line block.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from dataclasses import dataclass
@@ -22,6 +26,7 @@ from typing import Any
 
 from isolane import allowed
 from isolane.pipeline.deployment import Deployment, Stage
+from isolane.pipeline.live import SOURCE
 from isolane.planner.model import PlanError
 
 #: Where items come in, over TLS; and where health and metrics are read.
@@ -36,17 +41,20 @@ _IMAGE = re.compile(r"[A-Za-z0-9][\w.:/@-]*", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 #: As Kubernetes spells amounts: a number, and a unit from milli to exa in powers of 10 or of 2.
 _QUANTITY = re.compile(r"(\d+(\.\d+)?|\.\d+)(m|k|[KMGTPE]i|[MGTPE])?", re.ASCII)
+_CAMERA = re.compile(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,45}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the plan does not say: the image that has the operators, the namespace, and resources per operator."""
+    """What the plan does not say: the image that has the operators, the namespace, and resources per operator. With a `camera`
+    all objects carry its name, and one more Deployment feeds the operators from it."""
 
     image: str
     namespace: str = "default"
     cpu: str = "1"
     memory: str = "1Gi"
+    camera: str = ""
 
 
 def manifests(deployment: Deployment, cluster: Cluster) -> str:
@@ -57,9 +65,11 @@ def manifests(deployment: Deployment, cluster: Cluster) -> str:
 def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
     """All objects: a Service and a Deployment per operator, in the pipeline's order, and a NetworkPolicy."""
     check_cluster(cluster)
+    if cluster.camera:
+        deployment = dataclasses.replace(deployment, query=f"{deployment.query}-{cluster.camera}")
     names = [object_name(deployment.query, stage.name) for stage in deployment.stages]
-    if len(set(names)) < len(names):
-        raise PlanError(f"plan of {deployment.query}: operator names differ only in what Kubernetes does not allow: {names}")
+    if len({*names, object_name(deployment.query, "feeder")}) <= len(names):
+        raise PlanError(f"plan of {deployment.query}: operator names differ only in what Kubernetes does not allow, or one is `feeder`: {names}")
     found: list[dict[str, Any]] = []
     for index, stage in enumerate(deployment.stages):
         after = None
@@ -69,6 +79,8 @@ def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
         meta = {"name": names[index], "namespace": cluster.namespace, "labels": labels(deployment.query, stage)}
         found.append(_service(meta))
         found.append(_deployment(meta, deployment, stage, after, cluster))
+    if cluster.camera:
+        found.append(_feeder(deployment, names[0], cluster))
     found.append(_policy(deployment, cluster))
     return found
 
@@ -76,6 +88,39 @@ def objects(deployment: Deployment, cluster: Cluster) -> list[dict[str, Any]]:
 def secret_name(query: str) -> str:
     """The Secret with `authority.pem`, `certificate.pem` and `key.pem`."""
     return f"{object_name('pipeline', query)}-identity"
+
+
+def source_name(query: str) -> str:
+    """The Secret whose key `address` is the camera's."""
+    return f"{object_name('pipeline', query)}-source"
+
+
+def _feeder(deployment: Deployment, first: str, cluster: Cluster) -> dict[str, Any]:
+    """The process that reads the camera, on the first operator's tier. Its results are lines of its log."""
+    stage = deployment.stages[0]
+    if not deployment.workload:
+        raise PlanError(f"plan of {deployment.query}: it names no workload, which says the size of frames; plan a query with `workload`")
+    words = ["python", "-m", "isolane.pipeline.feeder", "--workload", deployment.workload]
+    words += [word for module in allowed.allowed() for word in ("--allow-module", module)]
+    words += ["--to", f"{stage.name}=https://{first}.{cluster.namespace}.svc:{PORT}", "--rate", str(deployment.rate_items_per_s)]
+    words += ["--identity", IDENTITY, "--status", f"http://0.0.0.0:{STATUS_PORT}"]
+    feeder = Stage("feeder", "", stage.tier)
+    meta = {
+        "name": object_name(deployment.query, "feeder"),
+        "namespace": cluster.namespace,
+        "labels": labels(deployment.query, feeder),
+    }
+    made = _deployment(meta, deployment, feeder, None, cluster)
+    # Two feeders of one camera would send each frame twice.
+    made["spec"]["strategy"] = {"type": "Recreate"}
+    pod = made["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    secret = {"name": source_name(deployment.query), "key": "address"}
+    container.update(name="feeder", command=words, env=[*container["env"], {"name": SOURCE, "valueFrom": {"secretKeyRef": secret}}])
+    container["ports"] = [port for port in container["ports"] if port["name"] == "status"]
+    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] == "identity"]
+    pod["volumes"] = [one for one in pod["volumes"] if one["name"] == "identity"]
+    return made
 
 
 def _policy(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
@@ -98,6 +143,8 @@ def check_cluster(cluster: Cluster) -> None:
         raise PlanError(f"--image {cluster.image!r}: write it like registry.example/isolane:1, without spaces")
     if not _NAMESPACE.fullmatch(cluster.namespace):
         raise PlanError(f"--namespace {cluster.namespace!r}: must be lower case letters, digits and dashes, 63 at most")
+    if cluster.camera and not _CAMERA.fullmatch(cluster.camera):
+        raise PlanError(f"--camera {cluster.camera!r}: must be lower case letters, digits and dashes, 20 at most")
     for option, value, example in (("--cpu", cluster.cpu, "2, 0.5 or 500m"), ("--memory", cluster.memory, "512Mi or 1Gi")):
         if not _QUANTITY.fullmatch(value) or not re.search("[1-9]", value):
             raise PlanError(f"{option} {value!r}: write an amount such as {example}")

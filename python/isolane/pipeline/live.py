@@ -57,6 +57,8 @@ EARLY = 0.2
 DRIFT = 1e-4
 #: What FFmpeg may open because of an address: nothing else than what the address names.
 PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,tcp,tls,crypto", "file": "file"}
+#: The environment variable in which a feeder finds its source's address.
+SOURCE = "ISOLANE_SOURCE"
 #: For messages and helps.
 ADDRESSES = "rtsp://HOST/PATH, file:PATH, v4l2:/dev/videoN or alsa:NAME"
 

@@ -6,6 +6,7 @@ Units: `_ms` milliseconds, `_bytes` bytes, totals since the start. Limits: quant
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,24 +99,30 @@ _LISTENER = {
 
 def prometheus(document: dict[str, Any]) -> str:
     """A host's metrics as Prometheus text (version 0.0.4)."""
-    labels = ",".join(f'{name}="{_escape(str(document[name]))}"' for name in ("operator", "tier"))
-    lines = []
-    for name, (kind, words) in _HELP.items():
-        value = document.get(name)
-        if value is None:
-            continue
-        full = f"isolane_operator_{name}"
-        lines += [f"# HELP {full} {words}", f"# TYPE {full} {kind}", f"{full}{{{labels}}} {value}"]
+    named = {name: str(document[name]) for name in ("operator", "tier")}
+    labels = _labels(named)
+    lines = [prometheus_of("isolane_operator", _HELP, named, document)]
     link: dict[str, Any] = document.get("link") or {}
     for name in ("sent_items", "sent_bytes", "unanswered", "breaks", "circuit_opened") if link else ():
         full = f"isolane_link_{name}"
         kind = "gauge" if name == "unanswered" else "counter"
         lines += [f"# TYPE {full} {kind}", f'{full}{{{labels},target="{_escape(link["target"])}"}} {link[name]}']
-    listener: dict[str, Any] = document.get("listener") or {}
-    for name, (kind, words) in _LISTENER.items() if listener else ():
-        full = f"isolane_listener_{name}"
-        lines += [f"# HELP {full} {words}", f"# TYPE {full} {kind}", f"{full}{{{labels}}} {listener[name]}"]
-    return "\n".join(lines) + "\n"
+    lines.append(prometheus_of("isolane_listener", _LISTENER, named, document.get("listener") or {}))
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def prometheus_of(prefix: str, helps: Mapping[str, tuple[str, str]], labels: Mapping[str, str], document: Mapping[str, Any]) -> str:
+    """The lines of those metrics that a document has."""
+    lines = []
+    for name, (kind, words) in helps.items():
+        if document.get(name) is not None:
+            full = f"{prefix}_{name}"
+            lines += [f"# HELP {full} {words}", f"# TYPE {full} {kind}", f"{full}{{{_labels(labels)}}} {document[name]}"]
+    return "\n".join(lines)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
 
 
 def _escape(text: str) -> str:
