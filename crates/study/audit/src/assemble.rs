@@ -184,25 +184,7 @@ impl Judge<'_> {
     fn cell(&self, policy: usize, victim: usize, attacker: usize) -> Option<Cell> {
         let plan = self.plan;
         let (v, a) = (&plan.victims[victim], &plan.attackers[attacker]);
-        let mut cell = Cell {
-            policy: plan.policies[policy].name.clone(),
-            victim: v.info.name.clone(),
-            attacker: a.info.name.clone(),
-            verdict: Verdict::NotApplicable,
-            why: String::new(),
-            expected: None,
-            measured: None,
-            retained: None,
-            spread: None,
-            borderline: false,
-            settling: None,
-            victim_median: None,
-            attacker_median: None,
-            runs: Vec::new(),
-            exhausted: None,
-            series: None,
-            figures: None,
-        };
+        let mut cell = not_applicable([&plan.policies[policy].name, &v.info.name, &a.info.name]);
         let others = match plan.opponents(victim, attacker) {
             Ok(others) => others,
             Err(reason) => {
@@ -259,25 +241,8 @@ impl Judge<'_> {
         if let Some(settling) = &cell.settling {
             note_settling(&mut cell.why, cell.verdict, &expected, settling, plan.cap);
         }
-        if let Some(few) = got.operations.filter(|&count| count < OPERATIONS_MIN) {
-            let _ = write!(
-                cell.why,
-                "; a coarse rate: {few} operations ended under attack"
-            );
-        }
-        if disagree {
-            let _ = write!(
-                cell.why,
-                "; on the edge: {keep} of {} keep isolation",
-                counted(attacked.len() as u64, "seed")
-            );
-        } else if windows > 0 {
-            let _ = write!(
-                cell.why,
-                "; on the edge: {windows} of {} runs are too near to it to tell",
-                attacked.len()
-            );
-        }
+        let few = got.operations.filter(|&count| count < OPERATIONS_MIN);
+        note_edges(&mut cell.why, few, keep, windows, attacked.len());
         cell.expected = Some(Expected {
             bound: round(expected.bound),
             guarantee: expected.guarantee.map(round),
@@ -377,5 +342,47 @@ fn series(seed: u64, alone: &Detail, attacked: &Detail, latency: bool) -> Series
         attacker_goodput_gbps: attacked.attacker_gbps.clone(),
         solo_p99_us: if_latency(&fitted(&alone.victim_p99_us, [from, to], points, largest)),
         victim_p99_us: if_latency(&attacked.victim_p99_us),
+    }
+}
+/// A cell without a verdict yet, of a policy, a victim and an attacker.
+fn not_applicable([policy, victim, attacker]: [&String; 3]) -> Cell {
+    Cell {
+        policy: policy.clone(),
+        victim: victim.clone(),
+        attacker: attacker.clone(),
+        verdict: Verdict::NotApplicable,
+        why: String::new(),
+        expected: None,
+        measured: None,
+        retained: None,
+        spread: None,
+        borderline: false,
+        settling: None,
+        victim_median: None,
+        attacker_median: None,
+        runs: Vec::new(),
+        exhausted: None,
+        series: None,
+        figures: None,
+    }
+}
+
+/// Adds what makes a verdict uncertain: few operations, seeds that disagree (`keep` of `runs` keep isolation), `windows` on
+/// the edge.
+fn note_edges(why: &mut String, few: Option<u64>, keep: usize, windows: u32, runs: usize) {
+    if let Some(few) = few {
+        let _ = write!(why, "; a coarse rate: {few} operations ended under attack");
+    }
+    if keep > 0 && keep < runs {
+        let _ = write!(
+            why,
+            "; on the edge: {keep} of {} keep isolation",
+            counted(runs as u64, "seed")
+        );
+    } else if windows > 0 {
+        let _ = write!(
+            why,
+            "; on the edge: {windows} of {runs} runs are too near to it to tell"
+        );
     }
 }

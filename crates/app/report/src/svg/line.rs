@@ -1,6 +1,6 @@
 //! Values over time.
 
-use super::{Anchor, Drawing, Scale, cut, linear, text_width};
+use super::{Anchor, Drawing, Scale, Ticks, cut, linear, text_width};
 
 /// Lines over a common time axis, each labelled at its end.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +74,50 @@ impl LinePlot {
     pub fn render(&self) -> String {
         let mut drawing = Drawing::new(self.width, self.height, &self.label);
         let tops = self.tops();
+        let frame = self.frame(&tops);
+        self.draw_axes(&mut drawing, &frame);
+        let mut labels = Vec::new();
+        for rule in &self.rules {
+            let at = frame.y.map(rule.value);
+            drawing.segment("rule", (frame.left, at), (frame.right, at));
+            labels.push((at, "rule-label".to_owned(), rule.name.as_str()));
+        }
+        for (number, series) in self.series.iter().enumerate() {
+            let end = match self.stacked {
+                true => self.draw_layer(&mut drawing, &frame, &tops, number),
+                false => self.draw_line(&mut drawing, &frame, &tops[number], series.ink),
+            };
+            if let Some(end) = end {
+                let class = format!("label t{}", series.ink % super::INKS);
+                labels.push((frame.y.map(end), class, series.name.as_str()));
+            }
+        }
+        for (at, class, name) in spread(labels, TOP, frame.bottom) {
+            drawing.text(
+                &class,
+                (frame.right + 6.0, at + 3.5),
+                Anchor::Start,
+                &cut(name, frame.label_width),
+            );
+        }
+        if let Some(mark) = &self.mark {
+            let at = frame.x.map(mark.at);
+            drawing.segment("rule", (at, TOP), (at, frame.bottom));
+            let half = text_width(&mark.name) / 2.0;
+            // Right of the axis names of series stand as high.
+            let centre = at.min(frame.right - half).max(frame.left + half);
+            drawing.text(
+                "rule-label",
+                (centre, TOP - 4.0),
+                Anchor::Middle,
+                &mark.name,
+            );
+        }
+        drawing.finish()
+    }
+
+    /// Where the axes lie, for series with these upper edges.
+    fn frame(&self, tops: &[Vec<f64>]) -> Frame {
         let values = tops.iter().flatten();
         let rules = self.rules.iter().map(|rule| &rule.value);
         let high = values
@@ -82,19 +126,11 @@ impl LinePlot {
             .filter(|value| value.is_finite())
             .fold(self.y_max, f64::max);
         let y_ticks = linear(0.0, high, TICKS);
-        let points = self
-            .series
-            .iter()
-            .map(|series| series.values.len())
-            .max()
-            .unwrap_or(0);
-        let x_end = self.x_step * points.max(1) as f64;
-        let x_ticks = linear(0.0, x_end, TICKS);
-
+        let lengths = self.series.iter().map(|series| series.values.len());
+        let x_end = self.x_step * lengths.max().unwrap_or(0).max(1) as f64;
+        let tick_labels = y_ticks.labels.iter();
         let left = 10.0
-            + y_ticks
-                .labels
-                .iter()
+            + tick_labels
                 .map(|label| text_width(label))
                 .fold(0.0, f64::max);
         let names = self.series.iter().map(|series| &series.name);
@@ -105,116 +141,93 @@ impl LinePlot {
         let label_width = widest.min(self.width * LABEL_PART);
         let (right, bottom) = (self.width - label_width - 10.0, self.height - BOTTOM);
         let y_top = *y_ticks.values.last().expect("an axis has ticks");
-        let y = Scale::linear((0.0, y_top), (bottom, TOP));
-        let x = Scale::linear((0.0, x_end), (left, right));
-
-        drawing.text("axis-title", (0.0, 11.0), Anchor::Start, &self.y_title);
-        for (value, label) in y_ticks.values.iter().zip(&y_ticks.labels) {
-            let class = if *value == 0.0 { "axis" } else { "grid" };
-            drawing.segment(class, (left, y.map(*value)), (right, y.map(*value)));
-            drawing.text(
-                "tick",
-                (left - 5.0, y.map(*value) + 3.5),
-                Anchor::End,
-                label,
-            );
+        Frame {
+            left,
+            right,
+            bottom,
+            label_width,
+            y_top,
+            x_end,
+            x: Scale::linear((0.0, x_end), (left, right)),
+            y: Scale::linear((0.0, y_top), (bottom, TOP)),
+            y_ticks,
         }
+    }
+
+    fn draw_axes(&self, drawing: &mut Drawing, frame: &Frame) {
+        drawing.text("axis-title", (0.0, 11.0), Anchor::Start, &self.y_title);
+        for (value, label) in frame.y_ticks.values.iter().zip(&frame.y_ticks.labels) {
+            let class = if *value == 0.0 { "axis" } else { "grid" };
+            let at = frame.y.map(*value);
+            drawing.segment(class, (frame.left, at), (frame.right, at));
+            drawing.text("tick", (frame.left - 5.0, at + 3.5), Anchor::End, label);
+        }
+        let x_ticks = linear(0.0, frame.x_end, TICKS);
         for (value, label) in x_ticks.values.iter().zip(&x_ticks.labels) {
-            if *value <= x_end * (1.0 + 1e-9) {
-                drawing.text(
-                    "tick",
-                    (x.map(*value), bottom + 14.0),
-                    Anchor::Middle,
-                    label,
-                );
+            if *value <= frame.x_end * (1.0 + 1e-9) {
+                let at = (frame.x.map(*value), frame.bottom + 14.0);
+                drawing.text("tick", at, Anchor::Middle, label);
             }
         }
         drawing.text(
             "axis-title",
-            ((left + right) / 2.0, self.height - 4.0),
+            ((frame.left + frame.right) / 2.0, self.height - 4.0),
             Anchor::Middle,
             &self.x_title,
         );
+    }
 
-        let mut labels = Vec::new();
-        for rule in &self.rules {
-            drawing.segment(
-                "rule",
-                (left, y.map(rule.value)),
-                (right, y.map(rule.value)),
-            );
-            labels.push((
-                y.map(rule.value),
-                "rule-label".to_owned(),
-                rule.name.as_str(),
-            ));
+    /// The points of a series.
+    fn points(&self, frame: &Frame, values: &[f64]) -> Vec<(f64, f64)> {
+        let values = values.iter().enumerate();
+        values
+            .map(|(index, &value)| {
+                let x = frame.x.map((index + 1) as f64 * self.x_step);
+                (x, frame.y.map(value))
+            })
+            .collect()
+    }
+
+    /// Draws an area on top of those below it; the value beside which its label stands.
+    fn draw_layer(
+        &self,
+        drawing: &mut Drawing,
+        frame: &Frame,
+        tops: &[Vec<f64>],
+        number: usize,
+    ) -> Option<f64> {
+        let top = &tops[number];
+        let floor = match number.checked_sub(1) {
+            Some(below) => tops[below].clone(),
+            None => vec![0.0; top.len()],
+        };
+        let step = frame.x.map(self.x_step) - frame.x.map(0.0);
+        let class = format!("area f{}", self.series[number].ink % super::INKS);
+        let (upper, lower) = (self.points(frame, top), self.points(frame, &floor));
+        layer(drawing, &class, &upper, &lower, step);
+        // A label stands in the middle of its area; one that is not there at the end has none.
+        let ends = top.last().zip(floor.last());
+        ends.filter(|(top, bottom)| *top - *bottom > LAYER_MIN * frame.y_top)
+            .map(|(top, bottom)| (top + bottom) / 2.0)
+    }
+
+    /// Draws a line, and points between gaps; the value beside which its label stands.
+    fn draw_line(
+        &self,
+        drawing: &mut Drawing,
+        frame: &Frame,
+        values: &[f64],
+        ink: usize,
+    ) -> Option<f64> {
+        let ink = ink % super::INKS;
+        let line = self.points(frame, values);
+        let points = super::between_gaps(&line);
+        drawing.polyline(&format!("line s{ink}"), line);
+        if !points.is_empty() {
+            drawing.polyline(&format!("line s{ink} point"), points);
         }
-        for (number, series) in self.series.iter().enumerate() {
-            let at = |values: &[f64]| -> Vec<(f64, f64)> {
-                let points = values.iter().enumerate();
-                points
-                    .map(|(index, &value)| (x.map((index + 1) as f64 * self.x_step), y.map(value)))
-                    .collect()
-            };
-            let upper = at(&tops[number]);
-            let ink = series.ink % super::INKS;
-            let end = if self.stacked {
-                let floor = match number.checked_sub(1) {
-                    Some(below) => tops[below].clone(),
-                    None => vec![0.0; upper.len()],
-                };
-                let step = x.map(self.x_step) - x.map(0.0);
-                layer(
-                    &mut drawing,
-                    &format!("area f{ink}"),
-                    &upper,
-                    &at(&floor),
-                    step,
-                );
-                // A label stands in the middle of its area; one that is not there at the end has none.
-                let middle = |(top, bottom): (&f64, &f64)| (top + bottom) / 2.0;
-                let ends = tops[number].last().zip(floor.last());
-                ends.filter(|(top, bottom)| *top - *bottom > LAYER_MIN * y_top)
-                    .map(middle)
-            } else {
-                let points = super::between_gaps(&upper);
-                drawing.polyline(&format!("line s{ink}"), upper);
-                if !points.is_empty() {
-                    drawing.polyline(&format!("line s{ink} point"), points);
-                }
-                tops[number]
-                    .iter()
-                    .rev()
-                    .find(|value| value.is_finite())
-                    .copied()
-            };
-            if let Some(end) = end {
-                let class = format!("label t{}", series.ink % super::INKS);
-                labels.push((y.map(end), class, series.name.as_str()));
-            }
-        }
-        for (at, class, name) in spread(labels, TOP, bottom) {
-            drawing.text(
-                &class,
-                (right + 6.0, at + 3.5),
-                Anchor::Start,
-                &cut(name, label_width),
-            );
-        }
-        if let Some(mark) = &self.mark {
-            let at = x.map(mark.at);
-            drawing.segment("rule", (at, TOP), (at, bottom));
-            let half = text_width(&mark.name) / 2.0;
-            // Right of the axis names of series stand as high.
-            let centre = at.min(right - half).max(left + half);
-            drawing.text(
-                "rule-label",
-                (centre, TOP - 4.0),
-                Anchor::Middle,
-                &mark.name,
-            );
-        }
-        drawing.finish()
+        let mut last = values.iter().rev();
+        last.find(|value| value.is_finite()).copied()
     }
 
     /// The upper edge of each series: its values, on top of those below it where areas are stacked.
@@ -231,6 +244,19 @@ impl LinePlot {
         }
         tops
     }
+}
+
+/// Where the axes of a plot lie, in its units of length, and what they measure.
+struct Frame {
+    left: f64,
+    right: f64,
+    bottom: f64,
+    label_width: f64,
+    y_top: f64,
+    x_end: f64,
+    x: Scale,
+    y: Scale,
+    y_ticks: Ticks,
 }
 
 /// A layer between two lines of equal length, `step` pixels between their points. A gap interrupts it; a point between

@@ -153,30 +153,11 @@ impl DataEnd {
             }
             false => None,
         };
-        let capacity = Capacity {
-            sends: send_capacity(&work, job.check),
-            receives: work.receive_depth.max(1),
-            send_elements: u32::try_from(work.most_elements()).unwrap_or(u32::MAX),
-            receive_elements: 1,
-            inline_bytes: work.inline_bytes,
-        };
-        let service = match work.transport {
-            Transport::Rc => Service::Rc,
-            Transport::Uc => Service::Uc,
-            Transport::Ud => Service::Ud,
-        };
-        let rights = match service {
-            Service::Rc => access & !IBV_ACCESS_LOCAL_WRITE,
-            Service::Uc | Service::Ud => IBV_ACCESS_REMOTE_WRITE,
-        };
+        let queue_pairs = queue_pairs(&domain, [&sends, &receives], &work, job, access)?;
         let mut numbers = Stream::indexed(job.seed, "packet-sequence", u64::from(end.id));
-        let (mut queue_pairs, mut packet_sequences) = (Vec::new(), Vec::new());
-        for _ in 0..work.queue_pairs {
-            let pair = QueuePair::new(&domain, service, &sends, &receives, capacity)?;
-            pair.initialise(job.port, rights)?;
-            queue_pairs.push(pair);
-            packet_sequences.push((numbers.next_u64() & 0xff_ffff) as u32);
-        }
+        let packet_sequences = (0..work.queue_pairs)
+            .map(|_| (numbers.next_u64() & 0xff_ffff) as u32)
+            .collect();
         let made = Self {
             id: end.id,
             name: end.name.clone(),
@@ -448,6 +429,39 @@ fn gid_value(text: &str) -> Option<ibv_gid> {
     Some(ibv_gid {
         raw: value.to_be_bytes(),
     })
+}
+
+/// The queue pairs of an end, initialised; `access` is that of its target regions.
+fn queue_pairs(
+    domain: &Arc<ProtectionDomain>,
+    [sends, receives]: [&Arc<CompletionQueue>; 2],
+    work: &DataWork,
+    job: &Job,
+    access: u32,
+) -> Result<Vec<QueuePair>, EndError> {
+    let capacity = Capacity {
+        sends: send_capacity(work, job.check),
+        receives: work.receive_depth.max(1),
+        send_elements: u32::try_from(work.most_elements()).unwrap_or(u32::MAX),
+        receive_elements: 1,
+        inline_bytes: work.inline_bytes,
+    };
+    let service = match work.transport {
+        Transport::Rc => Service::Rc,
+        Transport::Uc => Service::Uc,
+        Transport::Ud => Service::Ud,
+    };
+    let rights = match service {
+        Service::Rc => access & !IBV_ACCESS_LOCAL_WRITE,
+        Service::Uc | Service::Ud => IBV_ACCESS_REMOTE_WRITE,
+    };
+    (0..work.queue_pairs)
+        .map(|_| {
+            let pair = QueuePair::new(domain, service, sends, receives, capacity)?;
+            pair.initialise(job.port, rights)?;
+            Ok(pair)
+        })
+        .collect()
 }
 
 #[cfg(test)]

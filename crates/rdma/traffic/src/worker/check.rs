@@ -139,51 +139,35 @@ impl Job {
 type Rule<'a> = dyn Fn(bool, &'static str, &dyn ToString, &str) -> Result<(), JobError> + 'a;
 
 fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobError> {
-    let counts: [(&'static str, u64, u64, u64); 9] = [
-        (
-            "queue_pairs",
-            data.queue_pairs.into(),
-            1,
-            limits::QUEUE_PAIRS.into(),
-        ),
-        ("depth", data.depth.into(), 1, limits::DEPTH.into()),
-        ("post_list", data.post_list.into(), 1, data.depth.into()),
-        (
-            "completion_every",
-            data.completion_every.into(),
-            1,
-            data.depth.into(),
-        ),
-        (
-            "receive_depth",
-            data.receive_depth.into(),
-            0,
-            limits::RECEIVE_DEPTH.into(),
-        ),
-        (
-            "receive_batch",
-            data.receive_batch.into(),
-            0,
-            data.receive_depth.into(),
-        ),
-        ("min_rnr_timer", data.min_rnr_timer.into(), 0, 31),
-        ("max_read_atomic", data.max_read_atomic.into(), 0, 255),
-        (
-            "memory_regions",
-            data.memory_regions.into(),
-            1,
-            limits::MEMORY_REGIONS.into(),
-        ),
-    ];
-    for (what, value, low, high) in counts {
-        let remedy = format!("must be {low} to {high}");
-        rule((low..=high).contains(&value), what, &value, &remedy)?;
-    }
-    let late = data.receive_delay_ns <= limits::TIME_NS;
+    check_counts(
+        &[
+            ("queue_pairs", data.queue_pairs, 1, limits::QUEUE_PAIRS),
+            ("depth", data.depth, 1, limits::DEPTH),
+            ("post_list", data.post_list, 1, data.depth),
+            ("completion_every", data.completion_every, 1, data.depth),
+            (
+                "receive_depth",
+                data.receive_depth,
+                0,
+                limits::RECEIVE_DEPTH,
+            ),
+            ("receive_batch", data.receive_batch, 0, data.receive_depth),
+            ("min_rnr_timer", data.min_rnr_timer.into(), 0, 31),
+            ("max_read_atomic", data.max_read_atomic, 0, 255),
+            (
+                "memory_regions",
+                data.memory_regions,
+                1,
+                limits::MEMORY_REGIONS,
+            ),
+        ],
+        rule,
+    )?;
+    let delay = data.receive_delay_ns;
     rule(
-        late,
+        delay <= limits::TIME_NS,
         "receive_delay_ns",
-        &data.receive_delay_ns,
+        &delay,
         "must be at most a day",
     )?;
     let mtu = isolane_rdma_scenario::model::MTUS.contains(&data.mtu);
@@ -193,6 +177,34 @@ fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobEr
         &data.mtu,
         "must be 256, 512, 1024, 2048 or 4096",
     )?;
+    check_pattern(data, rule)?;
+    check_operation(data, check, rule)?;
+    let fits = data.region_bytes >= data.largest_message();
+    rule(
+        fits,
+        "region_bytes",
+        &data.region_bytes,
+        "must hold the largest message",
+    )?;
+    let bytes = u64::from(data.memory_regions).saturating_mul(data.region_bytes);
+    rule(
+        bytes <= limits::MEMORY,
+        "memory of one end",
+        &bytes,
+        "lower memory_regions or region_bytes",
+    )
+}
+
+/// Counts with the least and the greatest allowed value.
+fn check_counts(counts: &[(&'static str, u32, u32, u32)], rule: &Rule<'_>) -> Result<(), JobError> {
+    for (what, value, low, high) in counts {
+        let remedy = format!("must be {low} to {high}");
+        rule((low..=high).contains(&value), what, value, &remedy)?;
+    }
+    Ok(())
+}
+
+fn check_pattern(data: &DataWork, rule: &Rule<'_>) -> Result<(), JobError> {
     let length = data.pattern.len();
     rule(
         (1..=limits::PATTERN).contains(&length),
@@ -201,10 +213,8 @@ fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobEr
         "must have 1 to 4,096 messages",
     )?;
     let elements = data.most_elements();
-    let all = data
-        .pattern
-        .iter()
-        .all(|message| !message.elements.is_empty());
+    let mut messages = data.pattern.iter();
+    let all = messages.all(|message| !message.elements.is_empty());
     rule(
         all && elements <= limits::ELEMENTS,
         "pattern elements",
@@ -217,7 +227,12 @@ fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobEr
         "message",
         &largest,
         "must be at most 2 GiB",
-    )?;
+    )
+}
+
+/// What the operation requires of the transport, the messages and their arrival.
+fn check_operation(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobError> {
+    let largest = data.largest_message();
     let eight = data.pattern.iter().all(|message| message.elements == [8]);
     rule(
         !data.operation.is_atomic() || eight,
@@ -243,65 +258,44 @@ fn check_data(data: &DataWork, check: bool, rule: &Rule<'_>) -> Result<(), JobEr
         &true,
         "WRITE over UC cannot be checked: use send, or rc",
     )?;
-    let answered = match data.arrival {
-        Arrival::PingPong => matches!(data.operation, Operation::Write | Operation::Send),
-        _ => true,
-    };
+    let ping_pong = data.arrival == Arrival::PingPong;
+    let answered = matches!(data.operation, Operation::Write | Operation::Send);
     rule(
-        answered,
+        !ping_pong || answered,
         "arrival",
         &"ping-pong",
         "must be with write or send",
     )?;
-    let empty = data
-        .pattern
-        .iter()
-        .any(|message| message.bytes().get() == 0);
-    let visible = !empty || data.arrival != Arrival::PingPong;
+    let mut messages = data.pattern.iter();
+    let empty = messages.any(|message| message.bytes().get() == 0);
     rule(
-        visible,
+        !ping_pong || !empty,
         "message",
         &0,
         "a ping-pong needs at least one byte",
     )?;
-    let datagram = data.transport != Transport::Ud || largest <= u64::from(data.mtu);
     rule(
-        datagram,
+        data.transport != Transport::Ud || largest <= u64::from(data.mtu),
         "message",
         &largest,
         "a datagram is at most one MTU",
-    )?;
-    let fits = data.region_bytes >= largest;
-    rule(
-        fits,
-        "region_bytes",
-        &data.region_bytes,
-        "must hold the largest message",
-    )?;
-    let bytes = u64::from(data.memory_regions).saturating_mul(data.region_bytes);
-    rule(
-        bytes <= limits::MEMORY,
-        "memory of one end",
-        &bytes,
-        "lower memory_regions or region_bytes",
     )
 }
 
 fn check_control(control: &ControlWork, rule: &Rule<'_>) -> Result<(), JobError> {
-    let counts: [(&'static str, u32, u32, u32); 3] = [
-        ("threads", control.threads, 1, limits::THREADS),
-        ("objects", control.objects, 1, limits::OBJECTS),
-        (
-            "protection_domains",
-            control.protection_domains,
-            1,
-            limits::OBJECTS,
-        ),
-    ];
-    for (what, value, low, high) in counts {
-        let remedy = format!("must be {low} to {high}");
-        rule((low..=high).contains(&value), what, &value, &remedy)?;
-    }
+    check_counts(
+        &[
+            ("threads", control.threads, 1, limits::THREADS),
+            ("objects", control.objects, 1, limits::OBJECTS),
+            (
+                "protection_domains",
+                control.protection_domains,
+                1,
+                limits::OBJECTS,
+            ),
+        ],
+        rule,
+    )?;
     let bytes = u64::from(control.threads)
         .saturating_mul(u64::from(control.objects))
         .saturating_mul(control.region_bytes);
