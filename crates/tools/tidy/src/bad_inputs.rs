@@ -168,6 +168,13 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
             Rule::MissingPath,
             vec![("README.md", "`isolane sim scenarios/gone.toml`\n")],
         ),
+        (
+            Rule::Promise,
+            vec![(
+                "docs/internals/threat-model.md",
+                "# T\n## Guarantees\n| a | b |\n|---|---|\n| secrets | `no_such_test` |\n",
+            )],
+        ),
         (Rule::MissingTarget, vec![("README.md", "`make tea`\n")]),
         (Rule::Changelog, vec![("CHANGELOG.md", "# Changes\n")]),
         (

@@ -49,6 +49,7 @@ rules! {
     ShellStrict "shell-strict" "a script that goes on after a failure reports success for work it did not do";
     BrokenLink "broken-link" "a link in a document leads to a file or a heading that exists";
     MissingPath "missing-path" "a path that a document names exists, so that its commands work from a fresh clone";
+    Promise "promise" "a guarantee without a test is a wish";
     MissingTarget "missing-target" "a make target that a document names exists";
     Changelog "changelog" "a change that a user can notice is listed under Unreleased";
     ProfileList "profile-list" "the devices that README.md lists are those that a clone has";

@@ -9,7 +9,8 @@
 //! * [`layers`] - the manifests follow the table, and every crate root says what it is;
 //! * [`sources`] - bans in pure crates, file length, module comments, unfinished work, foreign paths;
 //! * [`circles`] - no circle of files; [`callers`] - no module without a caller; both read [`modules`];
-//! * [`documents`] - links, paths, make targets and the changelog.
+//! * [`documents`] - links, paths, make targets and the changelog;
+//! * [`promises`] - every guarantee of the threat model has a test.
 #![forbid(unsafe_code)]
 
 pub mod callers;
@@ -20,6 +21,7 @@ pub mod finding;
 pub mod layers;
 pub mod mask;
 pub mod modules;
+pub mod promises;
 pub mod rooms;
 pub mod sources;
 pub mod tree;
@@ -37,6 +39,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings.extend(circles::check(tree));
     findings.extend(callers::check(tree));
     findings.extend(documents::check(tree));
+    findings.extend(promises::check(tree));
     findings.sort();
     findings
 }
