@@ -176,6 +176,13 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
             )],
         ),
         (Rule::MissingTarget, vec![("README.md", "`make tea`\n")]),
+        (
+            Rule::MissingUnit,
+            vec![(
+                "packaging/debian/isolaned.prerm",
+                "systemctl stop isolane-tea.service\n",
+            )],
+        ),
         (Rule::Changelog, vec![("CHANGELOG.md", "# Changes\n")]),
         (
             Rule::ProfileList,

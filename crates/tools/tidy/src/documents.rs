@@ -1,4 +1,4 @@
-//! What the documents promise must be there: links, paths, make targets, the changelog.
+//! What the documents promise must be there: links, paths, make targets, systemd units, the changelog.
 //!
 //! Limits: inline links `[text](target)` are checked, reference links are not used here. A path counts as named
 //! when a token begins with one of our folders and holds no pattern sign; names that begin with `my-` are the
@@ -32,6 +32,11 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             check_paths(tree, path, text, &mut findings);
             check_targets(&targets, path, text, &mut findings);
         }
+    }
+    let naming =
+        |path: &str| path.ends_with(".md") && path != CHANGELOG || path.starts_with("packaging/");
+    for (path, text) in tree.files().filter(|(path, _)| naming(path)) {
+        check_units(tree, path, text, &mut findings);
     }
     check_changelog(tree, &mut findings);
     check_architecture(tree, &mut findings);
@@ -177,6 +182,27 @@ fn fenced(text: &str, index: usize) -> bool {
         .take(index)
         .filter(|line| line.trim_start().starts_with("```"));
     fences.count() % 2 == 1
+}
+
+/// A unit is named as `isolane-x.service`; `isolane-x@eth0.service` names the template `isolane-x@.service`.
+fn check_units(tree: &Tree, path: &str, text: &str, findings: &mut Vec<Finding>) {
+    let separator = |c: char| !(c.is_ascii_alphanumeric() || "._-@*".contains(c));
+    for (index, line) in text.lines().enumerate() {
+        for token in line.split(separator) {
+            let named = token.strip_suffix(".service");
+            let Some(named) = named.filter(|named| named.starts_with("isolane")) else {
+                continue;
+            };
+            let unit = match named.split_once('@') {
+                Some((template, _)) => format!("{template}@.service"),
+                None => format!("{named}.service"),
+            };
+            if !unit.contains('*') && !tree.has(&format!("packaging/units/{unit}.in")) {
+                let message = format!("there is no unit `{unit}` in packaging/units");
+                findings.push(Finding::new(Rule::MissingUnit, path, index + 1, message));
+            }
+        }
+    }
 }
 
 fn check_changelog(tree: &Tree, findings: &mut Vec<Finding>) {

@@ -51,6 +51,7 @@ rules! {
     MissingPath "missing-path" "a path that a document names exists, so that its commands work from a fresh clone";
     Promise "promise" "a guarantee without a test is a wish";
     MissingTarget "missing-target" "a make target that a document names exists";
+    MissingUnit "missing-unit" "a systemd unit that a document or a package script names is one of packaging/units";
     Changelog "changelog" "a change that a user can notice is listed under Unreleased";
     ProfileList "profile-list" "the devices that README.md lists are those that a clone has";
     UndocumentedRoom "undocumented-room" "ARCHITECTURE.md names every crate, so that a newcomer knows where to look";
