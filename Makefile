@@ -25,8 +25,8 @@ demo: study ## audit a few tenant pairs under no policy and under Justitia; writ
 study: need-cargo ## build the program for studies alone: simulators and audit, no gRPC, TLS, BPF or daemon
 	@$(CARGO) build --locked --profile study --package isolane --bin isolane --no-default-features
 
-build: need-cargo ## build the release binary (isolaned and the preload library: make install)
-	@$(CARGO) build --locked --release --package isolane --bin isolane
+build: need-cargo ## build the program and the libibverbs of `isolane rdma emulate` (isolaned and the preload library: make install)
+	@$(CARGO) build --locked --release --package isolane --package isolane-rdma-emulator --bins
 
 symbols: need-cargo ## build the shipped programs with their symbols in files apart, below target/symbols/apart
 	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-rdma-preload
