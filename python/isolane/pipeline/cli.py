@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--searcher", default="vulcan", choices=("vulcan", "isolane"), help="how to plan again (vulcan)")
     watch.add_argument("--duration-s", type=float, default=60.0, help="seconds to watch (60)")
     watch.add_argument("--period-s", type=float, default=2.0, help="seconds between observations (2)")
+    watch.add_argument("--source", metavar="ADDRESS", help=f"{live.ADDRESSES}; instead of the workload")
     watch.add_argument("--cut", action="append", default=[], metavar="LINK=FACTOR@S", help="slow a link FACTOR times after S seconds")
 
     trial = commands.add_parser("lab", help="plan, run and disturb queries in network namespaces", allow_abbrev=False)
@@ -386,13 +387,20 @@ async def _watch(arguments: argparse.Namespace) -> int:
     allowed.check(arguments.query, query.code)
     cuts = [lab.parse_cut(text, document) for text in arguments.cut]
     source = open_source(deployment.workload)
+    stream = None
+    if arguments.source is not None:
+        rate = arguments.rate or query.rate_items_per_s
+        # The workload judges accuracies by its own ids.
+        ids = live.ids_within(len(source.workload.items()))
+        stream = live.Stream(live.parse(arguments.source), live.form_of(source.items[0]), rate, ids=ids)
     launcher = lab.launcher_of(query, arguments.query, arguments.profile_data)
     infrastructure = lab.infrastructure_of(document)
     async with tiers(arguments, deployment) as spaces, Runner(deployment, spaces, options) as runner:
-        session = lab.Session(runner, spaces, query, infrastructure, plan, launcher, source, arguments.searcher)
+        session = lab.Session(runner, spaces, query, infrastructure, plan, launcher, source, arguments.searcher, stream)
         await session.watch(arguments.duration_s, arguments.period_s, cuts, arguments.json, arguments.rate)
         summary = summarize(runner.sent, runner.records)
-    print(json.dumps(summary.document()) if arguments.json else text_of(runner.deployment, summary, None, {"events": []}))
+    events = [dataclasses.asdict(one) for one in runner.events if stream is not None and one.operator == stream.address.name]
+    print(json.dumps(summary.document()) if arguments.json else text_of(runner.deployment, summary, None, {"events": events}))
     return DONE if summary.lost == 0 else NO
 
 

@@ -21,17 +21,19 @@ import math
 import pathlib
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from isolane import allowed
-from isolane.pipeline import clock, costs, together
+from isolane.pipeline import clock, costs, live, together
 from isolane.pipeline.deployment import Deployment, from_plan
+from isolane.pipeline.item import Item
 from isolane.pipeline.observe import Probes, Reference, observation
 from isolane.pipeline.records import Record, summarize
 from isolane.pipeline.runner import Options, Runner
-from isolane.pipeline.source import Source, open_source
+from isolane.pipeline.source import ITEMS, Source, open_source
 from isolane.pipeline.spaces import Spaces, SpacesError, Wire, missing
 from isolane.pipeline.together import Answer
 from isolane.pipeline.watch import Period, Replanned, Watcher, planned
@@ -105,6 +107,7 @@ class Session:
     launcher: Launcher
     source: Source
     searcher: str
+    stream: live.Stream | None = None
     told: list[dict[str, Any]] = field(default_factory=list)
     as_json: bool = False
 
@@ -143,18 +146,25 @@ class Session:
         async with self.watcher() as watcher:
             await reference.outputs([])
             begin = time.monotonic()
-            feeding = asyncio.ensure_future(self.runner.feed(self.source.forever(), rate or self.query.rate_items_per_s))
+            recent: deque[Item] = deque(maxlen=ITEMS)
+            if self.stream is None:
+                feeding = asyncio.ensure_future(self.runner.feed(self.source.forever(), rate or self.query.rate_items_per_s))
+            else:
+                feeding = asyncio.ensure_future(live.feed(self.runner, self.stream, sys.maxsize, recent))
             try:
                 left = sorted(cuts, key=lambda cut: cut.at_s)
-                while time.monotonic() - begin < duration_s:
+                while time.monotonic() - begin < duration_s and not feeding.done():
                     await asyncio.sleep(period_s)
                     while left and time.monotonic() - begin >= left[0].at_s:
                         await self.slow(left.pop(0))
-                    await watcher.period(self.source.items, reference)
+                    await watcher.period(self.source.items if self.stream is None else tuple(recent), reference)
             finally:
                 feeding.cancel()
                 await asyncio.wait([feeding])
                 reference.close()
+            if not feeding.cancelled():
+                # A source that cannot be opened is an error; one that ended is an event.
+                feeding.result()
             await self.runner.settle()
 
     async def slow(self, cut: Cut) -> None:
