@@ -1,13 +1,15 @@
-//! Links the program `isolane-ibverbs` as the shared library `libibverbs.so.1` with symbol versions.
+//! Links the programs `isolane-ibverbs` and `isolane-device-files` as shared libraries: the first one as `libibverbs.so.1` with
+//! symbol versions.
 
 fn main() {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    println!("cargo:rerun-if-changed={root}/ibverbs.map");
-    for argument in [
-        "-shared".to_owned(),
-        "-Wl,-soname,libibverbs.so.1".to_owned(),
-        format!("-Wl,--version-script={root}/ibverbs.map"),
+    for (program, map) in [
+        ("isolane-ibverbs", "ibverbs.map"),
+        ("isolane-device-files", "device-files.map"),
     ] {
-        println!("cargo:rustc-link-arg-bin=isolane-ibverbs={argument}");
+        println!("cargo:rerun-if-changed={root}/{map}");
+        println!("cargo:rustc-link-arg-bin={program}=-shared");
+        println!("cargo:rustc-link-arg-bin={program}=-Wl,--version-script={root}/{map}");
     }
+    println!("cargo:rustc-link-arg-bin=isolane-ibverbs=-Wl,-soname,libibverbs.so.1");
 }

@@ -1,7 +1,7 @@
 //! Address handles, and the routes of queue pairs.
 
 use crate::attributes::Route;
-use crate::context::{minus_one, null};
+use crate::context::{Context, minus_one, null};
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
 
@@ -60,7 +60,10 @@ pub fn attributes(route: &Route, port_num: u8) -> ibv_ah_attr {
 pub unsafe fn create(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     unsafe {
-        if (*attr).port_num != 1 {
+        let link_layer = Context::of((*pd).context).device.facts.link_layer;
+        // On Ethernet an address is a GID.
+        let needs_gid = link_layer == u32::from(IBV_LINK_LAYER_ETHERNET);
+        if (*attr).port_num != 1 || needs_gid && (*attr).is_global == 0 {
             return null(libc::EINVAL);
         }
         let ah = ibv_ah {

@@ -267,14 +267,19 @@ fn take(context: &Context, ring: &Ring) -> Option<Entry> {
         let Some(places) = context.places_of(entry.qp_num) else {
             continue;
         };
-        match (entry.receive, &places.shared) {
+        let over = match (entry.receive, &places.shared) {
             (true, Some(shared)) => {
                 shared.fetch_add(1, Ordering::AcqRel);
+                return Some(entry);
             }
-            (true, None) => places.received.store(entry.sequence + 1, Ordering::Release),
-            (false, _) => places.sent.store(entry.sequence + 1, Ordering::Release),
+            (true, None) => &places.received,
+            (false, _) => &places.sent,
+        };
+        // Completions of before a reset are void: all that was posted is over since then.
+        if entry.sequence >= over.load(Ordering::Acquire) {
+            over.store(entry.sequence + 1, Ordering::Release);
+            return Some(entry);
         }
-        return Some(entry);
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A word at a known place: the broker reads it to find out whether it may.
@@ -114,6 +115,11 @@ impl Connection {
                 Err(errno)
             }
         }
+    }
+
+    /// The socket, which stands for a device's file.
+    pub fn descriptor(&self) -> c_int {
+        self.socket.as_raw_fd()
     }
 
     /// Sends a request and waits for its answer.

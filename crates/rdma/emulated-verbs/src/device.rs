@@ -79,7 +79,7 @@ pub unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
     };
     let context = &mut verbs.context;
     context.device = device;
-    context.cmd_fd = -1;
+    context.cmd_fd = connection.descriptor();
     context.async_fd = events.as_raw_fd();
     context.num_comp_vectors = 1;
     context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
@@ -121,8 +121,8 @@ fn device_attributes(facts: &DeviceFacts) -> ibv_device_attr {
         sys_image_guid: facts.guid,
         max_mr_size: 1 << 40,
         page_size_cap: 0xffff_f000,
-        vendor_id: 0,
-        vendor_part_id: 0,
+        vendor_id: VENDOR,
+        vendor_part_id: 1,
         hw_ver: 1,
         max_qp: OBJECTS_MAX as c_int,
         max_qp_wr: DEPTH_MAX as c_int,
@@ -155,6 +155,8 @@ fn device_attributes(facts: &DeviceFacts) -> ibv_device_attr {
     attr
 }
 
+/// The first bytes of our GUIDs: no vendor has them, as they are administered locally.
+const VENDOR: u32 = 0x02_69_73;
 /// Bits of `ibv_device_attr::device_cap_flags`.
 const DEVICE_RC_RNR_NAK_GEN: u32 = 1 << 12;
 const DEVICE_MEM_WINDOW: u32 = 1 << 17;
@@ -331,19 +333,26 @@ pub unsafe fn query_gid_table(
     size: usize,
 ) -> isize {
     let mut count = 0;
-    while count < room {
-        // SAFETY: the caller's promise; `count` is below `room`.
+    loop {
+        // SAFETY: the caller's promise; the next line sees that `count` stays below `room`.
         let found = unsafe {
+            if count == room {
+                let more = gid(Context::of(context), 1, count as u32).is_some();
+                return if more {
+                    -(libc::EINVAL as isize)
+                } else {
+                    count as isize
+                };
+            }
             let entry = entries.byte_add(count * size);
             query_gid_ex(context, 1, count as u32, entry, flags, size)
         };
         match found {
             0 => count += 1,
-            libc::ENODATA => break,
+            libc::ENODATA => return count as isize,
             errno => return -(errno as isize),
         }
     }
-    count as isize
 }
 
 /// `ibv_query_gid_type`: 0 for InfiniBand and RoCE 1, 1 for RoCE 2.

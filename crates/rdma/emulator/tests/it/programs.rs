@@ -1,4 +1,4 @@
-//! Unmodified programs of Debian's packages `ibverbs-utils` and `perftest` on the emulated devices.
+//! Unmodified programs of Debian's packages `ibverbs-utils`, `perftest` and `ucx-utils` on the emulated devices.
 //!
 //! A program that is not installed is skipped with a line. `ibv_*_pingpong -c` checks every byte that it receives; perftest ends
 //! with an error when a completion has one.
@@ -30,6 +30,7 @@ fn command(place: &Place, host: u32, program: &str) -> Command {
     let mut command = Command::new(program);
     command
         .env("LD_LIBRARY_PATH", place.directory.path())
+        .env("LD_PRELOAD", env!("CARGO_BIN_EXE_isolane-device-files"))
         .env(SOCKET_VARIABLE, place.socket())
         .env(HOST_VARIABLE, host.to_string());
     command
@@ -60,6 +61,13 @@ fn free_port() -> u16 {
 
 /// Runs a program as server on host 0 and as client on host 1; what the client printed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    run_on(program, arguments, |command, device| {
+        command.args(["-d", device]);
+    })
+}
+
+/// The same, with a way to tell the program its device.
+fn run_on(program: &str, arguments: &[&str], on: fn(&mut Command, device: &str)) -> Option<String> {
     if !is_installed(program) {
         return None;
     }
@@ -68,7 +76,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let with = |host: u32| {
         let mut command = command(&place, host, program);
         command.args(arguments).args(["-p", &port.to_string()]);
-        command.args(["-d", &format!("rnic{host}")]);
+        on(&mut command, &format!("rnic{host}"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
@@ -161,4 +169,60 @@ fn perftest_measures_every_verb_and_transport() {
             assert!(text.contains("#bytes"), "{program} {more:?}: {text}");
         }
     }
+}
+
+/// UCX looks at the devices' files and moves data by RC, with UD for its connections.
+#[test]
+fn ucx_runs_on_rc_and_on_ud() {
+    for on in [
+        |command: &mut Command, device: &str| {
+            command.env("UCX_TLS", "rc_v,ud_v,self");
+            command.env("UCX_NET_DEVICES", format!("{device}:1"));
+        },
+        |command: &mut Command, device: &str| {
+            command.env("UCX_TLS", "ud_v,self");
+            command.env("UCX_NET_DEVICES", format!("{device}:1"));
+        },
+    ] {
+        run_on(
+            "ucx_perftest",
+            &["-t", "tag_bw", "-s", "20000", "-n", "50", "-w", "5"],
+            on,
+        );
+    }
+}
+
+/// The tests of rdma-core itself, as Debian's packages `rdma-core` and `python3-pyverbs` have them. What the devices do not
+/// have, the tests skip.
+#[test]
+fn the_tests_of_rdma_core_pass() {
+    let tests = "/usr/share/doc/rdma-core/tests";
+    let python = "/usr/bin/python3";
+    let loads = Command::new(python).args(["-c", "import pyverbs"]).output();
+    let loads = loads.is_ok_and(|output| output.status.success());
+    if !loads || !std::path::Path::new(tests).is_dir() {
+        eprintln!("skipped: pyverbs or the tests of rdma-core are not installed");
+        return;
+    }
+    let place = Place::new();
+    let copy = place.directory.path().join("tests");
+    let unpack = format!("cp -r {tests} {0} && gunzip -f {0}/*.gz", copy.display());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &unpack])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut tests = command(&place, 0, python);
+    tests.arg(copy.join("run_tests.py"));
+    let output = tests
+        .args(["--dev", "rnic0", "--gid", "1", "-v"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let passed = text.matches("... ok").count();
+    assert!(passed >= 80, "{passed} passed: {text}");
+    assert_eq!(place.stop().rejected, 0);
 }

@@ -2,7 +2,7 @@
 //!
 //! Method: a broker runs in a thread of this process ([`isolane_rdma_emulator`]). A private directory holds its socket and a link
 //! named `libibverbs.so.1` to our library. The program finds the library through `LD_LIBRARY_PATH` and the broker through a
-//! variable. Programs of one broker share its hosts: the program, what it starts, and the programs that
+//! variable. A second library is preloaded and shows the devices' files to programs that look for them. Programs of one broker share its hosts: the program, what it starts, and the programs that
 //! `isolane rdma emulate --join DIRECTORY` starts.
 //! Limits: a program that is linked statically, or runs with another user's rights, does not load our library.
 
@@ -31,8 +31,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 const LIBRARY_FILE: &str = "isolane-ibverbs";
 /// The variable that names our libibverbs where the file lies elsewhere.
 const LIBRARY_VARIABLE: &str = "ISOLANE_IBVERBS";
-/// The loader's variable.
+/// File name of the library that shows the devices' files, beside our libibverbs.
+const FILES_FILE: &str = "isolane-device-files";
+/// The same in the broker's directory.
+const FILES: &str = "libisolane_device_files.so";
+/// The loader's variables.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+const PRELOAD: &str = "LD_PRELOAD";
 /// The name that programs load.
 const SONAME: &str = "libibverbs.so.1";
 /// The broker's socket in its directory.
@@ -157,16 +162,23 @@ fn exit_code(error: &std::io::Error) -> u8 {
 
 /// The program with the environment in which it finds our library and the broker.
 fn command(arguments: &Arguments, directory: &Path, file: &Path) -> Command {
-    let mut path = directory.as_os_str().to_owned();
-    if let Some(more) = std::env::var_os(LIBRARY_PATH).filter(|more| !more.is_empty()) {
-        path.push(":");
-        path.push(more);
-    }
+    let before = |name: &str, first: PathBuf| {
+        let mut value = first.into_os_string();
+        if let Some(more) = std::env::var_os(name).filter(|more| !more.is_empty()) {
+            value.push(":");
+            value.push(more);
+        }
+        value
+    };
     let mut command = Command::new(file);
+    let files = directory.join(FILES);
+    if files.exists() {
+        command.env(PRELOAD, before(PRELOAD, files));
+    }
     command
         .arg0(&arguments.program[0])
         .args(&arguments.program[1..])
-        .env(LIBRARY_PATH, path)
+        .env(LIBRARY_PATH, before(LIBRARY_PATH, directory.to_owned()))
         .env(SOCKET_VARIABLE, directory.join(SOCKET));
     match arguments.host {
         Some(host) => command.env(HOST_VARIABLE, host.to_string()),
@@ -186,8 +198,12 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
         return Err(BadInput(text).into());
     }
     let directory = Directory::make(arguments.directory.as_deref())?;
-    symlink(library()?, directory.0.join(SONAME))
-        .with_context(|| format!("cannot write to {}", directory.0.display()))?;
+    let library = library()?;
+    link(&library, &directory, SONAME)?;
+    let files = library.with_file_name(FILES_FILE);
+    if files.is_file() {
+        link(&files, &directory, FILES)?;
+    }
     let broker = Broker::start(Settings {
         profile,
         hosts: arguments.hosts,
@@ -212,6 +228,11 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
     let summary = broker.stop();
     report(arguments, &summary)?;
     Ok(status)
+}
+
+fn link(file: &Path, directory: &Directory, name: &str) -> Result<()> {
+    let path = directory.0.join(name);
+    symlink(file, &path).with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Our libibverbs: where the environment says, beside this program, or where packages put it.
@@ -280,7 +301,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        for name in [SONAME, SOCKET] {
+        for name in [SONAME, FILES, SOCKET] {
             let _ = std::fs::remove_file(self.0.join(name));
         }
         let _ = std::fs::remove_dir(&self.0);
