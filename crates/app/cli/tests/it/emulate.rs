@@ -39,6 +39,17 @@ fn the_program_finds_library_and_broker_and_nothing_stays() {
 }
 
 #[test]
+fn the_library_of_device_files_is_preloaded_where_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("isolane-device-files"), "").unwrap();
+    // The loader complains of an empty file, and the program runs.
+    let script = "test -e \"$LD_PRELOAD\" && echo ${LD_PRELOAD##*/}";
+    let output = run(directory.path(), &["cx5-100g-roce", "--", "sh", "-c", script]);
+    assert_eq!(text(&output.stdout), "libisolane_device_files.so\n", "{}", text(&output.stderr));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn the_end_of_the_program_is_the_end_of_the_command() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| run(directory.path(), arguments).status.code();
