@@ -206,12 +206,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut rates = Vec::with_capacity(settings.config.devices.len());
     for (device, port) in settings.config.devices.iter().zip(&settings.ports) {
         let found = port::rate(Path::new(port::SYSFS), &device.name, port.number);
-        let rate = match (found, device.rate) {
-            (Ok(rate), _) => rate,
-            (Err(port::PortError::Unreadable { .. }), Some(rate)) => rate,
-            (Err(error), _) => return Err(error.into()),
-        };
-        rates.push(rate);
+        rates.push(port::or_configured(found, device.rate)?);
     }
     let [stop, order] = signals().context("cannot wait for signals")?;
     let governor = Governor::new(settings.config.clone(), rates, now_ns())?;

@@ -49,6 +49,21 @@ pub fn rate(sysfs: &Path, device: &str, number: u8) -> Result<BitRate, PortError
     parse(&text).ok_or(PortError::Unreadable { file })
 }
 
+/// The rate of a port, or the configured one where sysfs does not say any. Emulated devices are not in sysfs; whether a
+/// device is there, libibverbs says when the device is opened.
+///
+/// # Errors
+/// What was `found`, where no rate is configured.
+pub fn or_configured(
+    found: Result<BitRate, PortError>,
+    configured: Option<BitRate>,
+) -> Result<BitRate, PortError> {
+    match (found, configured) {
+        (Err(_), Some(rate)) => Ok(rate),
+        (found, _) => found,
+    }
+}
+
 fn parse(text: &str) -> Option<BitRate> {
     let (number, rest) = text.trim().split_once(' ')?;
     let gbps: f64 = number.parse().ok()?;
@@ -73,6 +88,19 @@ mod tests {
         for text in ["", "fast", "0 Gb/sec (1X)", "10 Mb/sec", "-1 Gb/sec"] {
             assert_eq!(parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_configured_rate_stands_for_a_port_that_sysfs_does_not_show() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let found = || rate(folder.path(), "rnic0", 1);
+        let configured = BitRate::from_gbps(7);
+        let given = or_configured(found(), Some(configured));
+        assert_eq!(given.expect("it is configured"), configured);
+        assert!(or_configured(found(), None).is_err());
+        let shown = BitRate::from_gbps(100);
+        let both = or_configured(Ok(shown), Some(configured));
+        assert_eq!(both.expect("sysfs shows it"), shown);
     }
 
     #[test]
