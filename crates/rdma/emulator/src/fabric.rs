@@ -3,6 +3,7 @@
 //! Handles are numbers of one series; each object knows its client, and a client reaches no other one's objects by
 //! handle. Keys and queue pair numbers are for the whole fabric, as a peer names them.
 
+use crate::faults::Faults;
 use crate::memory::Span;
 use crate::pair::{Pair, Receive};
 use isolane_common_quantities::units::Instant;
@@ -127,6 +128,8 @@ pub struct Fabric {
     pub(crate) next_handle: u32,
     pub(crate) next_key: u32,
     pub(crate) next_pair: u32,
+    /// What goes wrong on request.
+    pub faults: Faults,
     /// Messages that took effect.
     pub messages: u64,
     /// Their bytes.
@@ -147,7 +150,7 @@ pub type Answered = Result<(Writer, Option<OwnedFd>), i32>;
 
 impl Fabric {
     /// A fabric of these devices.
-    pub fn new(nics: LiveNics, facts: Vec<DeviceFacts>) -> Self {
+    pub fn new(nics: LiveNics, facts: Vec<DeviceFacts>, faults: Faults) -> Self {
         Self {
             nics,
             facts,
@@ -164,6 +167,7 @@ impl Fabric {
             next_handle: 1,
             next_key: 1,
             next_pair: FIRST_PAIR,
+            faults,
             messages: 0,
             bytes: 0,
         }

@@ -14,6 +14,7 @@
 //! * [`work`] - work requests: from the post to the model, from the model to the completion;
 //! * [`transfer`] - what one message does to memory, with keys, bounds and permissions;
 //! * [`memory`] - memory of other processes;
+//! * [`faults`] - what goes wrong on request;
 //! * [`clock`] - real time and the model's time.
 //!
 //! `docs/internals/emulator.md` explains the whole. A client may send anything: whatever is malformed ends its connection,
@@ -27,6 +28,7 @@ pub mod access;
 pub mod clock;
 pub mod fabric;
 pub mod facts;
+pub mod faults;
 pub mod memory;
 pub mod pair;
 pub mod queues;

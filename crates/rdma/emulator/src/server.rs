@@ -11,6 +11,7 @@
 use crate::clock::Clock;
 use crate::fabric::{Answered, Fabric};
 use crate::facts;
+use crate::faults::{Chances, Faults};
 use crate::memory::{Span, read};
 use isolane_common_linux::peer::Peer;
 use isolane_common_linux::socket::listen_at;
@@ -56,8 +57,10 @@ pub struct Settings {
     pub hosts: usize,
     /// How many times slower than the real clock the model's runs.
     pub dilation: f64,
-    /// Seed of the model.
+    /// Seed of the model and of faults.
     pub seed: u64,
+    /// What goes wrong.
+    pub chances: Chances,
     /// Path of the socket.
     pub socket: PathBuf,
     /// Time in which a connection has to open a device: [`OPEN_TIME`].
@@ -131,7 +134,7 @@ impl Broker {
             pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let listener = listening(&path).map_err(failed)?;
         let mut server = Server {
-            fabric: Fabric::new(nics, devices),
+            fabric: Fabric::new(nics, devices, Faults::new(settings.chances, settings.seed)),
             clock: Clock::new(settings.dilation),
             dilation: settings.dilation,
             listener,

@@ -285,6 +285,9 @@ impl Fabric {
         request: &SendRequest,
         payload: &Payload,
     ) {
+        if self.faults.message_is_lost() {
+            return;
+        }
         let Some(pair) = self.pairs.get(&number) else {
             return;
         };

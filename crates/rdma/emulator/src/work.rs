@@ -345,6 +345,10 @@ impl Fabric {
                 break;
             }
             let (request, tries) = (work.request.clone(), work.tries);
+            let leaves = pair.transport == Transport::Rc && verb(request.opcode).is_some();
+            if leaves && tries == 0 && self.faults.request_fails() {
+                return self.fail_pair(number, Some(IBV_WC_RETRY_EXC_ERR));
+            }
             match self.attempt(now, number, &request) {
                 Outcome::Over(IBV_WC_SUCCESS) => {
                     let pair = self

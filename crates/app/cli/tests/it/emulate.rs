@@ -44,8 +44,16 @@ fn the_library_of_device_files_is_preloaded_where_it_is() {
     std::fs::write(directory.path().join("isolane-device-files"), "").unwrap();
     // The loader complains of an empty file, and the program runs.
     let script = "test -e \"$LD_PRELOAD\" && echo ${LD_PRELOAD##*/}";
-    let output = run(directory.path(), &["cx5-100g-roce", "--", "sh", "-c", script]);
-    assert_eq!(text(&output.stdout), "libisolane_device_files.so\n", "{}", text(&output.stderr));
+    let output = run(
+        directory.path(),
+        &["cx5-100g-roce", "--", "sh", "-c", script],
+    );
+    assert_eq!(
+        text(&output.stdout),
+        "libisolane_device_files.so\n",
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
 }
 

@@ -5,6 +5,7 @@ use isolane_rdma_emulated_verbs::ring::{Entry, Ring};
 use isolane_rdma_emulated_verbs::wire::{
     MESSAGE_MAX, PROBE, Reader, VERSION, Writer, op, pack, receive, send,
 };
+use isolane_rdma_emulator::faults::Chances;
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_emulator::{Broker, Settings};
 use isolane_rdma_scenario::library::Library;
@@ -29,16 +30,17 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self::with(OPEN_TIME)
+        Self::with(OPEN_TIME, Chances::default())
     }
 
-    pub(crate) fn with(open_time: Duration) -> Self {
+    pub(crate) fn with(open_time: Duration, chances: Chances) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let broker = Broker::start(Settings {
             profile: Library::embedded().profile(PROFILE).unwrap().clone(),
             hosts: 2,
             dilation: 1.0,
             seed: 1,
+            chances,
             socket: directory.path().join("s"),
             open_time,
         });
@@ -268,10 +270,12 @@ impl End {
 
 /// Two ends of one connection on two hosts.
 pub(crate) fn connected(place: &Place, rnr_retry: u32) -> (End, End) {
-    let ends = (
-        End::new(place, 0, IBV_QPT_RC),
-        End::new(place, 1, IBV_QPT_RC),
-    );
+    connected_by(place, IBV_QPT_RC, rnr_retry)
+}
+
+/// The same by another transport.
+pub(crate) fn connected_by(place: &Place, kind: u32, rnr_retry: u32) -> (End, End) {
+    let ends = (End::new(place, 0, kind), End::new(place, 1, kind));
     ends.0.connect(&ends.1, rnr_retry);
     ends.1.connect(&ends.0, rnr_retry);
     ends

@@ -3,6 +3,7 @@
 use crate::client::{ACCESS, Client, End, Place, Refused, connected, element, open};
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
 use isolane_rdma_emulated_verbs::wire::{MESSAGE_MAX, VERSION, Writer, op, pack};
+use isolane_rdma_emulator::faults::Chances;
 use isolane_rdma_emulator::server::CLIENTS_MAX;
 use isolane_rdma_verbs_sys::*;
 use std::os::unix::fs::PermissionsExt;
@@ -144,7 +145,7 @@ fn a_connection_beyond_the_limit_is_served_when_another_ends() {
 
 #[test]
 fn a_connection_that_opens_no_device_in_time_ends() {
-    let place = Place::with(Duration::ZERO);
+    let place = Place::with(Duration::ZERO, Chances::default());
     let idle = place.connect();
     assert_eq!(idle.answer().unwrap_err(), Refused::Closed);
     assert_eq!(place.stop().rejected, 1);

@@ -1,8 +1,10 @@
 //! What work requests do to memory, and how they fail (IB specification, chapters 9 and 10).
 
-use crate::client::{ACCESS, End, Place, address, connected, element};
+use crate::client::{ACCESS, End, Place, address, connected, connected_by, element};
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
 use isolane_rdma_emulated_verbs::wire::{op, pack};
+use isolane_rdma_emulator::faults::{Chances, PARTS};
+use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_verbs_sys::*;
 use std::hint::black_box;
 
@@ -180,4 +182,62 @@ fn memory_that_is_not_there_cannot_be_registered() {
     let words = [op::REG_MR, pack(end.domain, ACCESS), 4096, 8, 4096];
     let refused = end.client.call(&words).unwrap_err();
     assert_eq!(refused, crate::client::Refused::Errno(libc::EFAULT as u64));
+}
+
+/// A datagram-like write: it completes when it has left.
+fn unreliable_write(place: &Place, target: &[u64]) -> (End, End) {
+    let (left, right) = connected_by(place, IBV_QPT_UC, 0);
+    let source = vec![5; target.len()];
+    left.post(&request(
+        IBV_WR_RDMA_WRITE,
+        &left,
+        &source,
+        (&right, target),
+    ));
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    (left, right)
+}
+
+#[test]
+fn an_unreliable_write_arrives_unless_messages_are_lost() {
+    let target = vec![0; 4];
+    let place = Place::new();
+    let (left, _right) = unreliable_write(&place, &target);
+    while black_box(&target) != &vec![5; 4] {
+        assert!(left.client.is_served());
+    }
+    let lost = Chances {
+        lost_messages: PARTS,
+        ..Chances::default()
+    };
+    let place = Place::with(OPEN_TIME, lost);
+    let kept = vec![0; 4];
+    let (left, right) = unreliable_write(&place, &kept);
+    // A reliable message that leaves later arrives later.
+    let (other, peer) = connected(&place, 0);
+    let word = vec![1];
+    other.post(&request(IBV_WR_RDMA_WRITE, &other, &word, (&peer, &word)));
+    assert_eq!(other.completion().status, IBV_WC_SUCCESS);
+    assert_eq!(black_box(&kept), &vec![0; 4]);
+    drop((left, right));
+    assert_eq!(place.stop().messages, 1);
+}
+
+#[test]
+fn requests_fail_as_often_as_asked() {
+    let failing = Chances {
+        failed_requests: PARTS,
+        ..Chances::default()
+    };
+    let place = Place::with(OPEN_TIME, failing);
+    let (left, right) = connected(&place, 0);
+    let (source, target) = (vec![1], vec![2]);
+    left.post(&request(
+        IBV_WR_RDMA_WRITE,
+        &left,
+        &source,
+        (&right, &target),
+    ));
+    assert_eq!(left.completion().status, IBV_WC_RETRY_EXC_ERR);
+    assert_eq!(black_box(&target), &vec![2]);
 }

@@ -13,6 +13,7 @@ use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result, bail};
 use isolane_common_text_output::counted;
+use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_emulator::{Broker, HOST_VARIABLE, HOSTS_MAX, SOCKET_VARIABLE, Settings, Summary};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -81,9 +82,15 @@ pub(crate) struct Arguments {
     /// How many times slower than real time the model runs
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = numbers::real(1.0..=1_000_000.0))]
     dilation: f64,
-    /// Seed of the model's random choices
+    /// Seed of the random choices of model and faults
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// Let this part of the requests of reliable queue pairs fail, 0 to 1
+    #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = numbers::real(0.0..=1.0))]
+    fail_requests: f64,
+    /// Lose this part of the messages of unreliable queue pairs, 0 to 1
+    #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = numbers::real(0.0..=1.0))]
+    lose_messages: f64,
     /// Directory for the broker's socket, for programs that join; it must not exist and is removed at the end
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
@@ -92,7 +99,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "DIRECTORY",
         requires = "program",
-        conflicts_with_all = ["profile", "hosts", "dilation", "seed", "directory", "summary"]
+        conflicts_with_all = ["profile", "hosts", "dilation", "seed", "fail_requests", "lose_messages", "directory", "summary"]
     )]
     join: Option<PathBuf>,
     /// Print at the end what the devices did
@@ -209,6 +216,10 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
         hosts: arguments.hosts,
         dilation: arguments.dilation,
         seed: arguments.seed,
+        chances: Chances {
+            failed_requests: parts(arguments.fail_requests),
+            lost_messages: parts(arguments.lose_messages),
+        },
         socket: directory.0.join(SOCKET),
         open_time: OPEN_TIME,
     })?;
@@ -259,6 +270,11 @@ fn library() -> Result<PathBuf> {
             places[1].display()
         )
     })
+}
+
+/// A part of one in millionths, rounded.
+fn parts(part: f64) -> u32 {
+    (part * f64::from(PARTS)).round() as u32
 }
 
 /// A directory of this command alone; it goes with what is in it.
