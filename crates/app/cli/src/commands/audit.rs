@@ -196,7 +196,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     for path in written {
         output::note(&format!("wrote {}", path.display()));
     }
-    Ok(match () {
+    Ok(status(arguments, &result))
+}
+
+/// The exit status, and on stderr its reason where the table does not show it.
+fn status(arguments: &Arguments, result: &AuditResult) -> Status {
+    match () {
         () if result.progress.partial => {
             output::note(&format!(
                 "isolane: interrupted after {} of {}; go on with: {} --resume",
@@ -218,7 +223,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         () if arguments.fail_on_violation && result.violations() > 0 => Status::No,
         () => Status::Done,
-    })
+    }
 }
 
 /// What a resumed audit found to go on with.

@@ -76,8 +76,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     Ok(Status::Done)
 }
 
-fn compute(arguments: &Arguments) -> Result<WfqDelays> {
-    let arrivals = Arrivals::new(arguments.mu, arguments.rho)?;
+/// Weights of all classes, and the parts in which those after the first divide what is left; the first entry of these is 0.
+fn weights_and_rest(arguments: &Arguments) -> Result<(Vec<f64>, Vec<f64>)> {
     let weights = match (&arguments.weights, arguments.phi) {
         (Some(weights), _) => numbers("--weights", weights)?,
         (None, Some(phi)) => vec![phi, 1.0],
@@ -103,15 +103,12 @@ fn compute(arguments: &Arguments) -> Result<WfqDelays> {
             weights.len() - 1
         )));
     }
-    if let Some(period) = arguments
-        .period_us
-        .filter(|period| !(*period > 0.0 && period.is_finite()))
-    {
-        bail!(bad(format!("--period-us {period} is not above 0")));
-    }
-    let port = Port::new(&weights, arrivals)?;
-    let line = Line::new(port.clone(), 0, &rest)?;
-    let shares = match arguments.share {
+    Ok((weights, rest))
+}
+
+/// Shares of the first class to compute.
+fn shares(arguments: &Arguments) -> Result<Vec<f64>> {
+    Ok(match arguments.share {
         Some(share) if !(0.0..=1.0).contains(&share) => {
             bail!(bad(format!("--share {share} is not from 0 to 1")))
         }
@@ -122,7 +119,21 @@ fn compute(arguments: &Arguments) -> Result<WfqDelays> {
                 .map(|i| f64::from(i) / f64::from(steps))
                 .collect()
         }
-    };
+    })
+}
+
+fn compute(arguments: &Arguments) -> Result<WfqDelays> {
+    let arrivals = Arrivals::new(arguments.mu, arguments.rho)?;
+    let (weights, rest) = weights_and_rest(arguments)?;
+    if let Some(period) = arguments
+        .period_us
+        .filter(|period| !(*period > 0.0 && period.is_finite()))
+    {
+        bail!(bad(format!("--period-us {period} is not above 0")));
+    }
+    let port = Port::new(&weights, arrivals)?;
+    let line = Line::new(port.clone(), 0, &rest)?;
+    let shares = shares(arguments)?;
     let two = match weights[..] {
         [high, low] => Some(TwoClasses::new(high / low, arrivals)?),
         _ => None,

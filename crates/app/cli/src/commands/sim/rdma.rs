@@ -16,6 +16,7 @@ use anyhow::{Result, bail};
 use isolane_common_quantities::settle::SAMPLES;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::Overrides;
+use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::{Class, Scenario};
 use isolane_rdma_scenario::stack::{self, NOT_ON_SALE};
 use isolane_study_audit::settled;
@@ -53,11 +54,15 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     Ok(Status::Done)
 }
 
-/// The runs that `arguments` ask for: at least one.
-fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
-    let mut library = inputs::library();
+/// The scenario of `file` under every policy that was asked for.
+fn scenarios(
+    arguments: &Arguments,
+    text: &str,
+    file: &str,
+    library: &mut Library,
+) -> Result<Vec<Scenario>> {
     let profile = arguments.profile.as_deref();
-    let profile = profile.map(|name| inputs::profile(&mut library, name));
+    let profile = profile.map(|name| inputs::profile(library, name));
     let profile = profile.transpose()?.map(|profile| profile.name);
     let policies: Vec<Option<String>> = match arguments.policies.is_empty() {
         true => vec![arguments.policy.clone()],
@@ -78,7 +83,7 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
             policy,
             seed: arguments.seed,
         };
-        let mut scenario = isolane_rdma_scenario::parse_with(text, file, &library, &overrides)?;
+        let mut scenario = isolane_rdma_scenario::parse_with(text, file, library, &overrides)?;
         if let Some(duration) = arguments.duration {
             set_duration(&mut scenario, duration)?;
         }
@@ -89,6 +94,13 @@ fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
         .map(|scenario| &mut scenario.policy)
         .collect();
     inputs::set_parameters(&mut specs, &arguments.set)?;
+    Ok(scenarios)
+}
+
+/// The runs that `arguments` ask for: at least one.
+fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
+    let mut library = inputs::library();
+    let mut scenarios = scenarios(arguments, text, file, &mut library)?;
     let (bar, stage) = progress::stages();
     let bed = arguments.target.bed(cancel_on_signal, stage)?;
     if let Some(devices) = bed.devices() {
