@@ -77,7 +77,9 @@ def record(number: int, item: Item, known_s: float, answer: Answer) -> Record:
         if outcome == links.FILTERED:
             return Record(number, item.id, item.time_s, known_s, outcome, str(trace[-1]["operator"]), trace=trace)
         said = read_json(answer.body)
-        operator, reason = str(said["operator"]), str(said["reason"])
+        operator, reason = said["operator"], said["reason"]
+        if not isinstance(operator, str) or not isinstance(reason, str) or not reason:
+            raise ValueError("a failure has an operator and a reason")
         return Record(number, item.id, item.time_s, known_s, links.FAILED, operator, reason, None, trace)
     except (ItemError, ValueError, KeyError, IndexError, TypeError) as error:
         reason = f"the pipeline's answer is garbage: {error}"
