@@ -169,86 +169,83 @@ pub fn annotations(
             expected,
         ));
     }
-    let needed = |key: &'static str, form: &str| {
-        let missing = || {
-            ApplicationError::new(
-                "annotation",
-                format!("{PREFIX}{key}"),
-                format!("is missing: {form}"),
-            )
-        };
-        ours.get(key).copied().ok_or_else(missing)
-    };
-    let number = |key: &'static str, text: &str| {
-        text.parse::<u32>()
-            .map_err(|_| ApplicationError::new(key, format!("{text:?}"), "must be a whole number"))
-    };
-    let kind = needed("type", "ls, bi or best-effort")?;
-    let promise = match kind {
-        "ls" => quantity::duration(needed("slo", "a latency, like 160ns")?)
-            .map(|latency| Promise::LatencyPs(latency.as_ps())),
-        "bi" => amounts::bandwidth(needed("slo", "a bandwidth, like 40GB/s")?)
-            .map(Promise::BandwidthBytesPerS),
-        "best-effort" => Ok(Promise::BestEffort),
-        _ => {
-            return Err(ApplicationError::new(
-                "type",
-                format!("{kind:?}"),
-                "must be ls, bi or best-effort",
-            ));
-        }
-    };
-    let promise = promise
-        .map_err(|reason| ApplicationError::new("slo", format!("{:?}", ours["slo"]), reason))?;
-    let memory = match ours.get("memory") {
-        None => None,
-        Some(text) => {
-            let size = kubernetes_size(text)
-                .map_err(|reason| ApplicationError::new("memory", format!("{text:?}"), reason))?;
-            Some(size.get())
-        }
-    };
-    let caps = match ours.get("local-max") {
-        None => Vec::new(),
-        Some(text) => {
-            let most = amounts::amount(text).map_err(|reason| {
-                ApplicationError::new("local-max", format!("{text:?}"), reason)
-            })?;
-            vec![Cap { tier: 0, most }]
-        }
-    };
-    let far_tiers = match ours.get("far-tiers") {
-        None => Vec::new(),
-        Some(text) => {
-            let tier = |text: &str| {
-                text.trim().parse::<u8>().map_err(|_| {
-                    ApplicationError::new(
-                        "far-tiers",
-                        format!("{text:?}"),
-                        "must be numbers with commas, like 1,2",
-                    )
-                })
-            };
-            text.split(',').map(tier).collect::<Result<_, _>>()?
-        }
-    };
+    let promise = promise(&ours)?;
+    let priority = needed(
+        &ours,
+        "priority",
+        "a whole number; larger is more important",
+    )?;
+    let memory = ours.get("memory").map(|text| {
+        let size = kubernetes_size(text);
+        size.map(Bytes::get)
+            .map_err(|reason| wrong("memory", text, reason))
+    });
+    let cap = ours.get("local-max").map(|text| {
+        let most = amounts::amount(text);
+        most.map(|most| Cap { tier: 0, most })
+            .map_err(|reason| wrong("local-max", text, reason))
+    });
+    let far_tiers = ours.get("far-tiers").map(|text| far_tiers(text));
     let application = Application {
         name: ours.get("name").copied().unwrap_or(pod).to_owned(),
         promise,
-        priority: number(
-            "priority",
-            needed("priority", "a whole number; larger is more important")?,
-        )?,
+        priority: number("priority", priority)?,
         weight: ours
             .get("weight")
             .map_or(Ok(WEIGHT), |text| number("weight", text))?,
-        memory_bytes: memory,
-        caps,
-        far_tiers,
+        memory_bytes: memory.transpose()?,
+        caps: cap.transpose()?.into_iter().collect(),
+        far_tiers: far_tiers.transpose()?.unwrap_or_default(),
         profile: None,
     };
     application.check()?;
     Ok(application)
+}
+
+/// An annotation that must be there, in the form that the error names.
+fn needed<'a>(
+    ours: &BTreeMap<&str, &'a str>,
+    key: &str,
+    form: &str,
+) -> Result<&'a str, ApplicationError> {
+    let missing = || {
+        ApplicationError::new(
+            "annotation",
+            format!("{PREFIX}{key}"),
+            format!("is missing: {form}"),
+        )
+    };
+    ours.get(key).copied().ok_or_else(missing)
+}
+
+fn wrong(key: &'static str, text: &str, reason: impl Into<String>) -> ApplicationError {
+    ApplicationError::new(key, format!("{text:?}"), reason)
+}
+
+fn number(key: &'static str, text: &str) -> Result<u32, ApplicationError> {
+    text.parse()
+        .map_err(|_| wrong(key, text, "must be a whole number"))
+}
+
+fn promise(ours: &BTreeMap<&str, &str>) -> Result<Promise, ApplicationError> {
+    let kind = needed(ours, "type", "ls, bi or best-effort")?;
+    let promise = match kind {
+        "ls" => quantity::duration(needed(ours, "slo", "a latency, like 160ns")?)
+            .map(|latency| Promise::LatencyPs(latency.as_ps())),
+        "bi" => amounts::bandwidth(needed(ours, "slo", "a bandwidth, like 40GB/s")?)
+            .map(Promise::BandwidthBytesPerS),
+        "best-effort" => Ok(Promise::BestEffort),
+        _ => return Err(wrong("type", kind, "must be ls, bi or best-effort")),
+    };
+    promise.map_err(|reason| wrong("slo", ours["slo"], reason))
+}
+
+fn far_tiers(text: &str) -> Result<Vec<u8>, ApplicationError> {
+    let tier = |number: &str| number.trim().parse::<u8>();
+    let tier = |part: &str| {
+        tier(part).map_err(|_| wrong("far-tiers", part, "must be numbers with commas, like 1,2"))
+    };
+    text.split(',').map(tier).collect()
 }
 
 /// A size as Kubernetes writes it (`20Gi`) or as we do (`20GiB`).
