@@ -12,7 +12,7 @@ use crate::worker::{
     Report, Sample, ToWorker, Window, Work, write_line,
 };
 use isolane_common_quantities::stats::Histogram;
-use isolane_rdma_verbs_sys::safe::{Context, VerbsError};
+use isolane_rdma_verbs_sys::safe::{self, Context, VerbsError};
 use isolane_rdma_verbs_sys::{Library, Lookup};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -101,6 +101,13 @@ pub fn probe(device: &str, port: u8) -> Result<(), Failure> {
         Ok(())
     };
     open().map_err(|error| error.failure())
+}
+
+/// The devices that libibverbs shows, in its order; none where there is no libibverbs or no device.
+pub fn device_names() -> Vec<String> {
+    let library = Library::open(Lookup::Program);
+    let names = library.map(|library| safe::device_names(&library));
+    names.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 struct Session<'a, W> {
