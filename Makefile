@@ -1,4 +1,4 @@
-# Everything a newcomer or CI needs, one word each. `make` lists the targets.
+# The targets for developers and CI. `make` lists them.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,42 +22,42 @@ demo: study ## audit a few tenant pairs under no policy and under Justitia; writ
 	@"$(STUDY)" audit --quick --profile cx5-100g-roce --policies none,justitia --report "$(DEMO_OUT)"
 	@printf '\nThe report, with plots: %s\n' "$(abspath $(DEMO_OUT))/report.html"
 
-study: need-cargo ## build the program for studies alone: simulators and audit, no gRPC, TLS, BPF or daemon
+study: need-cargo ## build a program for studies only: simulators and audit, no gRPC, TLS, BPF or daemon
 	@$(CARGO) build --locked --profile study --package isolane --bin isolane --no-default-features
 
 build: need-cargo ## build the program and the libibverbs of `isolane rdma emulate` (isolaned and the preload library: make install)
 	@$(CARGO) build --locked --release --package isolane --package isolane-rdma-emulator --bins
 
-symbols: need-cargo ## build the shipped programs with their symbols in files apart, below target/symbols/apart
+symbols: need-cargo ## build the shipped programs with their symbols in separate files, below target/symbols/apart
 	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-rdma-preload
 	@.ci/split-symbols "$(CARGO_TARGET_DIR)/symbols/apart" "$(CARGO_TARGET_DIR)/symbols"/{isolane,isolaned,libisolane_shim.so}
 
-test: ## everything that must pass: tools, lints, tests, proofs, the README's commands
+test: ## run everything that must pass: lints, tests, proofs, commands of the documents
 	@.ci/test
 
-test-all: ## `make test`, and what takes too long for every change: all claims, the proofs that CONTRIBUTING.md names
+test-all: ## run `make test` and the long tests: all claims, the proofs that CONTRIBUTING.md names, packages
 	@.ci/test long
 
-check: need-cargo ## the quick part of `make test`: the crates' own tests, no browser required
+check: need-cargo ## run the tests of all crates; needs no browser
 	@$(CARGO) test --locked --workspace
 
-same: need-cargo ## compare the results of BASE=<commit> with this tree's, byte by byte; QUICK=1 for a part of them
+same: need-cargo ## compare the results of BASE=<commit> with this tree's, byte by byte; QUICK=1 compares a part
 	@test -n "$(BASE)" || { echo "make same: name a commit, as in make same BASE=HEAD~1" >&2; exit 2; }
 	@.ci/same "$(BASE)" $(if $(QUICK),--quick)
 
-smoke: build ## run the commands that the documents show with the release binary
+smoke: build ## run the commands of the documents with the release binary
 	@.ci/smoke "$(ISOLANE)"
 
-lint: need-cargo ## format, clippy, documentation, scripts
+lint: need-cargo ## check format, clippy, documentation and scripts
 	@.ci/lint
 
-lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there, for hours; QUICK=1 for 25 minutes' worth
+lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there (hours; QUICK=1: 25 minutes)
 	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-rdma-preload
 	@lab/fetch $(if $(QUICK),,--siw)
 	@lab/run $(if $(QUICK),--quick)
 	@$(if $(QUICK),true,"$(ISOLANE)" claims --lab out/lab)
 
-lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the proofs of tiered memory; QUICK=1 for a minute's worth
+lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the proofs of tiered memory; QUICK=1: one minute
 	@$(CARGO) build --locked --release --package isolaned --package isolane-memory-service
 	@lab/fetch $(if $(QUICK),,--mem)
 	@lab/run --about memory $(if $(QUICK),--quick)
@@ -65,18 +65,18 @@ lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the 
 kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 times, over a provider without hardware
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
 
-rpc-lab: build ## real gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1 for a minute's worth
+rpc-lab: build ## run gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1: one minute
 	@.ci/languages go
 	@.ci/languages python
 	@LAB_ARGUMENTS="--clients rust,python,python-aio,go $(if $(QUICK),--quick)" .ci/languages lab
 
-python: ## install the Python package beside the binary, for `isolane edge`; needs no Rust
+python: ## install the Python package for `isolane edge` beside the binary; needs no Rust
 	@.ci/languages install
 
-lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (needs root); QUICK=1 for under three minutes
+lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (needs root); QUICK=1: less than three minutes
 	@PLAN_LAB_ARGUMENTS="$(if $(QUICK),--quick,--factor 20)" .ci/languages plan
 
-bpf: ## compile the BPF programs and record what made them (needs clang and llvm-strip)
+bpf: ## compile the BPF programs and record compiler and sources (needs clang and llvm-strip)
 	@crates/ethernet/bpf/bpf/compile
 
 install: need-cargo ## install programs, libraries, man pages, completions, units and configuration below PREFIX (/usr/local)
@@ -86,10 +86,10 @@ install: need-cargo ## install programs, libraries, man pages, completions, unit
 uninstall: ## remove what `make install` with the same PREFIX and DESTDIR installed
 	@packaging/uninstall
 
-packages: need-cargo ## make .deb files, a portable tar archive, wheels and OCI images in out/packages
+packages: need-cargo ## build .deb files, a portable tar archive, wheels and OCI images in out/packages
 	@packaging/packages
 
-check-packages: ## install, run and purge what `make packages` made, in fresh Debian roots (root; debootstrap)
+check-packages: ## install, run and purge the packages of `make packages` in fresh Debian roots (needs root and debootstrap)
 	@packaging/check
 
 claims: build ## run the papers' claims; writes CLAIMS.md, claims/outcomes.txt and out/claims/claims.html
@@ -100,14 +100,14 @@ readme: build ## write README's numbers and its picture from fresh runs (needs C
 	@"$(ISOLANE)" audit --quick --profile cx5-100g-roce --policies none,justitia --report out/readme --force >/dev/null
 	@$(CARGO) run --locked --quiet --package isolane-app-report --example screenshot -- out/readme/report.html docs/images/audit.png
 
-bench: need-cargo ## run every benchmark, after a description of the machine
+bench: need-cargo ## describe the machine and run every benchmark
 	@.ci/machine
 	@$(CARGO) bench --locked --workspace --bench '*'
 
-bench-hunt: build ## compare the hunt's searchers over 20 seeds, with a plot, and check the claims about them; SEEDS=2 for a quick look
+bench-hunt: build ## compare the hunt's searchers over 20 seeds, with a plot, and check the claims about them; SEEDS=2 is quick
 	@"$(ISOLANE)" hunt bench --seeds $(or $(SEEDS),20) --check-claims --report out/bench-hunt
 
-bench-nic: build ## what fair queues cost: paired runs over the soft card, the BPF programs, the simulator (as root); ROUNDS=3 for a quick look
+bench-nic: build ## measure the cost of fair queues: paired runs over the NIC in user space, BPF programs, simulator (needs root); ROUNDS=3 is quick
 	@.ci/machine
 	@"$(ISOLANE)" nic study --paired $(or $(ROUNDS),11) --flows 3,12,48
 	@$(CARGO) run --locked --release --package isolane-ethernet-bpf --example cost

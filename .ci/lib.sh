@@ -1,4 +1,4 @@
-# Sourced by the scripts here: stages with their durations, and where things are.
+# Sourced by the scripts in this folder: stages with their durations, and paths.
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # those who source this use the variables
 set -euo pipefail
@@ -6,15 +6,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 
-# What is compiled for lints, documentation, programs and tests. The features are those that tests ask for, so that
-# programs and tests share every library.
+# Packages and features for lints, documentation, programs and tests. The features are those of the tests, so programs and tests
+# share every library.
 everything=(--locked --workspace --features 'isolane-rpc-library/tonic-server isolane-study-testbed/fake')
 
-# Where the programs are that the labs, the languages and the documents' commands use: `make test` makes them beside its tests.
+# Folder of the programs that labs, .ci/languages and the documents' commands use. `make test` builds them with its tests.
 programs="${ISOLANE_PROGRAMS:-$CARGO_TARGET_DIR/release}"
 
-# stage TITLE COMMAND...: runs the command under a title, says how long it took on the clock and on the processors (of what
-# has ended), and returns its status.
+# stage TITLE COMMAND...: runs the command under a title, prints its elapsed seconds and the processor seconds of its ended children,
+# and returns its status.
 stage() {
     local title=$1 begin=$SECONDS status=0 before
     shift
