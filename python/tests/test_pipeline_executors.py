@@ -61,6 +61,16 @@ def test_manifests_are_what_the_published_schema_allows() -> None:
         validate.validate(found[1], version, strict=True)
 
 
+def test_a_pod_reads_its_key_and_can_do_little_else() -> None:
+    """The shipped image runs as a user who is not root, and a Secret's files belong to root: the group may read them."""
+    for document in (documents()[1], documents()[3]):
+        pod = document["spec"]["template"]["spec"]
+        assert pod["securityContext"]["fsGroup"] == 65532 and pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
 def test_the_command_is_one_that_the_host_understands(monkeypatch: pytest.MonkeyPatch) -> None:
     """The words of the manifest, given to the program that they start."""
     from isolane.pipeline import host

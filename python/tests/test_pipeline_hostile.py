@@ -209,3 +209,6 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "ours/a/key.pem").chmod(0o644)
     with pytest.raises(IdentityError, match="can be read or changed by others"):
         Identity.load(tmp_path / "ours/a")
+    # As a pod has it, whose group is its own.
+    (tmp_path / "ours/a/key.pem").chmod(0o440)
+    Identity.load(tmp_path / "ours/a")

@@ -33,6 +33,8 @@ from isolane.planner.model import PlanError
 PORT, STATUS_PORT = 8443, 8080
 #: The Secret's files in the pod (`isolane rdma agent init`), and the folder of the control socket.
 IDENTITY, CONTROL = "/etc/isolane/identity", "/run/isolane-operator"
+#: The user of the shipped image, as whose group pods read the Secret: a file of a Secret belongs to root.
+GROUP = 65532
 #: Nodes carry this label; its value is the tier.
 TIER_LABEL = "isolane.io/tier"
 #: After SIGTERM an operator answers what it has; the same as its own limit.
@@ -201,6 +203,7 @@ def _deployment(
         "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 1},
         "livenessProbe": {"tcpSocket": {"port": STATUS_PORT}, "periodSeconds": 2, "failureThreshold": 3},
         "resources": resources,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
             {"name": "identity", "mountPath": IDENTITY, "readOnly": True},
             {"name": "control", "mountPath": CONTROL},
@@ -209,6 +212,8 @@ def _deployment(
     pod = {
         "nodeSelector": {TIER_LABEL: stage.tier},
         "terminationGracePeriodSeconds": DRAIN_S + 5,
+        "automountServiceAccountToken": False,
+        "securityContext": {"fsGroup": GROUP, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": [
             {"name": "identity", "secret": {"secretName": secret_name(deployment.query), "defaultMode": 0o400}},
