@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server that listens later than this does not work.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// A program that needs longer does not end, and a server that listens later than this does not work.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -22,13 +22,14 @@ fn is_installed(program: &str) -> bool {
     found
 }
 
-/// A program that loads our library.
+/// A program that loads our library, and is ended at the deadline.
 fn command(place: &Place, host: u32, program: &str) -> Command {
     let library = place.directory.path().join("libibverbs.so.1");
     let file = PathBuf::from(env!("CARGO_BIN_EXE_isolane-ibverbs"));
     let _ = std::os::unix::fs::symlink(file, &library);
-    let mut command = Command::new(program);
+    let mut command = Command::new("timeout");
     command
+        .args([&DEADLINE.as_secs().to_string(), program])
         .env("LD_LIBRARY_PATH", place.directory.path())
         .env("LD_PRELOAD", env!("CARGO_BIN_EXE_isolane-device-files"))
         .env(SOCKET_VARIABLE, place.socket())
