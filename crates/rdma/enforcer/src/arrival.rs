@@ -1,51 +1,51 @@
-//! What a launcher or a container runtime says of a process whose listener it hands over.
+//! The message that a launcher or a container runtime sends with a listener.
 //!
 //! Method: one JSON object, the `ContainerProcessState` of the OCI runtime specification, with the listener as a file
-//! descriptor beside it. `isolane rdma run --enforce` says the same with less in it, so that one parser reads both. The name
-//! of a tenant goes into `metadata` as `isolane-tenant=NAME`.
+//! descriptor beside it. `isolane rdma run --enforce` sends the same object with fewer fields, so one parser reads
+//! both. `metadata` carries the tenant's name as `isolane-tenant=NAME`.
 //!
-//! Everything here is somebody's word. Who may be believed is decided by the owner of the registry of tenants: a runtime that runs as root
-//! is believed on process and container, any other sender only on itself.
+//! The message is untrusted. [`crate::tenants`] decides which fields count: a runtime that runs as root may name any
+//! process and container, any other sender only itself.
 //!
 //! Limits: [`BYTES_MAX`] bytes. Source: OCI runtime specification, "Seccomp", "ContainerProcessState".
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Longest message.
+/// Longest message, bytes.
 pub const BYTES_MAX: usize = 65_536;
-/// The name that runtimes give to the listener among the descriptors.
+/// The name of the listener in the message's `fds`.
 const LISTENER: &str = "seccompFd";
-/// What stands before a tenant's name in `metadata`.
+/// The prefix of a tenant's name in `metadata`.
 const TENANT: &str = "isolane-tenant=";
-/// Longest name of a tenant that is looked at.
+/// Longest accepted tenant name, bytes.
 const TENANT_MAX: usize = 100;
 
-/// A process, its container and its claims.
+/// A parsed message. Its values are claims of the sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Arrival {
-    /// The process, as the sender numbers it.
+    /// Process id in the sender's PID namespace.
     pub process: u32,
-    /// The container's identifier.
+    /// Container id (`state.id`).
     pub container: Option<String>,
     /// The container's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The tenant that the process claims to be of.
+    /// The tenant that the sender claims.
     pub tenant: Option<String>,
-    /// Which of the descriptors is the listener.
+    /// Index of the listener among the descriptors.
     pub listener: usize,
 }
 
-/// Why a message is refused.
+/// Why a message is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivalError {
-    /// Not the object of the specification.
+    /// The message is not a `ContainerProcessState` object.
     #[error("the message is no ContainerProcessState: {0}")]
     Json(#[from] serde_json::Error),
-    /// No process.
+    /// `pid` is zero, negative or too large.
     #[error("pid = {0} in the message names no process")]
     Process(i64),
-    /// No listener.
+    /// `fds` has no `seccompFd`.
     #[error("fds = {0:?} in the message names no seccompFd; the runtime must send its listener")]
     NoListener(Vec<String>),
 }
@@ -70,7 +70,7 @@ struct ContainerState {
 }
 
 impl Arrival {
-    /// What a message says.
+    /// Parses a message.
     ///
     /// # Errors
     /// When it is not the object of the specification, or lacks process or listener.
@@ -108,7 +108,7 @@ impl Arrival {
         })
     }
 
-    /// The message of a process that is in no container.
+    /// Builds the message of a process outside containers.
     pub fn message(process: u32, tenant: Option<&str>) -> Vec<u8> {
         let metadata = tenant.map_or_else(String::new, |name| format!("{TENANT}{name}"));
         let message = serde_json::json!({
@@ -121,7 +121,7 @@ impl Arrival {
     }
 }
 
-/// Whether `bytes` are a whole JSON value, rather than the beginning of one: streams come in pieces.
+/// Whether `bytes` hold a complete JSON value. A stream can deliver a message in several pieces.
 pub fn is_whole(bytes: &[u8]) -> bool {
     match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
         Ok(_) => true,
@@ -186,7 +186,7 @@ mod tests {
             let _ = is_whole(&bytes);
         }
 
-        /// A message cut anywhere is not whole, and neither is deep nesting a danger.
+        /// A message that is cut anywhere is incomplete. Deep nesting does no harm.
         #[test]
         fn edits_of_a_message_are_read_or_refused(cut in 0_usize..RUNC.len(), paste in "[\\[\\]{}\",:0-9a-z]{0,200}") {
             prop_assert!(!is_whole(&RUNC.as_bytes()[..cut]));

@@ -1,9 +1,9 @@
-//! Hard caps: the rdma controller of cgroups, from the same file.
+//! Hard caps: limits of the rdma cgroup controller, read from the enforcement file.
 //!
-//! The kernel counts open devices (`hca_handle`) and every other object (`hca_object`) of a cgroup, whatever its processes
-//! preload or trap, and refuses what exceeds them with ENOMEM. That is the capacity of harmonic 5.5.2, which rejects; the
-//! rate, which delays, is [`crate::control`]'s. Caps stay when the enforcer ends. Limits: one number for all kinds of
-//! object; the root cgroup has none.
+//! The kernel counts open devices (`hca_handle`) and all other objects (`hca_object`) per cgroup, independent of
+//! preload libraries and filters. It rejects requests beyond a cap with ENOMEM. Caps bound the number of objects
+//! (harmonic 5.5.2); [`crate::control`] bounds their rate by delay. Caps stay when the enforcer ends. Limits: one
+//! number for all kinds of object; the root cgroup has no caps.
 
 use crate::error::EnforceError;
 use isolane_common_linux::Root;
@@ -11,25 +11,25 @@ use isolane_common_linux::cgroup::{Limit, RdmaController, RdmaLimits};
 use isolane_rdma_scenario::enforcement::EnforcedTenant;
 use serde::Serialize;
 
-/// A cap that was set, or in shadow mode would have been.
+/// A cap that was set, or would be set outside shadow mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SetCap {
-    /// Whose.
+    /// Name of the tenant.
     pub tenant: String,
-    /// Its cgroup.
+    /// Path of the tenant's cgroup.
     pub cgroup: String,
-    /// Of which device.
+    /// Name of the RDMA device.
     pub device: String,
-    /// Objects at most.
+    /// Largest number of objects (`hca_object`).
     pub objects: Option<u32>,
-    /// Open devices at most.
+    /// Largest number of open devices (`hca_handle`).
     pub handles: Option<u32>,
 }
 
-/// Sets the caps of every tenant that has some, for every device; with `apply` false only says which.
+/// Sets the caps of every tenant that has caps, on every device. With `apply` false, only returns them.
 ///
 /// # Errors
-/// No controller in the tenant's cgroup, no privilege, a device that the kernel does not know.
+/// The tenant's cgroup has no rdma controller, the privilege is missing, or the kernel does not know the device.
 pub fn set(
     root: &Root,
     tenants: &[EnforcedTenant],

@@ -1,9 +1,9 @@
-//! What a container's seccomp profile needs, so that its runtime hands the listener over by itself.
+//! The seccomp section that makes a container runtime send the listener to the guardian.
 //!
-//! The object is a part of the `linux.seccomp` section of the OCI runtime specification: `listenerPath` is the guardian's
-//! socket, and the rule notifies of the verbs ioctl. The comparison is masked: the kernel takes 32 bits of the command,
-//! and a filter that compared all 64 could be passed by with a dirty upper half. Source: OCI runtime specification,
-//! config-linux, "Seccomp".
+//! The object is a part of `linux.seccomp` of the OCI runtime specification: `listenerPath` is the guardian's socket,
+//! and the rule traps the verbs ioctl. The comparison is masked to 32 bits because the kernel uses 32 bits of the
+//! command: a filter that compares 64 bits can be bypassed with a nonzero upper half. Source: OCI runtime
+//! specification, config-linux, "Seccomp".
 
 use crate::guardian::agent_path;
 use crate::seccomp::filter::RDMA_VERBS_IOCTL;

@@ -1,14 +1,14 @@
-//! Enforcement on one host: everything of this crate put together.
+//! Enforcement on one host: combines the other modules of this crate.
 //!
-//! Method: the [`Supervisor`] holds control verbs back in its own thread, a second
-//! thread takes listeners from the guardian, and whoever owns an [`Enforcer`] calls [`Enforcer::step`] about every
-//! [`PAUSE`]: it reads the counters, asks the [`Law`] and sends notifications; once a second it reads
-//! the kernel's inventory. [`Enforcer::status`] says who holds and uses what, who exceeds what, and what was done.
+//! Method: the [`Supervisor`] delays control verbs in its own thread, and a second thread receives listeners from the
+//! guardian. The owner of an [`Enforcer`] calls [`Enforcer::step`] about every [`PAUSE`]: a step reads the counters,
+//! runs the [`Law`] and sends notifications. Once a second, a step also reads the kernel's inventory.
+//! [`Enforcer::status`] returns holdings, usage, verdicts and actions per tenant.
 //!
-//! Rates are told to the daemon as well, where one runs ([`Pacing`]): a tenant that runs under the shim is held to its rate
-//! there. In shadow mode everything is counted and said, and nothing is delayed, sent or capped.
+//! Where a daemon runs, [`Pacing`] sends it the rates; it applies them to tenants under the shim. In shadow mode
+//! everything is counted and reported, and nothing is delayed, sent or capped.
 //!
-//! Units end the names of numbers. Limits: one enforcer per guardian; devices are those of this network namespace.
+//! Units end the names of numbers. Limits: one enforcer per guardian; only the devices of this network namespace.
 
 use crate::caps::{self, SetCap};
 use crate::cnp::sender::Sender;
@@ -43,42 +43,42 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two readings of the inventory.
 const INVENTORY: Duration = Duration::from_secs(1);
 
-/// Open files: every listener, and counters, sockets and notifications of many devices.
+/// Limit of open files: all listeners, plus counters, sockets and notifications of the devices.
 const FILES: u64 = SLOTS as u64 + 1_024;
 
 /// What to enforce, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file.
+    /// The enforcement file.
     pub file: Enforcement,
-    /// Where the guardian's sockets lie.
+    /// Directory of the guardian's sockets.
     pub directory: PathBuf,
-    /// How to start a guardian in that directory.
+    /// Command line that starts a guardian for that directory.
     pub guardian: Vec<OsString>,
-    /// Whether to act.
+    /// Enforce, or only report (shadow).
     pub mode: Mode,
-    /// The one device to look at; all without.
+    /// Restricts enforcement to one device; `None` means all devices.
     pub device: Option<String>,
-    /// Interfaces that notifications for a device go out on; devices without one get none.
+    /// Interface for the notifications of each device. A device without an entry gets no notifications.
     pub notify: BTreeMap<String, String>,
-    /// The socket of the daemon that is told the rates.
+    /// Socket of the daemon that receives the rates.
     pub daemon: PathBuf,
-    /// Whether a machine without RDMA devices is refused.
+    /// Whether a machine without RDMA devices is an error.
     pub needs_device: bool,
 }
 
-/// What one reading of the inventory said.
+/// Result of one reading of the inventory.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
-    /// Device names with their ports.
+    /// Device name and port number of each port.
     pub(crate) ports: Vec<(String, u32)>,
-    /// What each place holds.
+    /// Objects held, by the tenant's place.
     pub(crate) groups: BTreeMap<usize, GroupHoldings>,
-    /// Who can send, by device.
+    /// Places that can send, by device.
     senders: BTreeMap<String, BTreeSet<usize>>,
-    /// Flows that may be slowed, by place and device.
+    /// Flows that can be slowed, by place and device.
     targets: BTreeMap<usize, Vec<(String, Target)>>,
-    /// What the daemon is to know.
+    /// Rates and process assignments for the daemon.
     limits: Table,
     /// Processes that hold objects and have no filter.
     pub(crate) unsupervised: Vec<Unsupervised>,
@@ -102,7 +102,7 @@ pub struct Enforcer {
     snapshots: BTreeMap<String, Snapshot>,
     senders: BTreeMap<String, Sender>,
     caps: Vec<SetCap>,
-    /// Nobody in shadow mode.
+    /// `None` in shadow mode.
     pacing: Option<Pacing>,
     begun: Instant,
     looked: Option<Instant>,
@@ -110,10 +110,10 @@ pub struct Enforcer {
 }
 
 impl Enforcer {
-    /// Starts supervising.
+    /// Starts supervision.
     ///
     /// # Errors
-    /// No device, no privilege, no guardian, another enforcer, promises beyond the capacity, no cgroup for a cap.
+    /// No device, no privilege, no guardian, another enforcer, guarantees beyond the capacity, or no cgroup for a cap.
     pub fn start(options: Options) -> Result<Self, EnforceError> {
         let root = Root::machine();
         let file = options.file;
@@ -193,14 +193,14 @@ impl Enforcer {
             })
     }
 
-    /// Reads counters, and once a second the inventory, and slows who uses too much.
+    /// Reads the counters, once a second also the inventory, and slows tenants that use too much.
     ///
     /// # Errors
-    /// The kernel's, when the inventory cannot be read any more.
+    /// The inventory cannot be read any more.
     pub fn step(&mut self) -> Result<(), EnforceError> {
         let now = Instant::now();
         for slot in self.supervisor.take_shed() {
-            // A guardian that has ended is reported by the status.
+            // [`Enforcer::status`] reports a guardian that has ended.
             let _ = self.link.shed(slot);
         }
         if self.looked.is_none_or(|looked| now - looked >= INVENTORY) {
@@ -213,7 +213,7 @@ impl Enforcer {
         let since = (now - self.begun).as_nanos();
         let elapsed_ns = u64::try_from(since).unwrap_or(u64::MAX);
         let seen = self.count(elapsed_ns);
-        // Whole picoseconds of 213 days; a run beyond that sees no more time pass, and slows nobody.
+        // u64 picoseconds last 213 days; later in a run time stands still and no tenant is slowed.
         let at = units::Instant::from_ps(elapsed_ns.saturating_mul(1_000));
         for batch in self.law.poll(at, &seen) {
             self.notify(elapsed_ns, &batch);
@@ -264,7 +264,7 @@ impl Enforcer {
         Ok(())
     }
 
-    /// Who can send where, and the flows that may be slowed.
+    /// Returns the places that can send, by device, and the flows that can be slowed.
     fn flows(&self, inventory: &Inventory, place_of: &BTreeMap<u32, usize>, holding: &mut Holding) {
         let ports: BTreeMap<(String, u32), LocalPort> = holding
             .ports
@@ -296,7 +296,7 @@ impl Enforcer {
         }
     }
 
-    /// What moved since the last step.
+    /// Returns the traffic since the last step.
     fn count(&mut self, now_ns: u64) -> Seen {
         let mut seen = Seen::default();
         for (device, port) in &self.holding.ports {
@@ -330,7 +330,7 @@ impl Enforcer {
         seen
     }
 
-    /// Tells the senders of a tenant's data on this host.
+    /// Sends notifications to the senders of a tenant's data on this host.
     fn notify(&mut self, now_ns: u64, batch: &Batch) {
         if self.mode == Mode::Shadow {
             return;
@@ -346,7 +346,7 @@ impl Enforcer {
         }
     }
 
-    /// Who holds and uses what, who exceeds what, and what was done; rates since the last status.
+    /// Holdings, usage, verdicts and actions. Rates are over the time since the last status.
     pub fn status(&mut self) -> Status {
         let (now, calls) = (Instant::now(), self.supervisor.calls());
         let (since, before) = self
@@ -375,7 +375,7 @@ impl Enforcer {
 
 impl Drop for Enforcer {
     fn drop(&mut self) {
-        // First the calls, then the connection: from then on the guardian answers.
+        // Read the calls before the connection: the guardian answers from then on.
         self.supervisor.stop();
         let _ = rustix::net::shutdown(&*self.link, rustix::net::Shutdown::Both);
         if let Some(thread) = self.arrivals.take() {
@@ -384,7 +384,7 @@ impl Drop for Enforcer {
     }
 }
 
-/// The kernel's books, and the devices in them.
+/// Returns the kernel's inventory and its devices.
 fn devices(
     device: Option<&str>,
     needed: bool,

@@ -1,4 +1,4 @@
-//! What can go wrong between an operator and enforcement.
+//! Errors of enforcement.
 
 use isolane_common_linux::HostError;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::PathBuf;
 /// Why something cannot be enforced.
 #[derive(Debug, thiserror::Error)]
 pub enum EnforceError {
-    /// No guardian.
+    /// The guardian cannot be reached.
     #[error("cannot reach the guardian at {}: {source}; run as root, or name a directory of yours with --directory", path.display())]
     Guardian {
-        /// Its socket.
+        /// The guardian's socket.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A second enforcer.
@@ -21,55 +21,55 @@ pub enum EnforceError {
         /// The guardian's socket.
         path: PathBuf,
     },
-    /// A kernel or machine without the filter.
+    /// The kernel has no seccomp listeners, or refuses this one.
     #[error("control verbs cannot be trapped here: {source}{}", remedy(.source))]
     Filter {
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// An architecture whose calling conventions are not known.
+    /// An architecture without known calling conventions.
     #[error("control verbs cannot be trapped on {architecture}: x86_64 and aarch64 only")]
     Architecture {
-        /// This one.
+        /// Name of the architecture.
         architecture: &'static str,
     },
-    /// Nobody to hand a listener to.
+    /// No enforcer accepts listeners.
     #[error("no enforcer at {}; start `isolane rdma enforce` first, or leave --enforce out", path.display())]
     NoEnforcer {
-        /// Where it should listen.
+        /// Path of the missing socket.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The command does not run.
+    /// The command cannot be run.
     #[error("cannot run `{command}`")]
     Command {
         /// The program.
         command: String,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A selector or option that names nothing.
+    /// A selector or option that matches no object.
     #[error("{0}")]
     BadInput(String),
-    /// Nothing to share.
+    /// The machine has no RDMA device.
     #[error("this machine has no RDMA device; `isolane rdma doctor` says what is missing")]
     NoDevice,
-    /// The host.
+    /// An error of the host's files or inventory.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The system lacks something we need.
+    /// A required system call failed.
     #[error("{action}: {source}")]
     System {
-        /// What was tried.
+        /// What the call was for.
         action: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl EnforceError {
-    /// Whether the question was wrong, rather than the machine.
+    /// Whether the input is wrong, rather than the machine.
     pub fn is_bad_input(&self) -> bool {
         matches!(self, Self::BadInput(_))
     }

@@ -1,6 +1,7 @@
-//! Bytes and file descriptors over a Unix socket.
+//! Sends bytes and file descriptors over a Unix socket.
 //!
-//! Method: one message carries at most [`DESCRIPTORS_MAX`] descriptors (SCM_RIGHTS), all close-on-exec on arrival.
+//! Method: one message carries at most [`DESCRIPTORS_MAX`] descriptors (SCM_RIGHTS). The receiver sets close-on-exec on
+//! all of them.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -10,13 +11,13 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Descriptors of one message at most.
+/// Largest number of descriptors in one message.
 pub const DESCRIPTORS_MAX: usize = 4;
 
 /// Sends `bytes` with `descriptors` in one message.
 ///
 /// # Errors
-/// The kernel's; `InvalidInput` for too many descriptors, `WriteZero` when not all bytes went.
+/// The kernel's; `InvalidInput` for too many descriptors, `WriteZero` when the kernel takes only a part of the bytes.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[&dyn AsFd]) -> io::Result<()> {
     if descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -43,7 +44,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[&dyn AsFd]) -> io::R
     }
 }
 
-/// Receives one message: how many bytes came, and the descriptors. No bytes: the other side has closed.
+/// Receives one message. Returns the number of bytes and the descriptors; zero bytes mean that the peer has closed.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,13 +1,13 @@
-//! Starting a program whose control verbs are supervised: what `isolane rdma run --enforce` does last.
+//! Starts a program whose control verbs are supervised (`isolane rdma run --enforce`).
 //!
-//! Method: connect to the enforcer's socket, install the filter on this thread, hand the listener over, wait until it is
-//! kept, then become the program. The filter stays through exec and is inherited by everything the program starts; a
-//! tenant cannot take it off, whatever it does with `LD_PRELOAD`.
+//! Method: connect to the enforcer's socket, install the filter on this thread, send the listener, wait for the
+//! confirmation, then exec the program. The filter survives exec, and all children inherit it. A tenant cannot remove
+//! the filter.
 //!
-//! Without CAP_SYS_ADMIN the kernel asks for `no_new_privs`: programs with the setuid bit then run without it.
+//! Without CAP_SYS_ADMIN the kernel requires `no_new_privs`: setuid programs then run without the bit.
 //!
-//! Limits: one listener above a process ([`EnforceError::Filter`] says so). Call from a program with one thread, or from
-//! the thread that becomes the program: filters are per thread.
+//! Limits: one listener above a process ([`EnforceError::Filter`] reports a second one). Filters are per thread: call
+//! this module in a program with one thread, or from the thread that calls exec.
 
 use crate::arrival::Arrival;
 use crate::error::EnforceError;
@@ -24,23 +24,23 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long the guardian may take to say that it has the listener.
+/// Longest wait for the guardian's confirmation.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// How a program is to be started.
+/// How to start a program.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Where the guardian's sockets lie.
+    /// Directory of the guardian's sockets.
     pub directory: PathBuf,
-    /// The tenant it claims to be of; counts only for tenants that are reached by name alone.
+    /// The tenant that the process claims. It counts only for tenants that have no other condition.
     pub tenant: Option<String>,
 }
 
-/// Puts this process under supervision and becomes `command`.
+/// Installs the filter on this process and replaces the process by `command`.
 ///
 /// # Errors
-/// When there is no enforcer, the filter cannot be installed, or the command cannot be run. Nothing of it can be undone
-/// once the filter is installed, so the caller should end.
+/// No enforcer runs, the filter cannot be installed, or the command cannot be run. An installed filter cannot be
+/// removed, so the caller should end after an error.
 pub fn install_and_exec(launch: &Launch, command: &[OsString]) -> Result<Infallible, EnforceError> {
     let Some((name, arguments)) = command.split_first() else {
         return Err(EnforceError::BadInput("no command after --".to_owned()));
@@ -53,10 +53,10 @@ pub fn install_and_exec(launch: &Launch, command: &[OsString]) -> Result<Infalli
     })
 }
 
-/// Puts the calling thread, and what it starts from now on, under supervision.
+/// Supervises the calling thread and everything that it starts from now on.
 ///
 /// # Errors
-/// When there is no enforcer, or the filter cannot be installed.
+/// No enforcer runs, or the filter cannot be installed.
 pub fn supervise_self(launch: &Launch) -> Result<(), EnforceError> {
     let Some(conventions) = conventions() else {
         return Err(EnforceError::Architecture {
@@ -95,7 +95,7 @@ pub fn supervise_self(launch: &Launch) -> Result<(), EnforceError> {
     match handoff::receive(&socket, &mut answer).map_err(absent)? {
         (1, _) => Ok(()),
         _ => Err(absent(io::Error::other(
-            "it did not take the listener, perhaps because it has too many",
+            "it refused the listener; perhaps it holds too many",
         ))),
     }
 }

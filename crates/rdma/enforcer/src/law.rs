@@ -1,15 +1,15 @@
-//! Who uses too much, and what is done about it: equation 5.1 on the counters that a host really has.
+//! Decides which tenant uses too much, with equation 5.1 on the counters that a host has.
 //!
-//! Problem: Harmonic's daemon reads 40 counters per tenant from a PCIe switch. Without it, a host knows per *device* how
-//! many bytes and packets went, and per *tenant* which queue pairs it holds. Method: a device's counters are a tenant's
-//! when no other tenant has a queue pair there that can send: with a function or a device of its own (SR-IOV, one device
-//! per container) always, on a shared device only while it is alone. Such exact figures go, as payload, into
-//! [`isolane_rdma_policy::harmonic::Harmonic`], unchanged; what is shared between several tenants is reported with
-//! their names and judged by nobody.
+//! Problem: Harmonic's daemon reads 40 counters per tenant from a PCIe switch. Without the switch, a host knows bytes
+//! and packets per *device*, and queue pairs per *tenant*. Method: a device's traffic counts as a tenant's own while no
+//! other tenant has a queue pair on the device that can send. With a function or device per tenant (SR-IOV, one device
+//! per container) this always holds; on a shared device it holds only while the tenant is alone.
+//! [`isolane_rdma_policy::harmonic::Harmonic`] judges this own traffic. Traffic that several tenants can have sent is
+//! reported with their names and not judged.
 //!
-//! Units: bytes, packets, picoseconds of a steady clock. A packet stands for a request where messages fit one packet;
-//! otherwise it counts too much, so packets are reported and not judged. Source: harmonic 5.5.1. Limits: nothing here
-//! sees PCIe transactions or cache misses; those parts of the policy stay at rest.
+//! Units: bytes, packets, picoseconds of a steady clock. Packets are reported and not judged, because one message can
+//! take many packets. Source: harmonic 5.5.1. Limits: PCIe transactions and cache misses are not visible here, so the
+//! parts of the policy that need them stay inactive.
 
 use crate::error::EnforceError;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
@@ -22,11 +22,11 @@ use isolane_rdma_scenario::enforcement::{EnforcedTenant, NicCapacity};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Hardware counters are refreshed this often by default (`lifespan` of sysfs): polls in between see the same numbers, and
-/// means over less say nothing.
+/// Poll interval: the default refresh time of hardware counters (`lifespan` in sysfs). More frequent polls read
+/// unchanged values.
 pub const POLL: Duration = Duration::from_ms(10);
 
-/// What moved on one device since the start.
+/// Traffic of one device since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// RDMA bytes sent.
@@ -39,23 +39,23 @@ pub struct Traffic {
     pub received_packets: u64,
 }
 
-/// What was seen in one poll: per device what moved since the last one, and who could send there.
+/// Result of one poll: each device's traffic since the last poll and the places that could send there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// By device.
     pub devices: BTreeMap<String, (Traffic, BTreeSet<usize>)>,
 }
 
-/// A tenant's figures so far.
+/// Traffic of one tenant so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Use {
-    /// Traffic that is this tenant's alone.
+    /// Traffic of devices on which only this tenant could send.
     pub own: Traffic,
-    /// Traffic of devices while others could send there as well: at most so much is this tenant's.
+    /// Traffic of devices on which other tenants could send too: an upper bound of this tenant's share.
     pub shared: Traffic,
 }
 
-/// The law for the tenants of one file.
+/// The policy state for the tenants of one file.
 #[derive(Debug)]
 pub struct Law {
     harmonic: Option<Harmonic>,
@@ -65,7 +65,7 @@ pub struct Law {
 }
 
 impl Law {
-    /// For tenants in this order; without a capacity nobody is judged.
+    /// Takes the tenants in the file's order. Without a capacity no tenant is judged.
     ///
     /// # Errors
     /// Guarantees that add up to more than the capacity.
@@ -85,7 +85,7 @@ impl Law {
         })
     }
 
-    /// Takes what was seen up to `now`; the batches of notifications that are due.
+    /// Accounts for `seen` up to `now`. Returns the batches of notifications that are due.
     pub fn poll(&mut self, now: Instant, seen: &Seen) -> Vec<Batch> {
         for (traffic, holders) in seen.devices.values() {
             let tenants = self.uses.len();
@@ -95,7 +95,7 @@ impl Law {
                 self.uses[place].own.add(traffic);
                 let statistics = &mut self.statistics[place];
                 let payload = ObjectKind::PrivateMemory;
-                // Bytes alone: packets are no bus transactions.
+                // Only bytes: packets are not bus transactions.
                 statistics.add(payload, BusDirection::ToNic, 0, traffic.sent_bytes);
                 statistics.add(payload, BusDirection::ToHost, 0, traffic.received_bytes);
             } else {
@@ -114,17 +114,17 @@ impl Law {
         std::iter::from_fn(|| harmonic.poll_action()).collect()
     }
 
-    /// A tenant's figures.
+    /// Traffic of the tenant at `place`.
     pub fn used(&self, place: usize) -> &Use {
         &self.uses[place]
     }
 
-    /// What a tenant may send or receive; none where nobody is judged.
+    /// The rate that the tenant may send or receive at; `None` without a capacity.
     pub fn allowed(&self, place: usize) -> Option<BitRate> {
         Some(self.harmonic.as_ref()?.allocation(place).rate)
     }
 
-    /// Batches of notifications so far, and notifications per sender in them.
+    /// Number of batches so far, and notifications per sender in them.
     pub fn batches(&self, place: usize) -> (u64, u64) {
         self.harmonic
             .as_ref()
@@ -156,7 +156,7 @@ fn judge(tenants: &[EnforcedTenant], nic: NicCapacity) -> Result<Harmonic, Enfor
     let capacity = Capacity {
         rate: nic.rate,
         data_requests_per_s: nic.data_requests_per_s,
-        // Never reached: the bus is not seen here.
+        // Unreachable: bus transactions are not visible here.
         pcie_rate: BitRate::from_bps(nic.rate.as_bps().saturating_mul(64)),
     };
     let refused = |error: String| EnforceError::BadInput(error);
@@ -168,7 +168,7 @@ fn judge(tenants: &[EnforcedTenant], nic: NicCapacity) -> Result<Harmonic, Enfor
         receive: 16,
     };
     let mut options = HarmonicOptions::published(RequestCosts::CONNECTX_6_DX, format, u64::MAX);
-    // The published times are below the counters' refresh; their ratio is kept.
+    // The published times are below the counters' refresh time. Both are scaled; their ratio stays.
     options.poll = POLL;
     options.t_min = Duration::from_ps(POLL.as_ps() * 2);
     options.t_basic = Duration::from_ps(POLL.as_ps() * 5);
@@ -196,7 +196,7 @@ mod tests {
         Law::new(&file.tenants, file.capacity).unwrap()
     }
 
-    /// `bytes` sent on one device by whoever is in `holders`.
+    /// `bytes` sent on one device while `holders` can send there.
     fn seen(bytes: u64, holders: &[usize]) -> Seen {
         let traffic = Traffic {
             sent_bytes: bytes,
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Polls every 10 ms for a second, `bytes` each; how many batches came for whom.
+    /// Polls every 10 ms for one second with `bytes` each. Returns the number of batches per tenant.
     fn second(law: &mut Law, bytes: u64, holders: &[usize]) -> Vec<Batch> {
         let seen = seen(bytes, holders);
         let poll = |step| law.poll(Instant::from_ps(POLL.as_ps() * step), &seen);
@@ -219,7 +219,7 @@ mod tests {
         // 5 MB in 10 ms are 4 Gb/s.
         assert_eq!(second(&mut law(), 5_000_000, &[0]), []);
         let batches = second(&mut law(), 10_000_000, &[0]);
-        // Twice as much: T_i is T_min, 20 ms, and 99 polls of 10 ms follow the first.
+        // Twice the allowed rate: T_i is T_min, 20 ms; 99 polls of 10 ms follow the first.
         assert_eq!(batches.len(), 49);
         assert!(
             batches
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_slight_excess_is_told_of_less_often_than_a_large_one() {
-        // 10 % too much: T_i is 45 ms, seen at 50.
+        // 10 % above the allowed rate: T_i is 45 ms, seen at 50 ms.
         let batches = second(&mut law(), 5_500_000, &[0]);
         assert_eq!(batches.len(), 19);
         assert!(batches.iter().all(|batch| batch.notifications == 1));

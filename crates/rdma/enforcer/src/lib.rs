@@ -1,16 +1,20 @@
-//! Harmonic for tenants that are not trusted, without its PCIe switch: what a host can enforce with Linux alone.
+//! Enforces limits on untrusted tenants with Linux alone: Harmonic without its PCIe switch.
 //!
-//! A tenant of the shim cooperates; one of this crate need not. Its control verbs pass a seccomp filter that it cannot
-//! remove, its objects are known from the kernel's own books, and its data is slowed by the NIC's congestion control.
+//! Tenants of this crate need not cooperate, unlike tenants of the shim. Their control verbs pass a seccomp filter that
+//! they cannot remove, the kernel's inventory lists their objects, and the RNIC's congestion control slows their data.
 //!
-//! * [`seccomp`] - trapping control verbs, naming them, letting them go on;
-//! * [`control`] - the rate of control verbs: a delay, never an error;
-//! * [`cnp`] - congestion notifications to this host's own NIC;
-//! * [`guardian`] - whoever keeps the listeners when the enforcer dies;
-//! * [`tenants`] - which tenant a process is of; [`caps`] - hard caps of the rdma cgroup controller;
-//! * [`law`] - who uses too much, by counters; [`enforcer`] - all of it together; [`status`] - what it says;
-//! * [`pacing`] - rates of tenants that cooperate, told to the daemon;
-//! * [`launch`] - starting a program under supervision; [`arrival`], [`container`] - what launchers and container runtimes say and need;
+//! * [`seccomp`] - traps control verbs, finds their verb, resumes them;
+//! * [`control`] - the rate of control verbs: delays, never errors;
+//! * [`cnp`] - congestion notifications to this host's own RNIC;
+//! * [`guardian`] - keeps the listeners when the enforcer ends;
+//! * [`tenants`] - the tenant of a process;
+//! * [`caps`] - hard caps of the rdma cgroup controller;
+//! * [`law`] - who uses too much, from counters;
+//! * [`enforcer`] - combines all of these;
+//! * [`status`] - its report;
+//! * [`pacing`] - sends the rates of cooperating tenants to the daemon;
+//! * [`launch`] - starts a program under supervision;
+//! * [`arrival`], [`container`] - messages and profiles of launchers and container runtimes;
 //! * [`handoff`] - bytes and descriptors over a Unix socket.
 //!
 //! Units end the names of numbers at borders. Source: harmonic (chapter 5), sections 5.3 to 5.5.

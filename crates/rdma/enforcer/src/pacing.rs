@@ -1,12 +1,11 @@
-//! What the daemon is told, so that tenants that cooperate are held to their rates in their own processes.
+//! Sends rates to the daemon, which applies them in the processes of tenants under the shim.
 //!
-//! Problem: a congestion notification slows a flow of the NIC, roughly and only where the device heeds it. A process that
-//! runs under the shim can be held to its tenant's rate exactly, but the shim's limits are the daemon's. Method: this end
-//! of the daemon's socket greets as the enforcer and says what each tenant may send and which process is whose; from
-//! then on what changed. Nothing here waits: who does not answer or does not read is asked again at the next step.
-//! Without a daemon everything else goes on, and it is looked for once a second.
-//! Units: payload in bytes per second. Limits: a process is known from the inventory's first look at its objects, so it
-//! may send without a limit for about a second.
+//! Problem: a congestion notification slows a flow only roughly, and only if the device reacts to it. The shim can hold
+//! a process to its tenant's rate exactly, but only the daemon sets the shim's limits. Method: this client connects to
+//! the daemon's socket as the enforcer and sends each tenant's rate and each process's tenant, then only changes. No
+//! call blocks: the next step retries what the daemon has not answered or read. Without a daemon, enforcement goes on,
+//! and the client retries the connection once a second. Units: payload in bytes per second. Limits: the inventory finds
+//! a process when it holds its first objects, so a process can send without a limit for about one second.
 
 use isolane_rdma_session::message::{LIMITS_MAX, MESSAGE_MAX, NO_LIMIT, NOBODY, ToDaemon, ToShim};
 use rustix::io::Errno;
@@ -19,27 +18,27 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Time between two looks for a daemon.
+/// Time between two attempts to connect to a daemon.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Limits by tenant, and whose each process is.
+/// Rates by tenant, and the tenant of each process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Payload per second, by the tenant's place in the file.
+    /// Payload, bytes per second, by the tenant's place in the file.
     pub rates: BTreeMap<u32, u64>,
     /// The tenant of each process.
     pub tenant_of: BTreeMap<u32, u32>,
 }
 
 impl Table {
-    /// The limit of the tenant at `place`. Tenants beyond the protocol's table have none.
+    /// Sets the rate of the tenant at `place`. Tenants beyond the protocol's table get none.
     pub fn limit(&mut self, place: usize, bytes_per_s: u64) {
         if let Some(tenant) = number(place) {
             self.rates.insert(tenant, bytes_per_s.min(NO_LIMIT - 1));
         }
     }
 
-    /// Whose a process is; nothing where that tenant has no limit.
+    /// Assigns a process to the tenant at `place`. Does nothing for a tenant without a rate.
     pub fn assign(&mut self, process: u32, place: usize) {
         if let Some(tenant) = number(place)
             && self.rates.contains_key(&tenant)
@@ -48,7 +47,7 @@ impl Table {
         }
     }
 
-    /// One thing in which `told` differs, as it is said. `None`: they are equal.
+    /// The message for the first difference from `told`; `None` when both are equal.
     fn next_difference(&self, told: &Self) -> Option<ToDaemon> {
         if let Some((tenant, rate)) = difference(&self.rates, &told.rates) {
             return Some(ToDaemon::Limit {
@@ -63,7 +62,7 @@ impl Table {
         })
     }
 
-    /// What whoever heard the message knows.
+    /// Applies a sent message, so this table equals what the daemon knows.
     fn hear(&mut self, message: &ToDaemon) {
         match *message {
             ToDaemon::Limit {
@@ -97,7 +96,7 @@ fn number(place: usize) -> Option<u32> {
     (number < LIMITS_MAX).then_some(number)
 }
 
-/// A key at which `told` is not as `wanted`, and what is wanted there.
+/// The first key at which `told` differs from `wanted`, with the wanted value.
 fn difference<T: Copy + PartialEq>(
     wanted: &BTreeMap<u32, T>,
     told: &BTreeMap<u32, T>,
@@ -121,22 +120,22 @@ pub struct Pacing {
     path: PathBuf,
     state: State,
     told: Table,
-    /// Why the daemon does not take the limits, in one line; nothing where it does, or where there is none.
+    /// Why the daemon rejects the limits, in one line; `None` if it accepts them or no daemon runs.
     refusal: Option<String>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nobody to talk to until then.
+    /// No connection; the next attempt is due at this time.
     Alone(Option<Instant>),
-    /// It has not answered yet.
+    /// Connected; the daemon has not answered yet.
     Greeted(OwnedFd),
-    /// It takes limits.
+    /// The daemon accepts limits.
     Heeded(OwnedFd),
 }
 
 impl Pacing {
-    /// Will talk to the daemon at `path`.
+    /// Makes a client of the daemon at `path`. Does not connect yet.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -146,17 +145,17 @@ impl Pacing {
         }
     }
 
-    /// Whether the daemon takes the limits.
+    /// Whether the daemon accepts the limits.
     pub fn is_heeded(&self) -> bool {
         matches!(self.state, State::Heeded(_))
     }
 
-    /// Why a daemon that is there does not take them.
+    /// Why the daemon rejects the limits.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// Says what is new. Without limits nobody is looked for.
+    /// Sends what changed. Without limits it does not connect.
     pub fn step(&mut self, now: Instant, wanted: &Table) {
         match &self.state {
             State::Alone(until) => {
@@ -175,7 +174,7 @@ impl Pacing {
             State::Heeded(socket) => match listen(socket) {
                 Heard::Nothing => self.tell(wanted),
                 Heard::Message(ToShim::Refused { reason }) => self.leave(now, Some(reason)),
-                // A daemon that ends says that there is something to look at.
+                // A closed connection is readable too.
                 Heard::Message(_) => {}
                 Heard::Nonsense(reason) => self.leave(now, Some(reason)),
                 Heard::Gone => self.leave(now, None),
@@ -215,14 +214,14 @@ impl Pacing {
         self.state = State::Alone(Some(now + AGAIN));
     }
 
-    /// Says differences until there are none, or the daemon does not read.
+    /// Sends differences until both tables are equal or the socket is full.
     fn tell(&mut self, wanted: &Table) {
         let State::Heeded(socket) = &self.state else {
             return;
         };
         while let Some(message) = wanted.next_difference(&self.told) {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // Not read yet: the rest at the next step. Gone: the next step hears that.
+            // The socket is full, or the daemon has ended: the next step continues or reconnects.
             if send(socket, &message.encode(), flags).is_err() {
                 return;
             }

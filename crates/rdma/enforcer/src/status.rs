@@ -1,7 +1,7 @@
-//! What `isolane rdma enforce` says: inventory, usage, verdicts and actions per tenant.
+//! The status of `isolane rdma enforce`: inventory, usage, verdicts and actions per tenant.
 //!
-//! Units end the names of numbers; rates are over the time since the last status. A verdict names the resource, what is
-//! used, what is allowed, and what was done about it.
+//! Units end the names of numbers. Rates are over the time since the last status. A verdict names the resource, the
+//! used and the allowed amount, and the action.
 
 use crate::caps::SetCap;
 use crate::control::supervisor::{Calls, Mode};
@@ -21,93 +21,93 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Everything, at one moment.
+/// The state of enforcement at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// Whether it acts.
+    /// Enforce or shadow.
     pub mode: Mode,
-    /// What becomes of control verbs without an enforcer.
+    /// What happens to control verbs while no enforcer runs.
     pub on_death: OnDeath,
-    /// Whether the guardian is there.
+    /// Whether the guardian is connected.
     pub guarded: bool,
-    /// Since the start, seconds.
+    /// Seconds since the start.
     pub elapsed_s: f64,
-    /// What rates are over, seconds.
+    /// Length of the window of all rates, seconds.
     pub window_s: f64,
-    /// Devices that are looked at.
+    /// Devices under enforcement.
     pub devices: Vec<String>,
-    /// Tenants in the file's order, and whoever is nobody's.
+    /// Tenants in the file's order, then one entry for processes without a tenant.
     pub tenants: Vec<TenantStatus>,
-    /// Processes that hold RDMA objects and have no filter on them.
+    /// Processes that hold RDMA objects and have no filter.
     pub unsupervised: Vec<Unsupervised>,
     /// Caps of the rdma controller.
     pub caps: Vec<SetCap>,
-    /// Congestion notifications sent so far.
+    /// Congestion notifications sent since the start.
     pub notifications_sent: u64,
-    /// Whether the daemon takes the rates, and holds tenants that run under the shim to them.
+    /// Whether the daemon accepts the rates and applies them to tenants under the shim.
     pub paced_by_daemon: bool,
-    /// Why a daemon that is there does not take them.
+    /// Why the daemon rejects the rates.
     pub not_paced_because: Option<String>,
 }
 
-/// One tenant.
+/// The status of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TenantStatus {
-    /// Its name.
+    /// Name in the enforcement file.
     pub name: String,
-    /// Processes that hold RDMA objects.
+    /// Process ids of processes that hold RDMA objects.
     pub processes: Vec<u32>,
-    /// What it holds on all devices together.
+    /// Objects held, summed over all devices.
     pub holdings: Holdings,
-    /// Its control verbs so far.
+    /// Control verbs since the start.
     pub control: Calls,
-    /// Control verbs per second that went on.
+    /// Control verbs that went on, per second.
     pub control_per_s: f64,
-    /// What it may call per second.
+    /// Limit of control verbs per second.
     pub control_limit_per_s: Option<u64>,
-    /// Bytes sent by devices that only this tenant could send on, so far.
+    /// Bytes sent since the start by devices on which only this tenant could send.
     pub sent_bytes: u64,
-    /// Bytes received there.
+    /// Bytes received since the start by those devices.
     pub received_bytes: u64,
-    /// Bytes sent by devices that others could send on as well.
+    /// Bytes sent by devices on which other tenants could send too.
     pub shared_bytes: u64,
-    /// What it may send or receive.
+    /// Rate that the tenant may send or receive at, bits per second.
     pub allowed_bps: Option<u64>,
-    /// Batches of notifications decided so far.
+    /// Batches of notifications since the start.
     pub batches: u64,
-    /// What it exceeds.
+    /// The resources that the tenant exceeds.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Something a tenant exceeds.
+/// A resource that a tenant exceeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Which resource, by its key in the file.
+    /// Key of the resource in the enforcement file.
     pub resource: &'static str,
-    /// What it uses or holds, or asks for.
+    /// Amount used, held or requested, in the resource's unit.
     pub used: f64,
-    /// What it may.
+    /// Amount allowed, in the same unit.
     pub allowed: f64,
-    /// What is done.
+    /// The enforcer's action.
     pub action: &'static str,
 }
 
-/// A process that holds RDMA objects without supervision.
+/// A process that holds RDMA objects and has no filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unsupervised {
-    /// Its number.
+    /// Process id.
     pub process: u32,
-    /// Its command.
+    /// Name of the process's command.
     pub command: String,
-    /// Whose it is.
+    /// Name of the process's tenant.
     pub tenant: String,
-    /// Queue pairs it holds.
+    /// Number of queue pairs held.
     pub queue_pairs: u32,
-    /// Memory regions it holds.
+    /// Number of memory regions held.
     pub memory_regions: u32,
 }
 
-/// What a status is made of.
+/// The inputs of a status.
 pub(crate) struct Reading<'a> {
     pub(crate) mode: Mode,
     pub(crate) on_death: OnDeath,
@@ -235,7 +235,7 @@ impl Reading<'_> {
     }
 }
 
-/// What it holds beyond its guarantee.
+/// Verdicts on objects held beyond the guarantee.
 fn capacity(
     guarantee: &Guarantee,
     held: &Holdings,
@@ -322,7 +322,7 @@ pub(crate) fn unsupervised(
 }
 
 impl Status {
-    /// A few lines for a terminal: one per tenant, one per verdict.
+    /// Text for a terminal: one line per tenant and per verdict.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mode = match self.mode {
@@ -383,7 +383,7 @@ impl Status {
         }
         if !self.guarded {
             text.push_str(
-                "  the guardian is gone: new tenants cannot come, and if this enforcer ends, control verbs fail with ENOSYS\n",
+                "  the guardian has ended: new tenants cannot be supervised, and if this enforcer ends, control verbs fail with ENOSYS\n",
             );
         }
         text

@@ -1,16 +1,16 @@
-//! Which tenant a process is of.
+//! Finds the tenant of a process.
 //!
-//! Method: conditions that a tenant cannot forge come first, the most precise kind before others (see
-//! [`isolane_rdma_scenario::enforcement`]): pod, container, container annotation, cgroup, user, all by the kernel's word on the
-//! process. A container annotation is known from the runtime's message alone, so a container that was matched by one is
-//! remembered, and its other processes are found by its cgroup. A name counts only for tenants without conditions: there
-//! it is the tenant's own word, or its operator's.
+//! Method: conditions that a tenant cannot forge are tried first, from the most to the least specific (see
+//! [`isolane_rdma_scenario::enforcement`]): pod, container, container annotation, cgroup, user. The kernel supplies
+//! these facts about the process. Only the runtime's message carries annotations; a container that was matched by an
+//! annotation is remembered, and its other processes are found by its cgroup. A claimed name counts only for tenants
+//! without conditions.
 //!
-//! **Whom to believe on the process.** A sender with authority over this host ([`isolane_common_linux::peer`]) may hand over another
-//! process's listener (a container runtime does). Any other sender, a container's root too, speaks for itself only: the
-//! process is then the sender, as the kernel says.
+//! **Trust.** A sender with authority over this host ([`isolane_common_linux::peer`]), such as a container runtime, may
+//! send another process's listener. For any other sender, including root inside a container, the process is the sender
+//! itself, as the kernel reports it.
 //!
-//! Limits: a process is looked at once, when its listener arrives; its children keep its tenant whatever they become.
+//! Limits: the tenant of a process is found once, when its listener arrives; its children keep the tenant.
 
 use crate::arrival::Arrival;
 use crate::control::pace::Limits;
@@ -23,21 +23,21 @@ use isolane_rdma_inventory::inventory::TenantRule;
 use isolane_rdma_scenario::enforcement::{EnforcedTenant, Selector};
 use std::collections::BTreeMap;
 
-/// The name of whoever is no tenant's.
+/// The name of processes without a tenant.
 pub const UNLISTED: &str = "unlisted";
 
-/// The tenants of a file, and what was learnt of their containers.
+/// The tenants of a file, and the containers that were matched by annotation.
 #[derive(Debug)]
 pub struct Tenants {
     tenants: Vec<EnforcedTenant>,
-    /// Places with conditions, most precise first.
+    /// Places with conditions, most specific first.
     order: Vec<(usize, TenantRule)>,
-    /// Cgroups of containers matched by annotation.
+    /// Places by cgroup, of containers matched by annotation.
     learnt: BTreeMap<String, usize>,
 }
 
 impl Tenants {
-    /// The tenants of a file.
+    /// Sorts the tenants' conditions.
     pub fn new(tenants: Vec<EnforcedTenant>) -> Self {
         let conditions = |(place, tenant): (usize, &EnforcedTenant)| {
             let selector = &tenant.selector;
@@ -58,19 +58,19 @@ impl Tenants {
         &self.tenants
     }
 
-    /// The place after the last tenant: whoever is no tenant's.
+    /// The place of processes without a tenant: one after the last tenant.
     pub fn unlisted(&self) -> usize {
         self.tenants.len()
     }
 
-    /// The name of a place.
+    /// The name of the tenant at `place`.
     pub fn name(&self, place: usize) -> &str {
         self.tenants
             .get(place)
             .map_or(UNLISTED, |tenant| tenant.name.as_str())
     }
 
-    /// What the supervisor has to know, in order of places, with the unlisted at the end.
+    /// The supervisor's tenants, by place; the last one is the unlisted.
     pub fn supervised(&self) -> Vec<Tenant> {
         let of = |tenant: &EnforcedTenant| Tenant {
             name: tenant.name.clone(),
@@ -84,7 +84,7 @@ impl Tenants {
         all
     }
 
-    /// Whose a listener is, and which process it is on.
+    /// The tenant's place and the process of a received listener.
     pub fn of_arrival(&mut self, root: &Root, handed: &Handed) -> (usize, u32) {
         let said = handed.arrival.clone().unwrap_or_default();
         let believed = handed.has_authority && said.process > 0;
@@ -101,13 +101,13 @@ impl Tenants {
         (self.of(&known, believed, &said), process)
     }
 
-    /// Whose a process is; `said` is what its launcher said, `believed` whether that was a runtime running as root.
+    /// The tenant's place of a process. `said` is the launcher's message, `believed` whether its sender runs as root.
     pub fn of(&mut self, process: &Process, believed: bool, said: &Arrival) -> usize {
         for (place, rule) in &self.order {
             let label = self.tenants[*place].selector.label.as_ref();
             let labelled = label
                 .is_none_or(|(key, value)| believed && said.annotations.get(key) == Some(value));
-            // A tenant told by its label alone has no other condition, and a rule without one matches nothing.
+            // A tenant matched only by its label has no other condition; a rule without conditions matches nothing.
             let only_label = *rule == bare(&rule.tenant);
             if labelled && (rule.matches(process) || (only_label && label.is_some())) {
                 if let (Some(_), Some(cgroup)) = (label, &process.cgroup) {
@@ -152,7 +152,7 @@ fn rule(tenant: &str, selector: &Selector) -> TenantRule {
     }
 }
 
-/// A tenant's limits on control verbs.
+/// The tenant's limits on control verbs.
 pub fn limits(tenant: &EnforcedTenant) -> Limits {
     let control = &tenant.control;
     let classes = [
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(tenants.name(place), "rest");
         let place = tenants.of(&container, true, &labelled("db"));
         assert_eq!(tenants.name(place), "database");
-        // Another process of the container, as the inventory shows it.
+        // Another process of the same container, as the inventory lists it.
         let place = tenants.of(&container, false, &Arrival::default());
         assert_eq!(tenants.name(place), "database");
     }

@@ -1,7 +1,7 @@
-//! Callers for tests: this program again, with the filter on it, running [`caller_process`] alone.
+//! Callers for tests: this test program again, under the filter, running only [`caller_process`].
 //!
-//! The kernel traps a call before it looks at the descriptor, so `/dev/null` is as good as a device: a call that goes on
-//! fails there with ENOTTY.
+//! The kernel traps a call before it checks the descriptor, so `/dev/null` can replace a device: a call that goes on
+//! fails with ENOTTY.
 
 use crate::handoff;
 use crate::seccomp::call::{ATTRIBUTE, HEADER, Verb};
@@ -14,25 +14,25 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Names the calls to a caller process: `9 0.7.1 ...`, see [`bytes_of`].
+/// Environment variable that lists a caller's calls: `9 0.7.1 ...`, see [`bytes_of`].
 const CALLS: &str = "ISOLANE_TEST_CALLS";
 
-/// A process that calls verbs.
+/// A child process that calls verbs.
 pub(crate) struct Caller(Option<Child>);
 
-/// How it ended.
+/// How a caller ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Every one of so many calls went on.
+    /// All calls went on; their number.
     Calls(usize),
-    /// By a signal.
+    /// Killed by a signal.
     Killed,
-    /// A call saw something else.
+    /// A call failed with an unexpected error.
     Failed(String),
 }
 
 impl Caller {
-    /// A process that calls `verbs` in turn, `count` calls in all, and its listener. None where seccomp is refused.
+    /// Starts a caller that calls `verbs` in turn, `count` calls in all. `None` where seccomp listeners are refused.
     pub(crate) fn start(verbs: &[Verb], count: usize) -> Option<(Self, Listener)> {
         let program = program(conventions()?, RDMA_VERBS_IOCTL);
         let flags = SocketFlags::CLOEXEC;
@@ -73,7 +73,7 @@ impl Caller {
         Some((Self(Some(child)), listener))
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub(crate) fn join(mut self) -> Ending {
         let child = self.0.take().expect("not joined yet");
         let output = child.wait_with_output().unwrap();
@@ -91,7 +91,7 @@ impl Caller {
         }
     }
 
-    /// Kills it.
+    /// Kills the process.
     pub(crate) fn kill(mut self) -> Ending {
         self.0.as_mut().expect("not joined yet").kill().unwrap();
         self.join()
@@ -113,7 +113,7 @@ impl Drop for Caller {
     }
 }
 
-/// Not a test: what a caller process runs.
+/// Not a test: the body of a caller process.
 #[test]
 #[ignore = "runs inside a process that Caller::start makes"]
 fn caller_process() {
@@ -140,7 +140,7 @@ fn caller_process() {
     println!("went on: {count}");
 }
 
-/// A call as libibverbs would make it.
+/// The header bytes of a call, as libibverbs makes it.
 fn bytes_of(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; HEADER + 3 * ATTRIBUTE];
     bytes[6] = 3;
@@ -155,19 +155,19 @@ fn bytes_of(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a listener has within a millisecond.
+/// Receives one notification within a millisecond.
 pub(crate) fn receive(listener: &Listener) -> Received {
     let interrupter = Interrupter::of_this_thread().unwrap();
     listener.receive(&interrupter.arm()).unwrap()
 }
 
-/// Waits for something that comes by itself; a minute means that it does not.
+/// Waits until `done` returns true; panics after one minute.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(
             begun.elapsed() < Duration::from_secs(60),
-            "{what}: not in a minute"
+            "{what}: did not happen within a minute"
         );
         std::thread::sleep(Duration::from_millis(2));
     }

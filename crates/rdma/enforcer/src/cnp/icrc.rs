@@ -51,8 +51,8 @@ const ROUTE: usize = 8;
 /// Byte of the transport header with FECN and BECN.
 const CONGESTION: usize = 4;
 
-/// The checksum of a packet that begins with its IP header and ends before the checksum, as it goes onto the wire. None
-/// for what is no such packet.
+/// The checksum of `packet`, in wire byte order. The packet begins with its IP header and ends before the checksum.
+/// Returns `None` for any other bytes.
 ///
 /// ```
 /// use isolane_rdma_enforcer::cnp::icrc::checksum;
@@ -77,7 +77,7 @@ pub fn checksum(packet: &[u8]) -> Option<[u8; 4]> {
     Some((!crc.0).to_le_bytes())
 }
 
-/// Ones for the bits that may change on the way.
+/// Returns the header with ones in the bits that routers may change.
 const fn masked(internet: usize, at: usize) -> u8 {
     let changes = if at >= internet {
         let transport = internet + UDP;
@@ -88,7 +88,7 @@ const fn masked(internet: usize, at: usize) -> u8 {
         matches!(at, 1..=3 | 7)
     };
     match (internet, at) {
-        // The upper half of the first byte is the version, the lower the beginning of the traffic class.
+        // The upper half of the first byte is the version, the lower half the start of the traffic class.
         (IPV6, 0) => 0x0f,
         _ if changes => 0xff,
         _ => 0,
@@ -99,7 +99,7 @@ const fn masked(internet: usize, at: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// The check value of this CRC in every list of CRCs.
+    /// The standard check value of this CRC.
     #[test]
     fn the_table_is_that_of_ethernet() {
         let mut crc = Crc(u32::MAX);
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(!crc.0, 0xcbf4_3926);
     }
 
-    /// Packets of Linux's own rdma_rxe, captured on the wire: `tests/data/README.md`.
+    /// Packets captured from Linux's rdma_rxe: `tests/data/README.md`.
     #[test]
     fn packets_of_another_sender_have_this_checksum() {
         let mut checked = 0;

@@ -1,9 +1,9 @@
-//! Congestion notifications: telling this host's own NIC that a tenant's flow has met congestion.
+//! Congestion notification packets (CNPs) to this host's own RNIC, which slow a tenant's flows.
 //!
-//! * [`packet`] - the bytes, checked against another dissector;
-//! * [`icrc`] - the checksum that InfiniBand adds;
-//! * [`target`] - whom one may be sent to: flows of this host's tenants, from the kernel's books, and nobody else;
-//! * [`sender`] - sending, at a bounded rate.
+//! * [`packet`] - the bytes, compared with `tshark`;
+//! * [`icrc`] - the invariant checksum;
+//! * [`target`] - the permitted destinations: only flows of this host's tenants, from the kernel's inventory;
+//! * [`sender`] - sends at a bounded rate.
 //!
 //! Source: harmonic 5.5.1; InfiniBand specification, annex 17 (RoCEv2), 17.9.
 

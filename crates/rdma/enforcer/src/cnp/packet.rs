@@ -32,43 +32,43 @@ const CHECKSUM: usize = 4;
 /// Bytes of a notification over IPv6, the longer one.
 pub const LENGTH_MAX: usize = ETHERNET + IPV6 + UDP + TRANSPORT + RESERVED + CHECKSUM;
 
-/// Both ends' addresses.
+/// IP addresses of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// Over IPv4.
     V4 {
-        /// Who seems to send it: the other end of the flow.
+        /// Source: the peer of the flow.
         source: Ipv4Addr,
-        /// The port of the sender that is to slow down.
+        /// Destination: the sender that has to slow down.
         destination: Ipv4Addr,
     },
     /// Over IPv6.
     V6 {
-        /// Who seems to send it: the other end of the flow.
+        /// Source: the peer of the flow.
         source: Ipv6Addr,
-        /// The port of the sender that is to slow down.
+        /// Destination: the sender that has to slow down.
         destination: Ipv6Addr,
     },
 }
 
-/// What a notification says.
+/// The fields of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Ethernet address it comes from.
+    /// Source Ethernet address.
     pub source_hardware: [u8; 6],
-    /// Ethernet address of the NIC.
+    /// Destination Ethernet address: the RNIC.
     pub destination_hardware: [u8; 6],
     /// IP addresses.
     pub addresses: Addresses,
-    /// UDP source port: any, the same for a flow.
+    /// UDP source port; constant per flow, otherwise arbitrary.
     pub source_port: u16,
-    /// Queue pair that is to slow down; 24 bits.
+    /// Queue pair that has to slow down; 24 bits.
     pub queue_pair: u32,
-    /// Differentiated services code point, 6 bits: the priority of notifications on this network.
+    /// Differentiated services code point of notifications on this network, 6 bits.
     pub code_point: u8,
 }
 
-/// The bytes of a notification.
+/// The bytes of a notification's Ethernet frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     bytes: [u8; LENGTH_MAX],
@@ -76,7 +76,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// From the first byte of Ethernet to the invariant checksum.
+    /// All bytes from the Ethernet header to the invariant checksum.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

@@ -1,11 +1,11 @@
-//! Sending notifications: whole Ethernet frames through a packet socket, never faster than a bound.
+//! Sends notifications as whole Ethernet frames through a packet socket, at a bounded rate.
 //!
-//! Method: AF_PACKET on an interface of this host from which the NIC's own port can be reached. On a NIC that loops
-//! frames to its own address back (or a switch port that does), that is the port's interface; behind a veth pair it is
-//! the other end of the pair. Frames above the bound are dropped and counted: one that is late is of no use.
+//! Method: AF_PACKET on an interface of this host that reaches the RNIC's own port. If the RNIC or its switch port
+//! loops frames back, this is the port's own interface; for a veth pair, it is the peer interface. Frames above the
+//! bound are dropped and counted, because a late notification has no use.
 //!
-//! Needs CAP_NET_RAW. Units: notifications per second. Limits: whether a NIC takes a notification that it sent itself is
-//! the NIC's affair; `docs/internals/enforce.md` says what is proven.
+//! Needs CAP_NET_RAW. Units: notifications per second. Limits: some RNICs may ignore a notification that they sent
+//! themselves; `docs/internals/enforce.md` lists what is tested.
 
 use super::target::{CODE_POINT, Target};
 use crate::control::pace::Pace;
@@ -14,12 +14,13 @@ use isolane_common_linux::Root;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Notifications per second of one sender at most: four for each of 100 flows every 10 ms, far below 1 % of any link.
+/// Highest rate of one sender, notifications per second: four for each of 100 flows every 10 ms, far below 1 % of any
+/// link.
 pub const RATE_MAX: u64 = 40_000;
-/// Frames that may go at once: one batch for 256 flows.
+/// Largest burst: one batch for 256 flows.
 const BURST: u64 = 1_024;
 
-/// A socket on one interface.
+/// A packet socket on one interface.
 #[derive(Debug)]
 pub struct Sender {
     socket: OwnedFd,
@@ -31,10 +32,10 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender on `interface`, at [`RATE_MAX`] and the usual code point.
+    /// Opens a sender on `interface` with [`RATE_MAX`] and the default code point.
     ///
     /// # Errors
-    /// No such interface, or no CAP_NET_RAW.
+    /// The interface does not exist, or CAP_NET_RAW is missing.
     pub fn open(root: &Root, interface: &str) -> Result<Self, EnforceError> {
         let failed = |source| EnforceError::System {
             action: "open a packet socket for congestion notifications (needs CAP_NET_RAW)",
@@ -62,15 +63,15 @@ impl Sender {
         })
     }
 
-    /// Sends `count` notifications to a target at `now`, nanoseconds of any steady clock; how many went.
+    /// Sends up to `count` notifications to a target at `now` (nanoseconds of a steady clock). Returns the number sent.
     ///
     /// # Errors
-    /// The kernel's, for example an interface that is down.
+    /// The kernel's, for example when the interface is down.
     pub fn send(&mut self, now: u64, target: &Target, count: u32) -> io::Result<u32> {
         let frame = target.notification(self.hardware, self.code_point).frame();
         let mut sent = 0;
         for _ in 0..count {
-            // A turn later than now is not taken: the frame is dropped instead.
+            // Drops the frame if its turn is later than now.
             let mut pace = self.pace;
             if pace.turn(now) > now {
                 self.dropped += u64::from(count - sent);
@@ -89,13 +90,13 @@ impl Sender {
         Ok(sent)
     }
 
-    /// Notifications sent, and dropped above the bound.
+    /// Notifications sent so far, and notifications dropped by the rate bound.
     pub fn counts(&self) -> (u64, u64) {
         (self.sent, self.dropped)
     }
 }
 
-/// A packet socket that sends on the interface `index` and receives nothing.
+/// Opens a packet socket that sends on the interface `index` and receives nothing.
 fn packet_socket(index: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed; on success the descriptor is new and nobody else owns it.
     let socket = unsafe {
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use crate::cnp::target::tests::{port, queue_pair};
 
-    /// On the loopback interface, where a frame to an address of nobody harms nobody.
+    /// Uses the loopback interface and an unused destination address, so the frames reach no host.
     #[test]
     fn no_more_than_the_bound_goes_out() {
         let mut sender = match Sender::open(&Root::machine(), "lo") {
@@ -141,7 +142,7 @@ mod tests {
         let target = Target::of(&queue_pair(), port(), None).unwrap();
         assert_eq!(sender.send(1, &target, 2_000).unwrap(), BURST as u32);
         assert_eq!(sender.counts(), (BURST, 2_000 - BURST));
-        // A millisecond later as many as the rate brings.
+        // One millisecond later the rate admits more.
         assert_eq!(sender.send(1_000_001, &target, 2_000).unwrap(), 40);
     }
 

@@ -1,36 +1,35 @@
-//! Whom a notification may be sent to: flows of this host's tenants, and nobody else.
+//! The permitted destinations of notifications: flows of this host's tenants and no others.
 //!
-//! Problem: a forged notification slows a sender down. Sent to somebody else's, it would be an attack. Method: a
-//! [`Target`] has private fields and one constructor, which takes a queue pair out of the kernel's inventory of this host
-//! and a port of this host; the notification's IP and Ethernet destination is that port, its queue pair that queue pair.
-//! No address of another host can become a destination, and no bytes of a tenant take part.
+//! Problem: a forged notification slows a sender down; sent to another host's flow, it is an attack. Method: a
+//! [`Target`] has private fields and one constructor. The constructor takes a queue pair from the kernel's inventory of
+//! this host and a port of this host, and these become the destination. No address of another host and no bytes of a
+//! tenant can become a destination.
 //!
-//! What it can slow is therefore what this host sends: the tenant's WRITEs, SENDs and atomics, and the READs of others
-//! that it answers. READs that the tenant asks for are sent by the other host, which alone could slow them.
+//! A notification therefore slows only what this host sends: the tenant's WRITEs, SENDs and atomics, and READ
+//! responses. The data of a tenant's own READs is sent by the other host, and only that host could slow it.
 //!
-//! Source: harmonic 5.5.1, which sends to any sender end of a tenant's connections; sending to this host only is ours.
+//! Source: harmonic 5.5.1, which notifies any sender of a tenant's connections. The restriction to this host is ours.
 
 use super::packet::{Addresses, Notification};
 use isolane_rdma_inventory::rdma::{QueuePair, QueuePairKind, QueuePairState};
 use std::net::IpAddr;
 
-/// Code point of notifications unless the operator's network has another: 48, as NICs of several vendors send them.
+/// Default code point of notifications: 48, the default of several RNIC vendors.
 pub const CODE_POINT: u8 = 48;
 /// UDP source ports of RoCEv2 lie in the dynamic range.
 const PORT_BASE: u16 = 0xc000;
 
-/// A port of this host's NIC.
+/// A port of an RNIC of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalPort {
-    /// Its Ethernet address.
+    /// Ethernet address.
     hardware: [u8; 6],
-    /// An address of its GID table.
+    /// An address of the GID table.
     address: IpAddr,
 }
 
 impl LocalPort {
-    /// The port of the RDMA device `device`, as this host's `/sys` describes it; none where it has no Ethernet address or
-    /// no RoCEv2 address.
+    /// Reads the port of the RDMA device `device` from `/sys`. `None` without an Ethernet address or a RoCEv2 address.
     pub fn read(root: &isolane_common_linux::Root, device: &str, port: u32) -> Option<Self> {
         let folder = format!("/sys/class/infiniband/{device}/ports/{port}");
         let entries = root.list(&format!("{folder}/gids"));
@@ -42,7 +41,7 @@ impl LocalPort {
             let usable = kind.contains("v2") && !gid.is_unspecified();
             usable.then_some((gid, interface))
         });
-        // Flows over IPv4 are the usual ones.
+        // Prefer IPv4: most flows use it.
         let (gid, interface) = addresses.min_by_key(|(gid, _)| gid.to_ipv4_mapped().is_none())?;
         let hardware = root.text(&format!("/sys/class/net/{interface}/address"))?;
         Some(Self {
@@ -61,7 +60,7 @@ pub(super) fn hardware_address(text: &str) -> Option<[u8; 6]> {
     words.next().is_none().then_some(bytes)
 }
 
-/// A flow that may be slowed.
+/// A flow that can be slowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     port: LocalPort,
@@ -70,9 +69,9 @@ pub struct Target {
 }
 
 impl Target {
-    /// The flow of `queue_pair`, which the kernel says is on this host, through `port`, the port of its device. `peer` is
-    /// its other end where the kernel knows it (connections made through the connection manager); it only stands as the
-    /// source. None for a queue pair that cannot send, has no user process, or knows no congestion control (UD, raw).
+    /// The flow of `queue_pair`, from the kernel's inventory, through `port` of its device. `peer` is the remote
+    /// address where the kernel knows it (connections of the connection manager); it becomes only the source address.
+    /// `None` for a queue pair that cannot send, has no user process, or has no congestion control (UD, raw).
     pub fn of(queue_pair: &QueuePair, port: LocalPort, peer: Option<IpAddr>) -> Option<Self> {
         let sends = matches!(
             queue_pair.state,
@@ -93,12 +92,12 @@ impl Target {
         })
     }
 
-    /// Its queue pair.
+    /// The number of the queue pair.
     pub fn queue_pair(&self) -> u32 {
         self.queue_pair
     }
 
-    /// What to tell it, from the Ethernet address `source_hardware`.
+    /// Builds the notification with the source Ethernet address `source_hardware`.
     pub(super) fn notification(&self, source_hardware: [u8; 6], code_point: u8) -> Notification {
         let addresses = match (self.port.address, self.peer.unwrap_or(self.port.address)) {
             (IpAddr::V4(destination), IpAddr::V4(source)) => Addresses::V4 {

@@ -1,21 +1,21 @@
-//! How fast a tenant's control verbs go on: one pace over all calls, and one for each class that has a limit.
+//! The rate of a tenant's control verbs: one bucket over all calls, and one for each class with a limit.
 //!
-//! Method: a pace is a bucket that gains one call every interval and holds at most `burst`; in the form that needs one
-//! number, the time at which the bucket would be full again. A call that finds the bucket empty waits for its turn;
-//! turns are given out in order of arrival and never taken back, also not when the caller dies waiting.
+//! Method: a bucket gains one call per interval and holds at most `burst` calls. It is stored as one number: the time
+//! at which it would be full again. A call that finds the bucket empty gets a turn. Turns follow the order of arrival
+//! and are never withdrawn, even if the caller dies while it waits.
 //!
-//! A class that is slower than the whole must not use up turns of the whole while it waits: a call first waits for its
-//! class, and asks the whole when that turn has come ([`Paces::of_class`], then [`Paces::of_all`]).
+//! A call first waits for its class, then for the whole ([`Paces::of_class`], then [`Paces::of_all`]). A slow class
+//! therefore uses no turns of the whole while it waits.
 //!
 //! Units: nanoseconds since any fixed point, calls per second. The interval is rounded up: a tenant never exceeds its
-//! rate. Source: harmonic 5.5.2, which has no burst; the published behaviour is a burst of 1.
+//! rate. Source: harmonic 5.5.2, which has no burst (a burst of 1).
 
 use crate::seccomp::call::Class;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
-/// Time whose calls a bucket holds unless the profile names a burst: timers are late by tens of microseconds, and without
-/// it a rate above some thousand per second would not be reached.
+/// The default burst is what the rate admits in this time, ns. Timers are late by tens of microseconds; without a
+/// burst, rates above some thousand per second would not be reached.
 const BURST_TIME: u64 = 1_000_000;
 
 /// One bucket.
@@ -29,19 +29,20 @@ const BURST_TIME: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     interval: u64,
-    /// What a full bucket saves.
+    /// Duration of a full burst, ns.
     tolerance: u64,
-    /// When the bucket is full again.
+    /// Time at which the bucket is full again, ns.
     full: u64,
 }
 
 impl Pace {
-    /// `rate` calls per second; a `burst` of at least 1, or what a millisecond brings.
+    /// A bucket of `rate` calls per second with a `burst` of at least 1; the default burst is the calls of one
+    /// millisecond.
     ///
     /// # Panics
-    /// When the rate is zero: profiles are checked before.
+    /// When the rate is zero: the profile reader rejects zero.
     pub fn new(rate: u64, burst: Option<u64>) -> Self {
-        assert!(rate > 0, "a rate of zero would stop a tenant for ever");
+        assert!(rate > 0, "a rate of zero stops a tenant forever");
         let interval = SECOND.div_ceil(rate);
         let burst = burst.unwrap_or(BURST_TIME / interval).max(1);
         Self {
@@ -51,7 +52,7 @@ impl Pace {
         }
     }
 
-    /// When a call that arrives at `now` may go on; `now` for one that need not wait.
+    /// The time at which a call that arrives at `now` may go on; `now` if it need not wait.
     pub fn turn(&mut self, now: u64) -> u64 {
         let turn = now.max(self.full.saturating_sub(self.tolerance));
         self.full = self.full.max(now).saturating_add(self.interval);
@@ -62,15 +63,15 @@ impl Pace {
 /// Limits of one tenant, calls per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// All calls together.
+    /// Limit of all calls together.
     pub all: Option<u64>,
-    /// Calls of one class.
+    /// Limits of single classes.
     pub classes: Vec<(Class, u64)>,
-    /// Calls that may come at once after a pause, of every limit; what a millisecond brings unless set.
+    /// Burst of every limit, calls; the default is the calls of one millisecond.
     pub burst: Option<u64>,
 }
 
-/// The paces of one tenant.
+/// The buckets of one tenant.
 #[derive(Clone, Debug)]
 pub struct Paces {
     all: Option<Pace>,
@@ -78,7 +79,7 @@ pub struct Paces {
 }
 
 impl Paces {
-    /// Full buckets with these limits.
+    /// Makes full buckets with these limits.
     pub fn new(limits: &Limits) -> Self {
         let mut classes = [None; Class::ALL.len()];
         for &(class, rate) in &limits.classes {
@@ -90,14 +91,14 @@ impl Paces {
         }
     }
 
-    /// When a call of `class` may ask [`Self::of_all`].
+    /// The time at which a call of `class` may call [`Self::of_all`].
     pub fn of_class(&mut self, now: u64, class: Class) -> u64 {
         self.classes[class as usize]
             .as_mut()
             .map_or(now, |pace| pace.turn(now))
     }
 
-    /// When a call may go on.
+    /// The time at which a call may go on.
     pub fn of_all(&mut self, now: u64) -> u64 {
         self.all.as_mut().map_or(now, |pace| pace.turn(now))
     }
@@ -108,9 +109,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A bucket as one would draw it: whole calls in hand, one more every interval.
+    /// Reference model of a bucket: whole calls in the bucket, one more per interval.
     fn bucket(interval: u64, burst: u64, arrivals: &[u64]) -> Vec<u64> {
-        // Turns already given; the n-th call may go on when fewer than `burst` turns lie in the bucket's memory.
+        // Turns already given. The n-th call may go on when fewer than `burst` turns lie within the bucket's memory.
         let mut turns = Vec::new();
         let mut full = 0_u64;
         for &now in arrivals {
@@ -138,7 +139,7 @@ mod tests {
             prop_assert_eq!(turns, bucket(SECOND.div_ceil(rate), burst, &arrivals));
         }
 
-        /// No window of any length sees more calls than the rate brings in it, and the burst.
+        /// No window sees more calls than rate x length + burst.
         #[test]
         fn no_window_sees_more_than_the_rate_and_a_burst(
             rate in 1_u64..1_000_000,
@@ -157,7 +158,7 @@ mod tests {
             }
         }
 
-        /// Nothing overflows, whatever the clock says.
+        /// No time value overflows.
         #[test]
         fn any_time_has_a_turn(times in prop::collection::vec(any::<u64>(), 1..50), rate in 1_u64..) {
             let mut pace = Pace::new(rate, None);
@@ -176,7 +177,7 @@ mod tests {
         });
         assert_eq!(paces.of_class(0, Class::MemoryRegions), 0);
         assert_eq!(paces.of_all(0), 0);
-        // The second registration waits a second for its class, a query meanwhile only 10 ms.
+        // The second registration waits one second for its class; a query waits only 10 ms.
         assert_eq!(paces.of_class(0, Class::MemoryRegions), SECOND);
         assert_eq!(paces.of_class(0, Class::Queries), 0);
         assert_eq!(paces.of_all(0), 10_000_000);

@@ -1,11 +1,11 @@
-//! Reads the headers of calls from their callers' memory, and never waits long for it.
+//! Reads the headers of calls from their callers' memory, with a bounded wait.
 //!
-//! Problem: a page of a caller may be delivered by the caller's own handler (FUSE, userfaultfd). A read of such a page waits for
-//! as long as the handler likes, and no signal but a fatal one ends the wait. Method: a helper thread reads. A read that takes
-//! longer than [`PATIENCE`] is given up and its helper is left behind; the next read gets another helper. The caller of
-//! [`Reader::read`] leaves the tenant's memory alone until the helper that was left behind has ended, and for [`REST`] at least.
-//! So a tenant holds one helper at most, and the loop for [`PATIENCE`] in each [`REST`].
-//! Cost: two switches of threads for each call.
+//! Problem: a caller can deliver a page of its memory through its own handler (FUSE, userfaultfd). A read of such a
+//! page waits as long as the handler wants, and only a fatal signal ends the wait. Method: a helper thread reads. After
+//! [`PATIENCE`] the read is abandoned with its helper thread; the next read starts another helper. The caller of
+//! [`Reader::read`] must not read the tenant's memory again until the abandoned helper has ended, and for at least
+//! [`REST`]. A tenant therefore blocks one helper at most, and delays the loop by [`PATIENCE`] per [`REST`]. Cost: two
+//! thread switches per call.
 
 use crate::seccomp::call::CALL_MAX;
 use std::io;
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How long a read may take.
+/// Longest time of a read.
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
-/// How long a tenant's memory is left alone after a read that took longer.
+/// Shortest pause after an abandoned read of a tenant's memory.
 pub(super) const REST: Duration = Duration::from_secs(2);
 
-/// Reads a thread's memory at an address; how many bytes could be read.
+/// Reads a thread's memory at an address. Returns the number of bytes read.
 pub(super) type ReadMemory = fn(u32, u64, &mut [u8]) -> usize;
 
-/// The first bytes of a call.
+/// The first bytes of a call's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     bytes: [u8; CALL_MAX],
@@ -35,16 +35,16 @@ impl Header {
     }
 }
 
-/// What came of a read.
+/// Result of a read.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
     reason = "nearly every read is a header, and none is stored"
 )]
 pub(super) enum Read {
-    /// Bytes, perhaps none.
+    /// The bytes read, perhaps none.
     Header(Header),
-    /// It takes too long; true once the helper has ended.
+    /// The read took too long; the flag becomes true when the helper has ended.
     LeftBehind(Arc<AtomicBool>),
 }
 
@@ -67,10 +67,10 @@ impl Reader {
         Self { read, helper: None }
     }
 
-    /// The first bytes at `address` of `thread`.
+    /// Reads the first bytes at `address` of `thread`.
     ///
     /// # Errors
-    /// When no helper can be started.
+    /// No helper thread can be started.
     pub(super) fn read(&mut self, thread: u32, address: u64) -> io::Result<Read> {
         let helper = match self.helper.take() {
             Some(helper) => helper,
@@ -118,7 +118,7 @@ impl Helper {
     }
 }
 
-/// A helper needs room for one header.
+/// Stack of a helper thread, bytes: room for one header.
 const STACK_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::testing::wait_until;
 
-    /// Thread 1 never gets its page until `PAGE` says so; others do at once.
+    /// Thread 1's page arrives when `PAGE` is true; pages of other threads arrive at once.
     static PAGE: AtomicBool = AtomicBool::new(false);
 
     fn read(thread: u32, address: u64, bytes: &mut [u8]) -> usize {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the owner wants.
+/// Orders of the owner.
 #[derive(Debug)]
 pub(super) enum Command {
     Watch {
@@ -37,7 +37,7 @@ pub(super) enum Command {
     Stop,
 }
 
-/// Events of one round.
+/// Largest number of epoll events per round.
 const EVENTS: usize = 64;
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -48,7 +48,7 @@ struct Watched {
     listener: Listener,
     tenant: u32,
     slot: Option<usize>,
-    /// Received and not answered.
+    /// Ids of calls that were received and not answered.
     taken: BTreeSet<u64>,
     paused: bool,
 }
@@ -57,9 +57,9 @@ struct Watched {
 struct Account {
     paces: Paces,
     calls: Calls,
-    /// Too many calls wait: its listeners are left alone.
+    /// Whether the listeners are left unread because too many calls wait.
     paused: bool,
-    /// Its memory is left alone until then, and until the helper that waits for it has ended.
+    /// The tenant's memory is not read before this time, nor before the abandoned helper has ended.
     unread: Option<(u64, Arc<AtomicBool>)>,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Loop {
     armed: Option<u64>,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
-    /// Slots of listeners whose calls somebody else takes, until the owner takes them.
+    /// Slots of dropped listeners whose calls another process takes, until the owner collects them.
     shed: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -112,7 +112,7 @@ impl Loop {
         Ok(events)
     }
 
-    /// Until [`Command::Stop`].
+    /// Runs until [`Command::Stop`].
     pub(super) fn run(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let interrupter = Interrupter::of_this_thread().expect("a timer for a new thread");
@@ -124,7 +124,7 @@ impl Loop {
                 None,
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // The set is ours and valid; nothing else can be wrong with it.
+                // The set is ours and valid, so EINTR is the only expected error.
                 Err(error) => panic!("epoll_wait of the supervisor: {error}"),
             }
             let is_ours = |event: &epoll::Event| matches!(event.data.u64(), WAKE | TIMER);
@@ -164,7 +164,7 @@ impl Loop {
                 self.accounts[tenant].paces = Paces::new(&limits);
             }
             Command::Add(tenant) => self.add(tenant),
-            // A caller that no longer waits for the answer needs none.
+            // A caller that no longer waits needs no answer.
             Command::Report(reply) => drop(reply.send(self.report())),
             Command::Stop => {}
         }
@@ -200,7 +200,8 @@ impl Loop {
         let place = free.unwrap_or(self.watched.len());
         let data = EventData::new_u64(place as u64);
         if let Err(error) = epoll::add(&self.epoll, &listener, data, EventFlags::IN) {
-            // Without it the tenant's calls would wait for ever; closed, they fail with ENOSYS unless a guardian holds it.
+            // Close the listener: unwatched, its calls would wait forever. After the close they fail with ENOSYS,
+            // unless a guardian holds the listener.
             eprintln!(
                 "isolane: a listener of {} cannot be watched: {error}",
                 self.name(tenant)
@@ -221,7 +222,7 @@ impl Loop {
         self.watched[place] = Some(watched);
     }
 
-    /// Calls that an earlier supervisor had taken and not answered go on now.
+    /// Resumes the calls that an earlier supervisor received and did not answer.
     fn take_over(&mut self, watched: &mut Watched) {
         let (Some(table), Some(slot)) = (&self.table, watched.slot) else {
             return;
@@ -244,7 +245,7 @@ impl Loop {
         &self.accounts[tenant].calls.tenant
     }
 
-    /// A listener has a call, or nobody left.
+    /// Handles a listener that has a call or has no callers left.
     fn ready(&mut self, place: usize, flags: EventFlags, bounded: &Armed<'_>) {
         let Some(Some(watched)) = self.watched.get_mut(place) else {
             return;
@@ -305,7 +306,7 @@ impl Loop {
         self.ask_all(now, place, tenant, id);
     }
 
-    /// What a call is, by its caller's memory.
+    /// Reads the verb from the caller's memory.
     fn verb_of(&mut self, place: usize, notification: &Notification) -> Verb {
         let watched = self.watched[place].as_ref().expect("the caller has it");
         let account = &mut self.accounts[watched.tenant as usize];
@@ -330,7 +331,7 @@ impl Loop {
         }
     }
 
-    /// The class allows it; the whole may not.
+    /// Asks the bucket of all calls after the class admitted the call.
     fn ask_all(&mut self, now: u64, place: usize, tenant: u32, id: u64) {
         let due = self.accounts[tenant as usize].paces.of_all(now);
         match due > now {
@@ -350,7 +351,7 @@ impl Loop {
         }
     }
 
-    /// Forgets waiting calls whose callers have died.
+    /// Removes waiting calls whose callers have died.
     fn sweep(&mut self, tenant: u32) {
         let (watched, table) = (&mut self.watched, self.table.as_ref());
         let calls = &mut self.accounts[tenant as usize].calls;
@@ -368,7 +369,7 @@ impl Loop {
         });
     }
 
-    /// Leaves a tenant's listeners alone, or looks at them again.
+    /// Pauses or resumes the reading of a tenant's listeners.
     fn pause(&mut self, tenant: u32, paused: bool) {
         let account = &mut self.accounts[tenant as usize];
         if account.paused == paused {
@@ -390,7 +391,7 @@ impl Loop {
         }
     }
 
-    /// Lets go on whatever has its turn.
+    /// Resumes all calls whose turn has come.
     fn release(&mut self, now: u64) {
         while let Some(entry) = self.waiting.pop_due(now) {
             let Entry {
@@ -424,12 +425,12 @@ impl Loop {
         note(self.table.as_ref(), watched);
     }
 
-    /// Nobody can call any more.
+    /// Removes a listener that has no callers left.
     fn forget(&mut self, place: usize) {
         let Some(watched) = self.watched[place].take() else {
             return;
         };
-        // Closing the descriptor would not take it out while the guardian has another.
+        // Closing the descriptor does not remove it from the set while the guardian holds a copy.
         let _ = epoll::delete(&self.epoll, &watched.listener);
         let calls = &mut self.accounts[watched.tenant as usize].calls;
         self.waiting.retain(|entry| {
@@ -466,7 +467,7 @@ impl Loop {
 }
 
 impl Account {
-    /// Counts a call that would have waited; it takes no turn then, as if it had not come.
+    /// Counts a call that would have waited. Such a call takes no turn.
     fn observe(&mut self, now: u64, class: Class) {
         let mut paces = self.paces.clone();
         let due = paces.of_class(now, class).max(paces.of_all(now));
@@ -479,7 +480,7 @@ impl Account {
     }
 }
 
-/// Writes down which calls are taken.
+/// Writes the ids of received calls to the table.
 fn note(table: Option<&Table>, watched: &Watched) {
     if let (Some(table), Some(slot)) = (table, watched.slot) {
         let ends = (watched.taken.first(), watched.taken.last());
@@ -488,7 +489,7 @@ fn note(table: Option<&Table>, watched: &Watched) {
 }
 
 fn drain(descriptor: &OwnedFd) {
-    // Not readable any more: another round has read it.
+    // Not readable any more: another round has received the call.
     let _ = rustix::io::read(descriptor, &mut [0_u8; 8]);
 }
 

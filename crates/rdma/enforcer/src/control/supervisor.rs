@@ -1,14 +1,14 @@
-//! The thread that holds control verbs back, as its owner sees it.
+//! The thread that delays control verbs: its public handle.
 //!
-//! Problem: every verbs call of every tenant on the machine waits for an answer; a call of a tenant above its rate has to
-//! wait longer, and no other call may notice. Method: one thread, one epoll set, one timer. It never sleeps on behalf of
-//! a call: a call that has to wait goes into a queue by time ([`super::waiting`]), and the thread turns to the next.
+//! Problem: every verbs call of every tenant on the machine waits for an answer. A call above its tenant's rate has to
+//! wait longer and must not delay other calls. Method: one thread, one epoll set, one timer. The thread never sleeps
+//! for a single call: a call that has to wait enters a queue sorted by time ([`super::waiting`]).
 //!
-//! A tenant's limits are shared by all its processes and containers. Memory is bounded by [`WAITING_MAX`] per tenant: a
-//! tenant with more waiting threads leaves the others with the kernel, where they wait as well.
+//! All processes and containers of a tenant share its limits. At most [`WAITING_MAX`] calls of a tenant wait here;
+//! further calls stay in the kernel, where they wait as well.
 //!
-//! When a [`Supervisor`] is dropped, every waiting call goes on, and its listeners are closed; the kernel then fails
-//! further trapped calls with ENOSYS unless somebody else holds the listener (see [`crate::guardian`]).
+//! Dropping a [`Supervisor`] resumes every waiting call and closes the listeners. The kernel then fails trapped calls
+//! with ENOSYS unless another process holds the listener (see [`crate::guardian`]).
 //!
 //! Units: nanoseconds of CLOCK_MONOTONIC, calls. Source: harmonic 5.5.2.
 
@@ -26,32 +26,32 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Calls of one tenant that wait here at most; each is a thread of the tenant.
+/// Largest number of waiting calls per tenant. Each call is one thread of the tenant.
 pub const WAITING_MAX: usize = 4_096;
 
-/// A tenant as the supervisor knows it.
+/// A supervised tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenant {
-    /// For reports.
+    /// Name for reports.
     pub name: String,
-    /// Its limits; none of them set: its calls are counted only.
+    /// Limits. Without any limit, calls are only counted.
     pub limits: Limits,
 }
 
-/// What to do with a call above the rate.
+/// What happens to a call above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// It waits.
+    /// The call waits.
     Enforce,
-    /// It goes on at once and is counted.
+    /// The call goes on at once and is counted.
     Shadow,
 }
 
-/// What a tenant's calls did so far.
+/// Counters of one tenant's calls since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Calls {
-    /// The tenant.
+    /// Name of the tenant.
     pub tenant: String,
     /// Calls trapped.
     pub trapped: u64,
@@ -59,21 +59,21 @@ pub struct Calls {
     pub resumed: u64,
     /// Calls above the rate: they waited, or would have.
     pub delayed: u64,
-    /// Time that calls were told to wait, nanoseconds together.
+    /// Sum of all imposed delays, ns.
     pub delay_ns: u64,
-    /// Calls whose thread died, or was taken out of the call, before they went on.
+    /// Calls whose thread died or was interrupted before they went on.
     pub gone: u64,
-    /// Calls that wait now.
+    /// Calls that wait at this moment.
     pub waiting: u64,
-    /// Listeners now: one for each process tree or container.
+    /// Listeners at this moment: one per process tree or container.
     pub listeners: u64,
-    /// Listeners dropped since somebody else took their calls.
+    /// Listeners dropped because another process took their calls.
     pub shed: u64,
     /// Calls by verb.
     pub verbs: BTreeMap<Verb, u64>,
 }
 
-/// The owner's end. Every tenant and listener is named by the place it got.
+/// The owner's handle. Tenants and listeners are numbered by place.
 #[derive(Debug)]
 pub struct Supervisor {
     commands: Sender<Command>,
@@ -83,10 +83,10 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the thread. `table` is where it writes which calls it has taken, for whoever comes after it.
+    /// Starts the thread. It records received calls in `table` for the next supervisor.
     ///
     /// # Errors
-    /// The kernel's, when it has no thread or descriptor to give.
+    /// The kernel has no thread or descriptor left.
     pub fn start(tenants: Vec<Tenant>, mode: Mode, table: Option<Table>) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (commands, receiver) = channel();
@@ -104,10 +104,10 @@ impl Supervisor {
         })
     }
 
-    /// Supervises the calls of `listener` for the tenant in place `tenant`; `slot` is its row in the table.
+    /// Supervises the calls of `listener` for the tenant at place `tenant`; `slot` is the listener's row in the table.
     ///
     /// # Panics
-    /// Later, in the thread, when there is no such tenant.
+    /// The thread panics when the tenant does not exist.
     pub fn watch(&self, listener: Listener, tenant: usize, slot: Option<usize>) {
         self.send(Command::Watch {
             listener,
@@ -116,30 +116,30 @@ impl Supervisor {
         });
     }
 
-    /// Gives a tenant other limits; waiting calls keep the turns they have.
+    /// Changes a tenant's limits. Waiting calls keep their turns.
     pub fn limit(&self, tenant: usize, limits: Limits) {
         self.send(Command::Limit { tenant, limits });
     }
 
-    /// Adds a tenant; places count up from those given at the start.
+    /// Adds a tenant at the next place.
     pub fn add(&self, tenant: Tenant) {
         self.send(Command::Add(tenant));
     }
 
-    /// What every tenant's calls did, in order of places; empty when the thread has ended.
+    /// Counters of all tenants by place; empty when the thread has ended.
     pub fn calls(&self) -> Vec<Calls> {
         let (sender, receiver) = channel();
         self.send(Command::Report(sender));
         receiver.recv().unwrap_or_default()
     }
 
-    /// Slots of listeners that were dropped since the last time: somebody else took their calls.
+    /// Returns and clears the slots of listeners that were dropped because another process took their calls.
     pub fn take_shed(&self) -> Vec<usize> {
         let mut shed = self.shed.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *shed)
     }
 
-    /// Lets every waiting call go on, closes the listeners and ends the thread; further orders do nothing.
+    /// Resumes every waiting call, closes the listeners and ends the thread. Later orders have no effect.
     pub fn stop(&self) {
         self.send(Command::Stop);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);

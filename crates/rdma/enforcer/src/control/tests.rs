@@ -1,8 +1,7 @@
-//! The supervisor against real callers: children of this process that call the verbs ioctl on `/dev/null`.
+//! Tests the supervisor with real callers: child processes call the verbs ioctl on `/dev/null`.
 //!
-//! The kernel traps a call before it looks at the descriptor, so no RDMA is needed: a resumed call fails with ENOTTY,
-//! which the child takes as "went on", and anything else as an error of ours. Where a sandbox refuses seccomp, the tests
-//! say so and pass.
+//! The kernel traps a call before it checks the descriptor, so no RDMA is needed: a resumed call fails with ENOTTY, and
+//! any other result is an error. Where a sandbox refuses seccomp, the tests report a skip and pass.
 
 use super::pace::Limits;
 use super::supervisor::{Calls, Mode, Supervisor, Tenant};
@@ -31,7 +30,7 @@ fn supervisor(tenants: &[(&str, Option<u64>)], mode: Mode) -> Supervisor {
     Supervisor::start(tenants, mode, None).unwrap()
 }
 
-/// Checked at the end, when nothing moves any more.
+/// Reads the counters after all activity has ended.
 fn settled(supervisor: &Supervisor, place: usize) -> Calls {
     wait_until("the listener is forgotten", || {
         supervisor.calls()[place].listeners == 0
@@ -58,7 +57,7 @@ fn every_call_goes_on_and_is_counted_by_verb() {
     assert_eq!(calls.verbs[&Verb::DeregisterMemory], 10);
 }
 
-/// 40 calls at 200 per second, one in hand: the last one no earlier than after 195 ms.
+/// 40 calls at 200 per second with a burst of one: the last call goes on after 195 ms or later.
 #[test]
 fn calls_above_the_rate_wait_and_never_fail() {
     let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 40) else {
@@ -71,11 +70,11 @@ fn calls_above_the_rate_wait_and_never_fail() {
     assert!(begun.elapsed() >= Duration::from_millis(195));
     let calls = settled(&supervisor, 0);
     assert_eq!((calls.trapped, calls.resumed), (40, 40));
-    // On a busy machine a call may come so late that its turn has come before it.
+    // On a busy machine a call can arrive after its turn.
     assert!((1..=39).contains(&calls.delayed), "{calls:?}");
 }
 
-/// The slow one would need 1,000 seconds.
+/// The slow tenant would need 1,000 seconds.
 #[test]
 fn a_delayed_tenant_delays_nobody_else() {
     let (Some((slow, first)), Some((fast, second))) = (
@@ -89,7 +88,7 @@ fn a_delayed_tenant_delays_nobody_else() {
     supervisor.watch(second, 1, None);
     assert_eq!(fast.join(), Ending::Calls(1_000));
     assert!(supervisor.calls()[0].resumed < 1_000);
-    // A killed attacker leaves nothing behind.
+    // A killed attacker leaves no state.
     assert_eq!(slow.kill(), Ending::Killed);
     let calls = settled(&supervisor, 0);
     assert_eq!(calls.waiting, 0);
@@ -134,7 +133,7 @@ fn calls_that_a_dead_supervisor_had_taken_go_on() {
         return;
     };
     let table = Table::create().unwrap();
-    // Taken by hand and noted, as by a supervisor that dies next.
+    // Received and recorded by hand, as by a supervisor that dies afterwards.
     let taken = loop {
         if let Received::Call(notification) = receive(&listener) {
             break notification;
@@ -183,7 +182,7 @@ fn a_second_listener_above_a_process_is_refused_as_busy() {
         return;
     };
     let program = program(conventions, RDMA_VERBS_IOCTL);
-    // In a thread, since filters stay: it ends with its filter.
+    // Runs in a thread that ends with its filter, because a filter cannot be removed.
     let outcome = std::thread::spawn(move || {
         rustix::thread::set_no_new_privs(true).unwrap();
         let first = install(&program).ok()?;

@@ -1,8 +1,8 @@
-//! Calls that wait for their turn, earliest first, in bounded memory.
+//! The queue of waiting calls, earliest first, in bounded memory.
 //!
-//! Method: a binary heap by time, and by order of arrival among equals. Each call is a thread that the kernel holds, so
-//! the heap is as large as the tenants have waiting threads; a caller that asks [`Waiting::of`] can leave further calls
-//! of a tenant with the kernel.
+//! Method: a binary heap by time, then by order of arrival. Each entry is a thread that the kernel holds, so the
+//! tenants' waiting threads bound the heap. With [`Waiting::of`] the caller can leave further calls of a tenant in the
+//! kernel.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 /// A call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// When its turn comes, nanoseconds.
+    /// Time of its turn, ns.
     pub due: u64,
     /// Order of arrival.
     sequence: u64,
@@ -18,13 +18,13 @@ pub struct Entry {
     pub listener: u32,
     /// Place of its tenant.
     pub tenant: u32,
-    /// The kernel's name for it.
+    /// The kernel's id of the call.
     pub id: u64,
-    /// Whether it waits for its class, and asks the whole next.
+    /// Whether the call waits for its class; it waits for the whole next.
     pub for_class: bool,
 }
 
-/// What is waiting.
+/// The queue.
 #[derive(Debug, Default)]
 pub struct Waiting {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -33,7 +33,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Puts a call in.
+    /// Adds a call.
     pub fn push(&mut self, due: u64, listener: u32, tenant: u32, id: u64, for_class: bool) {
         self.sequence += 1;
         let place = tenant as usize;
@@ -51,7 +51,7 @@ impl Waiting {
         }));
     }
 
-    /// Takes out the next call whose turn has come.
+    /// Removes and returns the next call whose turn has come.
     pub fn pop_due(&mut self, now: u64) -> Option<Entry> {
         if self.heap.peek()?.0.due > now {
             return None;
@@ -61,17 +61,17 @@ impl Waiting {
         Some(entry)
     }
 
-    /// When the next turn comes.
+    /// Time of the next turn, ns.
     pub fn next_due(&self) -> Option<u64> {
         self.heap.peek().map(|entry| entry.0.due)
     }
 
-    /// How many calls of a tenant wait.
+    /// Number of waiting calls of a tenant.
     pub fn of(&self, tenant: u32) -> usize {
         self.of_tenant.get(tenant as usize).copied().unwrap_or(0)
     }
 
-    /// Takes out everything that `keep` refuses.
+    /// Removes and returns all calls that `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
         let of_tenant = &mut self.of_tenant;
         self.heap.retain(|Reverse(entry)| {
@@ -81,12 +81,12 @@ impl Waiting {
         });
     }
 
-    /// How many wait.
+    /// Number of waiting calls.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no call waits.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a sorted list.
+        /// Compares with a sorted list.
         #[test]
         fn calls_come_out_by_time_then_arrival(dues in prop::collection::vec(0_u64..10, 0..50), now in 0_u64..12) {
             let mut waiting = Waiting::default();

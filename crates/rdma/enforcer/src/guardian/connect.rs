@@ -1,4 +1,4 @@
-//! The enforcer's end of the guardian.
+//! The enforcer's client of the guardian.
 
 use super::table::Table;
 use super::{LISTENER, LISTENER_HEADER, OnDeath, POLICY, REFUSED, SHED, WELCOME, guardian_path};
@@ -15,12 +15,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a new guardian may take to listen.
+/// Longest time until a new guardian listens.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How long an enforcer that has just ended may still hold the guardian: one that takes its place at once must not be
-/// refused for it.
+/// Longest time that an ending enforcer still occupies the guardian. Its successor retries for this time.
 const ENDING_MAX: Duration = Duration::from_secs(1);
-/// Between two attempts.
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection to the guardian.
@@ -29,28 +28,28 @@ pub struct Link {
     socket: OwnedFd,
 }
 
-/// A listener that somebody handed over.
+/// A listener received from a sender.
 #[derive(Debug)]
 pub struct Handed {
-    /// The listener.
+    /// The seccomp listener.
     pub listener: Listener,
-    /// Its row in the table.
+    /// Its row in the table of taken calls.
     pub slot: usize,
-    /// Process of the sender, by the kernel.
+    /// Process id of the sender, from the kernel.
     pub sender: u32,
-    /// User of the sender, by the kernel.
+    /// User id of the sender, from the kernel.
     pub user: u32,
-    /// Whether the sender may speak for other processes, as a container runtime does.
+    /// Whether the sender may send listeners of other processes, as a container runtime does.
     pub has_authority: bool,
-    /// What the sender said, if it could be read.
+    /// The sender's message, if it could be parsed.
     pub arrival: Option<Arrival>,
 }
 
 impl Link {
-    /// Connects to the guardian in `directory`, and starts one with `command` where none answers.
+    /// Connects to the guardian in `directory`. Starts one with `command` where none answers.
     ///
     /// # Errors
-    /// When another enforcer is connected and stays for a second, no guardian can be started, or we may not.
+    /// Another enforcer stays connected for one second, no guardian can be started, or the permission is missing.
     pub fn open(
         directory: &Path,
         command: &[OsString],
@@ -78,7 +77,7 @@ impl Link {
         Ok((Self { socket }, table))
     }
 
-    /// Tells the guardian that somebody else takes the calls of the listener in `slot`.
+    /// Reports to the guardian that another process takes the calls of the listener in `slot`.
     ///
     /// # Errors
     /// The kernel's.
@@ -88,7 +87,7 @@ impl Link {
         handoff::send(&self.socket, &message, &[])
     }
 
-    /// The next listener; blocks. None when the guardian has ended.
+    /// Receives the next listener; blocks. `None` when the guardian has ended.
     ///
     /// # Errors
     /// The kernel's.
@@ -144,7 +143,7 @@ fn reach(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A connection to the guardian, started with `command` where none answers.
+/// Connects to the guardian; starts one with `command` where none answers.
 fn reach_or_start(path: &Path, command: &[OsString]) -> io::Result<OwnedFd> {
     match reach(path) {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => start(command)?,
@@ -159,7 +158,7 @@ fn reach_or_start(path: &Path, command: &[OsString]) -> io::Result<OwnedFd> {
     }
 }
 
-/// The memory of the table, unless the guardian has another enforcer.
+/// Receives the table's memory; `None` when the guardian has another enforcer.
 fn welcome(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut buffer = [0; 256];
     let (bytes, descriptors) = handoff::receive(socket, &mut buffer)?;
@@ -173,7 +172,7 @@ fn welcome(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// In a process group of its own, so that a signal from the terminal stops the enforcer alone.
+/// Starts the guardian in its own process group, so a terminal's signal stops only the enforcer.
 fn start(command: &[OsString]) -> io::Result<()> {
     let (program, arguments) = command
         .split_first()
@@ -186,7 +185,7 @@ fn start(command: &[OsString]) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    // Nobody needs its status; without a waiter it would stay as a zombie of ours.
+    // Collects the guardian's exit status, so that it does not stay a zombie.
     std::thread::Builder::new()
         .name("isolane-guard".to_owned())
         .spawn(move || child.wait())?;

@@ -1,12 +1,12 @@
-//! The listeners that the guardian keeps: places, duplicates, and what happens to senders that take calls themselves.
+//! The listeners that the guardian keeps: places, duplicates, and penalties.
 //!
-//! Problem: any local user may hand listeners over. Method:
+//! Problem: any local user may send listeners. Method:
 //!
 //! * An [`Account`] has at most [`LISTENERS`]`.per_account` places, and the last places go to accounts that hold few. A
-//!   privileged sender, such as a container runtime, hands listeners over for many tenants and is bound by the total alone.
-//! * A listener that is kept already is refused. Listeners are kept in the kernel's order of open files, so that one look
-//!   takes a dozen comparisons.
-//! * A listener whose calls somebody else takes is dropped (`Shelf::shed`), and its account hands over nothing for
+//!   privileged sender, such as a container runtime, sends listeners of many tenants and is bound only by the total.
+//! * A duplicate listener is rejected. Listeners are sorted in the kernel's order of open files, so a lookup takes a
+//!   dozen comparisons.
+//! * A listener whose calls another process takes is dropped (`Shelf::shed`), and its account may send no listener for
 //!   [`PENALTY`]. Each such listener costs the receiver about a millisecond once.
 
 use crate::guardian::table::SLOTS;
@@ -17,52 +17,53 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Listeners of all accounts: as many as there are rows for.
+/// Places for listeners: as many as the table has rows.
 pub const LISTENERS: PlaceLimits = PlaceLimits {
     total: SLOTS,
     per_account: 512,
     reserve: SLOTS / 4,
     few: 16,
 };
-/// How long an account hands over nothing after one of its listeners was shed.
+/// How long an account may send no listener after one of its listeners was dropped.
 pub const PENALTY: Duration = Duration::from_secs(60);
 
-/// A listener with what its sender said.
+/// A listener with its sender's message.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) listener: Listener,
-    /// The message for the enforcer, complete but for the slot.
+    /// The message for the enforcer, complete except for the slot.
     pub(super) message: Vec<u8>,
     pub(super) sent: bool,
-    /// None for a privileged sender.
+    /// `None` for a privileged sender.
     pub(super) account: Option<Account>,
 }
 
-/// Why a listener is not kept.
+/// Why a listener is rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotKept {
-    /// It is here already.
+    /// The guardian already keeps this listener.
     Duplicate,
-    /// One of its account's listeners was shed a short time ago.
+    /// A listener of this account was dropped less than [`PENALTY`] ago.
     Penalty,
-    /// No place.
+    /// No place is left.
     Full(Option<NoPlace>),
 }
 
-/// See the module.
+/// The kept listeners by slot; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     slots: Vec<Option<Kept>>,
-    /// Slots in the kernel's order of their listeners.
+    /// Slots in the kernel's order of open files.
     order: Vec<usize>,
     places: Places,
     penalties: BTreeMap<Account, Instant>,
-    /// Not the same slot again soon: the last enforcer may still write to its row.
+    /// Where the search for a free slot starts. A slot is not reused at once: the last enforcer may still write to its
+    /// row.
     next: usize,
 }
 
 impl Shelf {
-    /// Takes a listener in; its slot.
+    /// Keeps a listener and returns its slot.
     pub(super) fn keep(&mut self, kept: Kept, now: Instant) -> Result<usize, NotKept> {
         self.penalties.retain(|_, until| *until > now);
         let place = match self.find(&kept.listener) {
@@ -91,7 +92,7 @@ impl Shelf {
         Ok(slot)
     }
 
-    /// Where the listener is, or belongs, in the order. Without kcmp every listener belongs at the end.
+    /// The listener's index in the order, or where it belongs. Without kcmp every listener belongs at the end.
     fn find(&self, listener: &Listener) -> Result<usize, usize> {
         let mut known = true;
         let found = self.order.binary_search_by(|&slot| {
@@ -108,7 +109,7 @@ impl Shelf {
         }
     }
 
-    /// Lets a listener go; nobody can call any more.
+    /// Removes a listener that has no callers left.
     pub(super) fn remove(&mut self, slot: usize) -> Option<Kept> {
         let kept = self.slots.get_mut(slot)?.take()?;
         self.order.retain(|&other| other != slot);
@@ -118,7 +119,7 @@ impl Shelf {
         Some(kept)
     }
 
-    /// Lets a listener go whose calls somebody else takes.
+    /// Removes a listener whose calls another process takes, and starts the penalty.
     pub(super) fn shed(&mut self, slot: usize, now: Instant) {
         if let Some(account) = self.remove(slot).and_then(|kept| kept.account) {
             self.penalties.insert(account, now + PENALTY);
@@ -129,7 +130,7 @@ impl Shelf {
         self.slots.get(slot)?.as_ref()
     }
 
-    /// Every listener with its slot.
+    /// All listeners with their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Kept)> {
         let each = self.slots.iter().enumerate();
         each.filter_map(|(slot, kept)| Some((slot, kept.as_ref()?)))

@@ -1,17 +1,18 @@
-//! The guardian: a small process that keeps every listener, so that a tenant survives its enforcer.
+//! The guardian: a small process that keeps every listener, so tenants survive the end of their enforcer.
 //!
-//! Problem: when the last descriptor of a listener is closed, the kernel fails trapped calls with ENOSYS, and a filter
-//! cannot be taken off a process. An enforcer that is killed, stopped or upgraded would break its tenants. Method: the
-//! listeners belong to a process that does next to nothing. It takes them from launchers and runtimes, keeps them, and
-//! passes copies to the enforcer, with a table of the calls that the enforcer has taken ([`table`]). While no enforcer is
-//! connected, control verbs go on, or wait for the next one, as the last one said ([`OnDeath`]). It ends by itself when
-//! no tenant and no enforcer are left.
+//! Problem: a filter cannot be removed from a process, and the kernel fails trapped calls with ENOSYS when the last
+//! descriptor of a listener is closed. An enforcer that is killed, stopped or upgraded would break its tenants. Method:
+//! the guardian receives listeners from launchers and runtimes, keeps them, and sends copies to the enforcer, with a
+//! table of the calls that the enforcer has taken ([`table`]). While no enforcer is connected, control verbs go on or
+//! wait, as the last enforcer configured ([`OnDeath`]). The guardian ends when no tenant and no enforcer are left.
 //!
-//! * [`serve`] - the process; [`senders`] - who may hand over; [`kept`] - what is kept of whom;
-//! * [`connect`] - the enforcer's end.
+//! * [`serve`] - the process;
+//! * [`senders`] - unfinished messages;
+//! * [`kept`] - kept listeners;
+//! * [`connect`] - the enforcer's client.
 //!
-//! Limits: when both are killed, the kernel's ENOSYS is what tenants see: closed, whatever was configured. The guardian
-//! parses nothing but the end of a JSON value.
+//! Limits: if guardian and enforcer are both killed, control verbs fail with ENOSYS regardless of the configuration.
+//! The guardian parses no message; it only detects the end of a JSON value.
 
 pub mod connect;
 pub mod kept;
@@ -24,32 +25,31 @@ pub use isolane_rdma_scenario::enforcement::OnDeath;
 
 use std::path::{Path, PathBuf};
 
-/// Where the sockets lie unless somebody says otherwise.
+/// Default directory of the sockets.
 pub const DIRECTORY: &str = "/run/isolane";
 
-/// Where launchers and runtimes hand listeners over: the `listenerPath` of a seccomp profile. Its folder is the one that
-/// containers may see.
+/// The socket for launchers and runtimes: the `listenerPath` of a seccomp profile. Containers may see its folder.
 pub fn agent_path(directory: &Path) -> PathBuf {
     directory.join("clients/enforce.sock")
 }
 
-/// Where the enforcer connects. Its folder is the superuser's alone.
+/// The enforcer's socket. Only the superuser may open its folder.
 pub fn guardian_path(directory: &Path) -> PathBuf {
     directory.join("control/guardian.sock")
 }
 
-/// First byte of a message to the enforcer: the table comes with it.
+/// First byte of a message to the enforcer: accepted; the table's descriptor comes with it.
 const WELCOME: u8 = b'W';
-/// First byte of a message to the enforcer: it may not enforce; the reason follows.
+/// First byte of a message to the enforcer: rejected; the reason follows.
 const REFUSED: u8 = b'R';
-/// First byte of a message to the enforcer: a listener comes with it; slot, process and user of the sender follow, whether
-/// the sender may speak for other processes, and what the sender said.
+/// First byte of a message to the enforcer: a listener comes with it. Then follow the slot, the sender's process and
+/// user, its authority over other processes, and its message.
 const LISTENER: u8 = b'L';
-/// First byte of a message to the guardian: what to do without an enforcer follows.
+/// First byte of a message to the guardian: the policy without an enforcer follows.
 const POLICY: u8 = b'P';
-/// First byte of a message to the guardian: somebody else takes the calls of the listener whose slot follows.
+/// First byte of a message to the guardian: the slot of a listener follows whose calls another process takes.
 const SHED: u8 = b'S';
-/// Bytes before what the sender said.
+/// Bytes before the sender's message.
 const LISTENER_HEADER: usize = 14;
 
 #[cfg(test)]

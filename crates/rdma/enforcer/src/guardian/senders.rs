@@ -1,11 +1,10 @@
-//! Senders that are in the middle of their message.
+//! Senders whose message is incomplete.
 //!
-//! Problem: any local user may connect and say nothing. Method: a sender whose message lies in the socket already takes no
-//! place. The others have [`SENDERS`] places, so many for each account. When an account has no more places, its own oldest
-//! sender is dropped; when no place is left at all, the oldest one of the account that holds most. So silent senders never keep
-//! another account's sender out.
-//! Limits: [`PATIENCE`] for a message; [`PLAIN_BYTES_MAX`] bytes from a sender without authority, who has no container to
-//! describe.
+//! Problem: any local user may connect and send nothing. Method: a sender whose complete message is already in the
+//! socket takes no place. The others share [`SENDERS`] places with a limit per account. When an account's places are
+//! full, its oldest sender is dropped. When all places are full, the oldest sender of the account that holds most is
+//! dropped. Silent senders therefore never block another account's sender. Limits: [`PATIENCE`] for a message;
+//! [`PLAIN_BYTES_MAX`] bytes from a sender without authority, which has no container to describe.
 
 use crate::arrival::{BYTES_MAX, is_whole};
 use crate::handoff;
@@ -15,24 +14,24 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Senders in the middle of their message.
+/// Places for senders with an incomplete message.
 pub const SENDERS: PlaceLimits = PlaceLimits {
     total: 128,
     per_account: 8,
     reserve: 32,
     few: 2,
 };
-/// How long a sender may take.
+/// Longest time until a message is complete.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest message of a sender without authority, bytes.
 pub const PLAIN_BYTES_MAX: usize = 4_096;
 
-/// A connection.
+/// One connection of a sender.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// Whether it may speak for other processes.
+    /// Whether the sender may send listeners of other processes.
     pub(super) has_authority: bool,
     pub(super) account: Account,
     pub(super) bytes: Vec<u8>,
@@ -40,14 +39,14 @@ pub(super) struct Sender {
     since: Instant,
 }
 
-/// What a sender's socket had.
+/// Result of reading a sender's socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// A part of the message, or nothing yet.
+    /// The message is still incomplete.
     More,
-    /// All of it.
+    /// The message is complete.
     Whole,
-    /// Nothing that is of use.
+    /// The sender closed, failed or sent too much.
     Nothing,
 }
 
@@ -66,7 +65,7 @@ impl Sender {
         })
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     pub(super) fn hear(&mut self) -> Heard {
         let mut buffer = [0; 4_096];
         match handoff::receive(self.socket.as_fd(), &mut buffer) {
@@ -93,7 +92,7 @@ impl Sender {
     }
 }
 
-/// See the module; oldest first.
+/// The unfinished senders, oldest first; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     waiting: Vec<Sender>,
@@ -101,7 +100,7 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Waits for the rest of a message, and drops others where there is no place.
+    /// Adds a sender; drops another one where no place is left.
     pub(super) fn add(&mut self, sender: Sender) {
         loop {
             let oldest_of = |of: &dyn Fn(&Account) -> bool| {
@@ -125,7 +124,8 @@ impl Senders {
         }
     }
 
-    /// Reads those whose `ready` says so; the ones whose message is whole. Those that took too long are dropped.
+    /// Reads the senders marked in `ready` and returns those whose message is complete. Drops senders that took too
+    /// long.
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) -> Vec<Sender> {
         let mut whole = Vec::new();
         for at in (0..self.waiting.len()).rev() {

@@ -1,8 +1,8 @@
-//! The guardian's process: one thread, poll(2), no parsing of what tenants say.
+//! The guardian's process: one thread, poll(2), no parsing of messages.
 //!
-//! No sender can hold it up: sockets do not block, receiving a call is bounded ([`crate::seccomp::interrupt`]), and
-//! each account has a bounded number of listeners ([`super::kept`]) and of unfinished messages ([`super::senders`]). Before it
-//! listens it raises its limit of open files to what all of them can need, or refuses to start.
+//! No sender can block it: sockets do not block, receiving a call is bounded ([`crate::seccomp::interrupt`]), and each
+//! account has a bounded number of listeners ([`super::kept`]) and unfinished messages ([`super::senders`]). Before it
+//! listens, it raises its limit of open files to the largest need, or fails.
 
 use super::kept::{Kept, Shelf};
 use super::senders::{Heard, SENDERS, Sender, Senders};
@@ -28,18 +28,18 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// New connections of one round.
+/// Largest number of accepted connections per round.
 const ACCEPTED_PER_ROUND: usize = 16;
-/// Connections that the kernel keeps for us.
+/// Connections that the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
-/// How often deadlines and full sockets are looked at.
+/// Interval at which deadlines and full sockets are checked.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a guardian without tenants waits for its first enforcer.
 const ALONE_MAX: Duration = Duration::from_secs(10);
-/// How long a new guardian waits for one that is ending, and how often it looks.
+/// How long a new guardian waits for an ending one.
 const ENDING_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Open files: every listener, every sender with its descriptors and its process, and a few of our own.
+/// Limit of open files: all listeners, all senders with their descriptors and processes, and a few of its own.
 const FILES: u64 = (SLOTS + SENDERS.total * (2 + 2 * handoff::DESCRIPTORS_MAX) + 64) as u64;
 
 struct Guardian {
@@ -54,16 +54,16 @@ struct Guardian {
     interrupter: Interrupter,
     alone_since: Option<Instant>,
     had_enforcer: bool,
-    /// No descriptor was left for a sender: the next one is accepted after a tick.
+    /// Whether no descriptor was left for a sender; the next accept happens after a tick.
     is_short_of_files: bool,
-    /// Released last, when the sockets are gone.
+    /// Released last, after the sockets are closed.
     _lock: PrivateDirectory,
 }
 
-/// Guards until no tenant and no enforcer are left. The sockets lie in `directory`.
+/// Serves until no tenant and no enforcer are left. The sockets lie in `directory`.
 ///
 /// # Errors
-/// When the sockets cannot be made, for example because another guardian has them, or too few files may be open.
+/// The sockets cannot be made, for example because another guardian runs, or the limit of open files is too low.
 pub fn serve(directory: &Path) -> io::Result<()> {
     open_files::raise(FILES)?;
     let (agent, control) = (agent_path(directory), guardian_path(directory));
@@ -96,10 +96,10 @@ fn folder_of(socket: &Path) -> &Path {
     socket.parent().expect("a socket lies in a folder")
 }
 
-/// The folder of the sockets, locked for this guardian until it ends. One that is just ending gets a second.
+/// Locks the folder of the sockets for this guardian. Retries for one second while another guardian ends.
 ///
 /// # Errors
-/// `AddrInUse` when another guardian has it.
+/// `AddrInUse` when another guardian holds the lock.
 fn lock(folder: &Path) -> io::Result<PrivateDirectory> {
     let directory = PrivateDirectory::open_or_make(folder)?;
     let begun = Instant::now();
@@ -118,7 +118,7 @@ fn lock(folder: &Path) -> io::Result<PrivateDirectory> {
     }
 }
 
-/// A socket that listens at `path` and replaces what a guardian that was killed left there.
+/// Opens a listening socket at `path`; replaces the socket of a killed guardian.
 fn listening(path: &Path, kind: SocketType, mode: u32) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -185,7 +185,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Lets calls go on, drops listeners that nobody can call any more, and sheds those whose calls somebody else takes.
+    /// Resumes calls, removes listeners without callers, and drops those whose calls another process takes.
     fn listeners_ready(&mut self, slots: &[usize], flags: &[PollFlags]) {
         if flags.iter().all(|flags| flags.is_empty()) {
             return;
@@ -210,7 +210,7 @@ impl Guardian {
                     return;
                 }
             };
-            // A process that has ended is told by a closed connection.
+            // A sender that has ended has a closed connection.
             let Ok(mut sender) = Sender::new(socket, Instant::now()) else {
                 continue;
             };
@@ -222,7 +222,7 @@ impl Guardian {
         }
     }
 
-    /// Keeps what a sender handed over and tells it so; a refused one is told by a closed connection.
+    /// Keeps a listener and confirms it to the sender. A rejected sender sees a closed connection.
     fn keep(&mut self, mut sender: Sender) {
         let adopted = sender
             .descriptors
@@ -230,7 +230,7 @@ impl Guardian {
             .find_map(|fd| Listener::adopt(fd).ok());
         let Some(listener) = adopted else { return };
         let mut message = vec![LISTENER];
-        // The slot comes here.
+        // The slot is filled in later.
         message.extend([0; 4]);
         message.extend(sender.peer.process().to_le_bytes());
         message.extend(sender.peer.user().to_le_bytes());
@@ -245,7 +245,7 @@ impl Guardian {
         };
         if let Ok(slot) = self.kept.keep(kept, Instant::now()) {
             self.table.clear(slot);
-            // Runtimes do not wait for it.
+            // Runtimes do not wait for the confirmation.
             let _ = handoff::send(&sender.socket, b"k", &[]);
         }
     }
@@ -255,7 +255,7 @@ impl Guardian {
         let Ok(socket) = accept_with(&self.enforcers, flags) else {
             return;
         };
-        // A process that has ended is told by a closed connection.
+        // A sender that has ended has a closed connection.
         let Ok(peer) = Peer::of(&socket) else { return };
         if let Err(reason) = peer.check_authority() {
             let mut refusal = vec![REFUSED];
@@ -293,7 +293,7 @@ impl Guardian {
         }
     }
 
-    /// The calls that it had taken go on, or stay for the next one.
+    /// Handles the end of the enforcer: its taken calls go on or wait for the next enforcer.
     fn enforcer_gone(&mut self) {
         self.enforcer = None;
         self.alone_since = Some(Instant::now());
@@ -310,7 +310,7 @@ impl Guardian {
         }
     }
 
-    /// Sends the enforcer what it does not have yet, as far as its socket takes it.
+    /// Sends pending listeners to the enforcer until its socket is full.
     fn pass_on(&mut self) {
         let Some(socket) = &self.enforcer else { return };
         for (slot, kept) in self.kept.iter_mut().filter(|(_, kept)| !kept.sent) {
@@ -323,12 +323,12 @@ impl Guardian {
     }
 }
 
-/// What became of a listener.
+/// State of a readable listener.
 enum Ready {
     Stays,
-    /// Nobody can call any more.
+    /// The listener has no callers left.
     Ended,
-    /// Somebody else takes its calls.
+    /// Another process takes its calls.
     Taken,
 }
 

@@ -1,13 +1,13 @@
-//! Which trapped calls an enforcer has taken and not answered, where whoever comes after it can read it.
+//! The trapped calls that an enforcer has received and not answered, in memory that its successor can read.
 //!
-//! Problem: a call that was received can be answered only by its number. An enforcer that is killed takes the numbers
-//! with it, and the callers would wait for ever. Method: a row of two words per listener in memory that the guardian
-//! keeps: the oldest number taken and the latest one ever. The kernel numbers the calls of a listener upwards, so every
-//! open call lies between the two, or right after the latest if the enforcer died between the kernel's answer and its
-//! note. The reader asks the kernel which numbers in that range are alive.
+//! Problem: a received call can be answered only by its number. If an enforcer is killed, the numbers are lost and the
+//! callers wait forever. Method: a row of two words per listener in memory that the guardian keeps: the oldest
+//! unanswered number and the latest number. The kernel numbers the calls of a listener upwards, so every open call lies
+//! between the two, or right after the latest one if the enforcer died before it recorded a call. The successor asks
+//! the kernel which numbers in that range are alive.
 //!
-//! Units: call numbers. Limits: [`SLOTS`] listeners have a row. An enforcer killed within the instructions between
-//! receiving the very first call of a listener and noting it leaves that one call waiting, until it is killed.
+//! Units: call numbers. Limits: [`SLOTS`] listeners have a row. If an enforcer is killed between receiving the very
+//! first call of a listener and recording it, that call waits until its caller is killed.
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -16,20 +16,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Listeners with a row: process trees and containers under supervision at one time.
+/// Number of rows: process trees and containers under supervision at one time.
 pub const SLOTS: usize = 8_192;
-/// Numbers behind the latest that are looked at.
+/// Numbers after the latest one that are checked.
 const AHEAD: u64 = 64;
-/// Numbers before the latest that are looked at most: far more than one tenant's waiting calls.
+/// Numbers before the latest one that are checked: far more than one tenant's waiting calls.
 const SPAN_MAX: u64 = 1 << 16;
 const BYTES: usize = SLOTS * size_of::<Row>();
 
 #[repr(C)]
 #[derive(Debug)]
 struct Row {
-    /// Oldest number taken, plus one; 0 for none.
+    /// Oldest unanswered number plus one; 0 for none.
     oldest: AtomicU64,
-    /// Latest number ever, plus one; 0 for none.
+    /// Latest number plus one; 0 for none.
     latest: AtomicU64,
 }
 
@@ -44,20 +44,20 @@ pub struct Table {
 unsafe impl Send for Table {}
 
 impl Table {
-    /// A table of empty rows.
+    /// Makes a table of empty rows.
     ///
     /// # Errors
-    /// The kernel's, when there is no memory.
+    /// The kernel's, when it has no memory left.
     pub fn create() -> io::Result<Self> {
         let memory = memfd_create("isolane-calls", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, BYTES as u64)?;
         Self::open(memory)
     }
 
-    /// The table behind a descriptor that the guardian sent.
+    /// Maps the table behind a descriptor from the guardian.
     ///
     /// # Errors
-    /// The kernel's; `InvalidData` when it is too short.
+    /// The kernel's; `InvalidData` when the memory is too short.
     pub fn open(memory: OwnedFd) -> io::Result<Self> {
         let length = rustix::fs::fstat(&memory)?.st_size;
         if u64::try_from(length).unwrap_or(0) < BYTES as u64 {
@@ -82,7 +82,7 @@ impl Table {
         Ok(Self { memory, rows })
     }
 
-    /// Notes which numbers of a listener are taken; without them the latest ever stays.
+    /// Records the unanswered numbers of a listener. With `None` the row keeps its latest number.
     pub fn set(&self, slot: usize, oldest: Option<u64>, latest: Option<u64>) {
         let Some(row) = self.row(slot) else { return };
         let stored = |number: u64| number.wrapping_add(1);
@@ -93,14 +93,14 @@ impl Table {
         }
     }
 
-    /// Empties a row for another listener.
+    /// Empties a row for its next listener.
     pub fn clear(&self, slot: usize) {
         let Some(row) = self.row(slot) else { return };
         row.oldest.store(0, Ordering::Release);
         row.latest.store(0, Ordering::Release);
     }
 
-    /// Numbers that may be taken and not answered.
+    /// The numbers of calls that may be unanswered.
     pub fn perhaps_taken(&self, slot: usize) -> std::ops::Range<u64> {
         let Some(row) = self.row(slot) else {
             return 0..0;
@@ -149,7 +149,7 @@ mod tests {
         table.set(3, Some(100), Some(120));
         let range = table.perhaps_taken(3);
         assert!(range.contains(&100) && range.contains(&120) && range.contains(&121));
-        // All answered: only calls received since the last note can be open.
+        // All answered: only calls received after the last record can be open.
         table.set(3, None, None);
         assert_eq!(table.perhaps_taken(3).start, 121);
         table.clear(3);
@@ -162,7 +162,7 @@ mod tests {
         let other = Table::open(table.as_fd().try_clone_to_owned().unwrap()).unwrap();
         table.set(SLOTS - 1, Some(5), Some(9));
         assert_eq!(other.perhaps_taken(SLOTS - 1), 5..10 + AHEAD);
-        // Rows that do not exist are ignored.
+        // Slots beyond the table are ignored.
         table.set(SLOTS, Some(1), Some(1));
         assert!(other.perhaps_taken(SLOTS).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The guardian with real listeners: callers are processes, enforcers come and go.
+//! Tests the guardian with real listeners; callers are processes.
 
 use super::connect::Link;
 use super::{OnDeath, agent_path, serve};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A guardian in a thread: the same code as in a process of its own.
+/// Runs a guardian in a thread, with the code of the real process.
 fn guardian(directory: &Path) -> JoinHandle<()> {
     let place = directory.to_owned();
     let thread = std::thread::spawn(move || serve::serve(&place).unwrap());
@@ -22,7 +22,7 @@ fn guardian(directory: &Path) -> JoinHandle<()> {
     thread
 }
 
-/// Hands a listener over as a container runtime would, in two pieces.
+/// Sends a listener in two pieces, as a container runtime can.
 fn hand_over(directory: &Path, listener: Listener, message: &[u8]) {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -51,7 +51,7 @@ fn supervisor(rate: Option<u64>, table: super::table::Table) -> Supervisor {
     Supervisor::start(vec![tenant], Mode::Enforce, Some(table)).unwrap()
 }
 
-/// No command: the guardian is there already.
+/// Connects without a start command: the guardian already runs.
 fn link(directory: &Path, on_death: OnDeath) -> (Link, super::table::Table) {
     Link::open(directory, &[], on_death).unwrap()
 }
@@ -69,12 +69,12 @@ fn calls_go_on_without_an_enforcer_when_open() {
         &Arrival::message(caller.id(), Some("a")),
     );
     assert_eq!(caller.join(), Ending::Calls(50));
-    // It ends by itself: no tenant, no enforcer.
+    // The guardian ends by itself: it has no tenant and no enforcer.
     thread.join().unwrap();
     assert!(!agent_path(directory.path()).exists());
 }
 
-/// The first enforcer lets 1 call per second go on and dies with one in its hands; the second knows no limit.
+/// The first enforcer admits 1 call per second and dies with an unanswered call; the second has no limit.
 #[test]
 fn an_enforcer_that_dies_leaves_no_call_behind() {
     for on_death in [OnDeath::Open, OnDeath::Closed] {
@@ -92,14 +92,14 @@ fn an_enforcer_that_dies_leaves_no_call_behind() {
         let handed = first.receive().unwrap().unwrap();
         assert_eq!(handed.sender, std::process::id());
         assert_eq!(handed.arrival.unwrap().process, caller.id());
-        // Taken by hand and noted, as an enforcer would that is killed next: its descriptors close, nothing else happens.
+        // Received and recorded by hand, as by an enforcer that is then killed: only its descriptors close.
         let call = loop {
             if let Received::Call(call) = receive(&handed.listener) {
                 break call;
             }
         };
         table.set(handed.slot, Some(call.id), Some(call.id));
-        // Not at once: whoever takes its place may come before the last of them has closed.
+        // The guardian may notice the closed connection only after its successor connects.
         let dying = std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             drop((handed.listener, table, first));
@@ -145,7 +145,7 @@ fn noise_at_the_agents_socket_is_dropped() {
         let address = SocketAddrUnix::new(agent_path(directory.path())).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
         handoff::send(&socket, noise, &[]).unwrap();
-        // Closed without a word.
+        // The guardian closes the connection without an answer.
         assert_eq!(
             handoff::receive(&socket, &mut [0; 4]).map_or(0, |got| got.0),
             0

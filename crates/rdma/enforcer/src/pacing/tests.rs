@@ -1,4 +1,5 @@
-//! A daemon of a few lines: what it hears is what was meant, whoever comes and goes. No clock: time is an argument.
+//! Tests pacing with a small test daemon: it receives exactly the wanted limits across restarts of either side. Time is
+//! an argument.
 
 use super::*;
 use proptest::prelude::*;
@@ -30,7 +31,7 @@ fn say(socket: &OwnedFd, message: &ToShim) {
     send(socket, &message.encode(), SendFlags::NOSIGNAL).unwrap();
 }
 
-/// Everything that was said and not yet heard.
+/// All messages that are waiting in the socket.
 fn heard(socket: &OwnedFd) -> Vec<ToDaemon> {
     let mut all = Vec::new();
     let mut bytes = [0; MESSAGE_MAX];
@@ -141,7 +142,7 @@ fn a_refusal_names_the_daemon_and_its_reason() {
         refusal.ends_with("/s: process 3 sets limits already"),
         "{refusal}"
     );
-    // Another release's words are no reason to fail either.
+    // A message of another release does not cause a failure either.
     pacing.step(now + AGAIN, &wanted);
     let daemon = door.accept().expect("it comes again");
     send(&daemon, &[1; 9], SendFlags::NOSIGNAL).unwrap();
@@ -174,7 +175,7 @@ fn a_daemon_that_does_not_read_holds_nobody_up_and_hears_the_rest_later() {
 }
 
 proptest! {
-    /// Goal: after any changes the other end knows the table. Method: it applies what it hears.
+    /// Goal: after any changes the peer knows the table. Method: the peer applies the received messages.
     #[test]
     fn the_other_end_follows(
         tables in prop::collection::vec(

@@ -19,7 +19,7 @@ pub const HEADER: usize = 24;
 pub const ATTRIBUTE: usize = 16;
 /// Attributes that are looked at; libibverbs puts the command number third.
 pub const ATTRIBUTES_MAX: usize = 32;
-/// Bytes that are read of a call at most.
+/// Largest number of bytes read of a call.
 pub const CALL_MAX: usize = HEADER + ATTRIBUTES_MAX * ATTRIBUTE;
 
 /// Bit that marks objects, methods and attributes of a driver.
@@ -41,7 +41,7 @@ pub enum Class {
     AddressHandles,
     /// Contexts, protection domains, flows and the rest.
     Others,
-    /// Questions that change nothing.
+    /// Queries that change nothing.
     Queries,
 }
 
@@ -56,7 +56,7 @@ impl Class {
         Self::Queries,
     ];
 
-    /// As in profiles and reports.
+    /// The name in profiles and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueuePairs => "queue_pairs",
@@ -79,12 +79,12 @@ macro_rules! verbs {
             /// Every verb.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// As in reports.
+            /// The name in reports.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// What it works on.
+            /// The class of the verb.
             pub const fn class(self) -> Class {
                 match self { $(Self::$name => Class::$class,)* }
             }
@@ -159,7 +159,7 @@ verbs! {
     Driver "driver" Others,
     /// A method that this version does not know, or a call whose bytes cannot be read.
     Unknown "unknown" Others,
-    /// Questions about devices, ports, queue pairs, regions, GIDs.
+    /// Queries of devices, ports, queue pairs, regions and GIDs.
     Query "query" Queries,
 }
 
@@ -199,7 +199,7 @@ pub fn classify(bytes: &[u8]) -> Verb {
     command.map_or(Verb::Unknown, of_command)
 }
 
-/// Objects and methods of the ioctl interface.
+/// Maps objects and methods of the ioctl interface.
 const fn of_method(object: u16, method: u16) -> Verb {
     match (object, method) {
         (0, 3) => Verb::OpenContext,
@@ -228,7 +228,7 @@ const fn of_method(object: u16, method: u16) -> Verb {
     }
 }
 
-/// Commands of the older interface, inside INVOKE_WRITE.
+/// Maps commands of the older interface, inside INVOKE_WRITE.
 const fn of_command(command: u8) -> Verb {
     match command {
         0 => Verb::OpenContext,

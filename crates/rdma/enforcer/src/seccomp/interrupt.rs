@@ -1,37 +1,37 @@
 //! A timer that ends this thread's blocking system calls with EINTR.
 //!
-//! Problem: `SECCOMP_IOCTL_NOTIF_RECV` waits when no call is pending, also right after poll(2) said that one is: whoever keeps
-//! a copy of the listener can take that call first. The kernel has no receive that does not wait. Method: a timer signals this
-//! thread every millisecond while an [`Armed`] exists. A signal that comes just before the system call is followed by
-//! another one, so no receive waits for longer than about one period. The handler does nothing.
+//! Problem: `SECCOMP_IOCTL_NOTIF_RECV` blocks when no call is pending, even right after poll(2) reported one: another
+//! process with a copy of the listener can take that call first. The kernel has no non-blocking receive. Method: a
+//! timer signals this thread every millisecond while an [`Armed`] exists. If a signal arrives just before the system
+//! call, the next one ends it, so a receive blocks for about one period at most. The handler does nothing.
 //!
-//! The kernel looks at signals only when a receive has to wait. So EINTR means that no call was pending.
-//! Cost: two system calls for each armed stretch, none for each receive. Source: timer_create(2), seccomp_unotify(2).
+//! The kernel checks signals only when a receive has to wait, so EINTR means that no call was pending. Cost: two system
+//! calls per armed stretch, none per receive. Source: timer_create(2), seccomp_unotify(2).
 
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Once;
 use std::time::Duration;
 
-/// From one signal to the next.
+/// Period of the timer.
 pub const PERIOD: Duration = Duration::from_millis(1);
-/// Ignored by programs that do not use it, so that a stray one harms nobody.
+/// Programs ignore this signal by default, so a stray one does no harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
-/// The timer of the thread that made it; it stays on that thread.
+/// The timer of the thread that created it.
 #[derive(Debug)]
 pub struct Interrupter {
     timer: libc::timer_t,
     _on_this_thread: PhantomData<*const ()>,
 }
 
-/// The timer runs until this is dropped.
+/// Runs the timer until dropped.
 #[derive(Debug)]
 pub struct Armed<'a>(&'a Interrupter);
 
 extern "C" fn do_nothing(_: libc::c_int) {}
 
-/// Installs the handler, once in a process.
+/// Installs the handler once per process.
 fn handle_signal() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -46,7 +46,7 @@ fn handle_signal() {
     });
 }
 
-/// Lets the signal reach this thread.
+/// Unblocks the signal in this thread.
 fn unblock_signal() {
     // SAFETY: `sigset_t` is plain data that `sigemptyset` initialises; all pointers are to locals that outlive the calls.
     unsafe {
@@ -58,10 +58,10 @@ fn unblock_signal() {
 }
 
 impl Interrupter {
-    /// A timer for the calling thread.
+    /// Makes a timer for the calling thread.
     ///
     /// # Errors
-    /// The kernel's, when it has no timer to give.
+    /// The kernel has no timer left.
     pub fn of_this_thread() -> io::Result<Self> {
         handle_signal();
         unblock_signal();

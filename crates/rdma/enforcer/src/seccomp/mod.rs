@@ -1,7 +1,6 @@
-//! Trapping control verbs: [`filter`] decides what is trapped, [`call`] says what it is, [`notify`] is the kernel's side.
+//! Traps control verbs: [`filter`] selects the calls, [`call`] finds their verb, [`notify`] is the kernel interface.
 //!
-//! Senders of listeners are not trusted: [`interrupt`] bounds each receive, and [`same`] recognises a listener that is here
-//! already.
+//! Senders of listeners are not trusted: [`interrupt`] bounds each receive, and [`same`] detects duplicate listeners.
 
 pub mod call;
 pub mod filter;

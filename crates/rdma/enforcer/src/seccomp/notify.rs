@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// A call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Names it among the calls of its listener.
+    /// Id of the call, unique per listener.
     pub id: u64,
     /// Thread that called, in this process's PID namespace; 0 where it is not visible.
     pub thread: u32,
@@ -28,27 +28,27 @@ pub struct Notification {
     pub header: u64,
 }
 
-/// What a listener had.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A call.
+    /// A pending call.
     Call(Notification),
-    /// The call that made the listener readable has gone with its thread.
+    /// The thread of the pending call has died or left the call.
     Gone,
-    /// No call was pending although the listener was readable: somebody else receives from a copy of it.
+    /// No call was pending although the listener was readable: another process receives from a copy of it.
     Taken,
 }
 
-/// What became of a call that was told to go on.
+/// Result of resuming a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
-    /// It goes on.
+    /// The call goes on.
     Continues,
-    /// Its thread has died, or a signal took it out of the call.
+    /// The thread has died, or a signal interrupted the call.
     Gone,
 }
 
-/// Where the trapped calls of a filter arrive.
+/// The descriptor that receives the trapped calls of a filter.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -56,13 +56,13 @@ pub struct Listener(OwnedFd);
 const SYNCHRONOUS_WAKE_UP: u64 = 1;
 
 impl Listener {
-    /// Takes a descriptor that a launcher or a container runtime handed over, if it is a seccomp listener.
+    /// Takes a descriptor from a launcher or a container runtime if it is a seccomp listener.
     ///
     /// # Errors
-    /// EINVAL or ENOTTY when it is something else.
+    /// EINVAL or ENOTTY for any other descriptor.
     pub fn adopt(descriptor: OwnedFd) -> io::Result<Self> {
         let listener = Self(descriptor);
-        // An identifier that cannot exist: a listener says ENOENT, anything else does not know the question.
+        // An id that cannot exist: a listener returns ENOENT, other descriptors reject the ioctl.
         match listener.identifier_valid(0) {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
             _ => {
@@ -72,7 +72,7 @@ impl Listener {
         }
     }
 
-    /// Older kernels do not know it, and work without.
+    /// Older kernels lack this option; enforcement works without it.
     fn wake_synchronously(&self) {
         // SAFETY: the argument is passed by value; the kernel reads no memory of ours.
         let _ = unsafe {
@@ -84,8 +84,8 @@ impl Listener {
         };
     }
 
-    /// The next call that waits. Call it once each time the descriptor is readable; it returns within about
-    /// [`super::interrupt::PERIOD`] whatever other holders of the listener do.
+    /// Receives the next waiting call. Call it once each time the descriptor is readable; it returns within about
+    /// [`super::interrupt::PERIOD`], even if other processes hold the listener.
     ///
     /// # Errors
     /// The kernel's.
@@ -112,7 +112,7 @@ impl Listener {
         Ok(Received::Call(Notification {
             id: notification.id,
             thread: notification.pid,
-            // The kernel takes descriptors as 32 bits.
+            // The kernel uses 32 bits of a descriptor.
             descriptor: arguments[0] as i32,
             header: arguments[2],
         }))
@@ -121,7 +121,7 @@ impl Listener {
     /// Lets a call go on.
     ///
     /// # Errors
-    /// The kernel's, never because the caller has gone.
+    /// The kernel's. A caller that has ended is not an error.
     pub fn resume(&self, id: u64) -> io::Result<Resumed> {
         let mut answer = libc::seccomp_notif_resp {
             id,
@@ -160,7 +160,7 @@ impl Listener {
         })
     }
 
-    /// A second descriptor of the same listener.
+    /// Duplicates the descriptor of the listener.
     ///
     /// # Errors
     /// The kernel's, for example too many open files.
@@ -181,7 +181,7 @@ impl From<Listener> for OwnedFd {
     }
 }
 
-/// Repeats a system call that a signal has interrupted: an [`Armed`] timer may run.
+/// Repeats a system call that a signal interrupted; an [`Armed`] timer may run.
 fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
     loop {
         if call() == 0 {
@@ -194,8 +194,8 @@ fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Reads the memory of a thread at `address`; how many bytes could be read. It waits for as long as the thread's pages take to
-/// come. The bytes are a call's only if [`Listener::is_waiting`] holds afterwards.
+/// Reads the memory of a thread at `address` and returns the number of bytes read. Blocks until the thread's pages are
+/// present. The bytes belong to a call only if [`Listener::is_waiting`] is true afterwards.
 pub fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> usize {
     let Ok(thread) = libc::pid_t::try_from(thread) else {
         return 0;

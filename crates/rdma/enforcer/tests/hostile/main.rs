@@ -1,8 +1,9 @@
-//! Hostile local processes against the guardian: each attack is refused, and an honest tenant's control verbs go on meanwhile.
+//! Attacks of local processes on the guardian: each attack is rejected, and an honest tenant's control verbs still go
+//! on.
 //!
-//! Method: attackers and victims are this program again ([`roles`]), as other users and in namespaces of their own. The kernel
-//! traps a call before it looks at the descriptor, so `/dev/null` is as good as a device. What needs root says so and is
-//! skipped elsewhere.
+//! Method: attackers and victims are this program again ([`roles`]), as other users and in their own namespaces. The
+//! kernel traps a call before it checks the descriptor, so `/dev/null` can replace a device. Tests that need root
+//! report a skip without it.
 #![allow(unsafe_code)]
 
 mod roles;
@@ -16,9 +17,9 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, so that a failure ends.
+/// Upper bound of all waits, so a failed test ends.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Calls of an honest tenant that an attack must not stop.
+/// Calls of an honest tenant during an attack.
 const CALLS: usize = 2_000;
 
 struct Guarded {
@@ -27,7 +28,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// A guardian in a thread: the same code as in a process of its own.
+    /// Runs a guardian in a thread, with the code of the real process.
     fn start() -> Self {
         let directory = tempfile::tempdir().expect("a folder");
         let open = std::fs::Permissions::from_mode(0o755);
@@ -55,7 +56,7 @@ impl Guarded {
         start(role, self.path(), ATTACKER, &[])
     }
 
-    /// It ends by itself when nobody is left.
+    /// Waits for the guardian to end; it ends when no tenant and no enforcer are left.
     fn join(mut self) {
         let thread = self.thread.take().expect("joined once");
         thread.join().expect("it did not panic");
@@ -70,7 +71,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether this machine can run the attacks; says why not.
+/// Whether this machine can run the attacks; prints the reason if not.
 fn can_attack() -> bool {
     if !is_root() {
         eprintln!("skipped: an attacker of another user needs root");
@@ -83,7 +84,7 @@ fn can_attack() -> bool {
     true
 }
 
-/// A listener that is kept twice was read twice, and the second read waited for ever.
+/// Regression: a listener that was kept twice was read twice, and the second read blocked forever.
 #[test]
 fn a_listener_handed_over_sixty_times_is_kept_once_and_stops_nobody() {
     if !can_attack() {
@@ -153,7 +154,7 @@ fn silent_senders_of_one_user_keep_no_launch_out() {
     guarded.join();
 }
 
-/// The whole directory is mounted into the container, as an earlier guide said.
+/// The whole directory is mounted into the container.
 #[test]
 fn a_containers_root_is_no_enforcer() {
     let guarded = Guarded::start();
@@ -178,7 +179,7 @@ fn a_containers_root_is_no_enforcer() {
     guarded.join();
 }
 
-/// It hands over a listener of its own and says that it is another tenant's process.
+/// The attacker sends its own listener and claims another tenant's process.
 #[test]
 fn a_containers_root_speaks_for_itself_only() {
     if !can_attack() {
@@ -198,7 +199,7 @@ fn a_containers_root_speaks_for_itself_only() {
     guarded.join();
 }
 
-/// A socket has a name before it listens unless it is renamed; a connection between the two was refused.
+/// Regression: a socket had its name before it listened, and a connection between the two was refused.
 #[test]
 fn a_guardian_that_starts_refuses_no_connection() {
     for _ in 0..50 {
@@ -206,7 +207,7 @@ fn a_guardian_that_starts_refuses_no_connection() {
         let place = directory.path().to_owned();
         let thread = std::thread::spawn(move || serve::serve(&place).expect("it serves"));
         let begun = Instant::now();
-        // Without a command the first refused connection is an error.
+        // Without a start command the first refused connection is an error.
         let link = loop {
             match guardian_path(directory.path()).exists() {
                 true => break Link::open(directory.path(), &[], OnDeath::Open),
@@ -246,7 +247,7 @@ fn sockets_of_clients_and_of_the_host_lie_apart() {
     guarded.join();
 }
 
-/// A message as [`Arrival`] makes it is never taken for another tenant's: the test above relies on its form.
+/// The test above relies on the message format of [`Arrival`].
 #[test]
 fn a_message_names_the_process_that_it_claims() {
     let message = Arrival::message(7, None);

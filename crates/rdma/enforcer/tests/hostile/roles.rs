@@ -1,4 +1,4 @@
-//! What the processes of these tests do: this program again, told its role by an environment variable.
+//! The processes of these tests: this program again; an environment variable sets the role.
 
 use isolane_rdma_enforcer::arrival::Arrival;
 use isolane_rdma_enforcer::guardian::{Link, OnDeath, agent_path};
@@ -17,31 +17,31 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The user that attacks; nobody runs anything as it.
+/// User id of the attacker; no other process uses it.
 pub(crate) const ATTACKER: Option<u32> = Some(64_901);
-/// The user that is attacked.
+/// User id of the honest tenant.
 pub(crate) const HONEST: Option<u32> = Some(64_902);
 
 const ROLE: &str = "ISOLANE_HOSTILE_ROLE";
 const PLACE: &str = "ISOLANE_HOSTILE_DIRECTORY";
 const USER: &str = "ISOLANE_HOSTILE_USER";
 
-/// What a process does; it then stays until its standard input ends.
+/// The role of a process. After its work the process waits until its standard input ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Starts under supervision and makes so many calls.
+    /// Starts under supervision and makes `calls` calls.
     Tenant { calls: usize },
-    /// Hands its listener over so often, then makes so many calls.
+    /// Sends its listener `times` times, then makes `calls` calls.
     Duplicates { times: usize, calls: usize },
-    /// Hands its listener over, keeps a copy and takes calls from it while so many are made.
+    /// Sends its listener, keeps a copy and receives from it while `calls` calls are made.
     Thief { calls: usize },
-    /// Hands over so many listeners, each of a thread.
+    /// Sends `listeners` listeners, one per thread.
     Many { listeners: usize },
-    /// Connects so often and says nothing.
+    /// Opens `connections` connections and sends nothing.
     Silent { connections: usize },
     /// Connects as an enforcer does.
     Enforcer,
-    /// Hands its listener over in the name of another process.
+    /// Sends its listener and claims another process.
     Claim { process: u32 },
 }
 
@@ -59,14 +59,14 @@ impl Role {
     }
 }
 
-/// A process with a role; killed when dropped.
+/// A process with a role; killed on drop.
 pub(crate) struct Running {
     child: Child,
     _stays: Option<ChildStdin>,
     lines: Mutex<(BufReader<std::process::ChildStdout>, String)>,
 }
 
-/// Starts a process as `user`, under `unshare` with these options where there are any.
+/// Starts a process as `user`, under `unshare` with these options if any are given.
 pub(crate) fn start(role: &Role, place: &Path, user: Option<u32>, unshare: &[&str]) -> Running {
     let own = std::env::current_exe().expect("this program");
     let mut command = match unshare {
@@ -85,7 +85,7 @@ pub(crate) fn start(role: &Role, place: &Path, user: Option<u32>, unshare: &[&st
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        // `unshare --fork` has a child, which goes with it.
+        // `unshare --fork` has a child, which ends with it.
         .process_group(0);
     if let Some(user) = user {
         command.env(USER, user.to_string());
@@ -101,7 +101,7 @@ pub(crate) fn start(role: &Role, place: &Path, user: Option<u32>, unshare: &[&st
 }
 
 impl Running {
-    /// The number that the process says under this name; waits for it.
+    /// Waits for the number that the process prints under this name.
     pub(crate) fn said(&self, name: &str) -> usize {
         let mut lines = self.lines.lock().expect("nobody panicked");
         let (reader, text) = &mut *lines;
@@ -118,12 +118,12 @@ impl Running {
         }
     }
 
-    /// All that was read so far.
+    /// All output so far.
     pub(crate) fn text(&self) -> String {
         self.lines.lock().expect("nobody panicked").1.clone()
     }
 
-    /// Whether the role began: `unshare` may be refused.
+    /// Whether the role began; `unshare` may be refused.
     pub(crate) fn could_start(&self) -> bool {
         let mut lines = self.lines.lock().expect("nobody panicked");
         let (reader, text) = &mut *lines;
@@ -161,7 +161,7 @@ fn filter() -> Option<Listener> {
     install(&program).ok()
 }
 
-/// Not a test: what a process with a role runs.
+/// Not a test: the body of a process with a role.
 #[test]
 #[ignore = "runs inside a process that `start` makes"]
 fn process_with_a_role() {
@@ -211,12 +211,12 @@ fn say(line: &str) {
         .expect("a pipe");
 }
 
-/// Until the test ends.
+/// Waits until the test ends.
 fn stay() {
     let _ = std::io::stdin().lock().read_until(b'\n', &mut Vec::new());
 }
 
-/// Makes so many calls; each has to go on, which `/dev/null` answers with ENOTTY.
+/// Makes `calls` calls. Each must go on: `/dev/null` returns ENOTTY.
 fn make_calls(calls: usize) {
     let file = std::fs::File::open("/dev/null").expect("a file");
     let bytes = [0_u8; 256];
@@ -242,7 +242,7 @@ fn connect(place: &Path) -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// Whether the guardian keeps it.
+/// Returns whether the guardian keeps the listener.
 fn hand_over(place: &Path, listener: &Listener, process: u32) -> bool {
     let Some(socket) = connect(place) else {
         return false;

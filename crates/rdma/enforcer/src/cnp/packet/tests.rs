@@ -1,5 +1,5 @@
-//! Notifications against another program's eyes: `tshark` dissects a capture of them, and every field it knows is
-//! compared. Where tshark is not installed, the test says so and passes.
+//! Compares notifications with another program's view: `tshark` dissects a capture, and every field is compared.
+//! Without tshark the test reports a skip and passes.
 
 use super::*;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn capture(frames: &[Frame]) -> Vec<u8> {
     file
 }
 
-/// What tshark says of `fields` in every frame; none where there is no tshark.
+/// Returns tshark's values of `fields` for every frame; `None` without tshark.
 fn dissect(frames: &[Frame], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notifications.pcap");
@@ -152,8 +152,8 @@ fn tshark_reads_every_field_as_it_was_meant() {
     }
 }
 
-/// tshark 4.0 does not know the opcode, and shows what follows the transport header as one run of bytes: 16 reserved ones
-/// and the checksum. What the checksum has to be is tested with packets of another sender ([`icrc`]).
+/// tshark 4.0 does not know the opcode and shows the bytes after the transport header as one run: 16 reserved bytes and
+/// the checksum. The checksum itself is tested with captured packets ([`icrc`]).
 #[test]
 fn tshark_finds_the_checksum_behind_sixteen_zeros() {
     for notification in [over_v4(), over_v6()] {
@@ -167,12 +167,12 @@ fn tshark_finds_the_checksum_behind_sixteen_zeros() {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        // The run is its last item; an earlier one repeats its beginning.
+        // The run is the last item; an earlier item repeats its first bytes.
         let run = rows[0][0].rsplit(',').next().unwrap_or_default();
         let (shown, crc) = (run.replace(':', ""), &rows[0][1]);
         match crc.is_empty() {
             true => assert_eq!(shown, format!("{}{sum}", "00".repeat(RESERVED))),
-            // A later version, which knows it.
+            // A later tshark version knows the opcode.
             false => assert_eq!(*crc, format!("0x{sum}")),
         }
     }
@@ -194,7 +194,8 @@ fn the_congestion_bits_and_the_reserved_bytes_are_those_of_the_specification() {
 }
 
 proptest! {
-    /// Whatever it says, the IP header sums to zero, lengths add up, and the checksum is over what is there.
+    /// For all field values the IP header sums to zero, the lengths add up, and the checksum covers the bytes before
+    /// it.
     #[test]
     fn any_notification_is_well_formed(
         queue_pair in 0_u32..1 << 24,
