@@ -1,9 +1,9 @@
-//! What the daemon costs: processor time with active tenants, memory with many sessions, and how soon a missed target
-//! reaches a lease.
+//! Measures the daemon's cost: processor time with active tenants, memory with many sessions, and the time from a
+//! missed target to a new lease.
 //!
-//! Method: the daemon runs as a process of its own over the real socket and regions, under Justitia; this process plays
-//! all its clients, which send as fast as their leases let them. Times are the kernel's for the daemon's process.
-//! `cargo bench -p isolaned`; prints one line per figure and checks none, for the machine decides.
+//! Method: the daemon runs in its own process over the real socket and regions, under Justitia. This process plays all
+//! clients, which send as fast as their leases permit. Processor times are the kernel's for the daemon's process.
+//! `cargo bench -p isolaned` prints one line per figure and checks none, because the figures depend on the machine.
 
 #[path = "../tests/it/support/mod.rs"]
 mod support;
@@ -22,7 +22,7 @@ fn main() {
     if let Some(name) = std::env::var_os(ROLE) {
         let daemon = Daemon::start(config());
         std::fs::write(&name, daemon.socket.as_os_str().as_encoded_bytes()).expect("a file");
-        // Until the other process ends it.
+        // Runs until the parent ends it.
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
@@ -32,7 +32,7 @@ fn main() {
     reaction();
 }
 
-/// A daemon in a process of its own.
+/// A daemon in its own process.
 struct Other {
     child: std::process::Child,
     socket: PathBuf,
@@ -58,7 +58,7 @@ impl Other {
         }
     }
 
-    /// Seconds of processor time, user and system.
+    /// Processor time, user and system, seconds.
     fn cpu_s(&self) -> f64 {
         let text =
             std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("proc");
@@ -68,11 +68,11 @@ impl Other {
             .iter()
             .map(|word| word.parse::<u64>().expect("ticks"))
             .sum();
-        // The kernel's unit for user space is a hundredth of a second on every machine we serve.
+        // The kernel's unit for user space is 10 ms on all supported machines.
         ticks as f64 / 100.0
     }
 
-    /// One of the process's figures in KiB.
+    /// A field of `/proc/PID/smaps_rollup`, KiB.
     fn memory_kib(&self, name: &str) -> u64 {
         let text =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("proc");
@@ -102,7 +102,8 @@ fn start(path: &Path, count: usize, class: Class) -> Vec<Client> {
         .collect()
 }
 
-/// Lets every client send what its lease gives it, a look every 200 us, for `length`; true rates do not matter here.
+/// Lets every client send what its lease admits for `length`, with one step every 200 us. True rates do not matter
+/// here.
 fn send_for(clients: &[Client], length: Duration) {
     let began = Instant::now();
     let mut last = now_ns();
@@ -164,8 +165,8 @@ fn memory() {
     );
 }
 
-/// From the end of a reference period in which the target was missed until all leases are written: the governor's own
-/// time, without the loop and the machine's scheduler.
+/// Measures from the end of a reference period with a missed target until all leases are written: the governor's time
+/// without the event loop and the scheduler.
 fn decision() {
     let daemon = Daemon::start(config());
     let clients = start(&daemon.socket, 100, Class::Bandwidth);
@@ -203,14 +204,14 @@ fn decision() {
     );
 }
 
-/// From the report of a late reference message to the lease that follows from it.
+/// Measures from the report of a late reference message to the resulting lease.
 fn reaction() {
     let daemon = Daemon::start(config());
     let clients = start(&daemon.socket, 100, Class::Bandwidth);
     let _latency = Client::start(&daemon.socket, "latency", Class::Latency);
     let mut times = Vec::new();
     for _ in 0..200 {
-        // SafeUtil starts anew at the whole device.
+        // SafeUtil starts at the whole device again.
         daemon.ask(|now_ns, governor| {
             let (config, rates) = (
                 governor.config().clone(),

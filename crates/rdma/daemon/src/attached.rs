@@ -1,4 +1,4 @@
-//! Everything that the event loop of a real daemon waits for beside processes, made from the settings.
+//! Builds the attachments of a real daemon's event loop from the settings.
 
 use crate::attachment::Attachment;
 use crate::notify::{Notify, Watchdog};
@@ -9,22 +9,22 @@ use crate::show::exporter::Exporter;
 use crate::show::server::ServerError;
 use std::os::unix::net::UnixStream;
 
-/// Why something cannot be attached.
+/// Why an attachment cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Reference flow and peers.
+    /// Reference flow or peers.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// Metrics and snapshots.
+    /// Metrics or snapshots.
     #[error(transparent)]
     Show(#[from] ServerError),
-    /// Signals.
-    #[error("cannot wait for the order to read the configuration again: {0}")]
+    /// Reload signal.
+    #[error("cannot wait for the reload signal: {0}")]
     Reload(#[from] std::io::Error),
 }
 
-/// Reference flows, peers, metrics, reload at each byte of `order`, and the service manager's watchdog. `again` gives
-/// the settings anew; `say` prints one line for people.
+/// Builds reference flows, peers, metrics, reload (one per byte of `order`), and the service manager's watchdog.
+/// `again` reads the settings again; `say` prints one line for people.
 ///
 /// # Errors
 /// See [`AttachError`].

@@ -1,34 +1,34 @@
-//! What the event loop waits for beside sessions: reference flows, peers, metrics, a reload of the configuration.
+//! What the event loop waits for beside sessions: reference flows, peers, metrics, reload.
 //!
-//! An attachment is one file descriptor (an epoll of its own where it has several) and one point in time. When
-//! either is due the loop calls it with the [`Governor`], which it may tell things or ask things. It never blocks.
+//! An attachment has one file descriptor (an epoll if it has several) and one deadline. When either is due, the loop
+//! calls the attachment with the [`Governor`]. An attachment never blocks.
 
 use crate::governor::Governor;
 use isolane_rdma_policy::RemoteState;
 use std::os::fd::BorrowedFd;
 
-/// What the governor wants done outside this host's sessions.
+/// An action of the governor outside this host's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Send one message of the device's reference flow; report by [`Governor::reference_latency`].
+    /// Send one message of the device's reference flow; [`Governor::reference_latency`] takes the result.
     SendReference,
-    /// Tell the other hosts' daemons; their words come in by [`Governor::remote`].
+    /// Send this state to the other hosts' daemons; [`Governor::remote`] takes their states.
     Tell(RemoteState),
 }
 
-/// One of them.
+/// A component that the event loop serves.
 pub trait Attachment {
-    /// Its name, for messages.
+    /// Name for messages.
     fn name(&self) -> &str;
-    /// Readable when [`Self::ready`] has something to do. Asked once.
+    /// Readable when [`Self::ready`] has work. The loop reads it once, at the start.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// When [`Self::ready`] is to be called at the latest, CLOCK_MONOTONIC.
+    /// Latest time of the next call of [`Self::ready`], CLOCK_MONOTONIC, ns.
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
-    /// The descriptor is readable, or the time has come.
+    /// Called when the descriptor is readable or the deadline has passed.
     fn ready(&mut self, now_ns: u64, governor: &mut Governor);
-    /// An order for `device`, by its place in the configuration. Those it is not meant for ignore it.
+    /// An order for the device at place `device` of the configuration. Attachments ignore orders of other kinds.
     fn order(&mut self, _now_ns: u64, _device: usize, _order: Order) {}
     /// The daemon ends.
     fn close(&mut self) {}

@@ -1,6 +1,6 @@
-//! What an operator sets; the file format is read elsewhere and ends here.
+//! The daemon's configuration, independent of the file format.
 //!
-//! Units: rates in bits per second, durations in picoseconds, sizes in bytes; every field has a default that works.
+//! Units: rates in bits per second, durations in picoseconds, sizes in bytes. Every field has a working default.
 
 use isolane_common_linux::account::PlaceLimits;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
@@ -8,37 +8,37 @@ use isolane_rdma_policy::granularity::Granularity;
 use isolane_rdma_session::message::Class;
 use std::path::PathBuf;
 
-/// Everything.
+/// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the daemon listens.
+    /// Path of the daemon's socket.
     pub socket: PathBuf,
-    /// Permission bits of the socket: who may connect.
+    /// Permission bits of the socket: they decide who may connect.
     pub socket_mode: u32,
-    /// The devices it serves.
+    /// The devices that the daemon serves.
     pub devices: Vec<DeviceConfig>,
-    /// What shares one part of a device: a tenant (the default) or a process.
+    /// What gets one share of a device: a tenant (the default) or a process.
     pub granularity: Granularity,
-    /// Time between two looks at what is active, and between two sets of leases.
+    /// Time between two readings of the active meters and between two sets of leases.
     pub period: Duration,
-    /// A sender that shows no sign of life for this long gives its share back (justitia F).
+    /// A sender without activity for this time returns its share (justitia F).
     pub idle_after: Duration,
-    /// Most sessions.
+    /// Largest number of sessions.
     pub sessions_max: usize,
-    /// Most sessions of one account (user, container and user namespace), root's included: no tenant can use up
-    /// descriptors or memory.
+    /// Largest number of sessions of one account (user, container and user namespace), including root's. The limit
+    /// keeps a tenant from using up descriptors or memory.
     pub sessions_per_account_max: usize,
-    /// Who is who, first match wins; without a match a process belongs to its owner.
+    /// Rules that assign processes to tenants; the first match counts. A process without a match belongs to its owner.
     pub rules: Vec<Rule>,
-    /// Tenants with a weight of the operator's.
+    /// Tenants with a weight set by the operator.
     pub tenants: Vec<TenantConfig>,
-    /// Whether a process that no rule names may name its tenant and weight, within the two limits below.
+    /// Whether a process without a rule may name its tenant and weight, within the next two limits.
     pub trust_names: bool,
-    /// Whether a process that declares the latency class begins in it; what it posts is checked.
+    /// Whether a process that declares the latency class starts in it; its traffic is checked.
     pub trust_classes: bool,
-    /// Largest weight by a process's own word.
+    /// Largest weight that a process may name.
     pub own_weight_max: u32,
-    /// Most tenants that one owner's processes name at a time; further ones belong to the owner itself.
+    /// Most tenants that one owner's processes may name at a time; further processes belong to the owner.
     pub own_names_max: usize,
 }
 
@@ -64,7 +64,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Places for sessions. A quarter is kept for accounts with few sessions.
+    /// Limits of session places. A quarter is reserved for accounts with few sessions.
     pub fn session_places(&self) -> PlaceLimits {
         PlaceLimits {
             total: self.sessions_max,
@@ -75,18 +75,18 @@ impl Config {
     }
 }
 
-/// Sessions of an account that still gets a place of the reserve: more than a machine's usual tenants have.
+/// An account with fewer sessions than this may use the reserve: more than a usual tenant has.
 const SESSIONS_FEW: usize = 16;
 
-/// A tenant that nobody weighed has 1: by its own word it gets at most four times as much.
+/// A tenant without a configured weight has weight 1; a named weight is at most four times that.
 const OWN_WEIGHT_MAX: u32 = 4;
-/// With the weight above, one owner has at most 32 times the part of an owner that says nothing.
+/// Together with the weight above, one owner gets at most 32 times the share of an owner that names nothing.
 const OWN_NAMES_MAX: usize = 8;
 
-/// Which policy a device has.
+/// The policy of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyName {
-    /// Everybody posts as they like; the daemon only counts.
+    /// No pacing; the daemon only counts.
     None,
     /// Justitia.
     #[default]
@@ -94,7 +94,7 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
-    /// The name that users know it by.
+    /// The name in configurations and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -103,60 +103,61 @@ impl PolicyName {
     }
 }
 
-/// One device. What is `None` follows from the rate of its port.
+/// One device. A field that is `None` is derived from the rate of the port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceConfig {
-    /// Its name, like `mlx5_0`.
+    /// Device name, such as `mlx5_0`.
     pub name: String,
     /// Its policy.
     pub policy: PolicyName,
-    /// Application-level bandwidth of the idle device.
+    /// Payload rate of the idle device.
     pub rate: Option<BitRate>,
-    /// Messages per second of the idle device.
+    /// Message rate of the idle device, per second.
     pub message_rate_per_s: Option<u64>,
-    /// The reference flow's 99th percentile that is to be kept.
+    /// Upper bound of the reference flow's 99th percentile.
     pub target: Option<Duration>,
-    /// Time between reference messages.
+    /// Time between two reference messages.
     pub reference_period: Option<Duration>,
-    /// Reference latencies over which the percentile is taken.
+    /// Number of reference latencies in the percentile.
     pub reference_count: Option<usize>,
-    /// Chunk while a latency flow exists.
+    /// Chunk size while a latency flow exists.
     pub chunk: Option<Bytes>,
-    /// Chunk while none does.
+    /// Chunk size while no latency flow exists.
     pub chunk_without_latency: Option<Bytes>,
-    /// What SafeUtil gains in one reference period while the target is met.
+    /// Increase of SafeUtil per reference period while the target is met.
     pub additive_step: Option<BitRate>,
-    /// How much of its rate a sender may save up, as time, while a latency flow exists.
+    /// Credit that a sender may save while a latency flow exists, as time at its rate.
     pub burst: Option<Duration>,
-    /// The same while none does.
+    /// The same while no latency flow exists.
     pub burst_without_latency: Option<Duration>,
 }
 
-/// What a process must be for a rule, and what it then is. Patterns know `*`; what is `None` matches everything.
+/// Conditions on a process and the resulting assignment. Patterns may contain `*`; a condition that is `None` matches
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Pattern of its cgroup's path.
+    /// Pattern of the cgroup's path.
     pub cgroup: Option<String>,
-    /// Its user.
+    /// User id.
     pub user: Option<u32>,
-    /// Pattern of its program's name, as the process says it.
+    /// Pattern of the program's name, which the process itself sends.
     pub program: Option<String>,
-    /// Pattern of its tenant, as the process says it.
+    /// Pattern of the tenant's name, which the process itself sends.
     pub claim: Option<String>,
-    /// The tenant it belongs to; `{owner}`, `{user}`, `{claim}` and `{cgroup}` (the path's last part) stand for its own.
-    /// `None` keeps what it would be without the rule.
+    /// The tenant to assign. `{owner}`, `{user}`, `{claim}` and `{cgroup}` (the path's last part) are replaced by the
+    /// process's values. `None` keeps the assignment without the rule.
     pub tenant: Option<String>,
-    /// Its class, over its own word.
+    /// The class to assign; it overrides the class that the process sends.
     pub class: Option<Class>,
-    /// Its weight among its tenant's processes.
+    /// Weight among the processes of the tenant.
     pub weight: Option<u32>,
 }
 
-/// A tenant that the operator knows.
+/// A tenant in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantConfig {
     /// Its name.
     pub name: String,
-    /// Its weight among tenants.
+    /// Weight among tenants.
     pub weight: u32,
 }

@@ -1,53 +1,54 @@
-//! Whose process it is, what it needs and what it weighs: the kernel's word over the process's.
+//! Assigns tenant, class and weight to a process. Facts from the kernel take precedence over claims of the process.
 //!
-//! Method: the operator's rules are tried in order; the first that fits counts. What no rule says follows from the
-//! process's *owner*: its Kubernetes pod, else the user whose login session it is in, else its user. All three are the
-//! kernel's word, and only root makes more of them. What a process says of itself counts where the operator opted in
-//! (`trust_names`, `trust_classes`), and for classes that only slow the process itself.
-//! Limits: a cgroup path is the unified hierarchy's; where there is none, the longest path of the others. A user who owns
-//! a range of user ids (`/etc/subuid`) and leaves the login session is an owner for each of them.
+//! Method: the operator's rules are tried in order, and the first match counts. Without a rule, the process's *owner*
+//! decides: its Kubernetes pod, else the user of its login session, else its user. The kernel supplies all three, and
+//! only root can create further ones. A process's claims count where the operator permits it (`trust_names`,
+//! `trust_classes`), and for classes that only slow the process itself. Limits: a cgroup path is that of the unified
+//! hierarchy, or the longest path of the others. A user who owns a range of user ids (`/etc/subuid`) and leaves the
+//! login session is a separate owner for each id.
 
 use crate::config::{Config, Rule};
 use isolane_common_linux::account::Account;
 use isolane_rdma_session::message::Class;
 
-/// What is known of a process when it comes.
+/// Facts and claims about a new process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// Its process id in the daemon's namespace, by the kernel; zero where it has none there.
+    /// Process id in the daemon's namespace, from the kernel; zero if it has none there.
     pub pid: u32,
-    /// Its user, by the kernel.
+    /// User id, from the kernel.
     pub user: u32,
-    /// What its session is counted for, by the kernel.
+    /// The account that pays for its session, from the kernel.
     pub account: Account,
-    /// Its cgroup's path, by the kernel; empty where unknown.
+    /// Cgroup path, from the kernel; empty if unknown.
     pub cgroup: String,
-    /// Its tenant, by its own word; may be empty.
+    /// Tenant name that the process claims; may be empty.
     pub claim: String,
-    /// Its program, by its own word.
+    /// Program name that the process claims.
     pub program: String,
-    /// Its class, by its own word.
+    /// Class that the process claims.
     pub class: Class,
-    /// Its weight, by its own word.
+    /// Weight that the process claims.
     pub weight: u32,
 }
 
-/// What it is for the daemon.
+/// The daemon's assignment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
     /// Its tenant.
     pub tenant: String,
-    /// Its tenant's weight, where the operator gave one.
+    /// The tenant's weight, if the operator set one.
     pub tenant_weight: Option<u32>,
     /// Its class.
     pub class: Class,
-    /// Its weight among its tenant's processes, and its tenant's where the operator gave none and it named one.
+    /// Weight among the tenant's processes. It is also the tenant's weight if the process named both and the operator
+    /// set none.
     pub weight: u32,
-    /// Whether its own word is in the tenant's name.
+    /// Whether the tenant's name contains a claim of the process.
     pub named: bool,
-    /// Whether its queue pairs begin as latency and are watched; its class is [`Class::Auto`] then.
+    /// Whether its queue pairs start in the latency class and are watched; its class is then [`Class::Auto`].
     pub begins_fast: bool,
-    /// Whose it is, by the kernel alone: a pod, a login or a user.
+    /// The owner, from the kernel alone: a pod, a login or a user.
     pub owner: String,
 }
 
@@ -69,7 +70,7 @@ pub fn assign(config: &Config, who: &Who) -> Assigned {
     let by_operator = rule.and_then(|rule| rule.class);
     let (class, begins_fast) = match (by_operator, who.class) {
         (Some(class), _) => (class, false),
-        // Not paced before it is seen: an operator opts in.
+        // Such a process is unpaced until its traffic is known, so the operator must permit it.
         (None, Class::Latency) => (Class::Auto, config.trust_classes),
         (None, class) => (class, false),
     };
@@ -85,7 +86,7 @@ pub fn assign(config: &Config, who: &Who) -> Assigned {
 }
 
 impl Assigned {
-    /// The same process as one that named nobody: its owner has named as many tenants as it may.
+    /// The same process without its claimed name, for an owner that has named too many tenants.
     pub(crate) fn without_its_word(self, config: &Config) -> Self {
         Self {
             tenant_weight: weight_of(config, &self.owner),
@@ -101,7 +102,7 @@ fn weight_of(config: &Config, tenant: &str) -> Option<u32> {
     known.map(|known| known.weight)
 }
 
-/// Whose process it is, by the kernel's word alone.
+/// The owner of a process, from the kernel alone.
 fn owner(who: &Who) -> String {
     let mut parts = who.cgroup.split('/').skip(1);
     let first = parts.next().unwrap_or_default();
@@ -145,11 +146,11 @@ fn expand(name: &str, who: &Who, owner: &str) -> String {
         .replace("{cgroup}", last)
 }
 
-/// Whether `text` is `pattern`, where `*` stands for any characters, also none. Linear in the product of lengths.
+/// Whether `text` matches `pattern`, in which `*` stands for any characters or none. Time: the product of the lengths.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut from) = (0, 0);
-    // Where the last star stood, and how much it has swallowed.
+    // Position of the last star, and how many characters it covers.
     let mut star: Option<(usize, usize)> = None;
     while from < text.len() {
         if at < pattern.len() && pattern[at] == b'*' {
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(tenant_of(0, "/kubepods/besteffort/pod77/99"), "pod-77");
         let inside = "/kubepods/besteffort/pod77/99/made-inside/pod78";
         assert_eq!(tenant_of(0, inside), "pod-77");
-        // A user may make cgroups below its own, and has a range of user ids.
+        // A user may create cgroups below its own and owns a range of user ids.
         let login = "/user.slice/user-1000.slice/user@1000.service/user.slice/kubepods-pod5.slice";
         assert_eq!(tenant_of(100_007, login), "user-1000");
         assert_eq!(tenant_of(7, "/user.slice/user-x.slice"), "user-7");
@@ -289,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: patterns mean what they say. Method: the recursive definition.
+        /// Goal: patterns match by their definition. Method: compare with the recursive definition.
         #[test]
         fn stars_match_like_their_definition(pattern in "[ab*]{0,7}", text in "[ab]{0,7}") {
             fn model(pattern: &[u8], text: &[u8]) -> bool {

@@ -1,23 +1,23 @@
-//! The daemon: it tells every process on this machine how fast it may post to the RDMA NIC.
+//! The daemon: it sets how fast each process on this machine may post to the RDMA NIC.
 //!
-//! Problem: thousands of processes of tenants that do not trust each other share a few devices; what each may send
-//! depends on all the others and changes within a millisecond; and the daemon may not burn a core for it.
-//! Method: one thread, one event loop. What decides ([`governor`]) takes time and counters as arguments; what speaks
-//! to the kernel moves bytes and asks it.
+//! Problem: thousands of processes of mutually untrusted tenants share a few devices. The rate of each process depends
+//! on all others and changes within a millisecond, and the daemon must not use a whole core. Method: one thread, one
+//! event loop. The deciding part ([`governor`]) takes time and counters as arguments; the adapters only move bytes.
 //!
-//! * [`config`] - what an operator sets;
+//! * [`config`] - the configuration;
 //! * [`settings`] - the operator's file;
-//! * [`identity`] - whose process it is: the kernel's word over the process's;
+//! * [`identity`] - the tenant of a process;
 //! * [`governor`] - sessions, tenants and devices in, leases and orders out;
-//! * [`attachment`] - what else the loop waits for: reference flows, peers, metrics;
-//! * [`peers`] - reference flow, and other machines' daemons;
-//! * [`reload`] - the file read anew; [`notify`] - what the service manager is told;
-//! * [`attached`] - all of them, made from the settings;
-//! * [`memory`] - the memory service beside it, or alone;
-//! * [`port`] - what a device's port carries;
-//! * [`server`] - the loop, sockets, the death of processes;
-//! * [`show`] - metrics and snapshots for those who watch;
-//! * [`snapshot`] - what the daemon knows, for metrics and people.
+//! * [`attachment`] - what else the loop waits for;
+//! * [`peers`] - the reference flow and other machines' daemons;
+//! * [`reload`] - reloads the file;
+//! * [`notify`] - messages to the service manager;
+//! * [`attached`] - builds all attachments from the settings;
+//! * [`memory`] - the memory service, beside the devices or alone;
+//! * [`port`] - the rate of a device's port;
+//! * [`server`] - the loop, sockets, the end of processes;
+//! * [`show`] - metrics and snapshots;
+//! * [`snapshot`] - the daemon's state for metrics and people.
 //!
 //! Units: bytes and operations per second, nanoseconds of CLOCK_MONOTONIC. Source: justitia 4, 5 and appendix F.
 //! Limits: see `docs/internals/daemon.md`.

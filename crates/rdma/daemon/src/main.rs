@@ -1,6 +1,6 @@
 //! `isolaned`: the daemon as a program.
 //!
-//! Signals: INT and TERM end it, HUP reads the configuration again. Exit codes: 0 ended by a signal, 2 wrong usage or a
+//! Signals: INT and TERM end it, HUP reloads the configuration. Exit codes: 0 ended by a signal, 2 wrong usage or a
 //! mistake in the configuration, 3 a device, a privilege or a socket is missing.
 #![forbid(unsafe_code)]
 
@@ -23,41 +23,41 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Tells every process on this machine how fast it may post to the RDMA NIC.
+/// Sets how fast each process on this machine may post to the RDMA NIC.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "isolaned", version, after_help = AFTER, max_term_width = 100)]
 struct Arguments {
-    /// A device to serve; give it again for more. Without, those of the configuration.
+    /// A device to serve; repeat for several devices. Default: the devices of the configuration.
     #[arg(long)]
     device: Vec<String>,
     /// The configuration file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Read the file, say what is wrong with it, and end.
+    /// Check a configuration file, report mistakes, and end.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "config"])]
     check: Option<PathBuf>,
-    /// Where processes find the daemon.
+    /// Path of the socket for processes.
     #[arg(long, env = isolane_rdma_session::environment::SOCKET)]
     socket: Option<PathBuf>,
-    /// Where `isolane rdma top` finds the daemon; with --socket: control.sock beside it.
+    /// Path of the socket for `isolane rdma top`. With --socket, the default is control.sock beside it.
     #[arg(long)]
     control: Option<PathBuf>,
-    /// The policy of all devices.
+    /// Policy of all devices.
     #[arg(long, value_parser = ["none", "justitia"])]
     policy: Option<String>,
-    /// Serve the tiered memory of this machine too, or alone where no device is named (`isolane mem`).
+    /// Also serve the tiered memory of this machine; serve only memory if no device is named (see `isolane mem`).
     #[arg(long)]
     mem: bool,
-    /// The configuration file of that.
+    /// Configuration file of the memory service.
     #[arg(long, value_name = "FILE", requires = "mem")]
     mem_config: Option<PathBuf>,
-    /// Read that file, say what is wrong with it, and end.
+    /// Check a configuration file of the memory service, report mistakes, and end.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "config", "check", "mem"])]
     mem_check: Option<PathBuf>,
-    /// Payload rate of all devices in bits per second, where the port's own is not what the link carries.
+    /// Payload rate of all devices in bits per second. Default: derived from the port's rate.
     #[arg(long, value_name = "BPS")]
     rate_bps: Option<u64>,
-    /// Print the manual page or a shell's completions, and end; what installs this program calls it.
+    /// Print the manual page or a shell's completions, and end. Packages use it.
     #[arg(long, value_name = "WHAT", hide = true, exclusive = true)]
     print: Option<Printed>,
 }
@@ -75,7 +75,7 @@ enum Printed {
     Zsh,
 }
 
-/// What the help and the manual page end with.
+/// End of the help text and of the manual page.
 const AFTER: &str = "\
 Signals: INT and TERM end the daemon, HUP makes it read the configuration again.
 
@@ -92,12 +92,12 @@ Files:
 
 /// Exit code when a device or a privilege is missing.
 const MISSING: u8 = 3;
-/// Before ordinary programs, which is what a few per cent of a core may ask.
+/// Runs before ordinary programs. The daemon needs a few percent of one core.
 const NICE: i32 = -10;
 /// Exit code for bad input.
 const BAD_INPUT: u8 = 2;
 
-/// Wrong usage that the parser does not see.
+/// Wrong usage that the argument parser does not detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct BadInput(String);
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A failure to print leaves nobody to tell.
+            // If printing fails, there is no other output to report it on.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 });
         }
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line for people: the journal's, where a service manager runs it.
+/// Prints one line for people; a service manager writes it to its journal.
 fn say(line: &str) {
     eprintln!("isolaned: {line}");
 }
@@ -177,7 +177,7 @@ fn check_memory(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Everything that is asked for: devices on this thread, memory on one of its own; or memory alone on this one.
+/// Starts the requested services: devices on this thread and memory on its own thread, or memory alone on this one.
 fn start(arguments: &Arguments) -> Result<()> {
     if !arguments.mem {
         return run(arguments);
@@ -200,8 +200,9 @@ fn start(arguments: &Arguments) -> Result<()> {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let settings = settings(arguments)?;
-    // Its threads inherit it. Programs that poll keep processors busy, and who comes late here measures its own lateness as
-    // the network's. Without the right to it the daemon serves as well, on a machine with processors to spare.
+    // Set before other threads start, so that they inherit it. Polling programs keep processors busy; if the daemon
+    // wakes late, it measures its own delay as the network's. Without the privilege, the daemon still works on a
+    // machine with idle processors.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut rates = Vec::with_capacity(settings.config.devices.len());
     for (device, port) in settings.config.devices.iter().zip(&settings.ports) {
@@ -231,7 +232,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Two streams: one readable once the daemon should end, one at each order to read the configuration again.
+/// Two streams: one becomes readable when the daemon should end, one at each reload signal.
 fn signals() -> std::io::Result<[UnixStream; 2]> {
     let (stop, stopper) = UnixStream::pair()?;
     let (order, giver) = UnixStream::pair()?;

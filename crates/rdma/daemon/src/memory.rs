@@ -1,10 +1,9 @@
-//! The memory service in the daemon: beside the devices on a thread of its own, or alone.
+//! The memory service in the daemon: on its own thread beside the devices, or alone.
 //!
-//! Problem: tiered memory and RDMA devices have nothing in common but the machine; one must not stop or slow the other.
-//! Method: [`Memory`] is a service that is ready; it runs until its stop is readable. Its clock is started anew when it
-//! asks for that. Alone it serves its figures itself, where the settings say so; beside devices the daemon's metrics
-//! have them.
-//! Limits: a service that cannot start anew ends, is told of, and leaves applications as they are.
+//! Problem: tiered memory and RDMA devices share only the machine; neither must stop or slow the other. Method:
+//! [`Memory`] runs until its stop descriptor is readable, and restarts its clock when the service requests it. Alone,
+//! it serves its own metrics if the settings say so; beside devices, the daemon's metrics include them. Limits: a
+//! service that cannot restart ends with a message and leaves applications as they are.
 
 use crate::settings::Listen;
 use crate::show::server::{Server, Shown, Source};
@@ -15,21 +14,21 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 
-/// A service that is ready to run.
+/// A memory service that is ready to run.
 pub struct Memory {
     settings: Settings,
     service: Service,
     say: fn(&str),
 }
 
-/// One that runs on a thread of its own.
+/// A memory service that runs on its own thread.
 #[derive(Debug)]
 pub struct Beside {
     stop: OwnedFd,
     thread: JoinHandle<()>,
 }
 
-/// Without devices there is nothing else to show.
+/// Source of the metrics server when no device is served.
 struct NoDevices;
 
 impl Source for NoDevices {
@@ -39,7 +38,7 @@ impl Source for NoDevices {
 }
 
 impl Memory {
-    /// Takes up what an earlier service left, and listens; `say` prints one line for people.
+    /// Takes over the state of an earlier service, and listens. `say` prints one line for people.
     ///
     /// # Errors
     /// See [`ServiceError`].
@@ -59,7 +58,7 @@ impl Memory {
     /// Runs on this thread until `stop` is readable.
     ///
     /// # Errors
-    /// It cannot start anew, or its metrics have no place.
+    /// The service cannot restart, or its metrics address is not available.
     pub fn run_alone(self, stop: &OwnedFd) -> Result<(), ServiceError> {
         let failed =
             |error: &dyn std::fmt::Display| ServiceError::Settings(format!("metrics: {error}"));
@@ -81,15 +80,15 @@ impl Memory {
             .map_err(|error| failed(&error))?;
         let ran = self.run(stop);
         ring(&end);
-        // It ends at once, or after the reader that it is waiting with.
+        // It ends at once, or after its current reader.
         let _ = thread.join();
         ran
     }
 
-    /// Runs on a thread of its own from now on.
+    /// Runs on its own thread from now on.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread can be started.
     pub fn beside(self) -> std::io::Result<Beside> {
         let stop = bell()?;
         let heard = stop.try_clone()?;
@@ -116,10 +115,10 @@ impl Memory {
 }
 
 impl Beside {
-    /// Ends it: limits are lifted, applications run on.
+    /// Ends the service: it removes limits, and applications go on.
     pub fn end(self) {
         ring(&self.stop);
-        // A thread that panicked has said so.
+        // A thread that panicked has already printed its message.
         let _ = self.thread.join();
     }
 }
@@ -129,6 +128,6 @@ fn bell() -> std::io::Result<OwnedFd> {
 }
 
 fn ring(bell: &OwnedFd) {
-    // It fails only when it was rung more often than fits 64 bits.
+    // The write fails only when the counter would overflow 64 bits.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }

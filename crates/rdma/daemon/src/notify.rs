@@ -1,8 +1,7 @@
-//! What the service manager is told: ready, reloading, stopping, and that the loop is alive.
+//! Messages to the service manager: ready, reloading, stopping, watchdog.
 //!
-//! Method: one datagram of lines to the socket that `NOTIFY_SOCKET` names. The watchdog's message comes from the event
-//! loop itself, so that a loop that hangs is noticed. Without a service manager nothing is sent.
-//! Source: sd_notify(3).
+//! Method: one datagram of lines to the socket in `NOTIFY_SOCKET`. The event loop itself sends the watchdog message, so
+//! the manager detects a hanging loop. Without a service manager nothing is sent. Source: sd_notify(3).
 
 use crate::attachment::Attachment;
 use crate::governor::Governor;
@@ -10,16 +9,16 @@ use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The way to the service manager, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// The manager restarts a daemon that is silent for this long.
+    /// The manager restarts a daemon that sends nothing for this long, ns.
     watchdog_ns: Option<u64>,
 }
 
 impl Notify {
-    /// As the environment says.
+    /// Reads the environment variables of the service manager.
     pub fn from_environment() -> Self {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
@@ -28,7 +27,7 @@ impl Notify {
         Self::to(&path, watchdog_us)
     }
 
-    /// To the socket at `path`, or in the abstract name space where it begins with `@`; empty: nobody.
+    /// Sends to the socket at `path`, in the abstract namespace if `path` begins with `@`; an empty path sends nothing.
     fn to(path: &str, watchdog_us: Option<u64>) -> Self {
         let address = match path.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name.as_bytes()).ok(),
@@ -47,22 +46,22 @@ impl Notify {
         }
     }
 
-    /// The daemon serves. `status` is one line for people.
+    /// Reports that the daemon serves. `status` is one line for people.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// It reads its file anew; [`Notify::ready`] follows.
+    /// Reports a reload; [`Notify::ready`] must follow.
     pub fn reloading(&self, now_ns: u64) {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
     }
 
-    /// It ends.
+    /// Reports that the daemon ends.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
-    /// A manager that does not listen is none of our business.
+    /// Errors are ignored: a missing service manager must not stop the daemon.
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(text.as_bytes(), address);
@@ -70,7 +69,7 @@ impl Notify {
     }
 }
 
-/// Tells the service manager that the loop turns, twice as often as it wants to hear it.
+/// Sends watchdog messages at twice the required frequency.
 #[derive(Debug)]
 pub struct Watchdog {
     notify: Notify,
@@ -79,7 +78,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog, where the service manager wants one.
+    /// Makes a watchdog if the service manager requires one.
     pub fn new(notify: Notify, now_ns: u64) -> Option<Self> {
         let every_ns = notify.watchdog_ns? / 2;
         Some(Self {

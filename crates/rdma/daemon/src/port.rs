@@ -1,36 +1,36 @@
-//! What a device's port carries, from sysfs.
+//! The rate of a device's port, from sysfs.
 //!
-//! Source: the kernel's `infiniband` class: `ports/N/rate` reads like `100 Gb/sec (4X EDR)`.
+//! Source: the kernel's `infiniband` class: `ports/N/rate` contains, for example, `100 Gb/sec (4X EDR)`.
 
 use isolane_common_quantities::units::BitRate;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel shows RDMA devices.
+/// Directory of the RDMA devices in sysfs.
 pub const SYSFS: &str = "/sys/class/infiniband";
 
-/// Why a port's rate is not known.
+/// Why a port's rate is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// No such device.
+    /// The device does not exist.
     #[error("there is no RDMA device {device}; this machine has {}", if .present.is_empty() { "none".to_owned() } else { .present.join(", ") })]
     Absent {
-        /// The name asked for.
+        /// The requested device.
         device: String,
-        /// Those that are there.
+        /// The existing devices.
         present: Vec<String>,
     },
-    /// The file says something else, or nothing.
-    #[error("{} does not say a rate; give one with --rate or in the configuration", .file.display())]
+    /// The file is missing or has no rate.
+    #[error("{} has no rate; give one with --rate-bps or in the configuration", .file.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
     },
 }
 
-/// The signalling rate of port `number` of `device`, below `sysfs`.
+/// Reads the signalling rate of port `number` of `device` below `sysfs`.
 ///
 /// # Errors
-/// When there is no such device or port, or it says no rate.
+/// The device or port does not exist, or its file has no rate.
 pub fn rate(sysfs: &Path, device: &str, number: u8) -> Result<BitRate, PortError> {
     let folder = sysfs.join(device);
     if device.contains('/') || !folder.is_dir() {
@@ -114,9 +114,7 @@ mod tests {
         );
         let error = rate(folder.path(), "rxe0", 1).expect_err("no rate");
         assert!(
-            error
-                .to_string()
-                .contains("rxe0/ports/1/rate does not say a rate"),
+            error.to_string().contains("rxe0/ports/1/rate has no rate"),
             "{error}"
         );
         std::fs::write(

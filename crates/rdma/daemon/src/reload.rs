@@ -1,8 +1,7 @@
-//! The file read anew while the daemon runs.
+//! Reloads the configuration file while the daemon runs.
 //!
-//! Problem: an operator changes weights and rules without stopping anybody. Method: at a signal the file is read and
-//! checked; what can change under way is taken over at once, what cannot is named, and a file with a mistake changes
-//! nothing at all.
+//! Method: at a signal the file is read and checked. Values that can change at run time take effect at once, and the
+//! others are named. A file with a mistake changes nothing.
 
 use crate::attachment::Attachment;
 use crate::governor::Governor;
@@ -13,12 +12,12 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// Reads the settings again, as the program was told to at its start; the error is one line for people.
+/// Reads the settings with the program's arguments; the error is one line for people.
 pub type Source = Box<dyn Fn() -> Result<Settings, String>>;
 
-/// Waits for the order to read the file again.
+/// Waits for reload signals.
 pub struct Reload {
-    /// Readable at each order.
+    /// Readable at each signal.
     order: UnixStream,
     source: Source,
     now: Settings,
@@ -28,10 +27,10 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Waits on `order`, whose bytes are orders. `now` is what the daemon runs with.
+    /// Waits on `order`; each byte is one signal. `now` are the current settings.
     ///
     /// # Errors
-    /// When `order` cannot be used without waiting.
+    /// `order` cannot be made non-blocking.
     pub fn new(
         order: UnixStream,
         source: Source,
@@ -57,7 +56,7 @@ impl Reload {
         if !stuck.is_empty() {
             let keys = stuck.join(", ");
             return Err(format!(
-                "{keys} cannot change while the daemon runs; restart it for that"
+                "{keys} cannot change while the daemon runs; restart it to apply the change"
             ));
         }
         let mut config = next.config.clone();
@@ -87,13 +86,13 @@ impl Attachment for Reload {
     }
 
     fn ready(&mut self, now_ns: u64, governor: &mut Governor) {
-        // Several orders are one.
+        // Several signals cause one reload.
         let mut bytes = [0; 64];
         while matches!(self.order.read(&mut bytes), Ok(count) if count > 0) {}
         self.notify.reloading(now_ns);
         let text = match self.reload(now_ns, governor) {
-            Ok(counts) => format!("the configuration is read anew: {counts}"),
-            Err(reason) => format!("the old configuration stays: {reason}"),
+            Ok(counts) => format!("the configuration is reloaded: {counts}"),
+            Err(reason) => format!("the configuration is unchanged: {reason}"),
         };
         (self.say)(&text);
         self.notify.ready(&text);
@@ -115,7 +114,7 @@ mod tests {
 
     const START: &str = "[[device]]\nname = \"r0\"\nrate = \"1Gb/s\"\n";
 
-    /// A daemon that began with [`START`], and what a second text does to it.
+    /// Starts a governor with [`START`] and reloads `text`.
     fn after(text: &'static str) -> (Governor, Result<String, String>) {
         let settings = parse("x.toml", START).unwrap();
         let mut governor =
@@ -160,7 +159,7 @@ mod tests {
         assert_eq!(
             result,
             Err(
-                "socket, device cannot change while the daemon runs; restart it for that"
+                "socket, device cannot change while the daemon runs; restart it to apply the change"
                     .to_owned()
             )
         );

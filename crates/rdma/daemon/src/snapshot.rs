@@ -1,176 +1,176 @@
-//! What the daemon knows at one moment, for metrics, `isolane rdma top` and tests.
+//! The daemon's state at one moment, for metrics, `isolane rdma top` and tests.
 //!
-//! Units end the names. Counters count from the start of what they belong to.
+//! Units end the names. Counters start at zero when their object starts.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything at one moment.
+/// The whole state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// When, CLOCK_MONOTONIC.
+    /// Time of the snapshot, CLOCK_MONOTONIC, ns.
     pub now_ns: u64,
-    /// Of the daemon itself.
+    /// Figures of the daemon itself.
     pub daemon: DaemonFigures,
-    /// In the order of the configuration.
+    /// Devices in the order of the configuration.
     pub devices: Vec<DeviceSnapshot>,
-    /// By name.
+    /// Tenants, sorted by name.
     pub tenants: Vec<TenantSnapshot>,
-    /// What whoever enforces guarantees on this host lets its tenants send, by their number there.
+    /// The enforcer's limits, by the tenant's number at the enforcer.
     pub limits: Vec<LimitSnapshot>,
-    /// In order of arrival.
+    /// Sessions in order of arrival.
     pub sessions: Vec<SessionSnapshot>,
 }
 
 /// The daemon's own figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonFigures {
-    /// Sessions that are served.
+    /// Sessions at this moment.
     pub sessions: u64,
-    /// Sessions ever served.
+    /// Sessions opened since the start.
     pub sessions_total: u64,
-    /// Sessions ever refused.
+    /// Sessions rejected since the start.
     pub refused_total: u64,
-    /// Periods in which leases were worked out.
+    /// Periods in which leases were computed.
     pub periods_total: u64,
-    /// Leases written.
+    /// Leases written since the start.
     pub leases_total: u64,
-    /// Times that a counter of a session ran backwards or faster than any device.
+    /// Times that a counter of a session ran backwards or faster than the device can.
     pub implausible_total: u64,
-    /// Times that a queue pair's class was changed.
+    /// Changes of a queue pair's class.
     pub reclassified_total: u64,
-    /// Times that a tenant lost the latency class of a device, because it sent bulk in it.
+    /// Times that a tenant lost the latency class of a device because it sent bulk in it.
     pub latency_lost_total: u64,
 }
 
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceSnapshot {
-    /// Its name.
+    /// Device name.
     pub name: String,
-    /// Its policy's name.
+    /// Policy name.
     pub policy: String,
-    /// Application-level bandwidth of the idle device.
+    /// Payload rate of the idle device, bits per second.
     pub rate_max_bps: u64,
-    /// What hungry senders may use together now.
+    /// Rate that backlogged senders may use together at this moment (SafeUtil), bits per second.
     pub safe_util_bps: u64,
-    /// What they may count on.
+    /// Rate guaranteed to backlogged senders together, bits per second.
     pub minimum_rate_bps: u64,
-    /// Senders that are active now.
+    /// Active senders.
     pub active_sending: u64,
-    /// READers that are active now.
+    /// Active senders of READs.
     pub active_reading: u64,
-    /// Summed leases of the senders.
+    /// Sum of the senders' leases, payload bytes per second.
     pub leased_bytes_per_s: u64,
-    /// Weight of latency flows.
+    /// Sum of the weights of the latency flows.
     pub latency_weight: u64,
-    /// The policy's own figures, units end the names.
+    /// Figures of the policy; units end the names.
     pub figures: BTreeMap<String, f64>,
 }
 
 /// One tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantSnapshot {
-    /// Its name.
+    /// Tenant name.
     pub name: String,
-    /// Its weight.
+    /// Weight among tenants.
     pub weight: u32,
-    /// Its sessions.
+    /// Number of its sessions.
     pub sessions: u64,
-    /// Payload that its sessions, present and past, gave to the devices under a lease.
+    /// Payload bytes that its sessions, present and past, sent under a lease.
     pub passed_bytes: u64,
-    /// The same in messages.
+    /// Messages that its sessions, present and past, sent under a lease.
     pub passed_operations: u64,
-    /// The devices where it has lost the latency class for now, because it sent bulk in it.
+    /// Devices on which it has lost the latency class because it sent bulk in it.
     pub latency_lost_on: Vec<String>,
 }
 
-/// The limit of one of the enforcer's tenants, which need not be the daemon's.
+/// Limit of one of the enforcer's tenants. The daemon may know its processes under other tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitSnapshot {
-    /// The tenant's number at the enforcer: its place in the file, from zero.
+    /// The tenant's place in the enforcement file, from zero.
     pub number: u32,
-    /// Payload that its processes may send together by each device, and READ by each.
+    /// Payload per second that its processes together may send by each device; the same for READs.
     pub bytes_per_s: u64,
-    /// Its processes that are served here.
+    /// Its processes that have a session.
     pub sessions: u64,
-    /// Those of them that no lease holds: processes of the latency class.
+    /// Its processes of the latency class, which have no lease and are therefore not limited.
     pub unheld: u64,
-    /// The daemon's tenants that they are of, by name.
+    /// Names of the daemon's tenants that its processes belong to.
     pub tenants: Vec<String>,
 }
 
-/// One process.
+/// One session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionSnapshot {
-    /// Its number.
+    /// Session number.
     pub session: u64,
-    /// Its tenant's name.
+    /// Tenant name.
     pub tenant: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Its user.
+    /// User id.
     pub user: u32,
-    /// Its program, by its own word.
+    /// Program name, as the process sent it.
     pub program: String,
     /// Its class: `auto`, `latency`, `throughput` or `bandwidth`.
     pub class: String,
-    /// Its weight among its tenant's processes.
+    /// Weight among the processes of the tenant.
     pub weight: u32,
-    /// The limit that the enforcer set it under: [`LimitSnapshot::number`].
+    /// Number of the enforcer's limit that applies: [`LimitSnapshot::number`].
     pub limit: Option<u32>,
     /// Work requests that wait in the process.
     pub waiting: u64,
-    /// One for each device it opened and direction.
+    /// One entry per opened device and direction.
     pub meters: Vec<MeterSnapshot>,
-    /// Its queue pairs.
+    /// Entries of its queue pairs.
     pub queue_pairs: Vec<QueuePairSnapshot>,
 }
 
 /// One device and direction of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterSnapshot {
-    /// The device's name.
+    /// Device name.
     pub device: String,
-    /// Whether it is READs.
+    /// Whether the direction is READs.
     pub remote_read: bool,
-    /// Whether it counts among those that send.
+    /// Whether the meter counts as active.
     pub active: bool,
-    /// Its lease's payload rate; zero while released.
+    /// Payload rate of its lease; zero while released.
     pub lease_bytes_per_s: u64,
-    /// Its lease's message rate; zero while released.
+    /// Message rate of its lease; zero while released.
     pub lease_operations_per_s: u64,
-    /// The part of its process's limit that it may use now; nothing where no limit holds it.
+    /// Its current share of the process's limit; `None` without a limit.
     pub limit_bytes_per_s: Option<u64>,
-    /// Payload that took credit.
+    /// Payload bytes sent under a lease.
     pub passed_bytes: u64,
-    /// The same in messages.
+    /// Messages sent under a lease.
     pub passed_operations: u64,
-    /// Payload that paced queue pairs posted.
+    /// Payload bytes that paced queue pairs posted.
     pub posted_bytes: u64,
-    /// The same in messages.
+    /// Messages that paced queue pairs posted.
     pub posted_operations: u64,
-    /// How long something has been waiting; zero where nothing does.
+    /// How long its first work request has been waiting, ns; zero if none waits.
     pub waiting_ns: u64,
 }
 
 /// One queue pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairSnapshot {
-    /// Its number in the device; the last of a long list stands for all further ones.
+    /// Queue pair number. The last entry of a long list stands for all further queue pairs.
     pub queue_pair: u32,
-    /// The class that it is treated as.
+    /// Class that applies to it.
     pub class: String,
-    /// Messages that the application posted.
+    /// Messages posted by the application.
     pub posted_messages: u64,
-    /// Their payload.
+    /// Payload bytes posted by the application.
     pub posted_bytes: u64,
-    /// Messages that completed.
+    /// Completed messages.
     pub completed_messages: u64,
-    /// Their payload.
+    /// Payload bytes of completed messages.
     pub completed_bytes: u64,
-    /// Work requests made by splitting.
+    /// Work requests made by splitting messages.
     pub chunks: u64,
-    /// How long its messages waited for credit, summed.
+    /// Sum of its messages' waits for credit, ns.
     pub waited_ns: u64,
 }

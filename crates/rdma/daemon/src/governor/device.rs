@@ -1,4 +1,4 @@
-//! One device: its policy, and the two streams among whose senders the policy's rate is divided.
+//! One device: its policy, and the two directions whose senders share the policy's rate.
 
 use super::seat::Place;
 use crate::attachment::Order;
@@ -13,18 +13,18 @@ use isolane_rdma_policy::{Action, Direction, Policy, RemoteState, Signal};
 use isolane_rdma_session::region::{Lease, METER_ACTIVE, METER_RELEASED};
 use std::collections::BTreeMap;
 
-/// Both directions, in the order in which a session's meters are numbered.
+/// Both directions, in the order of a session's meters.
 pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Outgoing, Direction::RemoteRead];
 
-/// Senders of one direction.
+/// The senders of one direction.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) leases: Leases,
-    /// Whose each member is, by its id.
+    /// Meter of each member, by member id.
     pub(super) owners: Vec<Place>,
-    /// The group of each tenant or session, by its number.
+    /// Group and weight of each tenant or session, by its number.
     groups: Vec<Option<(GroupId, u32)>>,
-    /// The limit of each of the enforcer's tenants that had a process here, by its number.
+    /// Limits of the enforcer's tenants that had a process here, by the tenant's number.
     pub(super) limits: BTreeMap<u32, LimitId>,
 }
 
@@ -38,7 +38,7 @@ impl Stream {
         }
     }
 
-    /// One more member of the group with that number.
+    /// Adds a member to the group with that number.
     pub(super) fn join(
         &mut self,
         number: u32,
@@ -63,7 +63,7 @@ impl Stream {
         member
     }
 
-    /// A member of the group with that number is gone; whether it was active.
+    /// Removes a member from the group with that number. Returns whether the member was active.
     pub(super) fn leave(&mut self, number: u32, member: MemberId) -> bool {
         let was_active = self.leases.leave(member);
         let place = &mut self.groups[number as usize];
@@ -76,7 +76,7 @@ impl Stream {
         was_active
     }
 
-    /// The group with that number weighs so much from now on.
+    /// Changes the weight of the group with that number.
     pub(super) fn set_weight(&mut self, number: u32, weight: u32) {
         if let Some(Some((group, _))) = self.groups.get(number as usize) {
             self.leases.set_group_weight(*group, weight);
@@ -89,27 +89,27 @@ impl Stream {
 pub(super) struct Device {
     pub(super) config: DeviceConfig,
     pub(super) options: JustitiaOptions,
-    /// `None`: nobody is paced.
+    /// `None`: no pacing.
     pub(super) policy: Option<Box<Justitia>>,
     pub(super) streams: [Stream; 2],
-    /// Latency flows and weight of each tenant or session, by its number.
+    /// Number of latency flows and weight of each tenant or session, by its number.
     latency: Vec<(u32, u32)>,
-    /// Summed weights of those that have any.
+    /// Sum of the weights of those with latency flows.
     pub(super) latency_weight: u64,
-    /// Something changed: divide before going to sleep.
+    /// Whether rates must be divided again before the loop sleeps.
     pub(super) dirty: bool,
-    /// The rule of bursts and chunks changed: idle meters must hear of it too.
+    /// Whether bursts or chunks changed, so that idle meters need new leases too.
     pub(super) refresh_idle: bool,
-    /// The last word of the peers, for a policy that is made anew.
+    /// The peers' last state, for a policy that restarts.
     remote: Option<RemoteState>,
     pub(super) scratch: Vec<MemberId>,
 }
 
 impl Device {
-    /// A device whose port carries `port_rate`.
+    /// Makes a device whose port has the rate `port_rate`.
     ///
     /// # Errors
-    /// When the policy refuses an option.
+    /// The policy rejects an option.
     pub(super) fn new(
         config: &Config,
         device: &DeviceConfig,
@@ -143,7 +143,7 @@ impl Device {
         })
     }
 
-    /// Who is active and who needs low latency, as of now, told to the policy; its orders go to `orders`.
+    /// Reports active senders and latency flows to the policy and passes its orders to `orders`.
     pub(super) fn settle(&mut self, now: Instant, orders: &mut impl FnMut(Order)) {
         let weights = self.weights();
         let Some(policy) = &mut self.policy else {
@@ -155,7 +155,7 @@ impl Device {
         self.perform(orders);
     }
 
-    /// The policy's time has come.
+    /// Runs the policy when its timeout is due.
     pub(super) fn handle_timeout(&mut self, now: Instant, orders: &mut impl FnMut(Order)) {
         if let Some(policy) = &mut self.policy {
             policy.handle_timeout(now);
@@ -163,14 +163,14 @@ impl Device {
         }
     }
 
-    /// A reference message took this long.
+    /// Reports the latency of a reference message to the policy.
     pub(super) fn reference_latency(&mut self, now: Instant, latency: Duration) {
         if let Some(policy) = &mut self.policy {
             policy.on_signal(now, &Signal::ReferenceLatency(latency));
         }
     }
 
-    /// What the other hosts say.
+    /// Reports the other hosts' state to the policy.
     pub(super) fn remote(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl Device {
         }
     }
 
-    /// The tenant or session with that number has one more latency flow.
+    /// Counts one more latency flow of the tenant or session with that number.
     pub(super) fn add_latency(&mut self, number: u32, weight: u32) {
         let at = number as usize;
         if self.latency.len() <= at {
@@ -201,7 +201,7 @@ impl Device {
         *count += 1;
     }
 
-    /// It has one less.
+    /// Counts one latency flow less.
     pub(super) fn remove_latency(&mut self, number: u32) {
         let (count, held) = &mut self.latency[number as usize];
         *count -= 1;
@@ -211,7 +211,7 @@ impl Device {
         }
     }
 
-    /// It weighs so much from now on.
+    /// Changes its weight.
     pub(super) fn set_weight(&mut self, number: u32, weight: u32) {
         for stream in &mut self.streams {
             stream.set_weight(number, weight);
@@ -225,14 +225,14 @@ impl Device {
         self.dirty = true;
     }
 
-    /// Takes over what a device before it knew of the world.
+    /// Takes over the observations of the device that it replaces.
     pub(super) fn inherit(&mut self, now: Instant, other: &Self, orders: &mut impl FnMut(Order)) {
         if let Some(state) = other.remote {
             self.remote(now, state, orders);
         }
     }
 
-    /// When the policy wants to be called; never while nobody is active, for then there is nothing to learn.
+    /// The policy's next timeout; `None` while no sender is active.
     pub(super) fn timeout(&self) -> Option<Instant> {
         match self.is_active() {
             true => self.policy.as_ref()?.poll_timeout(),
@@ -240,8 +240,8 @@ impl Device {
         }
     }
 
-    /// Whether nobody's lease depends on how soon somebody looks: no latency flow is known, and whoever is active in a
-    /// direction is alone in it and has all there is.
+    /// Whether no lease depends on frequent reading: no latency flow exists, and each direction has at most one active
+    /// sender, which has the whole rate.
     pub(super) fn is_calm(&self) -> bool {
         let has_latency = |policy: &Justitia| policy.has_latency();
         self.latency_weight == 0
@@ -253,7 +253,7 @@ impl Device {
         self.streams.iter().any(|stream| stream.leases.active() > 0)
     }
 
-    /// Divides the rates of both directions; the caller writes the leases.
+    /// Divides the rates of both directions. The caller writes the leases.
     pub(super) fn divide(&mut self) {
         if let Some(policy) = &self.policy {
             let rates = [policy.sending_rate(), policy.reading_rate()];
@@ -269,7 +269,7 @@ impl Device {
         }
     }
 
-    /// The lease of a member, until `valid_until_ns`. An idle member's has no end: it holds until somebody looks.
+    /// The lease of a member until `valid_until_ns`. An idle member's lease has no end.
     pub(super) fn lease(&self, direction: usize, member: MemberId, valid_until_ns: u64) -> Lease {
         let leases = &self.streams[direction].leases;
         let is_active = leases.is_active(member);
@@ -305,7 +305,7 @@ impl Device {
         };
         let in_time = |rate: u64| BitRate::from_bps(rate).bytes_in(saved * 8).get();
         Lease {
-            // A rate of zero would be no limit.
+            // A rate of zero would mean no limit.
             rate_bytes_per_s: share.bytes_per_s.max(1),
             rate_operations_per_s: share.operations_per_s.max(1),
             burst_bytes: in_time(share.bytes_per_s).max(chunk * chunks),
@@ -316,9 +316,9 @@ impl Device {
         }
     }
 
-    /// What messages are split into while so many `senders` are active in that direction. Where nobody set it and the
-    /// target is known, the bursts of all senders together may take half of the target, and each chunk is whole packets:
-    /// the paper's 5,000 bytes are right for 2 us at 56 Gb/s, but with an MTU of 4 KiB their second packet is nearly empty.
+    /// Chunk size while `senders` are active in that direction. If the operator set no chunk and the target is known,
+    /// the bursts of all senders together may take half of the target, and each chunk is a multiple of the packet size.
+    /// The paper's 5,000 bytes fit 2 us at 56 Gb/s, but with an MTU of 4 KiB the second packet is nearly empty.
     fn chunk(&self, policy: &Justitia, direction: usize, senders: u64) -> Bytes {
         let least = policy.chunk();
         if !policy.has_latency() || self.config.chunk.is_some() || self.config.target.is_none() {
@@ -334,7 +334,7 @@ impl Device {
         Bytes::new(each / PACKET * PACKET).clamp(least, most)
     }
 
-    /// The lease of whoever has a limit on a device without a policy.
+    /// The lease of a limited sender on a device without a policy.
     fn limited_lease(&self, limit: u64) -> Lease {
         let chunk = self.options.token_without_latency.get();
         let saved = self
@@ -343,7 +343,7 @@ impl Device {
             .unwrap_or(BURST_WITHOUT_LATENCY);
         Lease {
             rate_bytes_per_s: limit.max(1),
-            // Operations are not limited; a rate of zero says so.
+            // Zero means that operations are not limited.
             rate_operations_per_s: 0,
             burst_bytes: BitRate::from_bps(limit.saturating_mul(8))
                 .bytes_in(saved)
@@ -363,7 +363,7 @@ impl Device {
         }
     }
 
-    /// Passes the policy's actions on.
+    /// Performs the policy's actions.
     fn perform(&mut self, orders: &mut impl FnMut(Order)) {
         let Some(policy) = &mut self.policy else {
             return;
@@ -372,7 +372,7 @@ impl Device {
             match action {
                 Action::SendReference => orders(Order::SendReference),
                 Action::Tell(state) => orders(Order::Tell(state)),
-                // The chunk is part of every lease; flows, which the others are about, have not joined.
+                // The chunk is part of every lease. The other actions concern flows, which have not joined.
                 _ => {}
             }
         }
@@ -383,7 +383,7 @@ impl Device {
     }
 }
 
-/// Parameters of a device: the operator's, and for the rest what follows from its rate.
+/// Parameters of a device: the operator's values, and values derived from its rate.
 pub(super) fn options(
     config: &Config,
     device: &DeviceConfig,
@@ -418,33 +418,33 @@ pub(super) fn options(
     }
 }
 
-/// A member that waited demands everything for so many periods.
+/// A member that waited counts as backlogged for this many periods.
 const HUNGRY_PERIODS: u64 = 8;
-/// Payload of a port's signalling rate: headers and gaps take the rest.
+/// Payload share of a port's signalling rate, percent; headers and gaps take the rest.
 const USABLE_PERCENT: u64 = 92;
-/// Below this nothing sensible can be paced.
+/// Lowest rate that can be paced.
 const RATE_LEAST: BitRate = BitRate::from_bps(1_000_000);
-/// Bits per message at a device's limit of both: 200 bytes, as in the paper's device of 48 Gb/s and 30 M/s.
+/// Bits per message at a device that reaches both limits: 200 bytes, as in the paper's device of 48 Gb/s and 30 M/s.
 const BITS_PER_MESSAGE: u64 = 1_600;
 /// Chunk while a latency flow exists (justitia 5.2).
 const CHUNK: Bytes = Bytes::new(5_000);
-/// The largest path MTU: chunks of so many bytes leave no small packet behind, whatever the MTU is.
+/// The largest path MTU. Chunks that are multiples of it end with a full packet for every MTU.
 const PACKET: u64 = 4_096;
-/// Chunk while none does: what takes this long, within limits.
+/// Time of one chunk while no latency flow exists, within limits.
 const LARGE_CHUNK_TIME: Duration = Duration::from_ms(10);
 const LARGE_CHUNK_LEAST: Bytes = Bytes::from_kib(64);
 const LARGE_CHUNK_MOST: Bytes = Bytes::new(1_000_000);
-/// Reference latencies: the last 0.2 s at the default period, which is what 10,000 at 20 us are.
+/// Reference latencies in the percentile: the last 0.2 s at the default period, like 10,000 at 20 us.
 const REFERENCE_COUNT: usize = 200;
-/// Target where none is measured or set: this, and the time of so many chunks of others.
+/// Default target: this, plus the time of so many chunks of other senders.
 const TARGET_LEAST: Duration = Duration::from_us(20);
 const TARGET_CHUNKS: u64 = 2;
-/// SafeUtil climbs from half of the device to all of it in this time, as the paper's step does at 48 Gb/s.
+/// Time in which SafeUtil rises from half of the device to all of it, as with the paper's step at 48 Gb/s.
 const CLIMB: Duration = Duration::from_ms(60);
-/// Saved credit bridges the sleep of a process that waits.
+/// Saved credit, as time: it covers the sleep of a waiting process.
 const BURST: Duration = Duration::from_us(200);
 const BURST_WITHOUT_LATENCY: Duration = Duration::from_ms(2);
-/// One chunk goes while the next one's credit grows; a process that sleeps too long by less loses nothing.
+/// One chunk is sent while the credit of the next one grows, so a process may oversleep by one chunk without a loss.
 const CHUNKS_WITH_LATENCY: u64 = 2;
-/// At least so many messages may go at once.
+/// Fewest messages of a burst.
 const OPERATIONS_LEAST: u64 = 4;

@@ -1,4 +1,4 @@
-//! What can be seen of the governor from outside.
+//! The governor's state for metrics and people.
 
 use super::Governor;
 use super::device::Device;
@@ -23,7 +23,7 @@ impl Governor {
         }
     }
 
-    /// Everything at this moment, counters read anew.
+    /// The whole state at `now_ns`, with fresh counters.
     pub fn snapshot(&mut self, now_ns: u64) -> Snapshot {
         for index in 0..self.seats.len() as u32 {
             self.look_at(now_ns, index);
@@ -135,7 +135,7 @@ impl Governor {
     }
 }
 
-/// Whether a limit can hold the process: one of the latency class looks at no lease.
+/// Whether a limit can apply to the process: processes of the latency class have no lease.
 fn is_held(seat: &Seat) -> bool {
     seat.assigned.class != Class::Latency
 }

@@ -1,14 +1,15 @@
-//! Whether a tenant keeps the latency class.
+//! Decides whether a tenant keeps the latency class.
 //!
-//! Problem: queue pairs of the latency class are not paced, and all others are split into small chunks for them. Each queue pair is
-//! judged by what it posts, but a thousand that are each slow and small are bulk together.
-//! Method: what all latency queue pairs of a tenant post on a device is summed over windows of [`WINDOW_NS`]. A tenant that posts more
-//! than a [`BYTES_PART`] of the device's bytes or a [`MESSAGES_PART`] of its messages in a window loses the class there for [`LOST_NS`]:
-//! its queue pairs are paced as bandwidth, and nobody is slowed for them.
-//! Limits: counters are the process's own. One that hides its traffic from them is not paced either; `isolane rdma enforce` holds such a
-//! process. A process that a rule of the operator puts into the latency class is not watched.
+//! Problem: queue pairs of the latency class are not paced, and all others are split into small chunks to protect them.
+//! Each queue pair is judged by its own traffic, but a thousand slow queue pairs with small messages are bulk together.
+//! Method: the traffic of all latency queue pairs of a tenant on a device is summed over windows of [`WINDOW_NS`]. A
+//! tenant that posts more than 1/[`BYTES_PART`] of the device's bytes or 1/[`MESSAGES_PART`] of its messages in a
+//! window loses the class on that device for [`LOST_NS`]: its queue pairs are paced as bandwidth, and other senders are
+//! not slowed for them. Limits: the counters are the process's own. A process that hides traffic from them is not
+//! paced; `isolane rdma enforce` limits such a process. A process that a rule of the operator puts into the latency
+//! class is not watched.
 
-/// What one tenant's latency queue pairs post on one device.
+/// Traffic of one tenant's latency queue pairs on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LatencyWatch {
     since_ns: u64,
@@ -17,7 +18,8 @@ pub(super) struct LatencyWatch {
 }
 
 impl LatencyWatch {
-    /// More was posted, bytes and messages, on a device of `rates` (of both, per second). Whether the class is lost by that.
+    /// Adds posted bytes and messages on a device with `rates` (both, per second). Returns whether the tenant loses the
+    /// class now.
     pub(super) fn posted(&mut self, now_ns: u64, more: [u64; 2], rates: [u64; 2]) -> bool {
         if now_ns.saturating_sub(self.since_ns) >= WINDOW_NS {
             self.since_ns = now_ns;
@@ -26,7 +28,7 @@ impl LatencyWatch {
         for (sum, more) in self.posted.iter_mut().zip(more) {
             *sum = sum.saturating_add(more);
         }
-        // Windows per second divide a rate into what a window holds.
+        // Windows per second: converts a rate into an amount per window.
         let windows = 1_000_000_000 / WINDOW_NS;
         let most = [
             rates[0] / BYTES_PART / windows,
@@ -41,30 +43,31 @@ impl LatencyWatch {
         lost
     }
 
-    /// Whether the tenant has lost the class here.
+    /// Whether the tenant has lost the class on this device.
     pub(super) fn is_lost(&self, now_ns: u64) -> bool {
         now_ns < self.lost_until_ns
     }
 }
 
-/// Long enough that a burst of requests is no bulk.
+/// Long enough that a burst of requests does not count as bulk.
 const WINDOW_NS: u64 = 100_000_000;
-/// A sixteenth of the device's bytes: requests and answers of a few kilobytes stay far below.
+/// 1/16 of the device's bytes: requests and responses of a few kilobytes stay far below.
 const BYTES_PART: u64 = 16;
-/// An eighth of the device's messages: what makes one queue pair fast ([`isolane_rdma_policy::classify`]).
+/// 1/8 of the device's messages: the threshold of a fast queue pair ([`isolane_rdma_policy::classify`]).
 const MESSAGES_PART: u64 = 8;
-/// On a slow device a few answers are no bulk.
+/// Lower bound for slow devices, bytes per window.
 const BYTES_LEAST: u64 = 64 << 10;
-/// As fast as one queue pair that waits for each answer may be even on a slow device: 100,000 per second.
+/// Lower bound for slow devices, messages per window: 100,000 per second, the rate of one queue pair that waits for
+/// each response.
 const MESSAGES_LEAST: u64 = 10_000;
-/// How long the class stays lost after the last window with bulk.
+/// How long the class stays lost after the last window with bulk, ns.
 const LOST_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// 1 GB/s, 10 million messages per second: 6.25 MB and 125,000 messages in a window.
+    /// 1 GB/s and 10 million messages per second: 6.25 MB and 125,000 messages per window.
     const RATES: [u64; 2] = [1_000_000_000, 10_000_000];
 
     #[test]

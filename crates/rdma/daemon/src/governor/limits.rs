@@ -1,12 +1,11 @@
-//! Limits of whoever enforces guarantees on this host, carried over into leases.
+//! Applies the enforcer's limits to leases.
 //!
-//! Problem: the enforcer knows tenants by its own rules and processes by the kernel's books; it can slow a NIC, but not
-//! a process. A process that cooperates can be held to the same limit exactly, and without a packet. Method: the
-//! enforcer says what each of its tenants may send and which process is whose. Each device and direction holds a limit
-//! for each of these tenants ([`isolane_rdma_policy::leases::Leases::limit`]), whatever tenant the daemon's own rules
-//! make of the process. A limit binds on a device without a policy too.
-//! Units: payload in bytes per second. Limits: a latency-class process has no lease that it looks at, so no limit binds
-//! it here; each device and direction has the whole limit.
+//! Problem: the enforcer finds tenants by its own rules and processes from the kernel's inventory. It can slow an RNIC
+//! but not a process; a cooperating process can be held to the same limit exactly and without packets. Method: the
+//! enforcer sends the rate of each tenant and the tenant of each process. Each device and direction has a limit for
+//! each of these tenants ([`isolane_rdma_policy::leases::Leases::limit`]), whatever tenant the daemon's own rules
+//! assign. A limit also applies on a device without a policy. Units: payload in bytes per second. Limits: a process of
+//! the latency class ignores leases, so no limit applies to it; each device and direction has the whole limit.
 
 use super::Governor;
 use super::device::Stream;
@@ -14,23 +13,23 @@ use isolane_rdma_policy::leases::{EVERYTHING, MemberId};
 use isolane_rdma_session::message::{LIMITS_MAX, NO_LIMIT, NOBODY};
 use std::collections::BTreeMap;
 
-/// What the enforcer said.
+/// The enforcer's limits.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// Payload per second of its tenants, by number.
+    /// Payload bytes per second by the tenant's number.
     rates: BTreeMap<u32, u64>,
-    /// Whose each process is, by process id.
+    /// Tenant number by process id.
     tenant_of: BTreeMap<u32, u32>,
 }
 
 impl Limits {
-    /// The tenant of a process and its limit.
+    /// Number and limit of a process's tenant.
     fn of(&self, process: u32) -> Option<(u32, u64)> {
         let tenant = *self.tenant_of.get(&process)?;
         Some((tenant, self.rate(tenant)))
     }
 
-    /// The number and rate of every limit that stands.
+    /// Number and rate of every limit.
     pub(super) fn standing(&self) -> impl Iterator<Item = (u32, u64)> {
         self.rates.iter().map(|(&number, &rate)| (number, rate))
     }
@@ -41,13 +40,13 @@ impl Limits {
 }
 
 impl Stream {
-    /// Holds a member to the limit of the enforcer's tenant with that number, or to none.
+    /// Applies the limit of the enforcer's tenant with that number to a member, or none.
     fn hold(&mut self, member: MemberId, limit: Option<(u32, u64)>) {
         let leases = &mut self.leases;
         let id = limit.map(|(tenant, rate)| {
             let open = || leases.open_limit(rate);
             let id = *self.limits.entry(tenant).or_insert_with(open);
-            // An earlier enforcer may have had another tenant of this number.
+            // An earlier enforcer may have had another tenant with this number.
             leases.set_limit_rate(id, rate);
             id
         });
@@ -62,8 +61,8 @@ impl Stream {
 }
 
 impl Governor {
-    /// What all processes of the enforcer's tenant with that number may send by a device, and READ by it; [`NO_LIMIT`]
-    /// lifts its limit.
+    /// Sets the payload rate at which all processes of the enforcer's tenant with that number may send by each device,
+    /// and READ by each. [`NO_LIMIT`] removes the limit.
     ///
     /// # Panics
     /// When `tenant` is not below [`LIMITS_MAX`].
@@ -85,8 +84,8 @@ impl Governor {
         }
     }
 
-    /// Whose a process is for the enforcer, by its tenant's number; [`NOBODY`] where it is no tenant's. Processes beyond
-    /// 65,536 are not noted; whether this one was.
+    /// Sets the enforcer's tenant of a process by number; [`NOBODY`] removes it. Returns false when the table of 65,536
+    /// processes is full.
     pub fn limit_process(&mut self, process: u32, tenant: u32) -> bool {
         let table = &mut self.limits.tenant_of;
         let before = match tenant {
@@ -108,7 +107,7 @@ impl Governor {
         true
     }
 
-    /// The enforcer is gone and keeps no limits, or another one begins.
+    /// Removes all limits: the enforcer has ended, or another one begins.
     pub fn lift_limits(&mut self) {
         let Limits { rates, tenant_of } = std::mem::take(&mut self.limits);
         if rates.is_empty() && tenant_of.is_empty() {
@@ -122,19 +121,19 @@ impl Governor {
     /// The limit of a new session's process.
     pub(super) fn limit_of(&self, process: u32) -> Option<(u32, u64)> {
         match process {
-            // It has no process id here.
+            // The process has no id in this PID namespace.
             0 => None,
             process => self.limits.of(process),
         }
     }
 
-    /// The limit that stands for a process, by number.
+    /// Number of the limit that applies to a process.
     pub(super) fn limit_over(&self, process: u32) -> Option<u32> {
         let (number, rate) = self.limit_of(process)?;
         (rate != EVERYTHING).then_some(number)
     }
 
-    /// Holds all meters of a session to the limit, or to none.
+    /// Applies the limit to all meters of a session, or removes it.
     fn hold(&mut self, index: u32, limit: Option<(u32, u64)>) {
         let Some(seat) = &self.seats[index as usize].1 else {
             return;
@@ -147,7 +146,7 @@ impl Governor {
         }
     }
 
-    /// Holds a session's newest meter to its process's limit.
+    /// Applies the process's limit to a session's newest meter.
     pub(super) fn hold_newest(&mut self, index: u32) {
         let Some(seat) = &self.seats[index as usize].1 else {
             return;
@@ -159,5 +158,5 @@ impl Governor {
     }
 }
 
-/// Processes of the enforcer's table: more than a host has that use RDMA.
+/// Largest number of processes in the table: more than use RDMA on one host.
 const PROCESSES_MAX: usize = 1 << 16;

@@ -1,18 +1,17 @@
-//! What decides: sessions, tenants and devices in, leases, classes and orders out.
+//! The deciding part: sessions, tenants and devices in; leases, classes and orders out.
 //!
-//! Problem: who may send how much depends on everybody, changes within a millisecond, and must follow from what the
-//! kernel says and what counters show, never from what a process would like.
-//! Method: a state machine without a clock. Whoever drives it (the loop, or a test) tells it who comes, goes
-//! and knocks; calls [`Governor::advance`] when [`Governor::next_deadline_ns`] has come and [`Governor::settle`]
-//! before it goes to sleep; and takes orders and looks from it. It reads counters from, and writes leases to, the
-//! sessions' shared memory. While any sender is active it looks at the active ones once a period; otherwise at nobody.
-//! Who is alone on its device, with no latency flow known, is looked at more rarely.
-//! A process that begins to send knocks on its event counter and has its lease by the next `settle`.
-//! Invariants: shares of a device and direction sum to at most the policy's rate, apart from newcomers' standing
-//! leases between their first message and the next `settle`; a session that is gone leaves no weight, member, group
-//! or tenant behind; each look costs O(active log active).
-//! Units: nanoseconds of CLOCK_MONOTONIC outside, picoseconds since [`Governor::new`] inside.
-//! Source: justitia 4 and appendix F; leases are ours ([`isolane_rdma_policy::leases`]).
+//! Problem: the rate of each process depends on all others and changes within a millisecond. It must follow from the
+//! kernel's facts and from counters, not from a process's claims. Method: a state machine without a clock. Its driver
+//! (the event loop or a test) reports arrivals, departures and wake-ups, calls [`Governor::advance`] at
+//! [`Governor::next_deadline_ns`] and [`Governor::settle`] before it sleeps, and takes orders and looks. The governor
+//! reads counters from the sessions' shared memory and writes leases to it. While a sender is active, the active meters
+//! are read once a period; otherwise no meter is read. A sender that is alone on its device without latency flows is
+//! read less often. A process that starts to send signals its event counter (a *knock*) and has its lease after the
+//! next `settle`. Invariants: the shares of a device and direction add up to at most the policy's rate, apart from the
+//! standing leases of newcomers between their first message and the next `settle`; a departed session leaves no weight,
+//! member, group or tenant; each reading costs O(active log active). Units: nanoseconds of CLOCK_MONOTONIC outside,
+//! picoseconds since [`Governor::new`] inside. Source: justitia 4 and appendix F; leases are ours
+//! ([`isolane_rdma_policy::leases`]).
 
 mod device;
 mod figures;
@@ -47,40 +46,40 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use tenants::Tenants;
 
-/// A session's handle; stale ones name nobody.
+/// Handle of a session. A stale handle matches no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
-    /// Its place, used again when it is gone.
+    /// Its place; places are reused.
     pub index: u32,
-    /// How often the place was used before.
+    /// How many sessions used the place before.
     pub epoch: u32,
 }
 
-/// A session that begins.
+/// A new session.
 #[derive(Debug)]
 pub struct Begun {
     /// Its handle.
     pub key: SessionKey,
-    /// Its number, unique while the daemon lives.
+    /// Session number, unique while the daemon runs.
     pub session: u64,
-    /// Its class after the operator's rules.
+    /// Class after the operator's rules.
     pub class: Class,
-    /// The memory to send to the process.
+    /// The shared memory to send to the process.
     pub memory: OwnedFd,
 }
 
-/// Why a session is refused. The text goes to the process.
+/// Why a session is rejected. The process receives the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Too many.
+    /// No place is left.
     #[error("{0}; raise sessions_max or sessions_per_account_max")]
     Place(#[from] NoPlace),
-    /// No memory.
+    /// The shared memory cannot be made.
     #[error(transparent)]
     Region(#[from] RegionError),
 }
 
-/// See the module.
+/// The state machine; see the module.
 #[derive(Debug)]
 pub struct Governor {
     config: Config,
@@ -93,25 +92,26 @@ pub struct Governor {
     places: Places,
     next_session: u64,
     next_period_ns: Option<u64>,
-    /// Who knocked without that anything was to be seen yet.
+    /// Sessions that signalled before their counters changed; they are read again soon.
     again: Vec<SessionKey>,
     again_at_ns: Option<u64>,
     scan: Scan,
     orders: VecDeque<(usize, Order)>,
     looks: VecDeque<SessionKey>,
     figures: DaemonFigures,
-    /// Of whoever enforces guarantees.
+    /// Limits of the enforcer.
     limits: limits::Limits,
 }
 
 impl Governor {
-    /// A daemon without sessions, whose devices' ports carry `port_rates`, in the configuration's order.
+    /// Makes a governor without sessions. `port_rates` are the rates of the devices' ports, in the configuration's
+    /// order.
     ///
     /// # Errors
-    /// When a device's options cannot work.
+    /// A device's options are invalid.
     ///
     /// # Panics
-    /// When there are not as many port rates as devices.
+    /// When the number of port rates differs from the number of devices.
     pub fn new(config: Config, port_rates: Vec<BitRate>, now_ns: u64) -> Result<Self, OptionError> {
         let devices = Self::devices(&config, &port_rates)?;
         Ok(Self {
@@ -146,28 +146,28 @@ impl Governor {
             .collect()
     }
 
-    /// What it works by.
+    /// The current configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether there is a place for one more session of `account`.
+    /// Checks that a place is left for one more session of `account`.
     ///
     /// # Errors
-    /// When there is none.
+    /// No place is left.
     pub fn check_place(&self, account: &Account) -> Result<(), NoPlace> {
         self.places.check(&self.config.session_places(), account)
     }
 
-    /// Who holds how many sessions.
+    /// Places by account.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// A process wants to be served.
+    /// Opens a session for a process.
     ///
     /// # Errors
-    /// When there are too many, or no memory.
+    /// Too many sessions, or no memory.
     pub fn arrive(&mut self, _now_ns: u64, who: Who) -> Result<Begun, Refusal> {
         if let Err(refusal) = self.check_place(&who.account) {
             self.figures.refused_total += 1;
@@ -219,7 +219,7 @@ impl Governor {
         })
     }
 
-    /// What the process is for the daemon, within what its owner's processes may name.
+    /// Assigns tenant, class and weight, within the limit of names per owner.
     fn assign(&self, who: &Who) -> Assigned {
         let assigned = assign(&self.config, who);
         match self
@@ -231,7 +231,7 @@ impl Governor {
         }
     }
 
-    /// The process opened a device: its two meters, or [`NO_METER`] twice where the device is not served.
+    /// Opens a device for a session. Returns its two meters, or [`NO_METER`] twice if the device is not served.
     pub fn open(&mut self, now_ns: u64, key: SessionKey, device: &str) -> [u16; 2] {
         const NOT_SERVED: [u16; 2] = [NO_METER; 2];
         let Some(at) = self
@@ -257,13 +257,13 @@ impl Governor {
             self.add_meter(now_ns, key.index, at, direction);
         }
         if is_latency {
-            // Its data path is out of our sight, so it counts as long as it is there.
+            // The daemon cannot see the data path of a latency process, so the process counts while it exists.
             self.add_latency(key.index, at);
         }
         [first, first + 1]
     }
 
-    /// The process is gone, or is to be treated so.
+    /// Ends a session.
     pub fn depart(&mut self, now_ns: u64, key: SessionKey) {
         if self.seat(key).is_none() {
             return;
@@ -287,26 +287,26 @@ impl Governor {
         self.places.give_back(&seat.who.account);
     }
 
-    /// The process knocked: it sends, or something in its memory changed.
+    /// Handles a wake-up: the process sends, or something in its memory changed.
     pub fn knocked(&mut self, now_ns: u64, key: SessionKey) {
         if self.seat(key).is_none() {
             return;
         }
         self.scan.hurry(now_ns);
         if !self.look_at(now_ns, key.index) {
-            // It knocks before it counts.
+            // A process signals before it counts.
             self.again.push(key);
             self.again_at_ns.get_or_insert(now_ns + AGAIN_NS);
         }
     }
 
-    /// A reference message of `device` took this long.
+    /// Reports the latency of a reference message of `device`.
     pub fn reference_latency(&mut self, now_ns: u64, device: usize, latency: Duration) {
         let now = self.instant(now_ns);
         self.devices[device].reference_latency(now, latency);
     }
 
-    /// The sum of what other hosts' daemons say of `device`.
+    /// Reports the sum of the other daemons' states of `device`.
     pub fn remote(&mut self, now_ns: u64, device: usize, state: RemoteState) {
         let now = self.instant(now_ns);
         let orders = &mut self.orders;
@@ -314,7 +314,7 @@ impl Governor {
         self.devices[device].dirty = true;
     }
 
-    /// When [`Self::advance`] is to be called next, if ever.
+    /// Time of the next call of [`Self::advance`]; `None` if none is needed.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let policies = self.devices.iter().filter_map(Device::timeout);
         let policies = policies.map(|at| self.epoch_ns + at.as_ps().div_ceil(1_000));
@@ -332,7 +332,7 @@ impl Governor {
         let now = self.instant(now_ns);
         let period_ns = self.period_ns();
         let orders = &mut self.orders;
-        // What is due soon is done now: waking up costs more than looking.
+        // Work that is due soon is done now, because a wake-up costs more than a reading.
         let mut slack_ns = period_ns / 8;
         for (at, device) in self.devices.iter_mut().enumerate() {
             if device.timeout().is_some_and(|due| due <= now) {
@@ -360,7 +360,7 @@ impl Governor {
         self.settle(now_ns);
     }
 
-    /// Brings leases in line with everything that was told since the last call.
+    /// Updates the leases after all reports since the last call.
     pub fn settle(&mut self, now_ns: u64) {
         let now = self.instant(now_ns);
         for at in 0..self.devices.len() {
@@ -376,23 +376,23 @@ impl Governor {
             soonest.map(|soonest| self.next_period_ns.unwrap_or(soonest).min(soonest));
     }
 
-    /// The next thing to be done outside, with the device that it is about.
+    /// The next order, with the place of its device.
     pub fn take_order(&mut self) -> Option<(usize, Order)> {
         self.orders.pop_front()
     }
 
-    /// The next session whose process should look at its memory.
+    /// The next session whose process should read its memory.
     pub fn take_look(&mut self) -> Option<SessionKey> {
         self.looks.pop_front()
     }
 
-    /// Another configuration, or the same once more: every session is judged anew, every policy starts anew.
+    /// Applies a configuration, also an unchanged one: every session is assigned again and every policy restarts.
     ///
     /// # Errors
-    /// When a device's options cannot work; then nothing changes.
+    /// A device's options are invalid; then nothing changes.
     ///
     /// # Panics
-    /// When there are not as many port rates as devices, or the devices are others.
+    /// When the number of port rates differs from the number of devices, or the devices changed.
     pub fn reconfigure(
         &mut self,
         now_ns: u64,
@@ -435,10 +435,10 @@ impl Governor {
         Ok(())
     }
 
-    /// The target of a device's reference flow, now that it is known; its policy starts anew.
+    /// Sets the measured target of a device's reference flow; its policy restarts.
     ///
     /// # Errors
-    /// When the policy refuses it; then nothing changes.
+    /// The policy rejects the target; then nothing changes.
     pub fn set_target(
         &mut self,
         now_ns: u64,
@@ -450,12 +450,12 @@ impl Governor {
         self.reconfigure(now_ns, config, rates)
     }
 
-    /// What the devices' ports carry, in the configuration's order.
+    /// Rates of the devices' ports, in the configuration's order.
     pub fn port_rates(&self) -> &[BitRate] {
         &self.port_rates
     }
 
-    /// The daemon ends: everything passes from now on.
+    /// Releases all senders from pacing when the daemon ends.
     pub fn release_all(&mut self) {
         for (_, seat) in &self.seats {
             let Some(seat) = seat else { continue };
@@ -480,7 +480,7 @@ impl Governor {
         (self.config.period.as_ps() / 1_000).max(1)
     }
 
-    /// From one look at those that are active to the next; nothing while nobody is.
+    /// Time between two readings of the active meters; `None` while no sender is active.
     fn pause_ns(&self) -> Option<u64> {
         let active = self.devices.iter().filter(|device| device.is_active());
         let pauses = active.map(|device| match device.is_calm() {
@@ -490,7 +490,7 @@ impl Governor {
         pauses.min()
     }
 
-    /// How long the only active process may rest before its lease is taken for somebody else.
+    /// How long the only active process may be silent before it loses its lease.
     fn rest_ns(&self) -> u64 {
         self.config.idle_after.as_ps() / 1_000 * CALM_RESTS
     }
@@ -501,13 +501,14 @@ impl Governor {
     }
 }
 
-/// A process that has its device for itself is looked at this much more rarely: its lease does not depend on what is seen. A
-/// newcomer's knock ends the pause.
+/// A process that is alone on its device is read this many times less often: its lease does not depend on the counters.
+/// A newcomer's wake-up ends the pause.
 const CALM_PERIODS: u64 = 8;
-/// And may rest this many times longer. Falling idle, and the knock after it, cost more than looking on: a process counts what it
-/// posts when it draws credit, a sixteenth of a burst at a time, which on a fast device is rarer than `idle_after`.
+/// A lone process may be silent this many times longer. Becoming idle and waking up again costs more than reading on: a
+/// process counts when it draws credit, a sixteenth of a burst at a time, which on a fast device is less often than
+/// `idle_after`.
 const CALM_RESTS: u64 = 5;
-/// When to look again at a process that knocked and showed nothing.
+/// When a process that signalled without a change of its counters is read again.
 const AGAIN_NS: u64 = 100_000;
-/// Picoseconds since the start fit 213 days; before that everything starts anew.
+/// u64 picoseconds last 213 days; the policies restart before that.
 const EPOCH_NS: u64 = 100 * 86_400 * 1_000_000_000;

@@ -1,4 +1,4 @@
-//! One session as the governor sees it: its memory, its meters, its queue pairs. What the process wrote is clamped here.
+//! A session inside the governor: its memory, meters and queue pairs. Values written by the process are clamped here.
 
 use crate::identity::{Assigned, Who};
 use isolane_common_quantities::units::{Duration, Instant};
@@ -23,13 +23,13 @@ pub(super) struct Seat {
     pub(super) session: u64,
     pub(super) who: Who,
     pub(super) assigned: Assigned,
-    /// Its tenant's number.
+    /// Number of its tenant.
     pub(super) tenant: u32,
-    /// What shares one part with it, by number: its tenant or itself.
+    /// Number of the tenant or session that shares one part of the device.
     pub(super) group: u32,
     pub(super) meters: Vec<MeterState>,
     pub(super) slots: Vec<SlotState>,
-    /// Latency flows that it counts for, by device.
+    /// Number of its latency flows, by device.
     pub(super) latency: Vec<u32>,
 }
 
@@ -39,18 +39,18 @@ pub(super) struct MeterState {
     pub(super) device: usize,
     pub(super) direction: usize,
     pub(super) member: MemberId,
-    /// Counters at the last look, clamped sums since the start, and the lease as it was last written.
+    /// Counters of the last reading, clamped sums since the start, and the last written lease.
     seen: Counters,
     seen_at_ns: u64,
-    /// Since when it waits without that anything passes.
+    /// Since when it waits without progress.
     still_since_ns: Option<u64>,
-    /// When something was last seen of it.
+    /// Time of its last activity.
     alive_ns: u64,
     pub(super) passed: [u64; 2],
     pub(super) written: Lease,
 }
 
-/// What a look at a meter shows.
+/// Result of reading a meter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) usage: Usage,
@@ -78,8 +78,8 @@ impl MeterState {
         }
     }
 
-    /// What happened since the last look, at most what a device of `rates` (bytes and operations per second) could
-    /// have done.
+    /// Reads the change since the last reading, clamped to what a device of `rates` (bytes and operations per second)
+    /// can do.
     pub(super) fn look(&mut self, counters: Counters, now_ns: u64, rates: [u64; 2]) -> Look {
         let elapsed_ns = now_ns.saturating_sub(self.seen_at_ns);
         let most = |rate: u64, at_once: u64| {
@@ -123,13 +123,13 @@ impl MeterState {
         Look { usage, implausible }
     }
 
-    /// How long nothing was seen of it; zero where the last look saw something.
+    /// How long it has been silent, ns; zero if the last reading showed activity.
     pub(super) fn rests_ns(&self) -> u64 {
         self.seen_at_ns.saturating_sub(self.alive_ns)
     }
 }
 
-/// A queue pair whose class is found out.
+/// A queue pair whose class is measured.
 #[derive(Debug)]
 pub(super) struct SlotState {
     queue_pair: u32,
@@ -138,25 +138,25 @@ pub(super) struct SlotState {
     messages: u64,
     bytes: u64,
     seen_at: Instant,
-    /// Its class by what it posts.
+    /// Class measured from its traffic.
     pub(super) judged: Class,
-    /// Its class as the process was last shown it.
+    /// Class last written to the process.
     pub(super) shown: Class,
-    /// The device for whose latency flows it counts.
+    /// The device on which it counts as a latency flow.
     pub(super) latency_on: Option<usize>,
 }
 
-/// What a look at a slot shows.
+/// Result of reading a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotLook {
-    /// It posted something, or came, or went.
+    /// Whether it posted, appeared or disappeared.
     pub(super) moved: bool,
-    /// Bytes and messages posted since the last look.
+    /// Bytes and messages posted since the last reading.
     pub(super) posted: [u64; 2],
 }
 
 impl SlotState {
-    /// One of which nothing is known; `begins_fast`: it is latency until it posts otherwise.
+    /// A queue pair without history. With `begins_fast` it starts in the latency class.
     pub(super) fn new(begins_fast: bool) -> Self {
         let spec = FlowSpec {
             class: begins_fast.then_some(FlowClass::Latency),
@@ -176,7 +176,7 @@ impl SlotState {
         }
     }
 
-    /// What the queue pair did since the last look.
+    /// Reads the change since the last reading.
     pub(super) fn look(
         &mut self,
         slot: &Slot,
@@ -190,7 +190,7 @@ impl SlotState {
         let bytes = slot.posted_bytes.load(Ordering::Relaxed);
         if used != self.used || used && queue_pair != self.queue_pair {
             let (shown, latency_on) = (self.shown, self.latency_on);
-            // Whoever gets the slot next starts as one of whom nothing is known.
+            // The next queue pair in this slot starts without history.
             *self = Self {
                 queue_pair,
                 used,
@@ -218,7 +218,7 @@ impl SlotState {
             length: now.saturating_since(self.seen_at),
             messages: messages.wrapping_sub(self.messages),
             bytes: bytes.wrapping_sub(self.bytes),
-            // What is under way at the end of the window stands for what its messages found.
+            // The messages in flight at the end of the window represent the queue depth that its messages met.
             depth: messages.wrapping_sub(completed).clamp(1, DEPTH_MAX),
         };
         self.messages = messages;
@@ -243,19 +243,19 @@ fn number_of(class: FlowClass) -> Class {
 }
 
 impl Seat {
-    /// One past the highest slot that it says it uses.
+    /// One past the highest slot that the process reports as used.
     pub(super) fn slots_used(&self) -> usize {
         let high = self.region.header.slots_high.load(Ordering::Relaxed) as usize;
         high.min(SLOTS)
     }
 
-    /// Whether its queue pairs' classes are found out.
+    /// Whether the classes of its queue pairs are measured.
     pub(super) fn is_auto(&self) -> bool {
         self.assigned.class == Class::Auto
     }
 }
 
-/// Thresholds for queue pairs that are looked at every `look` instead of at every message.
+/// Thresholds for queue pairs that are read every `look` instead of at every message.
 pub(super) fn classifier_options(messages_per_s: u64, look: Duration) -> ClassifierOptions {
     let options = ClassifierOptions::for_device(messages_per_s);
     ClassifierOptions {
@@ -266,14 +266,14 @@ pub(super) fn classifier_options(messages_per_s: u64, look: Duration) -> Classif
     }
 }
 
-/// Counters may run this much faster than the device: they count before the device does.
+/// Counters may run this many times faster than the device, because the process counts before the device sends.
 const CREDIBLE: u128 = 4;
-/// And by so much at once, whatever the time: a burst of a large lease.
+/// And by this much at once, bytes: a burst of a large lease.
 const BYTES_AT_ONCE: u64 = 1 << 30;
 const OPERATIONS_AT_ONCE: u64 = 1 << 24;
-/// Who waits this long without that anything passes does not wait for credit; its share goes to the others.
+/// A sender that waits this long without progress does not wait for credit; its share goes to the others.
 const STUCK_NS: u64 = 1_000_000_000;
-/// One queue pair that waits for each answer reaches this rate even on a slow device.
+/// One queue pair that waits for each response reaches this rate even on a slow device, messages per second.
 const FAST_LEAST: u64 = 100_000;
-/// Deeper than any queue.
+/// Upper bound of a plausible queue depth.
 const DEPTH_MAX: u64 = 1 << 20;

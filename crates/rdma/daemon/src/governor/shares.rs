@@ -1,4 +1,4 @@
-//! Where a session stands in the division: its groups, weights, meters and latency flows.
+//! A session's part in the division: groups, weights, meters and latency flows.
 
 use super::seat::{MeterState, Place, Seat};
 use super::{Governor, SessionKey};
@@ -14,7 +14,7 @@ impl Governor {
         }
     }
 
-    /// Weight of the group that the seat belongs to, and of the seat in it.
+    /// Weight of the seat's group, and of the seat in the group.
     pub(super) fn weights(&self, seat: &Seat) -> (u32, u32) {
         let own = seat.assigned.weight.clamp(1, WEIGHT_MAX);
         match self.config.granularity {
@@ -86,7 +86,7 @@ impl Governor {
         }
     }
 
-    /// Takes a session out of everything that divides.
+    /// Removes a session from all divisions.
     pub(super) fn drop_shares(&mut self, seat: &Seat) {
         for meter in &seat.meters {
             let device = &mut self.devices[meter.device];
@@ -99,7 +99,7 @@ impl Governor {
         }
     }
 
-    /// A seat after everything that divides was made anew.
+    /// Adds a seat to rebuilt divisions.
     pub(super) fn seat_anew(&mut self, now_ns: u64, index: u32) {
         let Some(mut seat) = self.seats[index as usize].1.take() else {
             return;

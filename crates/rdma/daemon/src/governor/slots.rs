@@ -1,8 +1,8 @@
-//! Finding out the classes of queue pairs of which nobody said one.
+//! Measures the class of queue pairs whose process named none.
 //!
-//! Method: while anything moves, all watched sessions' queue pairs are looked at every [`LOOK_NS`], at most
-//! [`BUDGET`] of them in one go; a session with a thousand, or one that says so, delays the others' classification
-//! and costs no more. When nothing moves, looks become rarer.
+//! Method: while traffic moves, the queue pairs of all watched sessions are read every [`LOOK_NS`], at most [`BUDGET`]
+//! of them at a time. A session with a thousand queue pairs delays the classification of the others but costs no more
+//! time. Without traffic, readings become less frequent.
 
 use super::seat::{SlotState, classifier_options};
 use super::{Governor, SessionKey};
@@ -10,15 +10,15 @@ use isolane_common_quantities::units::Duration;
 use isolane_rdma_session::message::Class;
 use std::sync::atomic::Ordering;
 
-/// Who is watched, and when next.
+/// The watched sessions and the time of the next reading.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     watched: Vec<u32>,
-    /// Where the next look begins: session (place in `watched`) and slot.
+    /// Start of the next reading: session (place in `watched`) and slot.
     cursor: (usize, usize),
     next_ns: Option<u64>,
     pause_ns: u64,
-    /// Something moved since the cursor was at the start.
+    /// Whether traffic moved since the cursor was at the start.
     moved: bool,
 }
 
@@ -38,7 +38,7 @@ impl Scan {
         }
     }
 
-    /// Somebody sends: look soon.
+    /// Traffic moves: read soon.
     pub(super) fn hurry(&mut self, now_ns: u64) {
         if !self.watched.is_empty() {
             self.pause_ns = LOOK_NS;
@@ -49,7 +49,7 @@ impl Scan {
 }
 
 impl Governor {
-    /// One look at the watched sessions' queue pairs, as far as the budget reaches.
+    /// Reads the watched sessions' queue pairs, as far as the budget permits.
     pub(super) fn scan_slots(&mut self, now_ns: u64) {
         let mut budget = BUDGET;
         while budget > 0 {
@@ -71,7 +71,7 @@ impl Governor {
                 false => (at, end),
             };
         }
-        // The rest waits for its turn, not for the next round.
+        // The rest is read in its turn, not at the start of the next round.
         self.scan.next_ns = Some(now_ns + LOOK_NS / 8);
     }
 
@@ -83,12 +83,12 @@ impl Governor {
         };
         scan.cursor = (0, 0);
         let any_latency = self.devices.iter().any(|device| device.latency_weight > 0);
-        // Without a latency flow a class can only be wrong by pacing too much, and who is paced knocks.
+        // Without a latency flow, a wrong class can only pace too much, and paced processes signal.
         let asleep = scan.pause_ns == PAUSE_MAX_NS && !any_latency;
         scan.next_ns = (!asleep && !scan.watched.is_empty()).then_some(now_ns + scan.pause_ns);
     }
 
-    /// Looks at one queue pair; whether anything moved.
+    /// Reads one queue pair. Returns whether traffic moved.
     fn look_at_slot(&mut self, now_ns: u64, index: u32, at: usize) -> bool {
         let now = self.instant(now_ns);
         let (epoch, seat) = &mut self.seats[index as usize];
@@ -99,7 +99,7 @@ impl Governor {
             seat.slots.push(SlotState::new(begins_fast));
         }
         let slot = &seat.region.slots[at];
-        // The low half names the meter of its sends, and so its device.
+        // The low half is the number of the meter of its sends, which determines the device.
         let meter = slot.meters.load(Ordering::Relaxed) as usize & 0xffff;
         let device = seat.meters.get(meter).map_or(0, |meter| meter.device);
         let Some(options) = self.devices.get(device).map(|device| &device.options) else {
@@ -141,9 +141,9 @@ impl Governor {
     }
 }
 
-/// Time between two looks while anything moves.
+/// Time between two readings while traffic moves.
 const LOOK_NS: u64 = 10_000_000;
-/// Longest time between two looks.
+/// Longest time between two readings.
 const PAUSE_MAX_NS: u64 = 160_000_000;
-/// Queue pairs in one go: about 20 us of work.
+/// Queue pairs per reading: about 20 us of work.
 const BUDGET: usize = 1_024;

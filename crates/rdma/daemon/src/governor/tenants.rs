@@ -1,35 +1,35 @@
-//! Tenants by name and by number. Numbers of those that are gone are used again.
+//! Tenants by name and by number. Numbers of departed tenants are reused.
 
 use super::latency::LatencyWatch;
 use crate::identity::Assigned;
 use std::collections::BTreeMap;
 
-/// A tenant of which a session is there.
+/// A tenant with at least one session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) weight: u32,
     pub(super) sessions: u64,
-    /// What sessions that are gone gave to the devices: bytes and operations.
+    /// Bytes and operations that ended sessions sent.
     pub(super) passed: [u64; 2],
-    /// The owner whose processes named it; `None`: its name is not by a process's word.
+    /// The owner whose process named the tenant; `None` if no process named it.
     pub(super) named_by: Option<String>,
-    /// What its latency queue pairs post, by device.
+    /// Traffic of its latency queue pairs, by device.
     pub(super) latency: Vec<LatencyWatch>,
 }
 
-/// All of them.
+/// All tenants.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     by_name: BTreeMap<String, u32>,
     all: Vec<Tenant>,
     free: Vec<u32>,
-    /// Of tenants that left after they had lost the latency class: it stays lost when they come back.
+    /// Departed tenants that had lost the latency class: it stays lost if they return.
     lost: BTreeMap<String, Vec<LatencyWatch>>,
 }
 
 impl Tenants {
-    /// A session joins its tenant: the tenant's number, and whether its weight changed by that.
+    /// Adds a session to its tenant. Returns the tenant's number and whether its weight changed.
     pub(super) fn join(&mut self, assigned: &Assigned) -> (u32, bool) {
         let wanted = match (assigned.tenant_weight, assigned.named) {
             (Some(weight), _) => weight,
@@ -59,13 +59,13 @@ impl Tenants {
         let before = tenant.weight;
         tenant.weight = match assigned.tenant_weight {
             Some(weight) => weight,
-            // Of several words of its own the largest counts, as long as the tenant is there.
+            // If processes name different weights, the largest one counts while the tenant exists.
             None => before.max(wanted),
         };
         (number, tenant.weight != before)
     }
 
-    /// Whether one more tenant that the process names would be more than `most` that its owner's processes named.
+    /// Whether the named tenant would exceed `most` names of its owner.
     pub(super) fn has_too_many_names(&self, assigned: &Assigned, most: usize) -> bool {
         assigned.named
             && !self.by_name.contains_key(&assigned.tenant)
@@ -78,7 +78,7 @@ impl Tenants {
         named.count()
     }
 
-    /// What the latency queue pairs of a tenant post on a device.
+    /// Traffic of a tenant's latency queue pairs on a device.
     pub(super) fn latency(&mut self, number: u32, device: usize) -> &mut LatencyWatch {
         let watches = &mut self.all[number as usize].latency;
         if watches.len() <= device {
@@ -87,7 +87,7 @@ impl Tenants {
         &mut watches[device]
     }
 
-    /// A session is gone that passed so much.
+    /// Removes a session and adds what it sent to its tenant.
     pub(super) fn leave(&mut self, now_ns: u64, number: u32, passed: [u64; 2]) {
         let tenant = &mut self.all[number as usize];
         tenant.sessions -= 1;
@@ -106,7 +106,7 @@ impl Tenants {
         }
     }
 
-    /// Nobody, with the counters of those that were there: they come again.
+    /// The same tenants with their counters but without sessions; the sessions join again.
     pub(super) fn emptied(&self) -> Self {
         let mut emptied = Self {
             lost: self.lost.clone(),
@@ -125,7 +125,7 @@ impl Tenants {
         emptied
     }
 
-    /// Forgets those of whom no session came again.
+    /// Removes tenants without sessions.
     pub(super) fn prune(&mut self) {
         let (all, free) = (&self.all, &mut self.free);
         self.by_name.retain(|_, &mut number| {
@@ -141,12 +141,12 @@ impl Tenants {
         &self.all[number as usize]
     }
 
-    /// By name.
+    /// All tenants with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Tenant)> {
         let numbers = self.by_name.values();
         numbers.map(|&number| (number, &self.all[number as usize]))
     }
 }
 
-/// Each entry ends after ten seconds; more than so many tenants do not come and go in that time.
+/// Largest number of entries. Each entry ends after ten seconds.
 const LOST_MAX: usize = 4_096;

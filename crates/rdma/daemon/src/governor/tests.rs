@@ -1,4 +1,4 @@
-//! A host in simulated time: the governor, and processes that behave, or do not.
+//! A host in simulated time: the governor, and well-behaved or hostile processes.
 
 use super::*;
 use crate::config::{DeviceConfig, PolicyName, Rule, TenantConfig};
@@ -12,7 +12,7 @@ mod limits;
 mod trust;
 
 const MS: u64 = 1_000_000;
-/// 5 MB/s, a slow device, so that figures are readable.
+/// 5 MB/s: a slow device keeps the figures readable.
 const RATE: u64 = 40_000_000;
 
 fn config() -> Config {
@@ -24,7 +24,7 @@ fn config() -> Config {
         }],
         trust_names: true,
         own_names_max: 4_096,
-        // The operator's word: the process that is named fast is of the latency class.
+        // A rule of the operator puts the process named fast into the latency class.
         rules: vec![Rule {
             claim: Some("fast".to_owned()),
             class: Some(Class::Latency),
@@ -47,7 +47,7 @@ fn who(tenant: &str, class: Class) -> Who {
     }
 }
 
-/// A process: it has `backlog` bytes to send, and sends what its lease lets it.
+/// A process with `backlog` bytes that sends what its lease admits.
 struct Process {
     key: SessionKey,
     region: Region,
@@ -101,7 +101,7 @@ impl Host {
         self.processes.len() - 1
     }
 
-    /// A process with endless work.
+    /// Starts a process with an unlimited backlog.
     fn start_bulk(&mut self, who: Who) -> usize {
         let at = self.start(who);
         self.processes[at].backlog = u64::MAX / 4;
@@ -113,7 +113,7 @@ impl Host {
         self.governor.depart(self.now_ns, process.key);
     }
 
-    /// Lets every process do what 100 us allow, and the governor what is due.
+    /// Advances all processes by 100 us, and the governor's due work.
     fn step(&mut self) {
         self.now_ns += MS / 10;
         for process in &mut self.processes {
@@ -163,7 +163,7 @@ impl Host {
         }
     }
 
-    /// What each sent in `ms`.
+    /// Bytes that each process sent in `ms`.
     fn sent_in(&mut self, ms: u64) -> Vec<u64> {
         let before: Vec<u64> = self.processes.iter().map(|process| process.sent).collect();
         self.run(ms);
@@ -274,7 +274,7 @@ fn a_lease_lasts_while_it_is_used() {
     let at = host.start_bulk(who("a", Class::Bandwidth));
     for _ in 0..1_000 {
         host.run(1);
-        // A daemon that is kept waiting for a third of a second does no harm.
+        // A daemon that is delayed by a third of a second does no harm.
         assert!(host.processes[at].lease().valid_until_ns >= host.now_ns + 400 * MS);
     }
     let written = host.governor.figures().leases_total;
@@ -303,7 +303,7 @@ fn a_missed_target_takes_effect_in_the_same_call() {
     assert!(due <= host.now_ns + MS);
     host.governor.advance(due);
     assert_eq!(host.processes[bulk].lease().rate_bytes_per_s, 2_500_000);
-    // The minimum is half for one hungry tenant and one latency tenant.
+    // The minimum is half of the device for one backlogged tenant and one latency tenant.
     host.run(20);
     assert_eq!(host.processes[bulk].lease().rate_bytes_per_s, 2_500_000);
     assert_eq!(host.device().minimum_rate_bps, RATE / 2);
@@ -340,13 +340,13 @@ fn chunks_are_as_large_as_a_known_target_lets_the_bursts_of_all_senders_be() {
         host.start(who("fast", Class::Latency));
         let first = host.start_bulk(who("first", Class::Bandwidth));
         host.run(100);
-        // Half of the target is 100,000 bytes, and a burst two chunks.
+        // Half of the target is 100,000 bytes, and a burst is two chunks.
         assert_eq!(host.processes[first].lease().chunk_bytes, one);
         let second = host.start_bulk(who("second", Class::Bandwidth));
         assert_eq!(host.processes[second].lease().chunk_bytes, two);
         host.run(1_000);
         assert_eq!(host.processes[first].lease().chunk_bytes, two);
-        // With the rate the chunk shrinks, to no less than the paper's.
+        // The chunk shrinks with the rate, down to the paper's value.
         for _ in 0..400 {
             host.governor
                 .reference_latency(host.now_ns, 0, Duration::from_ms(50));
@@ -462,7 +462,7 @@ fn one_account_cannot_take_every_session() {
     assert_eq!(host.governor.figures().refused_total, 2);
 }
 
-/// A queue pair that posts messages of `bytes`, `depth` at a time, shows itself in its slot.
+/// A queue pair that posts messages of `bytes`, `depth` at a time, and counts them in its slot.
 fn post(process: &Process, slot: usize, messages: u64, bytes: u64, depth: u64) {
     let slot = &process.region.slots[slot];
     slot.posted_messages.fetch_add(messages, Ordering::Relaxed);
@@ -510,7 +510,7 @@ fn a_queue_pair_that_says_nothing_is_found_out_and_found_out_again() {
     }
     assert_eq!(class(&host), Class::Bandwidth as u32);
     assert_eq!(host.device().latency_weight, 0);
-    // Another queue pair in the slot is one of whom nothing is known.
+    // Another queue pair in the slot starts without history.
     make_queue_pair(&host.processes[at], 0, 18);
     host.run(200);
     assert_eq!(class(&host), Class::Auto as u32);

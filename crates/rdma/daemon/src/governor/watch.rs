@@ -1,4 +1,4 @@
-//! Reading what processes did, and writing what they may do.
+//! Reads the processes' counters and writes their leases.
 
 use super::Governor;
 use super::device::DIRECTIONS;
@@ -7,7 +7,7 @@ use isolane_rdma_policy::leases::{Change, EVERYTHING};
 use isolane_rdma_session::region::Lease;
 
 impl Governor {
-    /// Reads the session's meters; whether anything was to be seen.
+    /// Reads the session's meters. Returns whether a counter changed.
     pub(super) fn look_at(&mut self, now_ns: u64, index: u32) -> bool {
         let Some(seat) = &self.seats[index as usize].1 else {
             return false;
@@ -19,7 +19,7 @@ impl Governor {
         any
     }
 
-    /// Reads one meter and tells the leases of its stream; whether it is in use.
+    /// Reads one meter and reports it to the leases of its stream. Returns whether it is in use.
     fn observe(&mut self, now_ns: u64, place: Place) -> bool {
         let now = self.instant(now_ns);
         let rest_ns = self.rest_ns();
@@ -45,7 +45,7 @@ impl Governor {
             return true;
         }
         if rests && leases.is_active(member) {
-            // Nobody would use what it gave back.
+            // No other sender would use the returned share.
             return false;
         }
         match leases.observe(now, member, look.usage) {
@@ -59,7 +59,7 @@ impl Governor {
         look.usage.bytes > 0 || look.usage.operations > 0 || look.usage.waiting
     }
 
-    /// One look at everybody who is active.
+    /// Reads all active meters once.
     pub(super) fn period(&mut self, now_ns: u64) {
         let pause_ns = self.pause_ns().unwrap_or(self.period_ns());
         let next = self.next_period_ns.unwrap_or(now_ns) + pause_ns;
@@ -80,7 +80,7 @@ impl Governor {
         }
     }
 
-    /// Divides a device's rates and writes the leases of all that are active.
+    /// Divides a device's rates and writes the leases of all active meters.
     pub(super) fn divide(&mut self, now_ns: u64, at: usize) {
         self.devices[at].divide();
         let mut members = std::mem::take(&mut self.devices[at].scratch);
@@ -99,7 +99,7 @@ impl Governor {
         self.devices[at].dirty = false;
     }
 
-    /// Writes the leases of all meters of a device, idle ones too.
+    /// Writes the leases of all meters of a device, including idle ones.
     fn grant_all(&mut self, at: usize, now_ns: u64) {
         for index in 0..self.seats.len() as u32 {
             let Some(seat) = &self.seats[index as usize].1 else {
@@ -114,7 +114,7 @@ impl Governor {
         }
     }
 
-    /// Writes a meter's lease where it is another, or will soon have run out.
+    /// Writes a meter's lease if it changed or ends soon.
     pub(super) fn grant(&mut self, at: usize, place: Place, now_ns: u64) {
         let (_, seat) = &mut self.seats[place.seat as usize];
         let seat = seat
@@ -135,7 +135,7 @@ impl Governor {
     }
 }
 
-/// How long a lease holds: longer than a busy machine keeps the daemon waiting. A process whose lease runs out gives all that
-/// waits to its device at once, which then sends it for seconds, whatever leases say. A daemon that has died is noticed
-/// by its socket, at once; only one that hangs is waited for.
+/// Validity of a lease: longer than a busy machine delays the daemon. When a lease ends, the process posts all waiting
+/// work at once, and the device sends it for seconds regardless of later leases. A dead daemon is detected by its
+/// closed socket at once; this time matters only for a hanging daemon.
 const VALID_NS: u64 = 1_000_000_000;

@@ -1,13 +1,11 @@
-//! The thread of one device: it sends reference messages, times them, and exchanges reports with peers.
+//! The thread of one device: it sends and times reference messages, and exchanges reports with peers.
 //!
-//! Problem: a reference latency is worth only as much as its clock, and a loop that serves thousands of processes may
-//! not wait for a completion. Method: a thread of its own. After posting it polls for at most `spin`, which fast devices
-//! need to be timed without the cost of waking; then it sleeps until the completion's event. What it measures goes to
-//! the event loop through a channel and an event counter.
-//! Several messages may be under way: if the network stands still for 30 ms, 30 messages are late and not one, as the
-//! tenants' would be.
-//! Units: CLOCK_MONOTONIC, from just before posting to just after the completion was seen.
-//! Limits: a message that took longer than `spin` includes the time to wake this thread.
+//! Problem: reference latencies need precise timing, and a loop that serves thousands of processes cannot wait for a
+//! completion. Method: a separate thread. After a post it polls for at most `spin`, because waking up takes longer than
+//! a fast device; then it sleeps until the completion event. Results go to the event loop through a channel and an
+//! event counter. Several messages may be in flight: if the network stops for 30 ms, 30 messages are late and not one,
+//! as with the tenants' messages. Units: CLOCK_MONOTONIC, from just before the post to just after the completion was
+//! seen. Limits: the latency of a message that took longer than `spin` includes the time to wake this thread.
 
 use super::handshake::Endpoint;
 use super::oracle::Oracle;
@@ -23,35 +21,35 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-/// What a flow is told.
+/// An order to a flow.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Send one reference message.
     Reference,
-    /// This host's state, for the peers.
+    /// Send this host's state to the peers.
     Tell(RemoteState),
-    /// A connected link.
+    /// Add a connected link.
     Add(Box<Link>),
-    /// The link of that number has ended.
+    /// Remove the link with that number, which has ended.
     Remove(u64),
-    /// Find out the idle latency once there is a link.
+    /// Measure the idle latency once a link exists.
     Measure,
 }
 
-/// What a flow tells the event loop.
+/// A message of a flow to the event loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Event {
-    /// A reference message took this long.
+    /// Latency of a reference message.
     Latency(Duration),
-    /// The sum of what the peers say.
+    /// Sum of the peers' states.
     Heard(RemoteState),
-    /// The 99th percentile of the idle device.
+    /// 99th percentile of the idle device.
     Idle(Duration),
-    /// For people.
+    /// A line for people.
     Note(String),
 }
 
-/// An event counter that wakes a sleeper.
+/// An event counter that wakes a sleeping thread.
 #[derive(Debug)]
 pub(super) struct Bell(OwnedFd);
 
@@ -61,12 +59,12 @@ impl Bell {
         Ok(Arc::new(Self(eventfd(0, flags)?)))
     }
 
-    /// Wakes whoever sleeps on it. A full counter wakes as well.
+    /// Wakes the sleeper. A full counter wakes too.
     pub(super) fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes what was rung; nothing is no failure.
+    /// Resets the counter; an unset counter is not an error.
     pub(super) fn hush(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -78,7 +76,7 @@ impl AsFd for Bell {
     }
 }
 
-/// How others reach a flow.
+/// The other threads' handle of a flow.
 #[derive(Clone, Debug)]
 pub(super) struct Handle {
     commands: Sender<Command>,
@@ -87,17 +85,17 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Tells the flow; one that has ended no longer listens.
+    /// Sends an order. A flow that has ended ignores it.
     pub(super) fn tell(&self, command: Command) {
         let _ = self.commands.send(command);
         self.bell.ring();
     }
 }
 
-/// Starts the thread of a device. It ends when all handles are gone or the device is.
+/// Starts the thread of a device. It ends when all handles are dropped or the device fails.
 ///
 /// # Errors
-/// No thread or no event counter can be had.
+/// No thread or event counter can be made.
 pub(super) fn start(
     port: Arc<Port>,
     device: usize,
@@ -135,10 +133,10 @@ pub(super) fn start(
 
 struct Connected {
     link: Box<Link>,
-    /// When each reference message under way was posted.
+    /// Post time of each reference message in flight.
     posted: VecDeque<Instant>,
     reports_under_way: usize,
-    /// Something newer than the last report sent.
+    /// Whether the state is newer than the last report sent.
     owes_report: bool,
     heard: Option<RemoteState>,
 }
@@ -152,12 +150,12 @@ struct Flow {
     events: Sender<(usize, Event)>,
     loop_bell: Arc<Bell>,
     links: BTreeMap<u64, Connected>,
-    /// The link that carried the last reference message.
+    /// Number of the link of the last reference message.
     turn: u64,
     told: RemoteState,
     heard: RemoteState,
     oracle: Option<Oracle>,
-    /// The completion queue will ring.
+    /// Whether the completion queue will signal.
     armed: bool,
     spin_until: Instant,
 }
@@ -175,7 +173,7 @@ impl Flow {
         }
     }
 
-    /// Until the handles are gone.
+    /// Runs until the handles are dropped.
     fn work(&mut self) -> Result<(), VerbsError> {
         loop {
             loop {
@@ -201,7 +199,7 @@ impl Flow {
             if !self.armed {
                 self.port.queue.request_event()?;
                 self.armed = true;
-                // One may have come before the queue was armed.
+                // A completion may have arrived before the queue was armed.
                 continue;
             }
             self.sleep(now)?;
@@ -226,7 +224,7 @@ impl Flow {
             PollFd::new(&*self.bell, PollFlags::IN),
             PollFd::new(&*channel, PollFlags::IN),
         ];
-        // An interrupted sleep ends early, which is harmless.
+        // An interrupted sleep only ends early.
         let _ = poll(&mut wanted, timeout.as_ref());
         let [rung, completed] = wanted.map(|wanted| !wanted.revents().is_empty());
         if rung {
@@ -268,7 +266,7 @@ impl Flow {
         }
     }
 
-    /// Sends a reference message to the next peer in turn; none where all are full.
+    /// Sends a reference message to the next peer in turn, if a link has room.
     fn reference(&mut self, now: Instant) {
         let free = |connected: &Connected| {
             connected.link.carries_reference && connected.posted.len() < REFERENCES_MAX
@@ -305,7 +303,7 @@ impl Flow {
         }
     }
 
-    /// Whether there is a peer to send reference messages to.
+    /// Whether a peer for reference messages exists.
     fn has_way(&self) -> bool {
         self.links
             .values()
@@ -331,7 +329,7 @@ impl Flow {
         }
     }
 
-    /// Takes what has completed. True if there was anything.
+    /// Handles completions. Returns whether there were any.
     fn completions(&mut self) -> Result<bool, VerbsError> {
         let mut batch = [ibv_wc::default(); 16];
         let count = self.port.queue.poll(&mut batch)?;
@@ -386,7 +384,7 @@ impl Flow {
         }
     }
 
-    /// Tells the sum of what the peers said last, if it changed. A peer with several links counts once.
+    /// Reports the sum of the peers' last states if it changed. A peer with several links counts once.
     fn hear(&mut self) {
         let peer = |theirs: &Endpoint| (theirs.daemon, theirs.device.clone());
         let said: BTreeMap<_, _> = self

@@ -1,13 +1,13 @@
-//! How two daemons find each other's queue pairs: a short exchange over TCP, proven with a shared key.
+//! Connects the queue pairs of two daemons: a short exchange over TCP, authenticated with a shared key.
 //!
-//! Problem: a queue pair needs the other end's number, address and key before the first message, and a stranger must
-//! not become a peer, whose word changes the rates of this machine.
-//! Method: frames of a length (u16) and bytes. The caller sends a nonce; the other answers with its own and proves that
-//! it has the key; the caller sends its endpoint with a proof over both nonces and the endpoint; the other answers
-//! likewise. Proofs are HMAC-SHA256 with a word that says who speaks, so that none can be played back in another place.
-//! After that the connection carries nothing: its end tells that the peer has died.
-//! Limits: endpoints are not secret, they are authentic. RoCE itself authenticates nothing, so whoever can forge packets
-//! in the cluster's network can forge reports; their numbers are checked ([`super::report`]).
+//! Problem: a queue pair needs the peer's number, address and key before the first message. An unknown host must not
+//! become a peer, because peers' reports change the rates of this machine. Method: frames of a length (u16) and bytes.
+//! The caller sends a nonce; the callee answers with its own nonce and a proof that it has the key; the caller sends
+//! its endpoint with a proof over both nonces and the endpoint; the callee answers likewise. Proofs are HMAC-SHA256
+//! with a word that names the sender's role, so a proof cannot be replayed in another step. Afterwards the connection
+//! carries nothing: its end means that the peer has ended. Limits: endpoints are authentic but not secret. RoCE itself
+//! authenticates nothing, so a host that can forge packets in the cluster's network can forge reports; their numbers
+//! are checked ([`super::report`]).
 
 use isolane_common_linux::key::{Key, random};
 use ring::hmac::{self, HMAC_SHA256, Tag};
@@ -22,18 +22,18 @@ const PROOF: usize = 32;
 const MAGIC: [u8; 4] = *b"ISLP";
 const VERSION: u32 = 1;
 
-/// One end of a queue pair to be.
+/// One end of a queue pair to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Random, new with every start of a daemon: reports of one daemon are not counted twice.
+    /// Random, new at every start of a daemon: it prevents counting one daemon's reports twice.
     pub daemon: [u8; 16],
-    /// The device of the one who speaks.
+    /// Device of the sender.
     pub device: String,
-    /// The device that it wants to reach.
+    /// Device that the sender wants to reach.
     pub wanted: String,
-    /// Address in the network.
+    /// GID of the port.
     pub gid: [u8; 16],
-    /// LID; zero on Ethernet.
+    /// LID of the port; zero on Ethernet.
     pub lid: u16,
     /// Queue pair number, 24 bits.
     pub queue_pair: u32,
@@ -41,34 +41,36 @@ pub struct Endpoint {
     pub packet_sequence: u32,
     /// MTU of the port, bytes.
     pub mtu: u32,
-    /// Where reference messages may be written.
+    /// Address of the memory for reference messages.
     pub address: u64,
-    /// The key of that memory.
+    /// Remote key of that memory.
     pub remote_key: u32,
 }
 
-/// Why two daemons did not come together.
+/// Why two daemons could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The network failed, or the other end was silent.
+    /// The network failed or the peer did not answer.
     #[error("the connection failed: {0}")]
     Network(#[from] std::io::Error),
-    /// The other end is no isolaned, or of another version.
-    #[error("the other end is no isolaned of this version; install the same release everywhere")]
+    /// The peer is not an isolaned of this version.
+    #[error(
+        "the peer is not an isolaned of this version; install the same release on all machines"
+    )]
     Version,
-    /// The other end has another key.
-    #[error("the other end has another key; give all daemons the same key_file")]
+    /// The peer has another key.
+    #[error("the peer has another key; give all daemons the same key_file")]
     Proof,
-    /// A message that no daemon sends.
-    #[error("{field} of the other end's message cannot be")]
+    /// The message contains an invalid value.
+    #[error("{field} of the peer's message is not valid; install the same release on all machines")]
     Field {
-        /// Which part.
+        /// The invalid field.
         field: &'static str,
     },
-    /// The other end does not want.
-    #[error("the other end refuses: {reason}")]
+    /// The peer rejected the connection.
+    #[error("the peer rejected the connection: {reason}")]
     Refused {
-        /// Its word.
+        /// The peer's reason.
         reason: String,
     },
     /// Our own queue pair cannot be made.
@@ -89,7 +91,7 @@ fn hmac_key(key: &Key) -> hmac::Key {
     hmac::Key::new(HMAC_SHA256, key.bytes())
 }
 
-/// What a proof is over: parts with their lengths, so that no two lists of parts have the same bytes.
+/// The bytes under a proof: parts with their lengths, so that different lists of parts have different bytes.
 fn said(word: &str, parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = word.as_bytes().to_vec();
     for part in parts {
@@ -99,7 +101,7 @@ fn said(word: &str, parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The caller's side. `ours` is made before, since the other end needs it.
+/// The caller's side. `ours` exists before the call, because the peer needs it.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -153,10 +155,10 @@ pub fn call(
     }
 }
 
-/// The side that is called. `agree` makes our endpoint for theirs, or says why not.
+/// The callee's side. `agree` makes our endpoint for the peer's, or returns why not.
 ///
 /// # Errors
-/// See [`HandshakeError`]; when `agree` refuses, the other end is told.
+/// See [`HandshakeError`]; the peer receives the reason of `agree`.
 pub fn answer<T>(
     stream: &mut (impl Read + Write),
     key: &Key,
@@ -228,7 +230,7 @@ fn receive(stream: &mut impl Read) -> Result<Vec<u8>, HandshakeError> {
 }
 
 impl Endpoint {
-    /// As bytes. Names that are too long are cut.
+    /// Encodes the endpoint. Names that are too long are cut.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FRAME_MAX);
         bytes.extend(self.daemon);
@@ -251,7 +253,7 @@ impl Endpoint {
         bytes
     }
 
-    /// Any bytes may come.
+    /// Decodes arbitrary bytes.
     fn decode(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let mut rest = bytes;
         let daemon = take(&mut rest)?;

@@ -1,11 +1,10 @@
-//! Threads that keep connections to peers: they call, answer, notice the end, and call again.
+//! Threads that keep connections to peers: they call, answer, detect the end, and reconnect.
 //!
-//! Problem: peers come, die and come back, and setting up a queue pair takes milliseconds that the flow's thread does not
-//! have. Method: one thread per peer. It sets a link up, hands it to the flow, and then reads from a stream on which
-//! nothing is ever written: its end is the end of the peer (the kernel closes it however the peer dies) or of the link
-//! (the flow shuts it down). Then it tries again, after [`RETRY_MIN`] at first and twice as long each time, up to
-//! [`RETRY_MAX`].
-//! Limits: a machine that loses power is noticed by TCP keep-alive, after about ten seconds.
+//! Problem: peers start, stop and restart, and setting up a queue pair takes milliseconds that the flow's thread cannot
+//! spend. Method: one thread per peer. It sets up a link, passes it to the flow, and then reads from a stream that
+//! carries no data. The stream ends when the peer ends (the kernel closes it) or when the link fails (the flow shuts it
+//! down). The thread then retries, after [`RETRY_MIN`] at first and twice as long each time, up to [`RETRY_MAX`].
+//! Limits: TCP keep-alive detects a machine without power after about ten seconds.
 
 use super::flow::{Command, Event, Handle};
 use super::handshake::{Endpoint, HandshakeError, answer, call};
@@ -23,22 +22,22 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// First pause before calling again.
+/// First pause before a retry.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest pause.
+/// Longest pause before a retry.
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(10);
-/// How long a peer may take in the handshake.
+/// Longest duration of a handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Peers at a time that have proven that they have the key: all links of a few devices.
+/// Largest number of authenticated callers: all links of a few devices.
 const CALLERS_MAX: usize = 4 * LINKS_MAX;
-/// Connections at a time that have proven nothing.
+/// Largest number of unauthenticated connections.
 const STRANGERS_MAX: usize = 64;
-/// Seconds of silence before TCP asks, and between its questions.
+/// Seconds of silence before the first TCP keep-alive probe, and between probes.
 const ALIVE_S: u64 = 5;
-/// Stack of a thread that mostly reads.
+/// Stack of a thread, bytes; the threads mostly read.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Where a keeper says what people should know.
+/// Output for lines for people.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     pub(super) events: Sender<(usize, Event)>,
@@ -52,7 +51,7 @@ impl Notes {
     }
 }
 
-/// Keeps a link between two devices of this daemon, or of a device with itself; the reference flow goes from `ours`.
+/// Keeps a link between two devices of this daemon, or of a device with itself. The reference flow starts at `ours`.
 pub(super) fn keep_here(
     ours: (usize, Handle),
     theirs: Handle,
@@ -114,7 +113,7 @@ pub(super) fn keep_there(
     })
 }
 
-/// Answers other daemons that call. `handles` are the devices that they may reach.
+/// Answers calls of other daemons. `handles` are the devices that they may reach.
 pub(super) fn answer_all(
     listener: TcpListener,
     handles: Vec<(usize, Handle)>,
@@ -128,7 +127,7 @@ pub(super) fn answer_all(
     spawn("peering", move || {
         loop {
             let Ok((stream, from)) = listener.accept() else {
-                // Out of descriptors, most likely: others may give some back.
+                // Probably no descriptor is left; retry after others have closed theirs.
                 std::thread::sleep(RETRY_MIN);
                 continue;
             };
@@ -137,7 +136,7 @@ pub(super) fn answer_all(
                 continue;
             };
             let mut entry = pool.enter(Some(from.ip()), move || {
-                // One that has ended meanwhile is no loss.
+                // The connection may have ended already.
                 let _ = other.shutdown(Shutdown::Both);
             });
             let (handles, key, notes) = (handles.clone(), key.clone(), notes.clone());
@@ -145,13 +144,12 @@ pub(super) fn answer_all(
                 let device = handles.first().map_or(0, |(device, _)| *device);
                 match answer_one(stream, &handles, &key, &mut entry) {
                     Ok(kept) => kept.wait(),
-                    Err(error) => notes.say(
-                        device,
-                        format!("a call from {from} came to nothing: {error}"),
-                    ),
+                    Err(error) => {
+                        notes.say(device, format!("the call from {from} failed: {error}"))
+                    }
                 }
             };
-            // Without a thread the connection and its place are dropped, and the peer calls again.
+            // Without a thread the connection and its place are dropped, and the peer retries.
             let _ = spawn("peer", serve);
         }
     })
@@ -181,7 +179,7 @@ fn answer_one(
     watched(&handle, link, stream)
 }
 
-/// A link that lives as long as its stream, and the other way round.
+/// Ties the link and its stream together: when one ends, the other ends too.
 fn watched(handle: &Handle, mut link: Link, stream: TcpStream) -> Result<Kept, HandshakeError> {
     stream.set_read_timeout(None)?;
     link.alive = Some(stream.try_clone()?.into());
@@ -202,14 +200,14 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     Ok(set_tcp_keepcnt(stream, ALIVE_S as u32)?)
 }
 
-/// A link that is up, and what to do at its end.
+/// An established link, and the cleanup at its end.
 struct Kept {
     stream: OwnedFd,
     ended: Box<dyn FnOnce()>,
 }
 
 impl Kept {
-    /// Until the other end has gone. What it writes is of no interest.
+    /// Waits until the peer closes the stream. Ignores received bytes.
     fn wait(self) {
         let mut bytes = [0u8; 64];
         loop {
@@ -223,7 +221,7 @@ impl Kept {
     }
 }
 
-/// Sets a link up, waits for its end, and begins again, for ever. What goes wrong is said when it changes.
+/// Sets up a link, waits for its end, and repeats forever. Prints an error when it changes.
 fn keep(
     device: usize,
     name: &str,
@@ -247,7 +245,7 @@ fn keep(
             Err(error) => {
                 let text = error.to_string();
                 if text != said {
-                    notes.say(device, format!("{name}: {text}; trying again"));
+                    notes.say(device, format!("{name}: {text}; retrying"));
                     said = text;
                 }
             }
@@ -313,7 +311,7 @@ mod tests {
             remote_key: 0,
         };
         let mut stream = TcpStream::connect(address).unwrap();
-        // It is heard and its key believed; only the device is not there.
+        // The peer is authenticated; only the device is missing.
         let error = call(&mut stream, &key, &ours).unwrap_err();
         assert!(
             error.to_string().contains("there is no device there here"),

@@ -1,16 +1,16 @@
-//! Reference flow and other machines' daemons: what this host learns from the network.
+//! The reference flow and other machines' daemons: what this host learns from the network.
 //!
-//! Problem: Justitia's rate follows the latency of small messages to the machines that tenants talk to, and its
-//! guarantees follow what those machines' daemons say of their own senders (justitia 4.3.2, 4.5).
-//! Method: per device one thread (`flow`) that sends, times and exchanges reports over reliable queue pairs; per peer
-//! one thread that connects (`keeper`) by a short proven exchange over TCP ([`handshake`]). The event loop gives
-//! orders and takes events through [`Peers`], and never waits for any of them.
+//! Problem: Justitia's rate follows the latency of small messages to the tenants' remote machines, and its guarantees
+//! follow those machines' reports about their senders (justitia 4.3.2, 4.5). Method: one thread per device (`flow`)
+//! sends and times reference messages and exchanges reports over reliable queue pairs. One thread per peer (`keeper`)
+//! connects by a short authenticated exchange over TCP ([`handshake`]). The event loop sends orders and receives events
+//! through [`Peers`] without waiting for a thread.
 //!
 //! * `port` - the device as the daemon itself uses it;
-//! * [`oracle`] - the idle latency, from which a target follows;
-//! * [`report`] - what daemons tell each other.
+//! * [`oracle`] - measures the idle latency, from which a target follows;
+//! * [`report`] - the daemons' reports.
 //!
-//! Limits: one reference flow per device, to its peers in turn (the policy's window is then over all of them).
+//! Limits: one reference flow per device, to its peers in turn; the policy's window covers all of them.
 
 mod flow;
 pub mod handshake;
@@ -36,30 +36,30 @@ use std::time::Duration;
 
 pub use port::{LINKS_MAX, REFERENCE_BYTES};
 
-/// Of a reference period, at most this part is spent polling for the answer.
+/// Largest part of a reference period spent polling for the completion: 1/50.
 const SPIN_PART: u32 = 50;
-/// And at most this long: twice what the fastest networks need over a few switches.
+/// Longest polling: twice the latency of the fastest networks over a few switches.
 const SPIN_MAX: Duration = Duration::from_micros(20);
 
-/// Reference flows and peers, as the event loop sees them.
+/// The event loop's view of reference flows and peers.
 #[derive(Debug)]
 pub struct Peers {
-    /// By the device's place in the configuration; `None`: it has no peers.
+    /// By the device's place in the configuration; `None` for a device without peers.
     flows: Vec<Option<Handle>>,
     events: Receiver<(usize, Event)>,
     bell: Arc<Bell>,
-    /// For each device, how many times the idle latency the target is.
+    /// Target as a multiple of the idle latency, per device.
     factors: Vec<u32>,
     targets: Targets,
-    /// What should be said to people; the caller prints it.
+    /// Prints a line for people.
     say: fn(&str),
 }
 
-/// Targets that were measured, by device; shared with whoever reads the file anew.
+/// Measured targets by device; shared with the reload.
 pub type Targets =
     std::rc::Rc<std::cell::RefCell<Vec<Option<isolane_common_quantities::units::Duration>>>>;
 
-/// Why there are no reference flows.
+/// Why reference flows cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
     /// A device cannot be used.
@@ -71,21 +71,21 @@ pub enum PeersError {
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// No threads, or nowhere to listen.
+    /// A thread or a listening socket cannot be made.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// Why not.
+        /// The system's error.
         error: std::io::Error,
     },
 }
 
 impl Peers {
-    /// Opens the devices that have peers, and begins to connect them. `say` gets one line for people at a time.
+    /// Opens the devices that have peers and starts connecting them. `say` prints one line for people.
     ///
     /// # Errors
-    /// See [`PeersError`]. A peer that cannot be reached is no error: it is tried again.
+    /// See [`PeersError`]. A peer that cannot be reached is not an error: the connection is retried.
     pub fn start(settings: &Settings, targets: Targets, say: fn(&str)) -> Result<Self, PeersError> {
         let system = |what: &str| {
             let what = what.to_owned();
@@ -226,7 +226,7 @@ impl Attachment for Peers {
     }
 }
 
-/// In the policy's unit; 200 days at most, far beyond any timeout.
+/// Converts to the policy's unit; at most 200 days, far beyond any timeout.
 fn duration(duration: Duration) -> isolane_common_quantities::units::Duration {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     isolane_common_quantities::units::Duration::from_ps(ns.saturating_mul(1_000))

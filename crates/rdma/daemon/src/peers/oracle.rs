@@ -1,30 +1,29 @@
-//! The latency oracle: what the reference flow takes on a device that does nothing else (justitia 4.3.3).
+//! The latency oracle: the latency of the reference flow on an idle device (justitia 4.3.3).
 //!
-//! Problem: the target of the reference flow depends on NIC, network and distance; the paper measures it on the idle
-//! cluster. Method: when the daemon starts, [`SAMPLES`] reference messages are sent, one after the other with a pause
-//! of [`PAUSE`], in [`WINDOWS`] windows; the smallest 99th percentile of a window counts, so that a burst of others'
-//! traffic during one window does no harm.
-//! Limits: a machine that is busy all the time is not idle; give its target in the file instead.
+//! Problem: the target of the reference flow depends on RNIC, network and distance; the paper measures it on the idle
+//! cluster. Method: at its start, the daemon sends [`SAMPLES`] reference messages one after the other with a pause of
+//! [`PAUSE`], in [`WINDOWS`] windows. The smallest 99th percentile of a window counts, so a burst of other traffic in
+//! one window does no harm. Limits: on a machine that is never idle, set the target in the file.
 
 use std::time::{Duration, Instant};
 
-/// Messages in all.
+/// Number of messages.
 pub const SAMPLES: usize = 1_000;
-/// Parts that are judged apart.
+/// Number of windows that are evaluated separately.
 pub const WINDOWS: usize = 4;
-/// From one answer to the next message.
+/// Pause between a completion and the next message.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
 /// One measurement.
 #[derive(Debug)]
 pub(super) struct Oracle {
     samples: Vec<Duration>,
-    /// `None`: a message is under way.
+    /// Time of the next message; `None` while a message is in flight.
     due: Option<Instant>,
     began: Instant,
 }
 
-/// A message that is lost with its link is sent again after this.
+/// A message that is lost with its link is sent again after this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Oracle {
@@ -36,12 +35,12 @@ impl Oracle {
         }
     }
 
-    /// When to ask again.
+    /// When to call [`Self::wants_message`] next.
     pub(super) fn due(&self) -> Instant {
         self.due.unwrap_or(self.began + PATIENCE)
     }
 
-    /// Whether a message should go now; then it counts as under way.
+    /// Whether a message is due; if so, it counts as in flight.
     pub(super) fn wants_message(&mut self, now: Instant) -> bool {
         let wants = self.due() <= now;
         if wants {
@@ -50,7 +49,7 @@ impl Oracle {
         wants
     }
 
-    /// A message took this long. The answer, when there are enough.
+    /// Records a latency. Returns the result after the last one.
     pub(super) fn took(&mut self, now: Instant, took: Duration) -> Option<Duration> {
         self.samples.push(took);
         self.due = Some(now + PAUSE);
@@ -77,7 +76,7 @@ mod tests {
     fn a_burst_in_one_window_does_no_harm() {
         let mut samples: Vec<Duration> = (0..SAMPLES).map(|_| Duration::from_micros(3)).collect();
         samples[..SAMPLES / WINDOWS].fill(Duration::from_micros(900));
-        // The 248th of the 250 of the other windows: two outliers do not count, the third does.
+        // The 248th of 250 samples in the other windows: two outliers do not count, the third does.
         samples[SAMPLES - 2..].fill(Duration::from_micros(90));
         assert_eq!(idle(&samples), Duration::from_micros(3));
         for window in samples.chunks_mut(SAMPLES / WINDOWS) {

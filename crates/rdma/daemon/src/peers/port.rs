@@ -1,9 +1,8 @@
 //! A device as the daemon itself uses it: memory, one completion queue, and connections to peers.
 //!
-//! Method: one queue pair of a reliable connection per peer. Reference messages are WRITEs into [`LANDING_BYTES`] bytes that
-//! every peer may write and nobody reads; reports are SENDs. Receive buffers lie in memory that no peer can write by
-//! itself.
-//! Limits: [`LINKS_MAX`] peers per device.
+//! Method: one reliable connection per peer. Reference messages are WRITEs into [`LANDING_BYTES`] bytes that every peer
+//! may write and the daemon never reads; reports are SENDs. Receive buffers lie in memory that peers cannot write
+//! directly. Limits: [`LINKS_MAX`] peers per device.
 
 use super::handshake::{Endpoint, HandshakeError};
 use super::report::{REPORT_BYTES, encode};
@@ -20,12 +19,13 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Peers of one device.
+/// Largest number of peers per device.
 pub const LINKS_MAX: usize = 64;
 /// Size of a reference message (justitia 4.3.2).
 pub const REFERENCE_BYTES: u32 = 10;
-/// An answer may take 0.27 s, and a link gives up after seven times that, 1.9 s. Shorter, and what a full link delays is sent
-/// twice; a retry count of seven would be endless on Soft-RoCE, whose queue pair then stands still instead of being made anew.
+/// A response may take 0.27 s, and a link fails after seven times that, 1.9 s. With shorter timers, messages delayed by
+/// a full link would be sent twice. A retry count of seven would be endless on Soft-RoCE: the queue pair would hang
+/// instead of being replaced.
 const TIMERS: Timers = Timers {
     timeout: 16,
     retries: 6,
@@ -34,22 +34,22 @@ const TIMERS: Timers = Timers {
 };
 /// Memory that peers may write.
 const LANDING_BYTES: u64 = 64;
-/// Reference messages under way to one peer: at a period of 1 ms, a network that stands still for 32 ms.
+/// Reference messages in flight to one peer: at a period of 1 ms, a network that stops for 32 ms.
 pub(super) const REFERENCES_MAX: usize = 32;
-/// Reports under way to one peer; a further one replaces the last that waits.
+/// Reports in flight to one peer; a further report replaces the last waiting one.
 pub(super) const REPORTS_MAX: usize = 4;
 /// Receives posted for one peer.
 const RECEIVES: usize = 8;
 const REPORT: u64 = REPORT_BYTES as u64;
 
-/// What a completion belongs to.
+/// The work request of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// A reference message.
     Reference,
-    /// A report that was sent.
+    /// A sent report.
     Sent,
-    /// A report that came, and in which buffer it is.
+    /// A received report, with the number of its buffer.
     Came(u64),
 }
 
@@ -72,21 +72,21 @@ pub(super) struct Port {
     numbers: AtomicU64,
 }
 
-/// A connection to a peer, ready or about to be.
+/// A connection to a peer, connected or being connected.
 #[derive(Debug)]
 pub(super) struct Link {
     queue_pair: QueuePair,
     port: Arc<Port>,
     place: usize,
-    /// Unique while the daemon lives; completions of a former link are told apart by it.
+    /// Unique while the daemon runs; it distinguishes completions of earlier links.
     pub(super) number: u64,
     packet_sequence: u32,
     pub(super) theirs: Option<Endpoint>,
-    /// Whether our reference messages go this way.
+    /// Whether this link carries our reference messages.
     pub(super) carries_reference: bool,
-    /// Whether reports are exchanged: not between a device and itself.
+    /// Whether the link carries reports. A device does not report to itself.
     pub(super) reports: bool,
-    /// Shut down when the link fails, so that whoever keeps it makes another.
+    /// Shut down when the link fails, so that its keeper makes another link.
     pub(super) alive: Option<OwnedFd>,
     sends: SendList,
 }
@@ -97,7 +97,7 @@ impl Port {
     /// Opens the device.
     ///
     /// # Errors
-    /// It is not there, its port is down or has no address, or the daemon may not use it.
+    /// The device does not exist, its port is down or has no address, or the daemon has no permission.
     pub(super) fn open(
         library: &Library,
         name: &str,
@@ -143,10 +143,10 @@ impl Port {
         &self.name
     }
 
-    /// A queue pair that waits for its other end, receives posted.
+    /// Makes a queue pair with posted receives that can be connected.
     ///
     /// # Errors
-    /// The device has no more, or there are [`LINKS_MAX`] peers.
+    /// The device has no queue pairs left, or [`LINKS_MAX`] peers exist.
     pub(super) fn prepare(self: &Arc<Self>) -> Result<Link, HandshakeError> {
         let place = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +207,7 @@ impl Port {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)[place] = false;
     }
 
-    /// The report in a receive buffer.
+    /// Copies the report out of a receive buffer.
     pub(super) fn report(&self, buffer: u64, bytes: usize) -> Vec<u8> {
         let mut report = vec![0; bytes.min(REPORT_BYTES)];
         self.messages.read(buffer * REPORT, &mut report);
@@ -216,7 +216,7 @@ impl Port {
 }
 
 impl Link {
-    /// Our end, for the other; `wanted` is the device that it should be of.
+    /// Our end for the peer; `wanted` is the peer's device.
     pub(super) fn endpoint(&self, wanted: &str) -> Endpoint {
         let port = &self.port;
         Endpoint {
@@ -233,10 +233,10 @@ impl Link {
         }
     }
 
-    /// Joins our end with theirs.
+    /// Connects our end with the peer's.
     ///
     /// # Errors
-    /// There is no way to it.
+    /// The peer's address cannot be reached.
     pub(super) fn connect(&mut self, theirs: Endpoint) -> Result<(), VerbsError> {
         let connection = Connection {
             port: self.port.number,
@@ -319,7 +319,7 @@ impl Link {
         list.post(&self.queue_pair)
     }
 
-    /// What comes back in completions: the link's number above what it was. Buffers are at most 512.
+    /// Work request id: the link's number above the kind of work. Buffer numbers are at most 512.
     fn id(&self, work: Work) -> u64 {
         let what = match work {
             Work::Reference => 0,
@@ -330,11 +330,11 @@ impl Link {
     }
 }
 
-/// Behind the receive buffers: what is being sent.
+/// Position after the receive buffers: the reports being sent.
 const SCRATCH: u64 = (LINKS_MAX * RECEIVES) as u64 * REPORT;
 const _: () = assert!(2 + LINKS_MAX * RECEIVES < 1 << (2 * KIND_SHIFT));
 
-/// Which link a completion belongs to, and what it was.
+/// Number of the link and kind of work of a completion.
 pub(super) fn work_of(id: u64) -> (u64, Work) {
     let work = match id & ((1 << (2 * KIND_SHIFT)) - 1) {
         0 => Work::Reference,
@@ -346,12 +346,12 @@ pub(super) fn work_of(id: u64) -> (u64, Work) {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The queue pair is reset first, so that nothing arrives in buffers that the next link of this place gets. A
-        // failure means that the device has gone, and nothing arrives anyway.
+        // Reset the queue pair first, so that no message arrives in buffers of the next link at this place. If the
+        // reset fails, the device is gone and no message arrives.
         let _ = self.queue_pair.reset();
         self.port.give_back(self.place);
         if let Some(alive) = &self.alive {
-            // Whoever reads the other end learns of it; it may have gone already.
+            // The keeper notices the shutdown; it may have ended already.
             let _ = rustix::net::shutdown(alive, rustix::net::Shutdown::Both);
         }
     }

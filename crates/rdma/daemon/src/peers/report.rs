@@ -1,45 +1,45 @@
-//! What daemons tell each other, as bytes, and the sum of what many say.
+//! The daemons' reports as bytes, and their sum.
 //!
-//! Method: one fixed message of [`REPORT_BYTES`]: magic, version, the seven numbers of [`RemoteState`] in little endian.
-//! Every number is checked against what a machine can have, so that a broken peer cannot make sums overflow.
-//! Source: justitia 4.5 for what has to be said.
+//! Method: one fixed message of [`REPORT_BYTES`]: magic, version, the seven numbers of [`RemoteState`] in little
+//! endian. Every number is checked against what a machine can have, so that a broken peer cannot make sums overflow.
+//! Source: justitia 4.5 for the content.
 
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_policy::RemoteState;
 
-/// Size of a message.
+/// Size of a report, bytes.
 pub const REPORT_BYTES: usize = 8 + 7 * 8;
-/// Largest summed weight: a million processes of the largest weight.
+/// Largest sum of weights: a million processes of the largest weight.
 pub const WEIGHTS_MAX: u64 = 1 << 40;
-/// Largest granted rate: a hundred times today's fastest port.
+/// Largest granted rate: a hundred times the fastest port of today.
 pub const RATE_MAX: BitRate = BitRate::from_gbps(100_000);
 
 const MAGIC: [u8; 4] = *b"ISLR";
 const VERSION: u32 = 1;
 
-/// Why bytes are no report.
+/// Why bytes are not a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    /// Not the size of a report.
+    /// The length is not that of a report.
     #[error("a report has {REPORT_BYTES} bytes, this one {bytes}")]
     Length {
-        /// What came.
+        /// Number of received bytes.
         bytes: usize,
     },
-    /// Not a report, or one of another version.
+    /// The magic or the version does not match.
     #[error("not a report of version {VERSION}; all daemons must be of the same release")]
     Version,
-    /// A number that no machine has.
+    /// A number is beyond what a machine can have.
     #[error("{field} of a report is {value}, which no machine has")]
     Field {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// What it is.
+        /// Received value.
         value: u64,
     },
 }
 
-/// The state as bytes; numbers beyond what can be told are cut to it.
+/// Encodes the state; larger numbers are cut to the limits.
 pub fn encode(state: &RemoteState) -> [u8; REPORT_BYTES] {
     let mut bytes = [0; REPORT_BYTES];
     bytes[..4].copy_from_slice(&MAGIC);
@@ -55,7 +55,7 @@ pub fn encode(state: &RemoteState) -> [u8; REPORT_BYTES] {
     bytes
 }
 
-/// The state behind bytes; any may come.
+/// Decodes arbitrary bytes.
 ///
 /// # Errors
 /// See [`ReportError`].
@@ -107,8 +107,8 @@ fn weights(state: &RemoteState) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// What the policy is told of many peers: weights that send, READ and grant add up; of what receivers report, that of
-/// the receiver with the most senders counts (see [`RemoteState`]).
+/// The policy's view of many peers: weights that send, READ and grant are added; of the receivers' reports, the one
+/// with the most senders counts (see [`RemoteState`]).
 pub fn total<'a>(states: impl IntoIterator<Item = &'a RemoteState>) -> RemoteState {
     let mut total = RemoteState::default();
     for state in states {

@@ -1,4 +1,5 @@
-//! On real devices: `ISOLANE_TEST_DEVICES=r0,r1` names two that reach each other. Without it these tests skip.
+//! Tests on real devices: `ISOLANE_TEST_DEVICES=r0,r1` names two devices that reach each other. Without it these tests
+//! skip.
 
 use super::*;
 use crate::settings::{Peer, Peering};
@@ -7,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
-/// Longer than anything takes on an emulated machine.
+/// Longer than any wait on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn devices() -> Option<Vec<String>> {
@@ -22,7 +23,7 @@ fn start(settings: &Settings) -> Peers {
     Peers::start(settings, Targets::default(), |line| eprintln!("{line}")).unwrap()
 }
 
-/// Waits for the first event of `device` that `wanted` picks.
+/// Waits for the first event of `device` that `wanted` accepts.
 fn wait<T>(peers: &Peers, device: usize, wanted: impl Fn(&Event) -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -77,9 +78,8 @@ fn two_devices_of_one_daemon_measure_and_hear_each_other() {
     });
 }
 
-/// Goal: two daemons find each other over TCP, each counts the other once though both call, and what a daemon that
-/// goes has said goes with it. Method: both in this process; the second drops
-/// its links.
+/// Goal: two daemons connect over TCP, each counts the other once although both call, and the state of a daemon that
+/// ends is removed. Method: both run in this process; the second drops its links.
 #[test]
 fn two_daemons_find_each_other_and_forget_who_dies() {
     let Some(names) = devices() else { return };
@@ -110,7 +110,7 @@ fn two_daemons_find_each_other_and_forget_who_dies() {
     assert_eq!(wait(&first, 0, heard), state(5));
     first.order(0, 0, Order::Tell(state(2)));
     assert_eq!(wait(&second, 0, heard), state(2));
-    // What the death of the second would do: its links go, and keepers see it by their connections.
+    // Same effect as the death of the second daemon: its links end, and the keepers see closed connections.
     let ends = Instant::now();
     let flow = second.flows[0].as_ref().unwrap();
     (1..=8).for_each(|number| flow.tell(Command::Remove(number)));

@@ -1,20 +1,21 @@
-//! Whoever enforces guarantees on this host: one connection that says limits instead of opening devices.
+//! The enforcer's connection: it sets limits instead of opening devices.
 //!
-//! Problem: a limit on a tenant comes from a process of its own (`isolane rdma enforce`), and no tenant may give limits.
-//! Method: only a process with authority over this host may greet so ([`isolane_common_linux::peer::Peer::check_authority`]): root or
-//! the daemon's own user, in the daemon's user namespace and PID namespace. One at a time. Its limits end with its connection.
+//! Problem: limits come from another process (`isolane rdma enforce`), and no tenant may set limits. Method: only a
+//! process with authority over this host may connect as the enforcer
+//! ([`isolane_common_linux::peer::Peer::check_authority`]): root or the daemon's own user, in the daemon's user
+//! namespace and PID namespace. One enforcer at a time. Its limits end with its connection.
 
 use super::{Server, Token};
 use isolane_rdma_session::message::{ToDaemon, ToShim};
 
 impl Server {
-    /// A guest greets as the enforcer; an error ends the connection and goes to it.
+    /// A guest connects as the enforcer. An error ends the connection and is sent to the process.
     pub(super) fn heed(&mut self, token: Token) -> Result<(), String> {
         let Some(link) = self.link(token) else {
             return Ok(());
         };
         let checked = link.peer.check_authority();
-        checked.map_err(|refusal| format!("limits are not taken: {refusal}"))?;
+        checked.map_err(|refusal| format!("limits are rejected: {refusal}"))?;
         if let Some(other) = self.enforcer {
             let other = self.link(other).map_or(0, |link| link.peer.process());
             return Err(format!(
@@ -31,10 +32,10 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what the enforcer says; an error ends the connection and goes to it.
+    /// Applies a message of the enforcer. An error ends the connection and is sent to the process.
     pub(super) fn take_limit(&mut self, token: Token, message: &ToDaemon) -> Result<(), String> {
         if !self.enforces(token) {
-            return Err("a limit from a process that did not greet as the enforcer".to_owned());
+            return Err("a limit from a process that did not connect as the enforcer".to_owned());
         }
         match *message {
             ToDaemon::Limit {
@@ -43,22 +44,22 @@ impl Server {
             } => self.governor.limit_tenant(tenant, bytes_per_s),
             ToDaemon::Belongs { process, tenant } => {
                 if !self.governor.limit_process(process, tenant) {
-                    return Err("too many processes have limits".to_owned());
+                    return Err("too many processes have limits; at most 65536".to_owned());
                 }
             }
-            _ => return Err("an enforcer says limits only".to_owned()),
+            _ => return Err("an enforcer may only set limits".to_owned()),
         }
         Ok(())
     }
 
-    /// Whether the connection is the enforcer's.
+    /// Whether this is the enforcer's connection.
     pub(super) fn enforces(&self, token: Token) -> bool {
         let place = |token: Token| (token.index, token.epoch);
         self.enforcer
             .is_some_and(|enforcer| place(enforcer) == place(token))
     }
 
-    /// The enforcer's connection ends, and its limits with it.
+    /// Removes the limits when the enforcer's connection ends.
     pub(super) fn unheed(&mut self) {
         self.enforcer = None;
         self.governor.lift_limits();

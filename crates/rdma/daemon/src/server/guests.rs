@@ -1,13 +1,13 @@
-//! Connections that have not said `Hello` yet: few of each account, and none for long.
+//! Guests: connections that have not sent `Hello`. Their number per account and their time are bounded.
 //!
-//! Method: an account that connects when it has no more places loses its own oldest guest. When no place is left at all, the
-//! account that holds most loses one. So silent guests never keep another account's process out.
+//! Method: an account without free places loses its oldest guest when it connects again. When all places are taken, the
+//! account that holds most loses a guest. Silent guests therefore never block another account's process.
 
 use crate::session::GUEST_NS;
 use isolane_common_linux::account::{Account, NoPlace, PlaceLimits, Places};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Guests at one time.
+/// Largest number of guests.
 pub(super) const GUESTS: PlaceLimits = PlaceLimits {
     total: 1_024,
     per_account: 256,
@@ -15,10 +15,10 @@ pub(super) const GUESTS: PlaceLimits = PlaceLimits {
     few: 8,
 };
 
-/// A link's place, and how often the place was used before.
+/// A link's place and how many links used it before.
 type Place = (u32, u32);
 
-/// Who is there, by time of arrival.
+/// The guests by time of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     accounts: BTreeMap<Place, Account>,
@@ -27,7 +27,7 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    /// The guest that must go so that one of `account` may come; none where there is room.
+    /// The guest that must be dropped to admit one of `account`; `None` if there is room.
     pub(super) fn in_the_way(&self, account: &Account) -> Option<Place> {
         let oldest_of = |of: &dyn Fn(&Account) -> bool| {
             let mut waiting = self.waiting.iter().map(|(_, place)| place);
@@ -47,7 +47,7 @@ impl Guests {
         }
     }
 
-    /// A guest came; false where there is no room for it.
+    /// Adds a guest. Returns false if there is no room.
     pub(super) fn add(&mut self, now_ns: u64, place: Place, account: Account) -> bool {
         let taken = self.places.take(&GUESTS, &account).is_ok();
         if taken {
@@ -57,24 +57,24 @@ impl Guests {
         taken
     }
 
-    /// A guest went, or became a session; false where there was none.
+    /// Removes a guest that ended or became a session. Returns false if there was none.
     pub(super) fn remove(&mut self, place: Place) -> bool {
         let account = self.accounts.remove(&place);
         if let Some(account) = &account {
             self.places.give_back(account);
-            // It is near one end: guests that greet at once are the newest, late ones the oldest.
+            // Search from both ends: guests that greet at once are the newest, late ones the oldest.
             self.waiting.retain(|(_, other)| *other != place);
         }
         account.is_some()
     }
 
-    /// The next guest whose time is over.
+    /// The next guest whose time has passed.
     pub(super) fn next_late(&self, now_ns: u64) -> Option<Place> {
         let (until, place) = *self.waiting.front()?;
         (until <= now_ns).then_some(place)
     }
 
-    /// When the next guest's time is over.
+    /// When the next guest's time passes.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.waiting.front().map(|(until, _)| *until)
     }

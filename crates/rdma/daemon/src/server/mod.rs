@@ -1,10 +1,10 @@
-//! The event loop: waits, reads, asks the [`Governor`], writes.
+//! The event loop: waits, reads, calls the [`Governor`], writes.
 //!
-//! Problem: one thread serves a thousand processes within a millisecond, none of which may hold it up.
-//! Method: one epoll with the door, every session's socket, process and knocker, one timer, and the attachments.
-//! After each batch of events the governor settles, so that however many processes knock at once, leases are worked
-//! out once. When nothing is due the loop sleeps without a timer.
-//! Limits: one thread; each session may say a few things before others have their turn.
+//! Problem: one thread serves a thousand processes within a millisecond, and none of them may block it. Method: one
+//! epoll with the listening socket, every session's socket, process and event counter, one timer, and the attachments.
+//! The governor settles after each batch of events, so leases are computed once, however many processes signal
+//! together. When nothing is due, the loop sleeps without a timer. Limits: one thread; each session may send a few
+//! messages before the others have their turn.
 
 mod enforcers;
 mod guests;
@@ -23,60 +23,60 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
-use socket::{Came, Door};
+use socket::{Accepted, ListeningSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Why the daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The socket cannot be had.
+    /// The socket cannot be opened.
     #[error("cannot {what} the socket {path}: {error}; choose another with --socket, or run with the privilege to write there", path = .path.display())]
     Socket {
-        /// Which step.
+        /// The step that failed.
         what: &'static str,
-        /// Which socket.
+        /// Path of the socket.
         path: PathBuf,
         /// The kernel's error.
         error: Errno,
     },
-    /// Its folder cannot be made.
+    /// The socket's folder cannot be made.
     #[error("cannot make the folder {path} of the socket: {error}; choose another with --socket", path = .path.display())]
     Folder {
-        /// Which.
+        /// Path of the folder.
         path: PathBuf,
-        /// The error.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Another daemon is there.
+    /// Another daemon uses the socket.
     #[error("a daemon answers at {path} already; stop it, or choose another socket with --socket", path = .path.display())]
     Taken {
-        /// Which socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The kernel refuses something that it never should.
+    /// The kernel rejects a basic operation.
     #[error("cannot {what}: {error}")]
     Kernel {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// Its error.
+        /// The kernel's error.
         error: Errno,
     },
 }
 
-/// See the module.
+/// The event loop; see the module.
 pub struct Server {
     governor: Governor,
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// What the timer is set to.
+    /// Time of the armed timer.
     armed_ns: Option<u64>,
-    door: Door,
-    /// Kept open for as long as it is watched.
+    listening: ListeningSocket,
+    /// Kept open while epoll watches it.
     _stop: OwnedFd,
     links: Vec<(u32, Option<Link>)>,
     links_free: Vec<u32>,
-    /// The link of each session, by the session's place.
+    /// Link of each session, by the session's place.
     link_of: Vec<u32>,
     guests: Guests,
     enforcer: Option<Token>,
@@ -84,7 +84,7 @@ pub struct Server {
     attachments: Vec<Box<dyn Attachment>>,
 }
 
-/// What an event is about: kind, place, and how often the place was used before.
+/// Source of an event: kind, place, and how many users the place had before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Token {
     kind: u8,
@@ -116,7 +116,7 @@ impl Token {
     }
 }
 
-const DOOR: u8 = 0;
+const LISTENING: u8 = 0;
 const TIMER: u8 = 1;
 const STOP: u8 = 2;
 const ATTACHMENT: u8 = 3;
@@ -124,27 +124,27 @@ const SOCKET: u8 = 4;
 const PROCESS: u8 = 5;
 const KNOCKER: u8 = 6;
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Time of CLOCK_MONOTONIC, ns.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 impl Server {
-    /// A daemon that listens where the governor's configuration says, until `stop` is readable.
+    /// Makes a daemon that listens at the configured path until `stop` is readable.
     ///
     /// # Errors
-    /// When the socket cannot be had.
+    /// The socket cannot be opened.
     pub fn new(governor: Governor, stop: OwnedFd) -> Result<Self, ServerError> {
         let config = governor.config();
         let enough_for = socket::raise_limit(config.sessions_max, GUESTS.total);
         if enough_for < config.sessions_max {
             eprintln!(
-                "isolaned: the limit of open files is good for {enough_for} processes, not for {}; raise it (ulimit -n)",
+                "isolaned: the limit of open files allows {enough_for} processes, not {}; raise it (ulimit -n)",
                 config.sessions_max
             );
         }
-        let door = Door::open(&config.socket, config.socket_mode)?;
+        let listening = ListeningSocket::open(&config.socket, config.socket_mode)?;
         let failed = |what| move |error| ServerError::Kernel { what, error };
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("make an epoll"))?;
         let timer = timerfd_create(
@@ -156,8 +156,8 @@ impl Server {
             epoll::add(&epoll, file, Token::of_daemon(kind).data(), flags)
                 .map_err(failed("watch a descriptor"))
         };
-        watch(&door.socket, DOOR, EventFlags::IN)?;
-        // It is set anew after each time, so nobody needs to read it.
+        watch(&listening.socket, LISTENING, EventFlags::IN)?;
+        // The timer is set again after each expiry, so its counter need not be read.
         watch(&timer, TIMER, EventFlags::IN | EventFlags::ET)?;
         watch(&stop, STOP, EventFlags::IN)?;
         Ok(Self {
@@ -165,7 +165,7 @@ impl Server {
             epoll,
             timer,
             armed_ns: None,
-            door,
+            listening,
             _stop: stop,
             links: Vec::new(),
             links_free: Vec::new(),
@@ -177,10 +177,10 @@ impl Server {
         })
     }
 
-    /// One more thing to wait for.
+    /// Adds an attachment.
     ///
     /// # Errors
-    /// When the kernel cannot watch its descriptor.
+    /// The kernel cannot watch its descriptor.
     pub fn attach(&mut self, attachment: Box<dyn Attachment>) -> Result<(), ServerError> {
         if let Some(file) = attachment.descriptor() {
             let token = Token {
@@ -198,10 +198,10 @@ impl Server {
         Ok(())
     }
 
-    /// Serves until told to stop; then lets every session go.
+    /// Serves until the stop descriptor is readable, then ends all sessions.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// The kernel cannot wait for events.
     pub fn run(mut self) -> Result<(), ServerError> {
         let mut events = Vec::with_capacity(EVENTS);
         self.finish(now_ns())?;
@@ -235,7 +235,7 @@ impl Server {
 
     fn handle(&mut self, token: Token, now_ns: u64) {
         match token.kind {
-            DOOR => self.admit(now_ns),
+            LISTENING => self.admit(now_ns),
             TIMER => self.armed_ns = None,
             ATTACHMENT => {
                 if let Some(attachment) = self.attachments.get_mut(token.index as usize) {
@@ -243,17 +243,17 @@ impl Server {
                 }
             }
             SOCKET => self.hear(token, now_ns),
-            PROCESS => self.show_out(token, now_ns, None),
+            PROCESS => self.disconnect(token, now_ns, None),
             KNOCKER => self.knock(token, now_ns),
             _ => {}
         }
     }
 
-    /// Everything that is due, orders, looks, and the next time.
+    /// Handles due work, orders and looks, and sets the next timer.
     fn finish(&mut self, now_ns: u64) -> Result<(), ServerError> {
-        self.let_in_again(now_ns);
+        self.resume_wakeups(now_ns);
         while let Some(place) = self.guests.next_late(now_ns) {
-            self.show_guest_out(place, now_ns, "no greeting came in time");
+            self.drop_guest(place, now_ns, "no Hello within 2 s of the connection");
         }
         for attachment in &mut self.attachments {
             if attachment.deadline_ns().is_some_and(|due| due <= now_ns) {
@@ -271,7 +271,7 @@ impl Server {
         }
         while let Some(key) = self.governor.take_look() {
             if let Some(link) = self.link_of_session(key) {
-                // A process that does not read will see the counter in its memory.
+                // A process that does not read its socket sees the counter in its memory.
                 let _ = link.say(&ToShim::Look);
             }
         }
@@ -290,7 +290,7 @@ impl Server {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // A time of zero would switch the timer off.
+        // Zero would disarm the timer.
         let at = due.map_or(nothing, |due| Timespec {
             tv_sec: (due.max(1) / 1_000_000_000).cast_signed(),
             tv_nsec: (due.max(1) % 1_000_000_000).cast_signed(),
@@ -311,23 +311,25 @@ impl Server {
 
     fn admit(&mut self, now_ns: u64) {
         for _ in 0..GUESTS_PER_TURN {
-            match self.door.accept() {
-                Came::Nobody => return,
-                Came::Full => {
-                    eprintln!("isolaned: no file descriptor is left for one more process")
+            match self.listening.accept() {
+                Accepted::Nothing => return,
+                Accepted::NoDescriptor => {
+                    eprintln!(
+                        "isolaned: no file descriptor is left for one more process; raise the limit of open files (ulimit -n)"
+                    )
                 }
-                Came::Somebody(socket) => self.seat(socket, now_ns),
+                Accepted::Connection(socket) => self.seat(socket, now_ns),
             }
         }
     }
 
     fn seat(&mut self, socket: OwnedFd, now_ns: u64) {
-        // A process that is gone already, or no descriptor for it: closing the socket says so.
+        // The process has ended, or no descriptor is left: the closed socket tells the process.
         let Ok(link) = Link::new(socket, now_ns) else {
             return;
         };
         while let Some(place) = self.guests.in_the_way(&link.account) {
-            self.show_guest_out(place, now_ns, "too many processes are greeting at once");
+            self.drop_guest(place, now_ns, "too many processes connect at once; retry");
         }
         let index = self.links_free.pop().unwrap_or_else(|| {
             self.links.push((0, None));
@@ -354,19 +356,19 @@ impl Server {
         self.guests
             .add(now_ns, (index, epoch), link.account.clone());
         self.links[index as usize].1 = Some(link);
-        // Its greeting may lie there already; then it takes nobody's place as a guest.
+        // If its `Hello` has already arrived, it needs no guest place.
         self.hear(token(SOCKET), now_ns);
     }
 
     /// Ends a guest's connection.
-    fn show_guest_out(&mut self, (index, epoch): (u32, u32), now_ns: u64, reason: &str) {
+    fn drop_guest(&mut self, (index, epoch): (u32, u32), now_ns: u64, reason: &str) {
         let token = Token {
             kind: SOCKET,
             index,
             epoch,
         };
-        self.show_out(token, now_ns, Some(reason.to_owned()));
-        // Nothing is left to remove, unless the link was gone already.
+        self.disconnect(token, now_ns, Some(reason.to_owned()));
+        // There is nothing left to remove, unless the link was removed already.
         self.guests.remove((index, epoch));
     }
 
@@ -377,17 +379,17 @@ impl Server {
             };
             match link.hear(now_ns) {
                 Heard::Nothing => return,
-                Heard::Gone => return self.show_out(token, now_ns, None),
-                Heard::Nonsense(reason) => return self.show_out(token, now_ns, Some(reason)),
+                Heard::Gone => return self.disconnect(token, now_ns, None),
+                Heard::Nonsense(reason) => return self.disconnect(token, now_ns, Some(reason)),
                 Heard::Message(message) => match self.answer(token, message, now_ns) {
                     Ok(()) => {}
-                    Err(reason) => return self.show_out(token, now_ns, Some(reason)),
+                    Err(reason) => return self.disconnect(token, now_ns, Some(reason)),
                 },
             }
         }
     }
 
-    /// Answers a message; an error ends the connection and goes to the process.
+    /// Handles a message. An error ends the connection and is sent to the process.
     fn answer(&mut self, token: Token, message: ToDaemon, now_ns: u64) -> Result<(), String> {
         let link = self.link_mut(token).expect("it spoke");
         match (link.key, message) {
@@ -409,7 +411,7 @@ impl Server {
                 self.take_limit(token, &message)
             }
             (_, ToDaemon::Enforce | ToDaemon::Hello { .. }) => Err("a second greeting".to_owned()),
-            (None, ToDaemon::Open { .. }) => Err("a device before the greeting".to_owned()),
+            (None, ToDaemon::Open { .. }) => Err("a device before Hello".to_owned()),
         }
     }
 
@@ -417,12 +419,12 @@ impl Server {
         let link = self.link_mut(token).expect("it spoke");
         let who = link.who(hello).expect("it is a greeting");
         while let Err(refusal) = self.governor.check_place(&who.account) {
-            // A session that opened no device gives its place up first.
+            // Sessions that opened no device are dropped first.
             let Some(silent) = self.silent_session(&who.account, &refusal) else {
                 break;
             };
-            let reason = "another process takes the place, since this one opened no device";
-            self.show_out(silent, now_ns, Some(reason.to_owned()));
+            let reason = "dropped for another process, because this process opened no device";
+            self.disconnect(silent, now_ns, Some(reason.to_owned()));
         }
         let begun = self.governor.arrive(now_ns, who);
         let begun = begun.map_err(|refusal| refusal.to_string())?;
@@ -442,7 +444,7 @@ impl Server {
         let link = link.as_mut().expect("as above");
         link.key = Some(key);
         link.welcome(&welcome, begun.memory)
-            .map_err(|error| format!("no counter to knock on: {error}"))?;
+            .map_err(|error| format!("cannot make the event counter: {error}"))?;
         let knocker = link.knocker.as_ref().expect("just made");
         let token = Token {
             kind: KNOCKER,
@@ -452,8 +454,8 @@ impl Server {
             .map_err(|error| format!("cannot watch the counter: {error}"))
     }
 
-    /// The session that has opened no device and gives its place up for one of `account`: the oldest of the same account,
-    /// or, where all places are taken, of the account that holds most and more than this one.
+    /// The session without a device to drop for one of `account`: the oldest of the same account. If all places are
+    /// taken, the oldest of the account that holds most and more than this account.
     fn silent_session(&self, account: &Account, refusal: &NoPlace) -> Option<Token> {
         let silent = || {
             let links = self.links.iter().zip(0..);
@@ -501,8 +503,8 @@ impl Server {
         }
     }
 
-    /// Listens again to those that knocked too often.
-    fn let_in_again(&mut self, now_ns: u64) {
+    /// Watches the event counters of muted sessions again.
+    fn resume_wakeups(&mut self, now_ns: u64) {
         if self.deaf.iter().all(|(until, _)| *until > now_ns) {
             return;
         }
@@ -510,14 +512,14 @@ impl Server {
             if until > now_ns {
                 self.deaf.push((until, token));
             } else if let Some(knocker) = self.link(token).and_then(|link| link.knocker.as_ref()) {
-                // It fails only for a descriptor that is gone.
+                // Fails only for a closed descriptor.
                 let _ = epoll::modify(&self.epoll, knocker, token.data(), EventFlags::IN);
             }
         }
     }
 
-    /// Ends a connection and its session; `reason` is told to the process.
-    fn show_out(&mut self, token: Token, now_ns: u64, reason: Option<String>) {
+    /// Ends a connection and its session; the process receives `reason`.
+    fn disconnect(&mut self, token: Token, now_ns: u64, reason: Option<String>) {
         if self.link(token).is_none() {
             return;
         }
@@ -536,14 +538,14 @@ impl Server {
                 self.guests.remove((token.index, token.epoch));
             }
         }
-        // The process may hold copies of the counter, so its watch would outlive our descriptor.
+        // The process may hold copies of the counter, so epoll would watch it beyond our close.
         let watched = [
             link.knocker.as_ref().map(AsFd::as_fd),
             Some(link.socket.as_fd()),
             link.process(),
         ];
         for file in watched.into_iter().flatten() {
-            // It fails only for what was never watched.
+            // Fails only for a descriptor that was never watched.
             let _ = epoll::delete(&self.epoll, file);
         }
     }
@@ -580,9 +582,9 @@ impl Server {
     }
 }
 
-/// Events taken at once.
+/// Events per epoll call.
 const EVENTS: usize = 256;
-/// New connections before others have their turn.
+/// New connections per turn.
 const GUESTS_PER_TURN: usize = 64;
-/// Messages of one process before others have their turn.
+/// Messages of one process per turn.
 const MESSAGES_PER_TURN: usize = 4;

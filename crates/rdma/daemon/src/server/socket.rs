@@ -10,28 +10,28 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The socket on which processes come, and its file, which goes with it.
+/// The listening socket for processes, and its file, which is removed with it.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct ListeningSocket {
     pub(super) socket: OwnedFd,
     path: PathBuf,
-    /// A descriptor in reserve, so that somebody can be shown out when there is no other left.
+    /// A reserved descriptor: it permits closing a connection properly when no other descriptor is left.
     spare: Option<OwnedFd>,
 }
 
-/// What came of a look at the door.
+/// Result of an accept.
 #[derive(Debug)]
-pub(super) enum Came {
-    /// Nobody.
-    Nobody,
-    /// Somebody.
-    Somebody(OwnedFd),
-    /// Somebody, and no descriptor is left for them.
-    Full,
+pub(super) enum Accepted {
+    /// No connection waits.
+    Nothing,
+    /// A new connection.
+    Connection(OwnedFd),
+    /// A connection was closed because no descriptor is left.
+    NoDescriptor,
 }
 
-impl Door {
-    /// Listens at `path`, for users that `mode` lets connect. A socket that a daemon left behind is replaced.
+impl ListeningSocket {
+    /// Listens at `path` with the permission bits `mode`. Replaces the socket of a dead daemon.
     pub(super) fn open(path: &Path, mode: u32) -> Result<Self, ServerError> {
         let failed = |what| {
             move |error| ServerError::Socket {
@@ -55,7 +55,7 @@ impl Door {
         let other = stream().map_err(failed("make"))?;
         match connect(&other, &address) {
             Err(Errno::CONNREFUSED) => {
-                // Nobody listens behind it.
+                // The socket file has no listener.
                 let _ = std::fs::remove_file(path);
             }
             Err(Errno::NOENT) => {}
@@ -76,29 +76,29 @@ impl Door {
         })
     }
 
-    /// Who waits at the door.
-    pub(super) fn accept(&mut self) -> Came {
+    /// Accepts the next waiting connection.
+    pub(super) fn accept(&mut self) -> Accepted {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match accept_with(&self.socket, flags) {
-            Ok(socket) => Came::Somebody(socket),
+            Ok(socket) => Accepted::Connection(socket),
             Err(Errno::MFILE | Errno::NFILE) => {
-                // Gives up the reserve for a moment, to take the connection and to close it.
+                // Closes the reserve for a moment, to accept the connection and close it.
                 drop(self.spare.take());
                 let shown_out = accept_with(&self.socket, flags).is_ok();
                 self.spare = spare();
                 match shown_out {
-                    true => Came::Full,
-                    false => Came::Nobody,
+                    true => Accepted::NoDescriptor,
+                    false => Accepted::Nothing,
                 }
             }
-            Err(_) => Came::Nobody,
+            Err(_) => Accepted::Nothing,
         }
     }
 }
 
-impl Drop for Door {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
-        // Another daemon may have taken the name meanwhile; then a new one is made when it starts again.
+        // Another daemon may have taken the reserve; the next accept opens it again.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -107,14 +107,14 @@ fn spare() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
-/// Raises the limit of open files as far as the kernel lets us; how many sessions that is good for.
+/// Raises the limit of open files as far as permitted. Returns the number of sessions that it allows.
 pub(super) fn raise_limit(sessions: usize, guests: usize) -> usize {
     let others = guests as u64 * FILES_PER_GUEST + FILES_OF_DAEMON;
     let wanted = sessions as u64 * FILES_PER_SESSION + others;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let unlimited = current.is_none();
     if current.is_some_and(|current| current < wanted) {
-        // With privilege the hard limit goes up too; without, as far as it goes.
+        // With the privilege the hard limit rises too; without it, only the soft limit.
         let all = Rlimit {
             current: Some(wanted),
             maximum: maximum.map(|maximum| maximum.max(wanted)),
@@ -135,7 +135,7 @@ pub(super) fn raise_limit(sessions: usize, guests: usize) -> usize {
 }
 
 const BACKLOG: i32 = 1_024;
-/// Socket, process and knocker.
+/// Socket, process and event counter.
 const FILES_PER_SESSION: u64 = 3;
 /// Socket and process.
 const FILES_PER_GUEST: u64 = 2;

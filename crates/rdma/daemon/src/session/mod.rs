@@ -1,11 +1,11 @@
-//! One process at the socket: who it is by the kernel's word, what it says, and that it died.
+//! One process at the socket: its identity from the kernel, its messages, and its end.
 //!
-//! Problem: any local user may connect, send anything as often as it likes, and die at any instruction.
-//! Method: everything is non-blocking. A connection is a *guest* until its `Hello` is answered; guests that say
-//! nothing are shown out. A process's death shows in its pidfd, its departure in the end of its socket, whichever
-//! comes first; a child that inherited the socket keeps nobody alive. File descriptors that somebody sends along are
-//! never received. Who talks or knocks too much is shown out, or not listened to for a while.
-//! Cost: three file descriptors and one region for each session.
+//! Problem: any local user may connect, send anything at any rate, and die at any instruction. Method: everything is
+//! non-blocking. A connection is a *guest* until its `Hello` is answered; silent guests are disconnected. A session
+//! ends when the process's pidfd or its socket reports the end, whichever is first; a child that inherited the socket
+//! does not extend the session. Descriptors sent by a process are never received. A process that sends too many
+//! messages is disconnected; one that signals too often is muted for a while. Cost: three file descriptors and one
+//! region per session.
 
 use crate::governor::SessionKey;
 use crate::identity::Who;
@@ -26,25 +26,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) socket: OwnedFd,
-    /// The process, by the kernel's word.
+    /// The process, from the kernel.
     pub(crate) peer: Peer,
-    /// What it is counted for.
+    /// The account that pays for it.
     pub(crate) account: Account,
-    /// When it connected.
+    /// Time of the connection, ns.
     pub(crate) since_ns: u64,
     /// Whether it opened a device.
     pub(crate) opened: bool,
-    /// The process knocks here; from `Welcome` on.
+    /// The process signals this event counter; from `Welcome` on.
     pub(crate) knocker: Option<OwnedFd>,
-    /// Its session, once it has one.
+    /// Its session, once it exists.
     pub(crate) key: Option<SessionKey>,
     messages: Allowance,
     knocks: Allowance,
-    /// It may talk as much as it likes.
+    /// Whether it may send messages at any rate.
     trusted: bool,
 }
 
-/// So many per second.
+/// A rate limit.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     most: u32,
@@ -63,7 +63,7 @@ impl Allowance {
         }
     }
 
-    /// One more; false when it is one too many.
+    /// Counts one more; false if the limit is exceeded.
     fn take(&mut self, now_ns: u64) -> bool {
         if now_ns.saturating_sub(self.since_ns) >= self.window_ns {
             self.since_ns = now_ns;
@@ -74,21 +74,21 @@ impl Allowance {
     }
 }
 
-/// What comes from a socket.
+/// Result of reading a socket.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// Nothing more for now.
+    /// No complete message.
     Nothing,
     /// A message.
     Message(ToDaemon),
-    /// The other end is gone.
+    /// The peer has closed.
     Gone,
-    /// It says what it may not; the reason is for the process.
+    /// A protocol violation; the process receives the reason.
     Nonsense(String),
 }
 
 impl Link {
-    /// A new connection, identified by the kernel.
+    /// A new connection; the kernel identifies the peer.
     pub(crate) fn new(socket: OwnedFd, now_ns: u64) -> std::io::Result<Self> {
         let peer = Peer::of(&socket)?;
         Ok(Self {
@@ -105,9 +105,9 @@ impl Link {
         })
     }
 
-    /// The next thing it says.
+    /// Reads the next message.
     pub(crate) fn hear(&mut self, now_ns: u64) -> Heard {
-        // One byte more than allowed shows that a packet is too long.
+        // One byte more than the limit reveals a packet that is too long.
         let mut buffer = [0u8; MESSAGE_MAX + 1];
         let length = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Heard::Gone,
@@ -125,18 +125,18 @@ impl Link {
         }
     }
 
-    /// It is the enforcer: a table of a thousand tenants comes at once.
+    /// Removes the rate limit: the enforcer sends a table of a thousand tenants at once.
     pub(crate) fn trust(&mut self) {
         self.trusted = true;
     }
 
-    /// Says something; a process that does not read misses it.
+    /// Sends a message; a process that does not read loses it.
     pub(crate) fn say(&self, message: &ToShim) -> Result<(), Errno> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         send(&self.socket, &message.encode(), flags).map(drop)
     }
 
-    /// Says that the session begins, with its memory and the counter on which it knocks.
+    /// Sends the start of the session with its memory and its event counter.
     pub(crate) fn welcome(&mut self, message: &ToShim, memory: OwnedFd) -> Result<(), Errno> {
         let knocker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let files = [memory.as_fd(), knocker.as_fd()];
@@ -153,17 +153,17 @@ impl Link {
         Ok(())
     }
 
-    /// Takes what was knocked; false where it knocks too often to be listened to now.
+    /// Resets the event counter; false if the process signals too often and must be muted.
     pub(crate) fn take_knock(&mut self, now_ns: u64) -> bool {
         if let Some(knocker) = &self.knocker {
             let mut count = [0u8; 8];
-            // An error means that nothing was there.
+            // An error means that the counter was zero.
             let _ = rustix::io::read(knocker, &mut count);
         }
         self.knocks.take(now_ns)
     }
 
-    /// Everything known of the process that says `hello` of itself.
+    /// Facts and claims about the process that sent `hello`.
     pub(crate) fn who(&self, hello: ToDaemon) -> Option<Who> {
         let ToDaemon::Hello {
             class,
@@ -188,18 +188,18 @@ impl Link {
         })
     }
 
-    /// What the loop waits for besides the socket.
+    /// The process's pidfd, which the loop watches beside the socket.
     pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
         self.peer.pidfd()
     }
 }
 
-/// A process opens devices when it starts; nobody needs more.
+/// A process opens devices when it starts and needs no more messages.
 const MESSAGES_PER_SECOND: u32 = 256;
-/// A process that has no lease knocks about once a millisecond for each device and direction.
+/// A process without a lease signals about once a millisecond per device and direction.
 const KNOCKS_PER_WINDOW: u32 = 64;
 const KNOCK_WINDOW_NS: u64 = 10_000_000;
-/// Who knocks more is not listened to for so long.
+/// How long a process that signals too often is muted.
 pub(crate) const DEAF_NS: u64 = 50_000_000;
-/// A guest must say `Hello` in this time.
+/// A guest must send `Hello` within this time.
 pub(crate) const GUEST_NS: u64 = 2_000_000_000;

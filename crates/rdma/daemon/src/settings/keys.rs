@@ -1,14 +1,14 @@
-//! The keys of the daemon's file: names, kinds, ranges, meanings.
+//! The keys of the daemon's file: names, types, ranges and meanings.
 
 use isolane_common_quantities::stats::SlidingQuantile;
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
 use isolane_rdma_session::message::WEIGHT_MAX;
 
-/// A hundredth of a microsecond is below every NIC, a second above every network.
+/// 10 ns is below the latency of every RNIC, 1 s above that of every network.
 const TARGET: (u64, u64) = (10_000, 1_000_000_000_000);
-/// 20 us is the paper's; a second still notices a change.
+/// 20 us is the paper's period; a period of 1 s still shows a change.
 const PERIOD: (u64, u64) = (20_000_000, 1_000_000_000_000);
-/// Times the idle latency; beyond a thousand nothing would be protected.
+/// Largest multiple of the idle latency; a larger target would protect nothing.
 const FACTOR_MAX: u64 = 1_000;
 /// Longest name of a device or a tenant, bytes.
 pub(super) const NAME_MAX: usize = 64;
@@ -17,7 +17,7 @@ pub(super) const TABLES_MAX: usize = 4_096;
 
 const CLASSES: Kind = Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]);
 const WEIGHT: Kind = count(1, WEIGHT_MAX as u64);
-/// From a packet to what a NIC cannot take back for milliseconds.
+/// From one packet to a size that an RNIC sends for milliseconds without interruption.
 const CHUNK: Kind = Kind::Size {
     min: 256,
     max: 64 << 20,
@@ -36,7 +36,7 @@ pub(super) const TOP: &[Key] = &[
     key(
         "socket",
         Kind::Text,
-        "where shims find the daemon (/run/isolane/clients/isolaned.sock)",
+        "path of the socket for shims (/run/isolane/clients/isolaned.sock)",
     ),
     key(
         "socket_mode",
@@ -46,38 +46,38 @@ pub(super) const TOP: &[Key] = &[
     key(
         "control_socket",
         Kind::Text,
-        "where isolane rdma top finds the daemon (/run/isolane/control/isolaned.sock)",
+        "path of the socket for isolane rdma top (/run/isolane/control/isolaned.sock)",
     ),
     key(
         "granularity",
         Kind::Choice(&["application", "tenant"]),
-        "what shares one part of a device (tenant)",
+        "what gets one share of a device (tenant)",
     ),
     key(
         "trust_names",
         Kind::Flag,
-        "a process that no rule names may name its tenant and weight (false)",
+        "a process without a rule may name its tenant and weight (false)",
     ),
     key(
         "trust_classes",
         Kind::Flag,
-        "a process that declares the latency class begins in it and is checked (false)",
+        "a process that declares the latency class starts in it and is checked (false)",
     ),
     key(
         "own_weight_max",
         WEIGHT,
-        "largest weight by a process's own word (4)",
+        "largest weight that a process may name (4)",
     ),
     key(
         "own_names_max",
         count(1, TABLES_MAX as u64),
-        "most tenants that one owner's processes name (8)",
+        "most tenants that one owner's processes may name (8)",
     ),
     key("period", TIME, "time between two sets of leases (1ms)"),
     key(
         "idle_after",
         TIME,
-        "who shows no sign of life for this long gives its share back (20ms)",
+        "a sender without activity for this long returns its share (20ms)",
     ),
     key("sessions_max", count(1, 65_536), "most sessions (4096)"),
     key(
@@ -88,25 +88,25 @@ pub(super) const TOP: &[Key] = &[
     required(
         "device",
         Kind::Tables,
-        "the devices that are served, each as [[device]]",
+        "the devices to serve, each as [[device]]",
     ),
-    key("peer", Kind::Tables, "the other ends, each as [[peer]]"),
+    key("peer", Kind::Tables, "the peers, each as [[peer]]"),
     key(
         "peering",
         Kind::Table,
-        "how daemons of other machines reach this one",
+        "connections with daemons of other machines",
     ),
     key(
         "rule",
         Kind::Tables,
-        "who is who, each as [[rule]]; the first that fits counts",
+        "rules that assign processes to tenants, each as [[rule]]; the first match counts",
     ),
     key(
         "tenant",
         Kind::Tables,
         "the weights of tenants, each as [[tenant]]",
     ),
-    key("metrics", Kind::Table, "where metrics are read"),
+    key("metrics", Kind::Table, "the address of the metrics"),
 ];
 
 /// `[[device]]`.
@@ -115,18 +115,18 @@ pub(super) const DEVICE: &[Key] = &[
     key(
         "policy",
         Kind::Choice(&["justitia", "none"]),
-        "what decides the rates (justitia)",
+        "the policy that sets the rates (justitia)",
     ),
     key("port", count(1, 254), "its port (1)"),
     key(
         "gid_index",
         count(0, 255),
-        "entry of the GID table (the first that suits)",
+        "entry of the GID table (the first usable one)",
     ),
     key(
         "rate",
         Kind::Rate,
-        "payload rate of the idle device (the port's rate)",
+        "payload rate of the idle device (92 % of the port's rate)",
     ),
     key(
         "messages_per_s",
@@ -136,12 +136,12 @@ pub(super) const DEVICE: &[Key] = &[
     key(
         "target",
         Kind::Text,
-        "what the reference flow's 99th percentile must stay below (\"auto\")",
+        "upper bound of the reference flow's 99th percentile (\"auto\")",
     ),
     key(
         "target_factor",
         count(1, FACTOR_MAX),
-        "with target \"auto\": times the idle 99th percentile (2)",
+        "with target \"auto\": the target as a multiple of the idle 99th percentile (2)",
     ),
     key(
         "reference_period",
@@ -154,32 +154,36 @@ pub(super) const DEVICE: &[Key] = &[
     key(
         "reference_count",
         count(1, SlidingQuantile::MAX_CAPACITY as u64),
-        "latencies the percentile is taken over (200)",
+        "number of latencies in the percentile (200)",
     ),
     key(
         "chunk",
         CHUNK,
-        "messages are split into this while a latency flow exists (5000B, or more where the target allows it)",
+        "chunk size while a latency flow exists (5000B, or more if the target allows it)",
     ),
     key(
         "chunk_without_latency",
         CHUNK,
-        "messages are split into this while none does",
+        "chunk size while no latency flow exists",
     ),
     key(
         "additive_step",
         Kind::Rate,
-        "what SafeUtil gains per reference period while the target is met",
+        "increase of SafeUtil per reference period while the target is met",
     ),
     key(
         "burst",
         TIME,
-        "how much of its rate a sender may save up while a latency flow exists",
+        "credit that a sender may save while a latency flow exists, as time at its rate",
     ),
-    key("burst_without_latency", TIME, "how much while none does"),
+    key(
+        "burst_without_latency",
+        TIME,
+        "the same while no latency flow exists",
+    ),
 ];
 
-/// The same key as `target` of a device where it holds a duration.
+/// The key `target` of a device when its value is a duration.
 pub(super) const TARGET_KEY: &[Key] = &[key(
     "target",
     Kind::Duration {
@@ -195,7 +199,7 @@ pub(super) const PEER: &[Key] = &[
     key(
         "address",
         Kind::Text,
-        "the daemon there, like \"10.0.0.2:7471\" (this daemon: two devices of one machine)",
+        "the peer's daemon, like \"10.0.0.2:7471\" (this daemon: two devices of one machine)",
     ),
     required("remote_device", Kind::Text, "the device there"),
 ];
@@ -210,7 +214,7 @@ pub(super) const PEERING: &[Key] = &[
     required(
         "key_file",
         Kind::Text,
-        "file of the key that all daemons of the cluster share",
+        "file with the key that all daemons of the cluster share",
     ),
 ];
 
@@ -225,27 +229,27 @@ pub(super) const RULE: &[Key] = &[
     key(
         "program",
         Kind::Text,
-        "pattern of the program's name, by the process's own word",
+        "pattern of the program's name, as the process sends it",
     ),
     key(
         "claim",
         Kind::Text,
-        "pattern of the tenant's name, by the process's own word",
+        "pattern of the tenant's name, as the process sends it",
     ),
     key(
         "tenant",
         Kind::Text,
-        "the tenant it belongs to; {owner}, {user}, {claim} and {cgroup} stand for its own",
+        "the tenant it belongs to; {owner}, {user}, {claim} and {cgroup} are replaced by the process's values",
     ),
     key(
         "class",
         CLASSES,
-        "what the process needs, over its own word",
+        "the class of the process; overrides what the process sends",
     ),
     key(
         "weight",
         WEIGHT,
-        "its weight among its tenant's processes, over its own word",
+        "its weight among its tenant's processes; overrides what the process sends",
     ),
 ];
 

@@ -1,11 +1,9 @@
-//! The operator's file: devices, peers, tenants, and where the daemon listens.
+//! The operator's file: devices, peers, tenants, sockets.
 //!
-//! Problem: a daemon that paces other people's programs must be told which NIC it has, who is who, and what each may
-//! count on; a mistake in that file must be named, never guessed around.
-//! Method: [`parse()`] turns TOML into checked values, [`Settings`]; later code never checks again. What the event
-//! loop needs is a [`Config`]; ports, peers, metrics and the rest belong to what is attached to the loop.
-//! Units: as written in the file ("92Gb/s", "20us"); checked types here.
-//! Limits: the file is read whole; [`FILE_MAX`] bytes at most.
+//! Problem: a mistake in the file must be reported and never guessed around. Method: [`parse()`] turns TOML into
+//! checked values, [`Settings`]; later code never checks again. The event loop needs a [`Config`]; ports, peers,
+//! metrics and the rest belong to attachments. Units: as written in the file ("92Gb/s", "20us"); checked types here.
+//! Limits: at most [`FILE_MAX`] bytes.
 
 mod keys;
 mod parse;
@@ -16,40 +14,40 @@ use crate::config::Config;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Where the daemon looks for its file when nobody says otherwise.
+/// Default path of the daemon's file.
 pub const FILE: &str = "/etc/isolane/isolaned.toml";
-/// Where `isolane rdma top` finds the daemon.
+/// Default path of the socket for `isolane rdma top`.
 pub const CONTROL_PATH: &str = "/run/isolane/control/isolaned.sock";
 /// Longest file, bytes: a thousand tenants need a tenth of it.
 pub const FILE_MAX: u64 = 1 << 20;
-/// A target that is measured is this many times the idle 99th percentile, unless the file says otherwise.
+/// Default ratio of a measured target to the idle 99th percentile.
 pub const TARGET_FACTOR: u32 = 2;
 
 /// The whole file, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What the event loop works by.
+    /// Configuration of the event loop.
     pub config: Config,
-    /// Where `isolane rdma top` finds the daemon.
+    /// Path of the socket for `isolane rdma top`.
     pub control: PathBuf,
-    /// How the daemon's own queue pairs use the devices, in the order of [`Config::devices`].
+    /// The daemon's own use of the devices, in the order of [`Config::devices`].
     pub ports: Vec<Port>,
-    /// The other ends that reference flow and reports go to.
+    /// The peers of reference flows and reports.
     pub peers: Vec<Peer>,
-    /// How daemons of other machines reach this one.
+    /// Connections with daemons of other machines.
     pub peering: Option<Peering>,
-    /// Where metrics are read.
+    /// Address of the metrics.
     pub metrics: Option<Listen>,
 }
 
-/// How the daemon itself uses a device.
+/// The daemon's own use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its port, from 1.
+    /// Port number, from 1.
     pub number: u8,
-    /// The entry of its GID table; `None`: the first that suits.
+    /// Entry of the GID table; `None` means the first usable one.
     pub gid_index: Option<u8>,
-    /// Where the target is measured: times the idle 99th percentile.
+    /// Ratio of a measured target to the idle 99th percentile.
     pub target_factor: u32,
 }
 
@@ -63,39 +61,39 @@ impl Default for Port {
     }
 }
 
-/// Another end of the network: the reference flow goes there, and reports are exchanged with it.
+/// A peer: the destination of a reference flow and of reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Our device, by its place in [`Config::devices`].
     pub device: usize,
-    /// Where it is.
+    /// The peer's daemon and device.
     pub place: Place,
 }
 
-/// Where a peer is.
+/// The peer's daemon and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Another device of this daemon, by its place in [`Config::devices`].
     Here(usize),
     /// A device of another daemon.
     There {
-        /// The daemon.
+        /// Address of the other daemon.
         address: SocketAddr,
-        /// The device's name there.
+        /// Name of its device.
         device: String,
     },
 }
 
-/// How daemons of other machines reach this one.
+/// Connections with daemons of other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peering {
-    /// Where this daemon listens for others; `None`: it only calls them.
+    /// Listening address; `None`: this daemon only calls others.
     pub listen: Option<SocketAddr>,
-    /// File of the key that all daemons of the cluster share.
+    /// File with the key that all daemons of the cluster share.
     pub key_file: PathBuf,
 }
 
-/// Where metrics are read.
+/// An address of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A Unix socket.
@@ -104,32 +102,32 @@ pub enum Listen {
     Tcp(SocketAddr),
 }
 
-/// Why the file cannot be had.
+/// Why the file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the configuration {}: {error}; give another with --config", .file.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is far too long to be a configuration.
+    /// The file is too long.
     #[error("the configuration {} has {bytes} bytes; at most {FILE_MAX} are read", .file.display())]
     Long {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
     },
-    /// It says something that cannot be.
+    /// The file has a mistake.
     #[error(transparent)]
     Input(#[from] isolane_common_toml_input::error::InputError),
 }
 
 impl Settings {
-    /// What holds without a file: the given devices, with [`Settings::default_peers`].
+    /// Settings without a file: the given devices, with [`Settings::default_peers`].
     pub fn for_devices(names: &[String]) -> Self {
         let named = |name: &String| crate::config::DeviceConfig {
             name: name.clone(),
@@ -148,8 +146,8 @@ impl Settings {
         }
     }
 
-    /// Where the reference flow goes when nobody says: between two devices, or from one to itself, which sees what
-    /// waits in the NIC but nothing of the network; with more devices nowhere.
+    /// Default peers of the reference flow: two devices of this machine, or a single device with itself, which shows
+    /// waiting in the RNIC but not in the network. With more devices there is no default.
     pub fn default_peers(devices: usize) -> Vec<Peer> {
         let here = |device, other| Peer {
             device,
@@ -162,10 +160,10 @@ impl Settings {
         }
     }
 
-    /// Serves only these devices of the file; peers of others go with them.
+    /// Keeps only these devices of the file, and the peers of these.
     ///
     /// # Errors
-    /// The name that the file does not have.
+    /// The first name that the file does not have.
     pub fn keep_devices<'a>(&mut self, names: &'a [String]) -> Result<(), &'a str> {
         let devices = std::mem::take(&mut self.config.devices);
         let ports = std::mem::take(&mut self.ports);
@@ -204,8 +202,7 @@ impl Settings {
     /// Reads and checks the file.
     ///
     /// # Errors
-    /// When it cannot be read, or says something that cannot be; the message names the line, the key, the value and
-    /// what is allowed.
+    /// The file cannot be read or has a mistake; the message names the line, the key, the value and what is allowed.
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
         let failed = |error| SettingsError::Read {
             file: file.to_owned(),
@@ -222,10 +219,10 @@ impl Settings {
         Ok(parse(&file.to_string_lossy(), &text)?)
     }
 
-    /// What of `next` a running daemon cannot take over, as keys of the file; empty: it can take all of it.
+    /// The keys of `next` that a running daemon cannot apply; empty if it can apply all.
     ///
-    /// Rules, tenants, policies, rates and targets may change under way; what the daemon listens on and which devices
-    /// and peers it serves may not, since programs and other machines hold connections to them.
+    /// Rules, tenants, policies, rates and targets may change at run time. Sockets, devices and peers may not, because
+    /// programs and other machines hold connections to them.
     pub fn needs_restart(&self, next: &Self) -> Vec<&'static str> {
         let names = |settings: &Self| -> Vec<String> {
             let devices = settings.config.devices.iter();

@@ -1,4 +1,4 @@
-//! The file's text to checked values, every mistake with its line.
+//! Parses the file's text into checked values; each mistake is reported with its line.
 
 use super::keys::{self, NAME_MAX, TABLES_MAX};
 use super::{Listen, Peer, Peering, Place, Port, Settings};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 type Result<T> = std::result::Result<T, InputError>;
 
-/// The settings that `text` says; `file` is its name in messages.
+/// Parses `text`; `file` is its name in messages.
 ///
 /// # Errors
 /// The first mistake: file, line, key, value, what is allowed.
@@ -117,7 +117,7 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-/// The tables of one kind, opened, each named by what it is and its `name`.
+/// The tables of one kind; each is named by its kind and its `name`.
 fn tables<'a>(top: &Table<'a>, key: &str, keys: &'static [Key]) -> Result<Vec<Table<'a>>> {
     let list = top.tables(key)?;
     if list.len() > TABLES_MAX {
@@ -137,7 +137,7 @@ fn tables<'a>(top: &Table<'a>, key: &str, keys: &'static [Key]) -> Result<Vec<Ta
     list.into_iter().map(open).collect()
 }
 
-/// A name: not empty, not long, plain.
+/// A name: 1 to [`NAME_MAX`] bytes without spaces.
 fn name(table: &Table<'_>, key: &str) -> Result<Option<String>> {
     let Some(text) = table.text(key)? else {
         return Ok(None);
@@ -162,7 +162,7 @@ fn path(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
     }
 }
 
-/// Mode bits, as text in octal so that `0666` is not read as a decimal number.
+/// Mode bits as octal text, because a number `0666` would be decimal.
 fn mode(table: &Table<'_>, key: &str) -> Result<Option<u32>> {
     let Some(text) = table.text(key)? else {
         return Ok(None);
@@ -219,9 +219,9 @@ fn port(table: &Table<'_>) -> Result<Port> {
     Ok(port)
 }
 
-/// `None` where it is to be measured.
+/// `None` if the target is measured.
 fn target(table: &Table<'_>) -> Result<Option<Duration>> {
-    // A number without quotes is no text; the reader of durations says what is missing.
+    // A number without quotes is not text; the duration reader reports what is missing.
     let text = table
         .raw("target")
         .and_then(|value| value.get_ref().as_str());

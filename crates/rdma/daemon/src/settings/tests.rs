@@ -1,4 +1,4 @@
-//! The operator's file, key by key, and what it refuses.
+//! The operator's file: each key, and rejected files.
 
 use super::*;
 use crate::config::PolicyName;
@@ -92,8 +92,8 @@ fn a_file_with_a_device_alone_is_enough() {
     assert_eq!(settings, Settings::for_devices(&["rxe0".to_owned()]));
 }
 
-/// Each line replaces the whole file's last mention of its key or is put in front; the message must name line, key,
-/// value and remedy.
+/// Each line replaces the file's last line with its key, or is put in front. The message must name line, key, value and
+/// remedy.
 #[test]
 fn mistakes_name_line_key_value_and_remedy() {
     let check = |text: &str, wanted: &str| {
@@ -103,7 +103,7 @@ fn mistakes_name_line_key_value_and_remedy() {
     let device = "[[device]]\nname = \"r0\"\n";
     check(
         "",
-        "x.toml:1: device is missing: the devices that are served, each as [[device]]",
+        "x.toml:1: device is missing: the devices to serve, each as [[device]]",
     );
     check(
         "device = []",
@@ -208,13 +208,13 @@ proptest! {
     }
 }
 
-/// The example that packages install must be one that the daemon takes.
+/// The packaged example must be valid.
 #[test]
 fn the_packaged_example_is_good() {
     let text = include_str!("../../../../../packaging/isolaned.toml");
     let settings = parse("packaging/isolaned.toml", text).unwrap();
     assert_eq!(settings.config.rules.len(), 2);
-    // With the lines of its comments that look like keys as well.
+    // Also with the commented keys enabled.
     let whole: String = text
         .lines()
         .map(|line| match line.strip_prefix('#') {

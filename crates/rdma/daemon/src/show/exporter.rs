@@ -1,6 +1,6 @@
-//! The server's way to the event loop: it rings, the loop answers with a snapshot.
+//! Connects the metrics server to the event loop: the server signals, the loop answers with a snapshot.
 //!
-//! Limits: while the loop is busy the reader waits at most a second and is then told so.
+//! Limits: while the loop is busy, the reader waits at most one second and then gets an error.
 
 use super::server::{Server, ServerError, Shown, Source};
 use crate::attachment::Attachment;
@@ -13,10 +13,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the loop may take.
+/// How long the server waits for the loop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Answers the server's thread from the event loop.
+/// The event loop's side: answers the server's thread.
 pub struct Exporter {
     asked: OwnedFd,
     answers: SyncSender<Snapshot>,
@@ -24,7 +24,7 @@ pub struct Exporter {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The server's end.
+/// The server's side.
 struct Asker {
     bell: OwnedFd,
     answers: Receiver<Snapshot>,
@@ -32,7 +32,7 @@ struct Asker {
 
 impl Source for Asker {
     fn snapshot(&mut self) -> Option<Snapshot> {
-        // An answer that came too late for the last reader is none for this one.
+        // Discards an answer that came too late for the last reader.
         while self.answers.try_recv().is_ok() {}
         rustix::io::write(&self.bell, &1u64.to_ne_bytes()).ok()?;
         self.answers.recv_timeout(PATIENCE).ok()
@@ -40,10 +40,10 @@ impl Source for Asker {
 }
 
 impl Exporter {
-    /// Listens as the settings say, on a thread of its own.
+    /// Listens as configured, on its own thread.
     ///
     /// # Errors
-    /// A place is taken or not allowed, or there is no thread to be had.
+    /// An address is taken or not permitted, or no thread can be started.
     pub fn start(settings: &Settings) -> Result<Self, ServerError> {
         let failed = |error| ServerError::thread(std::io::Error::from(error));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -85,14 +85,14 @@ impl Attachment for Exporter {
 
     fn ready(&mut self, now_ns: u64, governor: &mut Governor) {
         let _ = rustix::io::read(&self.asked, &mut [0u8; 8]);
-        // Full: the server has one already that it did not take.
+        // The channel is full: an earlier answer was not taken.
         let _ = self.answers.try_send(governor.snapshot(now_ns));
     }
 
     fn close(&mut self) {
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // It ends at once, or after the reader that it is waiting with.
+            // It ends at once, or after its current reader.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
 //! The snapshot as OpenMetrics text.
 //!
-//! Units: base units as the format wants them (bytes, seconds), named at the end of each name; rates of devices in
-//! bits per second, as their data sheets have them. Figures of the policy keep their own unit in their name.
-//! Limits: queue pairs are not shown one by one here (a thousand processes have too many); `isolane rdma top` has them.
+//! Units: base units as the format requires (bytes, seconds), at the end of each name; rates of devices in bits per
+//! second, as in their data sheets. Figures of the policy keep their own unit in their name. Limits: single queue pairs
+//! are not exported, because a thousand processes have too many; `isolane rdma top` shows them.
 
 use crate::snapshot::{
     DeviceSnapshot, LimitSnapshot, MeterSnapshot, SessionSnapshot, Snapshot, TenantSnapshot,
@@ -12,7 +12,7 @@ use isolane_common_text_output::openmetrics::{Families, Kind, Labels};
 /// Name, help and value of a family.
 type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
-/// The whole text, with families of other parts of the program before the end mark.
+/// The whole text. `more` holds families of other parts of the program; it is written before the end mark.
 pub fn render(snapshot: &Snapshot, more: &str) -> String {
     let mut text = Families::default();
     daemon(&mut text, snapshot);
@@ -28,39 +28,43 @@ fn daemon(text: &mut Families, snapshot: &Snapshot) {
     text.family(Kind::Info, "isolane_build", "Version of the daemon")
         .sample(&[("version", &env!("CARGO_PKG_VERSION"))], true);
     let figures = &snapshot.daemon;
-    text.family(Kind::Gauge, "isolane_sessions", "Processes that are served")
+    text.family(Kind::Gauge, "isolane_sessions", "Sessions of processes")
         .sample(&[], figures.sessions);
     let counters = [
         (
             "isolane_sessions_opened",
             figures.sessions_total,
-            "Processes ever served",
+            "Sessions opened since the start",
         ),
         (
             "isolane_sessions_refused",
             figures.refused_total,
-            "Processes ever refused",
+            "Sessions rejected since the start",
         ),
         (
             "isolane_periods",
             figures.periods_total,
-            "Periods in which leases were worked out",
+            "Periods in which leases were computed",
         ),
-        ("isolane_leases", figures.leases_total, "Leases written"),
+        (
+            "isolane_leases",
+            figures.leases_total,
+            "Leases written since the start",
+        ),
         (
             "isolane_implausible_counters",
             figures.implausible_total,
-            "Times a process's counter ran backwards or too fast",
+            "Times a process's counter ran backwards or faster than the device can",
         ),
         (
             "isolane_reclassifications",
             figures.reclassified_total,
-            "Times a queue pair's class changed",
+            "Changes of a queue pair's class",
         ),
         (
             "isolane_latency_lost",
             figures.latency_lost_total,
-            "Times a tenant lost the latency class of a device for bulk",
+            "Times a tenant lost the latency class of a device because it sent bulk in it",
         ),
     ];
     for (name, value, help) in counters {
@@ -77,12 +81,12 @@ fn devices(text: &mut Families, snapshot: &Snapshot) {
         ),
         (
             "isolane_device_safe_util_bits_per_second",
-            "What hungry senders may use together",
+            "Rate that backlogged senders may use together",
             |device| device.safe_util_bps,
         ),
         (
             "isolane_device_minimum_rate_bits_per_second",
-            "What hungry senders may count on",
+            "Rate guaranteed to backlogged senders together",
             |device| device.minimum_rate_bps,
         ),
     ];
@@ -96,22 +100,22 @@ fn devices(text: &mut Families, snapshot: &Snapshot) {
     let counts: [Row<DeviceSnapshot, u64>; 4] = [
         (
             "isolane_device_active_senders",
-            "Senders that are active",
+            "Active senders",
             |device| device.active_sending,
         ),
         (
             "isolane_device_active_readers",
-            "READers that are active",
+            "Active senders of READs",
             |device| device.active_reading,
         ),
         (
             "isolane_device_latency_weight",
-            "Weight of latency flows",
+            "Sum of the weights of latency flows",
             |device| device.latency_weight,
         ),
         (
             "isolane_device_leased_bytes_per_second",
-            "Summed leases of the senders",
+            "Sum of the senders' leases",
             |device| device.leased_bytes_per_s,
         ),
     ];
@@ -122,7 +126,7 @@ fn devices(text: &mut Families, snapshot: &Snapshot) {
         }
     }
     let name = "isolane_device_policy_figure";
-    let help = "The policy's own figures; the unit ends the figure's name";
+    let help = "Figures of the policy; the unit ends the figure's name";
     let mut family = text.family(Kind::Gauge, name, help);
     for device in &snapshot.devices {
         for (figure, value) in &device.figures {
@@ -136,12 +140,14 @@ fn tenants(text: &mut Families, snapshot: &Snapshot) {
         ("isolane_tenant_weight", "Weight of the tenant", |tenant| {
             tenant.weight.into()
         }),
-        ("isolane_tenant_sessions", "Its processes", |tenant| {
-            tenant.sessions
-        }),
+        (
+            "isolane_tenant_sessions",
+            "Sessions of the tenant",
+            |tenant| tenant.sessions,
+        ),
         (
             "isolane_tenant_latency_lost",
-            "Devices where it has lost the latency class for bulk",
+            "Devices on which the tenant has lost the latency class because it sent bulk in it",
             |tenant| tenant.latency_lost_on.len() as u64,
         ),
     ];
@@ -154,12 +160,12 @@ fn tenants(text: &mut Families, snapshot: &Snapshot) {
     let counters: [Row<TenantSnapshot, u64>; 2] = [
         (
             "isolane_tenant_passed_bytes",
-            "Payload given to the devices under a lease",
+            "Payload that the tenant sent under a lease",
             |tenant| tenant.passed_bytes,
         ),
         (
             "isolane_tenant_passed_operations",
-            "Messages given to the devices under a lease",
+            "Messages that the tenant sent under a lease",
             |tenant| tenant.passed_operations,
         ),
     ];
@@ -175,17 +181,17 @@ fn limits(text: &mut Families, snapshot: &Snapshot) {
     let gauges: [Row<LimitSnapshot, u64>; 3] = [
         (
             "isolane_limit_bytes_per_second",
-            "Payload that the enforcer's tenant may send by each device, and read by each",
+            "Payload rate at which the enforcer's tenant may send by each device, and READ by each",
             |limit| limit.bytes_per_s,
         ),
         (
             "isolane_limit_sessions",
-            "Processes under the limit",
+            "Sessions to which the limit applies",
             |limit| limit.sessions,
         ),
         (
             "isolane_limit_unheld_sessions",
-            "Those of the latency class, which no lease holds",
+            "Sessions of the limited tenant in the latency class, which have no lease",
             |limit| limit.unheld,
         ),
     ];
@@ -199,7 +205,7 @@ fn limits(text: &mut Families, snapshot: &Snapshot) {
 
 fn sessions(text: &mut Families, snapshot: &Snapshot) {
     let name = "isolane_session";
-    let mut family = text.family(Kind::Info, name, "Who a process is");
+    let mut family = text.family(Kind::Info, name, "Identity of a process");
     for session in &snapshot.sessions {
         let labels: &Labels<'_> = &[
             ("session", &session.session),
@@ -229,7 +235,7 @@ fn sessions(text: &mut Families, snapshot: &Snapshot) {
         ),
         (
             "isolane_meter_waiting_seconds",
-            "How long something has been waiting",
+            "How long the first work request has been waiting",
             |meter| meter.waiting_ns as f64 / 1e9,
         ),
     ];
@@ -240,7 +246,7 @@ fn sessions(text: &mut Families, snapshot: &Snapshot) {
         });
     }
     let name = "isolane_meter_limit_bytes_per_second";
-    let help = "Part of the process's limit; no sample where no limit holds it";
+    let help = "The meter's share of the process's limit; no sample without a limit";
     let mut family = text.family(Kind::Gauge, name, help);
     each_meter(snapshot, |labels, meter| {
         if let Some(limit) = meter.limit_bytes_per_s {
@@ -250,12 +256,12 @@ fn sessions(text: &mut Families, snapshot: &Snapshot) {
     let counters: [Row<MeterSnapshot, u64>; 4] = [
         (
             "isolane_meter_passed_bytes",
-            "Payload that took credit",
+            "Payload that the process sent under a lease",
             |meter| meter.passed_bytes,
         ),
         (
             "isolane_meter_passed_operations",
-            "Messages that took credit",
+            "Messages that the process sent under a lease",
             |meter| meter.passed_operations,
         ),
         (

@@ -1,12 +1,12 @@
 //! A small HTTP server for metrics and snapshots, on a thread of its own.
 //!
-//! Problem: readers may be slow, many, broken or hostile, and none of them may slow the event loop.
-//! Method: sockets never block; at most [`CONNECTIONS_MAX`] connections of each listener, [`REQUEST_MAX`] bytes of request,
-//! and [`PATIENCE`] for the whole exchange; then the connection is closed. When a listener's places are taken, a newcomer gets
-//! that of the peer who holds most ([`place_to_free`]). One `GET` per connection. The snapshot behind
-//! an answer is at most [`FRESH`] old, so a reader in a tight loop costs the event loop ten snapshots a second.
-//! Limits: HTTP/1.0 and 1.1 requests without a body; no TLS, which is why TCP listens on this machine only unless the
-//! operator says otherwise.
+//! Problem: readers may be slow, many, broken or hostile and must not slow the event loop. Method: sockets never block.
+//! Each listener has at most [`CONNECTIONS_MAX`] connections, a request at most [`REQUEST_MAX`] bytes, and an exchange
+//! at most [`PATIENCE`]; then the connection is closed. When a listener's places are taken, a newcomer replaces a
+//! connection of the peer that holds most ([`place_to_free`]). One `GET` per connection. The snapshot of an answer is
+//! at most [`FRESH`] old, so a reader in a tight loop costs the event loop ten snapshots a second. Limits: HTTP/1.0 and
+//! 1.1 requests without a body; no TLS. TCP therefore listens on this machine only, unless the operator configures
+//! otherwise.
 
 use super::openmetrics;
 use crate::settings::Listen;
@@ -27,27 +27,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections of one listener at a time.
+/// Largest number of connections of one listener.
 pub const CONNECTIONS_MAX: usize = 32;
 /// Longest request, bytes.
 pub const REQUEST_MAX: usize = 4_096;
-/// How long one exchange may take.
+/// Longest duration of one exchange.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// A snapshot younger than this is used again.
+/// A snapshot younger than this is reused.
 pub const FRESH: Duration = Duration::from_millis(100);
-/// Connections that one turn takes from a listener: what has come is served before it can lose its place.
+/// Connections accepted from a listener per turn: accepted connections are served before they can lose their place.
 const ACCEPTED_MAX: usize = CONNECTIONS_MAX / 4;
-/// Mode of the sockets: the daemon's user and group read.
+/// Mode of the sockets: the daemon's user and group may connect.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Mode of a folder that has to be made for a socket.
+/// Mode of a folder that is made for a socket.
 const FOLDER_MODE: u32 = 0o700;
-/// Connections that the kernel keeps.
+/// Connections that the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
 
-/// Where snapshots come from.
+/// The source of snapshots.
 pub trait Source: Send {
-    /// A snapshot of now; `None` while the daemon is too busy or ends.
+    /// A fresh snapshot; `None` while the daemon is too busy or ends.
     fn snapshot(&mut self) -> Option<Snapshot>;
 }
 
@@ -61,22 +61,22 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// What a thread or its descriptors need cannot be had.
+    /// The thread or its descriptors cannot be made.
     pub(crate) fn thread(error: std::io::Error) -> Self {
         failed("metrics' own thread".to_owned(), error)
     }
 }
 
-/// What a listener shows.
+/// The pages of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// `/metrics` alone.
+    /// Only `/metrics`.
     Metrics,
     /// `/metrics` and `/snapshot`.
     Everything,
 }
 
-/// The server; [`Server::run`] is its thread.
+/// The server; its thread runs [`Server::run`].
 pub struct Server<S> {
     listeners: Vec<Listener>,
     connections: Vec<Connection>,
@@ -88,7 +88,7 @@ pub struct Server<S> {
 struct Listener {
     socket: Socket,
     shown: Shown,
-    /// Removed when the server ends.
+    /// Path of a Unix socket, removed when the server ends.
     path: Option<PathBuf>,
 }
 
@@ -102,7 +102,7 @@ enum Stream {
     Tcp(TcpStream),
 }
 
-/// Whom a connection is counted for.
+/// The owner of a connection, for limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Peer {
     User(u32),
@@ -112,7 +112,7 @@ enum Peer {
 
 struct Connection {
     stream: Stream,
-    /// The listener's place in the list.
+    /// Index of the listener.
     listener: usize,
     peer: Peer,
     shown: Shown,
@@ -123,7 +123,7 @@ struct Connection {
 }
 
 impl<S: Source> Server<S> {
-    /// A server without listeners; it ends when `stop` becomes readable.
+    /// A server without listeners; it ends when `stop` is readable.
     pub fn new(source: S, stop: OwnedFd) -> Self {
         Self {
             listeners: Vec::new(),
@@ -134,10 +134,10 @@ impl<S: Source> Server<S> {
         }
     }
 
-    /// Listens at `place`. A Unix socket that nobody listens on any more is replaced.
+    /// Listens at `place`. Replaces a Unix socket without a listener.
     ///
     /// # Errors
-    /// The place is taken or not allowed.
+    /// The address is taken or not permitted.
     pub fn listen(&mut self, place: &Listen, shown: Shown) -> Result<(), ServerError> {
         let (socket, path) = match place {
             Listen::Unix(path) => {
@@ -162,7 +162,7 @@ impl<S: Source> Server<S> {
         Ok(())
     }
 
-    /// The address of the first TCP listener, for tests that let the kernel choose.
+    /// Address of the first TCP listener, for tests that let the kernel choose the port.
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         self.listeners
             .iter()
@@ -172,18 +172,18 @@ impl<S: Source> Server<S> {
             })
     }
 
-    /// Serves until told to stop.
+    /// Serves until the stop descriptor is readable.
     pub fn run(mut self) {
         while self.turn() {}
         for listener in &self.listeners {
             if let Some(path) = &listener.path {
-                // Best effort: the next start replaces it.
+                // Best effort: the next start replaces the file.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 
-    /// Waits for one round of events and handles it. False: stop.
+    /// Waits for one round of events and handles it. False means stop.
     fn turn(&mut self) -> bool {
         let (stopped, ready) = {
             let mut wanted = vec![PollFd::new(&self.stop, PollFlags::IN)];
@@ -277,7 +277,7 @@ impl<S: Source> Server<S> {
         }
     }
 
-    /// Reads or writes what is possible now. False: done with it.
+    /// Reads or writes as much as possible. False means that the connection is finished.
     fn serve(&mut self, connection: &mut Connection, now: Instant) -> bool {
         if connection.answer.is_empty() {
             let mut bytes = [0; 1024];
@@ -311,7 +311,11 @@ impl<S: Source> Server<S> {
     fn answer(&mut self, path: &str, shown: Shown, now: Instant) -> Vec<u8> {
         let is_snapshot = path == "/snapshot" && shown == Shown::Everything;
         if path != "/metrics" && !is_snapshot {
-            return answer("404 Not Found", "text/plain", "there is /metrics here\n");
+            return answer(
+                "404 Not Found",
+                "text/plain",
+                "not found; this server has /metrics\n",
+            );
         }
         let fresh = self
             .latest
@@ -329,7 +333,7 @@ impl<S: Source> Server<S> {
                     return answer(
                         "503 Service Unavailable",
                         "text/plain",
-                        "the daemon is busy or ends\n",
+                        "the daemon is busy or ends; retry\n",
                     );
                 }
             },
@@ -346,7 +350,7 @@ impl<S: Source> Server<S> {
             Err(_) => answer(
                 "500 Internal Server Error",
                 "text/plain",
-                "the snapshot is no JSON\n",
+                "the snapshot cannot be written as JSON\n",
             ),
         }
     }
@@ -366,7 +370,7 @@ fn failed(place: String, error: std::io::Error) -> ServerError {
     }
 }
 
-/// A listening socket at `path`; one that a dead daemon left is replaced, a living one's and other files are not.
+/// Opens a listening socket at `path`. Replaces the socket of a dead daemon, but no living daemon's and no other file.
 fn unix(path: &Path) -> std::io::Result<UnixListener> {
     let is_socket =
         std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
@@ -379,7 +383,7 @@ fn unix(path: &Path) -> std::io::Result<UnixListener> {
         }
     }
     if let Some(folder) = path.parent() {
-        // The default's own folder is the superuser's alone; one that is there keeps its mode.
+        // Only the superuser may open the default folder; an existing folder keeps its mode.
         let made = DirBuilder::new().mode(FOLDER_MODE).create(folder);
         made.or_else(|error| match error.kind() {
             ErrorKind::AlreadyExists => Ok(()),
@@ -398,7 +402,7 @@ enum Asked {
     Refused(&'static str),
 }
 
-/// What the bytes so far ask for.
+/// Parses the bytes received so far.
 fn request(bytes: &[u8]) -> Asked {
     let ended = bytes.windows(4).any(|part| part == b"\r\n\r\n")
         || bytes.windows(2).any(|part| part == b"\n\n");
@@ -477,7 +481,7 @@ impl Stream {
         }
     }
 
-    /// No more will be sent. A failure means that the reader has gone.
+    /// Closes the sending side. A failure means that the reader has closed.
     fn finish(&self) {
         let both = std::net::Shutdown::Write;
         let _ = match self {
@@ -487,8 +491,8 @@ impl Stream {
     }
 }
 
-/// What attachments of Titan on this machine say of themselves, nothing where there is none or where we may not look;
-/// and what the memory service of this process says of itself, if there is one.
+/// Metrics of Titan's attachments on this machine, empty if there are none or the permission is missing; and of this
+/// process's memory service, if it runs.
 fn others() -> String {
     let system = isolane_ethernet_attach::System::machine();
     let cards = isolane_ethernet_attach::openmetrics::families(&system).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Hostile local processes against the daemon: a container's root sets no limits, one container keeps no other one out, and an
-//! honest process keeps its lease meanwhile.
+//! Attacks of local processes on the daemon: root in a container sets no limits, one container does not lock out
+//! another, and an honest process keeps its lease.
 //!
-//! Method: attackers are this program again, in namespaces of their own (`unshare`). What cannot be made here says so and is
-//! skipped.
+//! Method: attackers are this program again, in their own namespaces (`unshare`). Tests report a skip where the
+//! namespaces cannot be made.
 
 use crate::support::{Caller, Client, Daemon, config, hello, wait_for};
 use isolane_rdma_session::message::{Class, NO_METER, ToDaemon, ToShim};
@@ -11,11 +11,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Set in a process that this program starts: what it does, and the socket's path.
+/// Environment variable that sets the role of a child process and the socket's path.
 const ROLE: &str = "ISOLANED_HOSTILE_ROLE";
 const SOCKET: &str = "ISOLANED_HOSTILE_SOCKET";
 
-/// A process in namespaces of its own; killed when dropped.
+/// A process in its own namespaces; killed on drop.
 struct Container(Child);
 
 impl Drop for Container {
@@ -26,7 +26,7 @@ impl Drop for Container {
     }
 }
 
-/// Starts this program as `role` under `unshare` with these options; none where namespaces are refused.
+/// Starts this program as `role` under `unshare` with these options; `None` where namespaces are refused.
 fn start(role: &str, socket: &Path, options: &[&str]) -> Option<(Container, String)> {
     use std::os::unix::process::CommandExt;
     let child = Command::new("unshare")
@@ -64,7 +64,7 @@ fn start(role: &str, socket: &Path, options: &[&str]) -> Option<(Container, Stri
     Some((container, said?))
 }
 
-/// What a process that was started as a role does; nothing in a test run.
+/// Not a test: the body of a process with a role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -95,11 +95,11 @@ fn role() {
         }
         other => panic!("no role {other}"),
     }
-    // Until the test ends.
+    // Waits until the test ends.
     let _ = std::io::stdin().lock().read_until(b'\n', &mut Vec::new());
 }
 
-/// The namespaces of a container: with a user namespace, and, as root, without one.
+/// The namespaces of a container: with a user namespace, and for root also without one.
 fn containers() -> Vec<Vec<&'static str>> {
     let pid = ["--pid", "--fork"];
     let mut all = vec![[&pid[..], &["--user", "--map-root-user"]].concat()];
@@ -124,7 +124,7 @@ fn a_containers_root_sets_no_limits() {
         );
         assert_eq!(victim.meter().lease().rate_bytes_per_s, before);
     }
-    // The host's enforcer still finds its place.
+    // The host's enforcer can still connect.
     let enforcer = Caller::connect(&daemon.socket);
     enforcer.say(&ToDaemon::Enforce.encode());
     assert!(matches!(enforcer.hear(), Some((ToShim::Heeded, _))));
@@ -157,7 +157,7 @@ fn a_container_that_fills_its_sessions_leaves_places_to_the_host() {
         return;
     };
     let taken: usize = said.parse().expect("a number");
-    // Sessions that opened no device give way to later ones of the same account.
+    // Sessions without a device give way to later ones of the same account.
     assert_eq!((taken, daemon.sessions()), (64, 16));
     let honest: Vec<Client> = (0..10)
         .map(|_| Client::start(&daemon.socket, "honest", Class::Auto))
@@ -167,7 +167,7 @@ fn a_container_that_fills_its_sessions_leaves_places_to_the_host() {
     daemon.wait_for_sessions(10);
 }
 
-/// A session with a device is never shed for a newcomer; one without is.
+/// A session with a device is never dropped for a newcomer; one without a device is.
 #[test]
 fn sessions_that_never_open_a_device_are_shed_first() {
     let daemon = Daemon::start(Config {

@@ -1,13 +1,12 @@
-//! Random SIGKILLs of the daemon and of applications that run the real shim: nothing leaks, nothing stands still.
+//! Random SIGKILLs of the daemon and of applications that run the real shim: no leak, no stall.
 //!
-//! Problem: the lab's proof `kills` does this with real queue pairs of Soft-RoCE, about seven times a minute. Here the
-//! provider has no hardware, so ten thousand kills take minutes: `make kills`.
-//! Method: processes. One daemon (this program as a role, over one device of 800 Mb/s), two applications that survive,
-//! of weights 1 and 2, and in each round one that does not: after a random time it is killed, or the daemon, or both
-//! at once. Applications write through the shim to memory of their own and check every byte. Whoever outlived a killed
-//! daemon ends by itself when told to. Every 25 rounds, what the daemon holds is counted.
-//! Limits: both ends of a queue pair are in one process, so a dead peer is the lab's matter. Times are printed; only a
-//! generous bound fails.
+//! Problem: the lab's proof `kills` does this with real queue pairs of Soft-RoCE, about seven times a minute. This
+//! test's provider has no hardware, so ten thousand kills take minutes: `make kills`. Method: one daemon (this program
+//! with a role, one device of 800 Mb/s), two survivors of weights 1 and 2, and one victim per round. After a random
+//! time the victim, the daemon, or both are killed. Applications write through the shim to their own memory and check
+//! every byte. Processes that outlive a killed daemon end when the test tells them. Every 25 rounds the daemon's
+//! objects are counted. Limits: both ends of a queue pair are in one process; the lab tests dead peers. Times are
+//! printed; only a generous bound fails the test.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use crate::application;
@@ -20,22 +19,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set in a process that this program starts: what it is to be, and where.
+/// Environment variable that sets a child's role and folder.
 const ROLE: &str = "ISOLANED_KILLS_ROLE";
 const FOLDER: &str = "ISOLANED_KILLS_FOLDER";
-/// How many kills, and from which seed.
+/// Environment variables for the number of kills and the seed.
 const COUNT: &str = "ISOLANE_KILLS";
 const SEED: &str = "ISOLANE_SEED";
 
-/// A stall above this is counted and printed.
+/// A longer stall is counted and printed.
 const LONG_STALL: Duration = Duration::from_secs(2);
-/// Little enough that weights, and not processors, divide it.
+/// Low enough that weights divide the rate, not the processors.
 const RATE_MBPS: u64 = 200;
-/// Rounds after which what the daemon holds is counted. Not after each: survivors look for a new daemon once a second,
-/// and a daemon that is killed before they have found it is a case of its own.
+/// Rounds between two counts of the daemon's objects. More frequent counts would kill the daemon before survivors find
+/// it: they retry once a second.
 const COUNT_EVERY: u64 = 25;
 
-/// What a process that was started as a role does; nothing in a test run.
+/// Not a test: the body of a process with a role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -51,7 +50,7 @@ fn role() {
 
 fn run_daemon(folder: &Path) {
     let mut config = support::config();
-    // The applications say by themselves who they are and what they weigh.
+    // The applications send their own names and weights.
     config.trust_names = true;
     config.socket = socket(folder);
     config.devices[0].rate = Some(BitRate::from_bps(RATE_MBPS * 1_000_000));
@@ -69,7 +68,7 @@ fn socket(folder: &Path) -> PathBuf {
     folder.join("run/isolaned.sock")
 }
 
-/// A process of this test. It is killed when the test ends, however it ends.
+/// A process of this test; killed on drop.
 struct Process {
     child: Child,
     /// The role ends when this is closed.
@@ -92,12 +91,12 @@ impl Process {
 
     fn kill(&mut self) {
         let pid = Pid::from_child(&self.child);
-        // It may have ended by itself, which `wait` then tells.
+        // It may have ended by itself; `wait` reports that.
         let _ = kill_process(pid, Signal::KILL);
         let _ = self.child.wait();
     }
 
-    /// Tells an application to end, and waits until it has, with nothing wrong.
+    /// Ends an application and checks its exit status.
     fn finish(&mut self, what: &str) {
         self.input = None;
         let began = Instant::now();
@@ -111,7 +110,7 @@ impl Process {
         }
     }
 
-    /// Fails when the process has gone.
+    /// Fails if the process has ended.
     fn must_live(&mut self, what: &str) {
         let status = self.child.try_wait().expect("a child");
         assert!(status.is_none(), "{what} has ended: {status:?}");
@@ -134,7 +133,7 @@ fn start_daemon(folder: &Path) -> Process {
     daemon
 }
 
-/// What the daemon's process holds: descriptors, and regions of sessions.
+/// Descriptors of the daemon's process and regions of sessions.
 fn holdings(daemon: &Process) -> (usize, usize) {
     let at = PathBuf::from(format!("/proc/{}", daemon.child.id()));
     let files = std::fs::read_dir(at.join("fd")).expect("proc").count();
@@ -142,7 +141,7 @@ fn holdings(daemon: &Process) -> (usize, usize) {
     (files, maps.matches("memfd:").count())
 }
 
-/// SplitMix64: what happens in which round depends on the seed alone.
+/// SplitMix64: the seed alone determines each round.
 struct Chance(u64);
 
 impl Chance {
@@ -158,7 +157,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
 }
 
-/// Two applications that run all the while, and how long they stood still.
+/// Two applications that run all the time, and their stall times.
 struct Survivors {
     processes: [Process; 2],
     names: [String; 2],
@@ -213,7 +212,7 @@ impl Survivors {
         self.long += u64::from(stood > LONG_STALL);
     }
 
-    /// Bytes that each moved in the time.
+    /// Bytes that each moved in `time`.
     fn rates(&self, time: Duration) -> [u64; 2] {
         let before = self.moved();
         std::thread::sleep(time);
@@ -267,7 +266,7 @@ fn killed_at_random_nothing_leaks_and_survivors_go_on() {
         if kill_daemon {
             daemon = start_daemon(folder.path());
         }
-        // Victims' sessions are gone; the survivors have theirs, in the old daemon or the new one.
+        // The victims' sessions have ended; the survivors have sessions in the old or the new daemon.
         if round % COUNT_EVERY == 0 || kills >= count {
             wait_for(
                 &format!("two sessions in round {round}, seed {seed}"),

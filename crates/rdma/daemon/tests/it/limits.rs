@@ -1,5 +1,5 @@
-//! Limits said by whoever enforces guarantees, over the real socket: who may say them, what they do, how they end, and
-//! that a process with the real shim keeps to them.
+//! The enforcer's limits over the real socket: who may set them, their effect, their end, and a process with the real
+//! shim that obeys them.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use crate::application;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 const LIMIT: u64 = 1_000_000;
 
-/// A connection that greets as the enforcer.
+/// A connection as the enforcer.
 fn enforcer(daemon: &Daemon) -> Caller {
     let caller = Caller::connect(&daemon.socket);
     caller.say(&ToDaemon::Enforce.encode());
@@ -21,7 +21,7 @@ fn enforcer(daemon: &Daemon) -> Caller {
     caller
 }
 
-/// This process is of tenant 0, which has a limit.
+/// Assigns this process to tenant 0, which has a limit.
 fn limit_ourselves(enforcer: &Caller) {
     let limit = ToDaemon::Limit {
         tenant: 0,
@@ -72,13 +72,13 @@ fn one_enforcer_at_a_time_and_nobody_else_says_limits() {
     let second = Caller::connect(&daemon.socket);
     second.say(&ToDaemon::Enforce.encode());
     assert!(refusal(&second).contains("sets limits already"));
-    let stranger = Caller::connect(&daemon.socket);
-    say_whose(&stranger, 0);
-    assert!(refusal(&stranger).contains("did not greet as the enforcer"));
+    let other = Caller::connect(&daemon.socket);
+    say_whose(&other, 0);
+    assert!(refusal(&other).contains("did not connect as the enforcer"));
     let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
     say_whose(&client.caller, 0);
-    assert!(refusal(&client.caller).contains("did not greet as the enforcer"));
-    // An enforcer is no process that opens devices.
+    assert!(refusal(&client.caller).contains("did not connect as the enforcer"));
+    // An enforcer cannot open devices.
     first.say(&support::hello("a", Class::Auto, 1).encode());
     assert!(refusal(&first).contains("second greeting"));
     daemon.wait_for_sessions(0);
@@ -90,7 +90,7 @@ fn a_large_table_is_taken_at_once() {
     let client = Client::start(&daemon.socket, "a", Class::Bandwidth);
     let first = enforcer(&daemon);
     for process in 1..=2_000 {
-        // No process id is as large, so nobody of this machine is meant.
+        // No process id is this large, so no real process is meant.
         let process = u32::MAX - process;
         first.say(&ToDaemon::Belongs { process, tenant: 5 }.encode());
     }
@@ -98,7 +98,7 @@ fn a_large_table_is_taken_at_once() {
     wait_for_rate(&client, "limit", |rate| rate == LIMIT);
 }
 
-/// What the next test starts; nothing in a test run.
+/// Not a test: the body of the next test's process.
 #[test]
 fn role() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -106,13 +106,13 @@ fn role() {
     }
 }
 
-/// Goal: a rate goes from the enforcer by the daemon and the shared page to the process's own posts. Method: an
-/// application over a provider without hardware, which would move a hundred times as much; only an upper bound in time,
-/// so a slow machine changes nothing.
+/// Goal: a rate passes from the enforcer through the daemon and the shared page to the process's posts. Method: an
+/// application over a provider without hardware, which would move a hundred times as much. Only an upper bound in time,
+/// so a slow machine does not fail.
 #[test]
 fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
     const RATE: u64 = 4_000_000;
-    /// Two bursts, and what the application has under way.
+    /// Two bursts, and the application's messages in flight.
     const AT_ONCE: u64 = 2 * 65_536 + 8 * 65_536;
     let mut config = config();
     config.devices[0].chunk_without_latency = Some(Bytes::from_kib(64));
@@ -141,7 +141,7 @@ fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
         pacing.step(Instant::now(), &table);
         passed().1 == RATE
     });
-    // What was in hand before goes first.
+    // Messages in flight complete first.
     let held = passed().0;
     wait_for("traffic at the limit", || passed().0 > held + AT_ONCE);
     let (began, before) = (Instant::now(), passed().0);
@@ -152,7 +152,7 @@ fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
         moved <= allowed,
         "{moved} bytes, where {allowed} are allowed"
     );
-    // Without the enforcer it is free again, and ends well.
+    // Without the enforcer the application has no limit and ends successfully.
     drop(pacing);
     wait_for("the end of the limit", || passed().1 > RATE);
     drop(child.stdin.take());
@@ -162,7 +162,7 @@ fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
 const ROLE: &str = "limited:1:bandwidth";
 const FOLDER: &str = "ISOLANED_TEST_LIMITS_FOLDER";
 
-/// A tenant's user may connect, since everybody's processes do, but its word is no limit.
+/// Every user may connect, but only root may set limits.
 #[test]
 fn another_user_may_not_set_limits() {
     if !rustix::process::geteuid().is_root() {
@@ -190,7 +190,7 @@ fn another_user_may_not_set_limits() {
     assert!(said.contains("user 65534 may not; only root"), "{said}");
 }
 
-/// What [`another_user_may_not_set_limits`] starts; nothing in a test run.
+/// Not a test: the body of [`another_user_may_not_set_limits`]'s process.
 #[test]
 fn greet_as_somebody_else() {
     let Some(socket) = std::env::var_os(SOCKET) else {

@@ -1,4 +1,4 @@
-//! The daemon over real sockets and with real processes.
+//! The daemon over real sockets with real processes.
 
 #[path = "support/application.rs"]
 mod application;

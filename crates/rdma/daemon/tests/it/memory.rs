@@ -1,7 +1,7 @@
-//! `isolaned --mem` as a program: it serves, dies at any moment, and its successor puts everything in order.
+//! `isolaned --mem` as a program: it serves, is killed at any moment, and its successor cleans up.
 //!
-//! Method: the made-up machine of the memory service, so that no privilege and no tiers are needed; the processes are
-//! real. The daemon is killed as `kill -9` does, at moments that a seed chooses, while applications come and go.
+//! Method: the emulated machine of the memory service, so no privilege and no tiers are needed; the processes are real.
+//! The daemon is killed with SIGKILL at moments that a seed chooses, while applications start and end.
 
 use isolane_memory_service::application::pod::Place;
 use isolane_memory_service::application::{Application, Promise};
@@ -16,7 +16,7 @@ use std::time::Duration;
 struct Daemon(Child);
 
 impl Daemon {
-    /// One on the made-up machine below `directory`, once it serves.
+    /// Starts a daemon on the emulated machine below `directory` and waits until it serves.
     fn start(directory: &Path) -> Self {
         let file = directory.join("mem.toml");
         std::fs::write(&file, format!("fake = {directory:?}\n"))
@@ -47,7 +47,7 @@ impl Daemon {
     }
 }
 
-/// An application that somebody else started.
+/// An application that was started outside the service.
 struct Cat(Child);
 
 impl Cat {
@@ -95,7 +95,7 @@ impl Drop for Cat {
     }
 }
 
-/// Asks until somebody answers: a daemon that was just started may not listen yet.
+/// Retries the request until the daemon answers: a new daemon may not listen yet.
 fn ask(directory: &Path, request: &Request) -> Answer {
     let socket = Settings::fake(directory).socket;
     for _ in 0..2_400 {
@@ -147,7 +147,7 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
     let seed: u64 = 0x5851_f42d_4c95_7f2d;
     for round in 0..10_u32 {
         let wait = (seed >> round) % 60;
-        // This process asks for itself; whether the daemon dies before, in or after it, nothing of it stays.
+        // This process makes its own request. The daemon may die before, during or after it; nothing may remain.
         let asker = {
             let directory = directory.to_owned();
             std::thread::spawn(move || {
@@ -172,7 +172,7 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
             "round {round}, killed after {wait} ms"
         );
         assert!(cats.iter_mut().all(Cat::is_running), "round {round}");
-        // As if this process had ended.
+        // Same state as after the end of this process.
         let _ = std::fs::write(directory.join("cgroup/isolane-mem/me/cgroup.procs"), "");
         for _ in 0..2_400 {
             if !directory.join("cgroup/isolane-mem/me").exists() {
@@ -231,7 +231,7 @@ fn its_figures_are_served_on_a_unix_socket_without_devices() {
 
 #[test]
 fn its_figures_are_served_on_loopback_without_devices() {
-    // Free now; another process that takes the port meanwhile makes the daemon say so and the test fail.
+    // The port is free now. If another process takes it meanwhile, the daemon reports it and the test fails.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let address = free.local_addr().expect("it is bound");
     drop(free);

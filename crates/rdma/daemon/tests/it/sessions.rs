@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set in a process that this program starts as a client: the socket's path.
+/// Environment variable of a client process: the socket's path.
 const ROLE: &str = "ISOLANED_TEST_ROLE";
 const SOCKET: &str = "ISOLANED_TEST_SOCKET";
 
@@ -37,7 +37,7 @@ fn die() -> ! {
     unreachable!("killed");
 }
 
-/// What a process that was started as a role does; nothing in a test run.
+/// Not a test: the body of a process with a role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -93,7 +93,7 @@ fn die_at(step: u32, socket: &Path) {
     die();
 }
 
-/// Leaves its socket to a child when it is killed. The child lives until the test closes its input, or the test ends.
+/// Is killed and leaves its socket to a child. The child lives until the test closes its input or ends.
 #[expect(clippy::zombie_processes, reason = "the child is to outlive us")]
 fn die_with_an_heir(socket: &Path) {
     let client = Client::start(socket, "parent", Class::Auto);
@@ -107,7 +107,7 @@ fn die_with_an_heir(socket: &Path) {
     die();
 }
 
-/// A daemon with next to no file descriptors, which serves until its input ends.
+/// A daemon with very few file descriptors; it serves until its input ends.
 fn run_a_poor_daemon() {
     let daemon = Daemon::start(config());
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -148,7 +148,7 @@ fn a_process_is_served_and_its_end_is_noticed() {
     assert!(daemon.snapshot().tenants.is_empty());
 }
 
-/// Goal: whatever the instruction, a dead process leaves no session, lease or descriptor behind.
+/// Goal: a process killed at any instruction leaves no session, lease or descriptor.
 #[test]
 fn processes_killed_at_every_step_leave_nothing_behind() {
     let mut daemon = Daemon::start(config());
@@ -170,7 +170,7 @@ fn processes_killed_at_every_step_leave_nothing_behind() {
     let snapshot = daemon.snapshot();
     assert_eq!(snapshot.tenants.len(), 1);
     assert!(snapshot.devices[0].active_sending <= 1);
-    // Guests that were killed before they greeted hold descriptors until they are noticed.
+    // Killed guests hold descriptors until the daemon notices their end.
     survivor
         .meter()
         .passed_bytes
@@ -196,7 +196,7 @@ fn a_killed_process_is_gone_though_its_child_holds_the_socket() {
 }
 
 #[test]
-fn nonsense_is_answered_once_and_shown_out() {
+fn an_invalid_message_is_answered_once_and_closes_the_connection() {
     let daemon = Daemon::start(config());
     let honest = Client::start(&daemon.socket, "honest", Class::Auto);
     let open = ToDaemon::Open {
@@ -208,7 +208,7 @@ fn nonsense_is_answered_once_and_shown_out() {
     for (bytes, expected) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "version"),
         (&version, "version 9"),
-        (&open.encode(), "before the greeting"),
+        (&open.encode(), "before Hello"),
         (&long, "too long"),
         (&[0], "cut short"),
     ] {
@@ -219,7 +219,7 @@ fn nonsense_is_answered_once_and_shown_out() {
         };
         assert!(reason.contains(expected), "{reason}");
         assert!(files.is_empty());
-        assert!(caller.hear().is_none(), "the door is closed");
+        assert!(caller.hear().is_none(), "the daemon closes the connection");
     }
     let twice = Client::start(&daemon.socket, "twice", Class::Auto);
     twice.caller.say(&hello("thrice", Class::Auto, 1).encode());
@@ -242,7 +242,7 @@ fn who_talks_all_the_time_is_shown_out_and_the_others_are_served() {
     let over = AtomicBool::new(false);
     let reason = std::thread::scope(|scope| {
         let _end = SetOnDrop(&over);
-        // Until it is told, as a thousand messages may take this process some seconds.
+        // Waits for the rejection; a thousand messages may take this process some seconds.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 talker.caller.say(&open);
@@ -261,7 +261,7 @@ fn who_talks_all_the_time_is_shown_out_and_the_others_are_served() {
     daemon.wait_for_sessions(0);
 }
 
-/// Ends the flood also when the test fails.
+/// Ends the flood even if the test fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -287,7 +287,7 @@ fn who_knocks_all_the_time_holds_nobody_up() {
             client.send_until_active();
         }
     });
-    // It is heard again afterwards.
+    // The daemon reads its signals again afterwards.
     flooder.send_until_active();
 }
 
@@ -408,7 +408,7 @@ fn a_thousand_sessions_leave_no_descriptor_behind() {
         drop(clients);
         daemon.wait_for_sessions(0);
     }
-    // Other tests of this program hold descriptors of their own, but not a thousand.
+    // Other tests of this program hold descriptors too, but not a thousand.
     assert!(
         open_files() < before + 500,
         "{} before, {} after",

@@ -1,8 +1,8 @@
-//! Who is alone on its device is looked at rarely, and only as long as that is so.
+//! A sender that is alone on its device is read rarely, and only while it is alone.
 
 use super::*;
 
-/// How often everybody was looked at in `ms`.
+/// Number of readings in `ms`.
 fn looks_in(host: &mut Host, ms: u64) -> u64 {
     let before = host.governor.figures().periods_total;
     host.run(ms);
@@ -36,7 +36,7 @@ fn a_lone_sender_is_looked_at_rarely_until_somebody_else_needs_it() {
     );
 }
 
-/// A process counts what it posts when it draws credit, which may be rarer than every 20 ms.
+/// A process counts when it draws credit, which can be less often than every 20 ms.
 #[test]
 fn a_lone_sender_that_counts_rarely_keeps_its_lease() {
     let mut host = Host::new(config());
@@ -58,7 +58,7 @@ fn a_lone_sender_that_counts_rarely_keeps_its_lease() {
     assert_eq!(host.governor.next_deadline_ns(), None);
 }
 
-/// What one that rests keeps is the newcomer's as soon as somebody looks.
+/// A silent sender's share goes to a newcomer at the next reading.
 #[test]
 fn a_resting_sender_gives_its_share_to_a_newcomer() {
     let mut host = Host::new(config());

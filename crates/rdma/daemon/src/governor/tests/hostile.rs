@@ -1,4 +1,4 @@
-//! Processes that lie, many of them, and whether one history gives one result.
+//! Lying processes, many of them, and determinism: one history gives one result.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn who_waits_for_ever_without_sending_gives_its_share_back() {
     for _ in 0..15_000 {
         let meter = &host.processes[liar].region.meters[0];
         meter.waiting_since_ns.store(1, Ordering::Relaxed);
-        // It goes on lying, past the honest step of the host.
+        // Writes false counters after the host's honest step.
         host.processes[liar].backlog = 0;
         host.now_ns += MS / 10;
         host.governor.advance(host.now_ns);
@@ -63,9 +63,9 @@ fn a_thousand_tenants_come_share_and_go() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Goal: whatever hostile processes write, when they come, knock and die: no panic, the honest tenant keeps its
-    /// part, leases never exceed the device, nothing of the dead is left.
-    /// Method: random histories with random words in every field that a process may write.
+    /// Goal: hostile writes, arrivals, wake-ups and deaths cause no panic; the honest tenant keeps its share, leases
+    /// never exceed the device, and dead processes leave nothing. Method: random histories with random words in every
+    /// field that a process may write.
     #[test]
     fn liars_harm_nobody_else(
         steps in prop::collection::vec((0u8..6, any::<u16>(), any::<u64>(), any::<u64>()), 50..300)
@@ -98,7 +98,7 @@ proptest! {
                     meter.passed_bytes.store(one, Ordering::Relaxed);
                     meter.passed_operations.store(two, Ordering::Relaxed);
                     meter.waiting_since_ns.store(one ^ two, Ordering::Relaxed);
-                    // The daemon's own words are not safe from it either.
+                    // A hostile process also overwrites the daemon's fields.
                     meter.valid_until_ns.store(two, Ordering::Relaxed);
                     region.header.slots_high.store(one as u32, Ordering::Relaxed);
                     region.header.session.store(one, Ordering::Relaxed);
@@ -118,7 +118,7 @@ proptest! {
             prop_assert!(device.leased_bytes_per_s <= RATE / 8);
         }
         let sent = host.processes[honest].sent - before;
-        // Two names besides it: a third, and half of that where a liar is taken for a latency flow.
+        // Two other tenants share with it: a third, and half of that if a liar counts as a latency flow.
         let due = (host.now_ns - began_ns) as f64 * 1e-9 * RATE as f64 / 8.0 / 3.0 / 2.0;
         prop_assert!(sent as f64 >= due * 0.9, "{sent} of {due}");
         for (key, _) in liars {
@@ -132,7 +132,7 @@ proptest! {
         prop_assert_eq!(host.processes[honest].lease().rate_bytes_per_s, RATE / 8);
     }
 
-    /// Goal: same history, same leases.
+    /// Goal: the same history gives the same leases.
     #[test]
     fn the_same_history_gives_the_same_leases(
         steps in prop::collection::vec((0u8..4, any::<u8>()), 1..60)

@@ -1,10 +1,10 @@
-//! Limits of whoever enforces guarantees, in simulated time.
+//! The enforcer's limits, in simulated time.
 
 use super::*;
 use crate::snapshot::LimitSnapshot;
 use isolane_rdma_session::message::{NO_LIMIT, NOBODY};
 
-/// A process of that number.
+/// A process with that id.
 fn process(pid: u32, tenant: &str) -> Who {
     Who {
         pid,
@@ -37,7 +37,7 @@ fn the_enforcers_tenants_need_not_be_the_daemons() {
     for (pid, tenant) in [(1, "a"), (2, "b"), (3, "b")] {
         host.start_bulk(process(pid, tenant));
     }
-    // One of `a` and one of `b` are one tenant to the enforcer.
+    // One process of `a` and one of `b` are one tenant of the enforcer.
     host.governor.limit_tenant(7, 1_000_000);
     host.governor.limit_process(1, 7);
     host.governor.limit_process(2, 7);
@@ -54,7 +54,7 @@ fn a_limit_that_is_known_before_the_process_binds_its_first_lease() {
     host.governor.limit_tenant(3, 500_000);
     let at = host.start(process(9, "late"));
     assert_eq!(host.processes[at].lease().rate_bytes_per_s, 500_000);
-    // Idle ones hear of a change as well.
+    // Idle processes receive the change too.
     host.governor.limit_tenant(3, 400_000);
     host.step();
     assert_eq!(host.processes[at].lease().rate_bytes_per_s, 400_000);
@@ -79,7 +79,7 @@ fn a_limit_outlives_a_reload_and_ends_when_it_is_lifted() {
     host.governor.lift_limits();
     host.run(10);
     assert_eq!(host.processes[at].lease().rate_bytes_per_s, 5_000_000);
-    // The next enforcer's tenant of that number has no limit.
+    // The next enforcer's tenant with that number has no limit.
     host.governor.limit_process(4, 0);
     host.run(10);
     assert_eq!(host.processes[at].lease().rate_bytes_per_s, 5_000_000);
@@ -121,7 +121,7 @@ fn a_device_without_a_policy_paces_those_with_a_limit_only() {
     assert_eq!(host.governor.next_deadline_ns(), None, "nor now");
 }
 
-/// What each process may use of its limit: number, and part per second of sending and of READs.
+/// Number of a process's limit, and its share per second of sending and of READs.
 type Shown = (Option<u32>, [Option<u64>; 2]);
 
 fn shown(host: &mut Host) -> (Vec<LimitSnapshot>, Vec<Shown>) {
@@ -171,7 +171,7 @@ fn every_limit_that_stands_is_shown_with_those_that_it_holds() {
         tenants: ["a", "b", "fast"].map(str::to_owned).to_vec(),
     };
     assert_eq!(limits, [nobodys, held]);
-    // Both send and neither READs: each may READ all of it, and has half of what may be sent.
+    // Both send and neither READs: each may READ at the whole limit and send at half.
     let half: Shown = (Some(7), [Some(500_000), Some(1_000_000)]);
     assert_eq!(sessions, [half, half, (Some(7), [None; 2]), free]);
     host.governor.lift_limits();

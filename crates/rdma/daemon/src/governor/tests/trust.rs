@@ -1,6 +1,7 @@
-//! What a process gains by what it says of itself: nothing by default, a bounded part where the operator trusts it.
+//! What a process gains by its claims: nothing by default, a bounded share where the operator trusts them.
 //!
-//! Method: an honest tenant of one user beside another user's processes, in simulated time; rates by what the leases let pass.
+//! Method: an honest tenant of one user beside another user's processes in simulated time; rates are what the leases
+//! admit.
 
 use super::*;
 
@@ -13,7 +14,7 @@ fn untrusting() -> Config {
     }
 }
 
-/// A process of a user that says of itself what it likes.
+/// A process of a user with arbitrary claims.
 fn of(user: u32, claim: &str, weight: u32) -> Who {
     Who {
         user,
@@ -59,7 +60,7 @@ fn a_trusted_owner_has_a_bounded_part() {
     }
     host.run(50);
     let snapshot = host.governor.snapshot(host.now_ns);
-    // Eight names of weight 4, the owner itself, and the honest one.
+    // Eight names of weight 4, the owner itself, and the honest tenant.
     assert_eq!(snapshot.tenants.len(), 10);
     let weights: u32 = snapshot.tenants.iter().map(|one| one.weight).sum();
     assert_eq!(weights, 8 * 4 + 1 + 1);
@@ -115,7 +116,7 @@ fn a_claim_of_the_latency_class_changes_nothing_for_others() {
     }
 }
 
-/// A process that declares the latency class and has queue pairs, each slow, small and shallow.
+/// A process that declares the latency class and has queue pairs that are slow, small and shallow.
 fn start_fast(host: &mut Host, user: u32, queue_pairs: usize) -> usize {
     let at = host.start(Who {
         class: Class::Latency,
@@ -158,7 +159,7 @@ fn a_declared_latency_process_that_is_trusted_begins_fast_and_one_that_is_not_is
     }
 }
 
-/// 64 queue pairs post 1 KiB per millisecond each: 65 MB/s on a device of 5 MB/s, and each of them looks like latency.
+/// 64 queue pairs post 1 KiB per millisecond each: 65 MB/s on a device of 5 MB/s. Each of them looks like latency.
 #[test]
 fn a_tenant_that_sends_bulk_under_the_latency_class_loses_it_and_others_keep_their_chunks() {
     let mut host = Host::new(Config {
@@ -181,7 +182,7 @@ fn a_tenant_that_sends_bulk_under_the_latency_class_loses_it_and_others_keep_the
         .collect();
     assert_eq!(lost, [("user-1000", 0), ("user-1001", 1)]);
     assert_eq!(snapshot.daemon.latency_lost_total, 1);
-    // Coming back does not help, and an honest latency tenant keeps the class.
+    // Reconnecting does not help, and an honest latency tenant keeps the class.
     host.stop(cheat);
     let cheat = start_fast(&mut host, 1001, 1);
     host.run(20);
@@ -189,7 +190,7 @@ fn a_tenant_that_sends_bulk_under_the_latency_class_loses_it_and_others_keep_the
     let fast = start_fast(&mut host, 1002, 1);
     post_all(&mut host, fast, 1, 300, 64);
     assert_eq!(class_of(&host, fast), Class::Latency as u32);
-    // The cheat behaves: after ten seconds it has the class again.
+    // After ten seconds without bulk the tenant has the class again.
     post_all(&mut host, cheat, 1, 11_000, 64);
     assert_eq!(class_of(&host, cheat), Class::Latency as u32);
 }

@@ -1,4 +1,4 @@
-//! What the handshake accepts and refuses.
+//! What the handshake accepts and rejects.
 
 use super::*;
 use isolane_common_linux::key::KEY_MIN;
@@ -25,7 +25,7 @@ fn endpoint(device: &str) -> Endpoint {
     }
 }
 
-/// Two ends that give up soon, so that a test of refusals ends.
+/// Two connected ends with short timeouts, so that a failed test ends.
 fn pair() -> (UnixStream, UnixStream) {
     let (a, b) = UnixStream::pair().unwrap();
     for stream in [&a, &b] {
@@ -74,12 +74,12 @@ fn a_refusal_comes_with_its_reason() {
     let (called, answered) = meet(&key(1), key(1), false);
     assert_eq!(
         called.unwrap_err().to_string(),
-        "the other end refuses: no such device"
+        "the peer rejected the connection: no such device"
     );
     assert!(answered.is_err());
 }
 
-/// Goal: a caller without the key cannot pass by repeating what the other said. Method: send the server's own proof back.
+/// Goal: a caller without the key cannot pass by replaying the callee's messages. Method: send the callee's proof back.
 #[test]
 fn the_answerers_proof_is_no_proof_of_the_caller() {
     let (mut a, mut b) = pair();

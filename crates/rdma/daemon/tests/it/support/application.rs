@@ -1,6 +1,6 @@
 //! An application over a provider without hardware, with the real shim between: it writes, polls and checks bytes.
 //!
-//! It runs until its input ends. How far it is it writes to a file, which its parent reads.
+//! It runs until its input ends and writes its progress to a file, which its parent reads.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use crate::null;
@@ -43,7 +43,7 @@ struct Application {
     moved: u64,
 }
 
-/// Runs `NAME:WEIGHT:CLASS` until the input ends; panics when a byte or a completion is wrong.
+/// Runs `NAME:WEIGHT:CLASS` until the input ends; panics on a wrong byte or completion.
 pub(crate) fn run(role: &str, folder: &Path) {
     let words: Vec<&str> = role.split(':').collect();
     let settings = Settings {
@@ -92,7 +92,7 @@ impl Application {
         }
     }
 
-    /// Posts until no place is free: messages of 1 byte to 64 KiB, each full of bytes of its own.
+    /// Posts until no place is free: messages of 1 byte to 64 KiB, each with its own byte pattern.
     fn post(&mut self) {
         while let Some(place) = self.free.pop() {
             self.posted += 1;
@@ -106,7 +106,7 @@ impl Application {
         }
     }
 
-    /// Lets the provider work and takes what is done; whether there was anything.
+    /// Runs the provider and takes completions. Returns whether there were any.
     fn poll(&mut self) -> bool {
         while null::step(self.qp) {}
         let mut done = [ibv_wc::default(); DEPTH];

@@ -1,4 +1,4 @@
-//! A daemon on a thread, and processes that speak to it as the shim does, or worse.
+//! A daemon on a thread, and clients that behave like the shim or violate the protocol.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 use isolane_common_quantities::units::BitRate;
@@ -22,13 +22,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, so that a failure ends.
+/// Upper bound of all waits, so a failed test ends.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What is asked of a governor that a thread drives.
+/// A closure that runs on the governor's thread.
 type Question = Box<dyn FnOnce(u64, &mut Governor) + Send>;
 
-/// Lets a test ask the governor.
+/// Runs closures of the test on the governor's thread.
 struct Probe {
     bell: OwnedFd,
     questions: Receiver<Question>,
@@ -110,7 +110,7 @@ impl Daemon {
         }
     }
 
-    /// Asks the governor, between two batches of events.
+    /// Runs a closure on the governor between two batches of events.
     pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(u64, &mut Governor) -> T + Send + 'static,
@@ -136,7 +136,7 @@ impl Daemon {
         self.ask(|_, governor| governor.figures().sessions)
     }
 
-    /// Waits until so many sessions are there.
+    /// Waits until `count` sessions exist.
     pub fn wait_for_sessions(&self, count: u64) {
         wait_for(&format!("{count} sessions"), || self.sessions() == count);
     }
@@ -165,7 +165,7 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether somebody accepts connections at the socket.
+/// Whether a daemon accepts connections at the socket.
 pub fn listens(path: &Path) -> bool {
     let kind = SocketType::SEQPACKET;
     let socket =
@@ -173,7 +173,7 @@ pub fn listens(path: &Path) -> bool {
     connect(&socket, &SocketAddrUnix::new(path).expect("a path")).is_ok()
 }
 
-/// A connection that says what it likes.
+/// A connection that can send any message.
 pub struct Caller {
     pub socket: OwnedFd,
 }
@@ -195,18 +195,18 @@ impl Caller {
     }
 
     pub fn say(&self, bytes: &[u8]) {
-        // It may have been shown out already.
+        // The daemon may have closed the connection already.
         let _ = rustix::io::retry_on_intr(|| send(&self.socket, bytes, SendFlags::NOSIGNAL));
     }
 
-    /// The next message and what came with it; `None` at the end.
+    /// The next message with its descriptors; `None` at the end.
     pub fn hear(&self) -> Option<(ToShim, Vec<OwnedFd>)> {
         let mut buffer = [0u8; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut was_reset = false;
         let length = loop {
-            // A socket with a timeout is interrupted by signals, such as a child's end in another test.
+            // Signals, such as a child's end in another test, interrupt a socket with a timeout.
             let message = rustix::io::retry_on_intr(|| {
                 recvmsg(
                     &self.socket,
@@ -217,7 +217,8 @@ impl Caller {
             });
             match message {
                 Ok(message) => break message.bytes,
-                // A daemon that closes with messages of ours unread: the kernel says so once, ahead of the daemon's last word.
+                // If the daemon closes with unread messages of ours, the kernel reports a reset once, before the
+                // daemon's last message.
                 Err(rustix::io::Errno::CONNRESET) if !was_reset => was_reset = true,
                 Err(rustix::io::Errno::CONNRESET) => break 0,
                 Err(error) => panic!("the daemon does not answer: {error}"),
@@ -236,7 +237,7 @@ impl Caller {
     }
 }
 
-/// The greeting of a process.
+/// The `Hello` message of a process.
 pub fn hello(tenant: &str, class: Class, weight: u32) -> ToDaemon {
     ToDaemon::Hello {
         class,
@@ -246,7 +247,7 @@ pub fn hello(tenant: &str, class: Class, weight: u32) -> ToDaemon {
     }
 }
 
-/// A process that is served.
+/// A process with a session.
 pub struct Client {
     pub caller: Caller,
     pub region: Region,
@@ -298,7 +299,7 @@ impl Client {
         &self.region.meters[self.meters[0] as usize]
     }
 
-    /// Sends until it has the lease of a sender. One message would do, but a sender that rests falls idle again.
+    /// Sends until it has a sender's lease. One message would do, but a silent sender becomes idle again.
     pub fn send_until_active(&self) {
         wait_for("a lease", || {
             self.meter().passed_bytes.fetch_add(1, Ordering::Relaxed);
