@@ -1,10 +1,9 @@
-//! What a posted work request and a poll cost more with the shim: `cargo bench -p isolane-rdma-preload`.
+//! Measures the shim's cost per posted work request and per poll: `cargo bench -p isolane-rdma-preload`.
 //!
-//! The provider under it does nothing but remember a number, so that the difference to calling it directly is the
-//! shim's own. One round posts 64 requests of 64 bytes, one call each, the last one signalled, and polls its
-//! completion; the processor time of a round is divided by 64. Prints nanoseconds per request (the median of repeats, with the
-//! fastest and the slowest) and difference and ratio to the direct call in the same run. Without `--bench` every case runs
-//! a few rounds, only to show that it works.
+//! The provider below only remembers a number, so the difference to a direct call is the shim's cost. One round posts
+//! 64 requests of 64 bytes, one call each, the last one signalled, and polls its completion; the processor time of a
+//! round is divided by 64. Prints nanoseconds per request (median, fastest and slowest repeat), and difference and
+//! ratio to the direct call of the same run. Without `--bench` every case runs a few rounds as a smoke test.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 
 use isolane_rdma_session::message::Class;
@@ -74,7 +73,7 @@ fn clock() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Processor time of this thread: what other programs take of the processor is not counted.
+/// Processor time of this thread, ns. It excludes the time of other programs.
 fn cpu_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,8 +1,8 @@
-//! A daemon with one idea: every process and device gets the same lease, for ever. For trying the shim alone.
+//! A daemon for trying the shim alone: every process and device gets the same lease without end.
 //!
 //! `fixed_lease SOCKET RATE_BYTES_PER_S BURST_BYTES CHUNK_BYTES [OPERATIONS_PER_S]`: a rate of 0 does not limit, a
-//! chunk of 0 does not split, and `released` in place of the rate releases everything. Prints what each session
-//! posted and passed when it ends.
+//! chunk of 0 does not split, and `released` in place of the rate releases everything. At the end of each session it
+//! prints what the session posted and passed.
 #![allow(clippy::unwrap_used, reason = "a tool for tests")]
 
 use isolane_rdma_session::message::{Class, MESSAGE_MAX, ToDaemon, ToShim};

@@ -1,5 +1,5 @@
-//! What every object of the process needs: settings, clock, the pump's bell, messages for the user, and the count of
-//! waiting messages that the daemon reads. It knows none of the objects.
+//! The parts that all objects of the process share: settings, clock, the pump's bell, messages for the user, and the
+//! count of waiting messages. This module knows none of the objects.
 
 use crate::bell::Bell;
 use crate::session::Shared;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 /// What the objects of one process share.
 #[derive(Debug)]
 pub struct Base {
-    /// What the user set by environment variables.
+    /// The user's environment variables.
     pub settings: Settings,
-    /// Marks our work-request identifiers.
+    /// Tag in our work-request identifiers.
     pub tag: u64,
-    /// Wakes the pump when something waits.
+    /// Wakes the pump when a message waits.
     pub bell: Bell,
     clock: fn() -> u64,
     waiting: AtomicI64,
@@ -26,7 +26,7 @@ pub struct Base {
 /// Messages that are printed once.
 #[derive(Clone, Copy, Debug)]
 pub enum Saying {
-    /// No session at the first attempt.
+    /// The first attempt to get a session failed.
     NoDaemon = 1,
     /// The daemon does not renew leases.
     Silent = 2,
@@ -100,7 +100,7 @@ impl Base {
         }
     }
 
-    /// Says that the daemon does not renew leases.
+    /// Prints that the daemon does not renew leases.
     pub fn say_silent(&self) {
         self.say_once(
             Saying::Silent,

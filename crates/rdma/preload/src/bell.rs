@@ -1,4 +1,4 @@
-//! The pump's bell: an event counter that wakes the pump, and is rung only while the pump sleeps.
+//! The pump's bell: an event counter that wakes the pump. It is rung only while the pump sleeps.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes the pump if it sleeps: one system call then, none otherwise.
+    /// Wakes the pump if it sleeps. Costs one system call then, none otherwise.
     pub fn ring(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst)
@@ -38,17 +38,17 @@ impl Bell {
         self.counter.get().map(AsFd::as_fd)
     }
 
-    /// How often [`Self::ring`] was called.
+    /// Number of calls of [`Self::ring`].
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// The pump sleeps from now on, or no longer.
+    /// Records whether the pump sleeps.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
     }
 
-    /// Takes the rings that the pump has answered out of the counter.
+    /// Resets the counter after the pump has woken.
     pub fn silence(&self) {
         if let Some(counter) = self.counter.get() {
             let mut count = [0u8; 8];

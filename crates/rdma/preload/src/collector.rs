@@ -1,18 +1,18 @@
-//! The work requests that the extended interface collects between start and complete, with copies of all lists and data.
+//! Collects the work requests of the extended interface between start and complete, with copies of all lists and data.
 
 use isolane_rdma_verbs_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a batch of the extended interface needs of a queue pair.
+/// The space that a batch of the extended interface needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// How many messages it has.
+    /// Number of messages.
     pub messages: usize,
     /// Entries of the longest memory list.
     pub list: usize,
-    /// The longest inline data, bytes.
+    /// Longest inline data, bytes.
     pub inline_bytes: usize,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub(crate) list: Vec<ibv_sge>,
     /// Bytes of inline data, copied from the caller.
     pub(crate) data: Vec<u8>,
-    /// Of a segmentation request.
+    /// Header of a segmentation request.
     pub(crate) header: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Collected {
     count: usize,
 }
 
-/// What stands between start and complete; one thread at a time, as the interface demands.
+/// The batch between start and complete. One thread uses it at a time, as the interface requires.
 #[derive(Default)]
 pub struct Collector {
     taken: AtomicBool,
@@ -101,7 +101,7 @@ impl Collected {
         self.requests[..self.count].last_mut()
     }
 
-    /// What the batch needs of the queue pair.
+    /// The space that the batch needs in the queue pair.
     pub(crate) fn needs(&self) -> Needs {
         let requests = &self.requests[..self.count];
         let most = |size: fn(&Request) -> usize| requests.iter().map(size).max().unwrap_or(0);
@@ -115,7 +115,7 @@ impl Collected {
         }
     }
 
-    /// Sets the pointers and answers the head of the list.
+    /// Sets the pointers and returns the head of the list.
     pub(crate) fn link(&mut self) -> *mut ibv_send_wr {
         let mut next = std::ptr::null_mut();
         for request in self.requests[..self.count].iter_mut().rev() {

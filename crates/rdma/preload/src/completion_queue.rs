@@ -1,17 +1,17 @@
 //! Completion queues: the application sees its own completions, each once, with its own identifiers.
 //!
-//! Problem: completions of chunks lie between the application's, and somebody has to take them out even when the
-//! application does not poll, or nothing makes room in the provider's queue. Method: what is polled is turned back in
-//! place, and ours are left out; a poll that finds ours only polls on, so that "nothing" means that the provider has
-//! nothing. What the pump takes out for a full queue is stored, and comes first at the application's next poll.
+//! Problem: completions of chunks lie between the application's. They must be removed even when the application does
+//! not poll, or the provider's queue stays full. Method: polled completions are translated in place, and ours are left
+//! out. A poll that finds only ours polls again, so an empty result means that the provider's queue is empty.
+//! Completions that the pump removes from a full queue are stored; the application's next poll returns them first.
 //!
-//! Events: a completion of ours may use up the event that the application asked for. [`CompletionQueue::is_quiet`]
-//! finds such events: it asks for another one and looks again before the event is swallowed.
+//! Events: a completion of ours may consume the event that the application requested. [`CompletionQueue::is_quiet`]
+//! detects such events: it requests another event and polls again before the event is suppressed.
 //!
-//! Room: a completion queue is made larger than asked ([`spare_for`]), and every queue pair that splits takes its
-//! spare send places from that room, so that even the failure of all work requests at once does not overflow it.
-//! Limits: extended completion queues are turned back through their own calls; for them nothing is stored, so they
-//! make room only when the application polls, and an event of ours may be seen with nothing to poll.
+//! Room: a completion queue is created larger than requested ([`spare_for`]). Every queue pair that splits takes its
+//! spare send places from that room, so even the simultaneous failure of all work requests does not overflow it.
+//! Limits: extended completion queues are translated through their own calls, and nothing is stored for them. They make
+//! room only when the application polls, and an event of ours may arrive with nothing to poll.
 
 use crate::context::Context;
 use crate::lock::Lock;
@@ -23,10 +23,10 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
-/// Completions that the pump takes at once.
+/// Completions that the pump removes at once.
 const DRAIN: usize = 32;
 
-/// How many more completions than asked a queue is made for.
+/// Number of entries by which a requested queue is enlarged.
 pub fn spare_for(asked: u32, max: u32) -> u32 {
     asked.clamp(1_024, 65_536).min(max.saturating_sub(asked))
 }
@@ -46,7 +46,7 @@ pub(crate) struct Extended {
     pub(crate) read_qp_num: Option<ReadBytes>,
 }
 
-/// A completion and whose it is.
+/// A completion and its queue pair.
 #[derive(Debug)]
 struct Stored {
     completion: ibv_wc,
@@ -58,21 +58,21 @@ struct Inner {
     open: bool,
     store: VecDeque<Stored>,
     extended: Option<Extended>,
-    /// Payload of the current message of an extended poll, where it was split.
+    /// Last chunk and whole payload of the current message of an extended poll, if it was split.
     current_bytes: Option<(u32, u32)>,
 }
 
-/// A place for a completion queue; reused, never freed.
+/// A place for a completion queue. Places are reused and never freed.
 #[derive(Debug, Default)]
 pub struct CompletionQueue {
     cq: AtomicPtr<ibv_cq>,
     context: AtomicPtr<Context>,
-    /// A paced queue pair has ever completed here: completions of ours may lie in the provider's queue.
+    /// Whether a paced queue pair has ever completed here, so that completions of ours may lie in the provider's queue.
     touched: AtomicBool,
     stored: AtomicUsize,
-    /// Room beyond what the application asked for, not yet given to a queue pair.
+    /// Extra entries that no queue pair has taken yet.
     room: AtomicI64,
-    /// All of that room.
+    /// All extra entries.
     extra: AtomicI32,
     solicited_only: AtomicI32,
     armed: AtomicBool,
@@ -80,7 +80,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Puts a new completion queue here, which is larger than asked by `spare`.
+    /// Puts a new completion queue here that is `spare` entries larger than requested.
     pub fn attach(&self, cq: *mut ibv_cq, context: &'static Context, spare: u32) {
         let mut inner = self.inner.lock();
         inner.open = true;
@@ -97,7 +97,7 @@ impl CompletionQueue {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// The completion queue is about to be destroyed, or was not after all.
+    /// Marks the queue as closed before its destruction, or as open if the destruction failed.
     pub fn set_open(&self, open: bool) {
         self.inner.lock().open = open;
     }
@@ -107,13 +107,12 @@ impl CompletionQueue {
         unsafe { self.context.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// How much larger than asked the queue is.
+    /// Number of extra entries.
     pub fn extra(&self) -> i32 {
         self.extra.load(Ordering::Relaxed)
     }
 
-    /// A queue pair wants to complete here with `wish` more work requests than its application knows of; how many it
-    /// may have.
+    /// Reserves up to `wish` extra entries for a queue pair's hidden work requests; returns the reserved number.
     pub fn take_room(&self, wish: u32) -> u32 {
         let wish = i64::from(wish);
         let before = self.room.fetch_sub(wish, Ordering::Relaxed);
@@ -122,23 +121,23 @@ impl CompletionQueue {
         given as u32
     }
 
-    /// Room that was not needed after all.
+    /// Returns unused extra entries.
     pub fn give_room_back(&self, room: u32) {
         self.room.fetch_add(i64::from(room), Ordering::Relaxed);
     }
 
-    /// A paced queue pair completes here.
+    /// Records that a paced queue pair completes here.
     pub fn attached(&self) {
         self.touched.store(true, Ordering::Relaxed);
     }
 
-    /// The application asks for an event.
+    /// Records that the application requested an event.
     pub fn arms(&self, solicited_only: c_int) {
         self.solicited_only.store(solicited_only, Ordering::Relaxed);
         self.armed.store(true, Ordering::Relaxed);
     }
 
-    /// Lets what waits on this device go, as far as credit reaches: whoever polls has the time.
+    /// Posts waiting messages of this device, as far as credit permits; called in polls, when the application has time.
     #[inline]
     pub fn kick(&self) {
         if let Some(context) = self.context() {
@@ -217,13 +216,13 @@ impl CompletionQueue {
         got
     }
 
-    /// Takes completions from the provider into the store; whether any came.
+    /// Moves completions from the provider into the store. Returns whether there were any.
     pub fn drain(&self, places: &Places) -> bool {
         let mut inner = self.inner.lock();
         self.drain_locked(places, &mut inner).0
     }
 
-    /// Whether any came, and whether any of those is the application's.
+    /// Returns whether there were any completions, and whether one of them is the application's.
     fn drain_locked(&self, places: &Places, inner: &mut Inner) -> (bool, bool) {
         let cq = self.cq.load(Ordering::Relaxed);
         let Some(poll) = self.context().and_then(|context| context.ops.poll_cq) else {
@@ -264,8 +263,8 @@ impl CompletionQueue {
         (any, visible)
     }
 
-    /// Whether an event of this queue was used up by completions of ours: then another one is asked for, and the
-    /// application need not see this one. `true`: swallow and acknowledge it.
+    /// Whether only completions of ours consumed an event of this queue. If so, another event was requested; `true`
+    /// means suppress and acknowledge this one.
     pub fn is_quiet(&self, places: &Places) -> bool {
         let mut inner = self.inner.lock();
         let nothing_of_ours = !self.touched.load(Ordering::Relaxed);
@@ -285,21 +284,21 @@ impl CompletionQueue {
         };
         // SAFETY: the queue is open: the application has an event of it to acknowledge.
         unsafe { arm(cq, self.solicited_only.load(Ordering::Relaxed)) };
-        // What came before the new request makes no event: then this one is the application's.
+        // A completion that came before the new request makes no event, so this event is the application's.
         !self.drain_locked(places, &mut inner).1
     }
 
-    /// The provider's functions, of an extended queue.
+    /// The provider's functions of an extended queue.
     pub(crate) fn extended(&self) -> Option<Extended> {
         self.inner.lock().extended
     }
 
-    /// The queue is an extended one with these functions of the provider.
+    /// Records the provider's functions of an extended queue.
     pub(crate) fn set_extended(&self, functions: Extended) {
         self.inner.lock().extended = Some(functions);
     }
 
-    /// Payload of the last chunk and of the whole message that an extended poll shows, where it was split.
+    /// Payload of the last chunk and of the whole message of the current extended poll, if it was split.
     pub(crate) fn current_bytes(&self) -> Option<(u32, u32)> {
         self.inner.lock().current_bytes
     }
@@ -328,8 +327,7 @@ impl Completions for CompletionQueue {
     }
 }
 
-/// Turns a completion back into the application's, which takes it now or later; outer nothing: it is ours and must
-/// not be seen.
+/// Translates a completion into the application's. The outer `None` means that it is ours and must stay hidden.
 #[inline]
 fn translate(
     places: &Places,

@@ -1,9 +1,9 @@
-//! Opened devices: what the provider's tables held before we swapped them, and the meters of the device.
+//! Opened devices: the provider's original function tables, and the meters of the device.
 //!
-//! Problem: the inline functions of the verbs' header call through tables in the context, which a preload library
-//! cannot catch by name. Method: keep the provider's entries, put ours in their place. Only `post_send`, `poll_cq`,
-//! `req_notify_cq`, `bind_mw`, `create_qp_ex` and `create_cq_ex` are swapped; receives never pass through us.
-//! A process of the latency class keeps the provider's tables untouched.
+//! Problem: the inline functions of the verbs header call through tables in the context, which a preload library cannot
+//! intercept by name. Method: save the provider's entries and replace them. Only `post_send`, `poll_cq`,
+//! `req_notify_cq`, `bind_mw`, `create_qp_ex` and `create_cq_ex` are replaced; receives bypass the shim. A process of
+//! the latency class keeps the provider's tables.
 
 use crate::meter::Meter;
 use crate::session::Shared;
@@ -13,12 +13,12 @@ use isolane_rdma_verbs_sys::*;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A device by name, with its two meters; lives for ever.
+/// A device by name, with its two meters; never freed.
 #[derive(Debug)]
 pub struct Device {
-    /// Name, like `mlx5_0`.
+    /// Device name, such as `mlx5_0`.
     pub name: String,
-    /// Outgoing, READ.
+    /// Meters of outgoing messages and of READs.
     pub meters: [Meter; 2],
     numbers: [AtomicU16; 2],
     shared: Mutex<Option<Arc<Shared>>>,
@@ -35,7 +35,7 @@ impl Device {
         }
     }
 
-    /// From now on these meters of a session, or none.
+    /// Sets the session and its meters, or none.
     pub fn connect(&self, served: Option<(Arc<Shared>, [u16; 2])>) {
         let numbers = served.as_ref().map_or([NO_METER; 2], |served| served.1);
         for (at, meter) in self.meters.iter().enumerate() {
@@ -49,19 +49,19 @@ impl Device {
         *lock(&self.shared) = served.map(|(shared, _)| shared);
     }
 
-    /// Whether a session serves it.
+    /// Whether a session serves the device.
     pub fn is_served(&self) -> bool {
         lock(&self.shared).is_some()
     }
 
-    /// A free slot of the session for a queue pair.
+    /// Takes a free slot of the session for a queue pair.
     pub fn slot(&self) -> Option<(Arc<Shared>, usize)> {
         let shared = lock(&self.shared).clone()?;
         let index = shared.take_slot();
         Some((shared, index))
     }
 
-    /// The numbers of its meters.
+    /// Numbers of its meters.
     pub fn numbers(&self) -> [u16; 2] {
         [0, 1].map(|at: usize| self.numbers[at].load(Ordering::Relaxed))
     }
@@ -76,27 +76,27 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// An open context; lives for ever, since a look-up may come at any time.
+/// An open context; never freed, because a look-up can happen at any time.
 pub struct Context {
-    /// The context; zero when closed.
+    /// Address of the context; zero when closed.
     pub address: AtomicUsize,
-    /// The provider's table.
+    /// The provider's original table.
     pub ops: ibv_context_ops,
-    /// The provider's extended creation of queue pairs.
+    /// The provider's `create_qp_ex`.
     pub create_qp_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
-    /// The provider's extended creation of completion queues.
+    /// The provider's `create_cq_ex`.
     pub create_cq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
-    /// Its device.
+    /// The context's device.
     pub device: &'static Device,
-    /// Largest completion queue.
+    /// Largest completion queue, entries.
     pub max_cqe: u32,
-    /// Longest send queue.
+    /// Longest send queue, work requests.
     pub max_qp_wr: u32,
 }
 
-/// What is put into the tables.
+/// The functions that replace table entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
     /// For [`ibv_context_ops::post_send`].
@@ -117,7 +117,7 @@ pub struct Hooks {
 }
 
 impl Context {
-    /// Remembers the tables of a context, without changing them.
+    /// Saves the tables of a context without changing them.
     ///
     /// # Safety
     /// `context` is open.
@@ -141,7 +141,7 @@ impl Context {
         }
     }
 
-    /// Puts our functions into the tables of the context.
+    /// Replaces the functions in the tables of the context.
     ///
     /// # Safety
     /// `context` is the one of [`Self::of`], and its application does not use it yet.

@@ -1,38 +1,36 @@
-//! The token bucket that a lease describes, in bytes and in operations at once.
+//! The token bucket of a lease, in bytes and in operations at once.
 //!
-//! Problem: work must pass at the rate of the lease, exactly over long times, with at most a burst at once, also when
-//! a message is larger than the burst. Method: credit grows by rate times elapsed time, with the remainder carried;
-//! it is cut at the burst. A message passes when the credit covers it or is a quarter of the burst; what it takes beyond
-//! the credit is a debt that the next ones wait for. So a message near or above the burst need not wait for a full
-//! bucket, in which credit would be lost whenever somebody wakes up late. Nor does whoever was told when to come again
-//! lose what grew because it woke up later than that: it could not have used it, and it was its share. That much may be
-//! above the burst, up to another burst, and lapses unless it is used within a millisecond. More would let the work of a slow
-//! device pile up before it, for latency tenants to wait behind.
-//! Units: bytes, operations, nanoseconds. A rate of zero or above [`RATE_MAX`] does not limit its dimension.
-//! Rounding: credit is rounded down, the time at which it suffices is rounded up; nothing is lost, since the
-//! remainder stays.
-//! Pure: the caller gives the time. Source: justitia 4.2, with leases in place of tokens.
+//! Problem: work must pass at the rate of the lease, exactly over long times, with at most one burst at once, even if a
+//! message is larger than the burst. Method: credit grows by rate times elapsed time, with the remainder carried, up to
+//! the burst. A message passes when the credit covers it or is a quarter of the burst; the missing part becomes debt
+//! that later messages wait for. A message near or above the burst therefore need not wait for a full bucket, which
+//! would lose credit at each late wake-up. A waiter that wakes later than its announced time keeps the credit that grew
+//! meanwhile, up to another burst; credit above the burst lapses unless it is used within a millisecond. Keeping more
+//! would let work pile up before a slow device, where it delays latency tenants. Units: bytes, operations, nanoseconds.
+//! A rate of zero or above [`RATE_MAX`] does not limit its dimension. Rounding: credit is rounded down with the
+//! remainder kept; the time at which credit suffices is rounded up. Pure: the caller gives the time. Source: justitia
+//! 4.2, with leases in place of tokens.
 
 use isolane_rdma_session::region::Lease;
 
-/// Rates above this (in bytes or operations per second) are no limit: 1 PB/s.
+/// Higher rates (bytes or operations per second) are no limit: 1 PB/s.
 pub const RATE_MAX: u64 = 1 << 50;
 /// Largest burst, in bytes or operations.
 const BURST_MAX: u64 = 1 << 40;
-/// Credit for a longer rest than this is not asked for; every burst is full by then or grows on.
+/// Longest elapsed time that adds credit, ns; every burst is full by then.
 const REST_MAX_NS: u64 = 1_000_000_000;
 const NS: u64 = 1_000_000_000;
-/// Credit above the burst is for whoever still has work.
+/// How long credit above the burst is kept, ns; only a sender with waiting work uses it.
 const LATE_NS: u64 = 1_000_000;
-/// This part of a burst is enough for a message of any size.
+/// 1/4 of a burst is enough credit for a message of any size.
 const ENOUGH_PART: i64 = 4;
 
 /// One dimension of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Per second; `None`: no limit.
+    /// Per second; `None` means no limit.
     pub rate: Option<u64>,
-    /// Most credit.
+    /// Largest credit.
     pub burst: i64,
 }
 
@@ -44,7 +42,7 @@ impl Terms {
         }
     }
 
-    /// How long the rate takes for a burst, at most a millisecond.
+    /// Time in which the rate fills a burst, at most a millisecond.
     pub fn burst_ns(&self) -> u64 {
         match self.rate {
             Some(rate) => {
@@ -56,7 +54,7 @@ impl Terms {
         }
     }
 
-    /// Terms of a lease's bytes and of its operations; whatever the numbers are.
+    /// Terms of a lease's bytes and of its operations. Accepts any numbers.
     pub fn of(lease: &Lease) -> [Self; 2] {
         [
             Self::new(lease.rate_bytes_per_s, lease.burst_bytes),
@@ -68,14 +66,14 @@ impl Terms {
 /// Credit of one dimension.
 #[derive(Clone, Copy, Debug)]
 struct Credit {
-    /// Negative: debt.
+    /// Negative values are debt.
     amount: i64,
-    /// Billionths of a byte or operation, below [`NS`].
+    /// Remainder in billionths of a byte or operation, below [`NS`].
     rest: u64,
 }
 
 impl Credit {
-    /// Grows to at most the burst and `above`, or stays where it was above that.
+    /// Adds credit up to the burst plus `above`; keeps credit that is already higher.
     fn grow(&mut self, terms: Terms, elapsed_ns: u64, above: i64) {
         let Some(rate) = terms.rate else {
             self.amount = terms.burst;
@@ -92,8 +90,8 @@ impl Credit {
         }
     }
 
-    /// How much above the burst may be kept: what grew in `late_ns`, or what is there if `kept`, up to another burst. Credit
-    /// of a larger lease that was there before is cut so, too: a limit would begin with megabytes beyond it.
+    /// How much credit may exceed the burst: what grew in `late_ns`, or the present excess if `kept`, up to another
+    /// burst. This also cuts credit from an earlier, larger lease, which would exceed a new limit by megabytes.
     fn above(&self, terms: Terms, late_ns: u64, kept: bool) -> i64 {
         let held = match kept {
             true => self.amount.saturating_sub(terms.burst).max(0),
@@ -104,7 +102,7 @@ impl Credit {
         late.max(held).min(terms.burst)
     }
 
-    /// Nanoseconds until `needed` may pass; zero: now.
+    /// Nanoseconds until `needed` may pass; zero means now.
     fn wait_ns(&self, terms: Terms, needed: i64) -> u64 {
         let enough = (terms.burst / ENOUGH_PART).max(1);
         let short = needed.min(enough).saturating_sub(self.amount);
@@ -124,7 +122,7 @@ impl Credit {
 pub struct Bucket {
     credit: [Credit; 2],
     grown_at_ns: u64,
-    /// When whoever waits was told to come again.
+    /// The time that was announced to the waiter.
     due_ns: Option<u64>,
     fresh: bool,
 }
@@ -136,7 +134,7 @@ impl Default for Bucket {
 }
 
 impl Bucket {
-    /// A bucket with a whole burst in it, whatever the first lease will say.
+    /// A bucket with a full burst under any first lease.
     pub const fn full() -> Self {
         let credit = Credit { amount: 0, rest: 0 };
         Self {
@@ -147,7 +145,7 @@ impl Bucket {
         }
     }
 
-    /// Brings the credit to `now_ns`. A clock that goes back changes nothing.
+    /// Brings the credit to `now_ns`. A clock that goes backwards changes nothing.
     pub fn grow(&mut self, terms: &[Terms; 2], now_ns: u64) {
         if self.fresh {
             self.fresh = false;
@@ -167,10 +165,10 @@ impl Bucket {
         }
     }
 
-    /// Takes `needed` bytes and operations, after [`Self::grow`].
+    /// Takes `needed` bytes and operations. Call [`Self::grow`] first.
     ///
     /// # Errors
-    /// How many nanoseconds from then on it takes until they may pass, if nobody else takes any.
+    /// The nanoseconds until they may pass, if no other caller takes credit.
     pub fn take(&mut self, terms: &[Terms; 2], needed: [i64; 2]) -> Result<(), u64> {
         let wait = |at: usize| self.credit[at].wait_ns(terms[at], needed[at]);
         match wait(0).max(wait(1)) {
@@ -188,14 +186,14 @@ impl Bucket {
         }
     }
 
-    /// Takes what went without asking; what is missing is a debt. After [`Self::grow`].
+    /// Charges work that went without credit; the missing part becomes debt. Call [`Self::grow`] first.
     pub fn charge(&mut self, amounts: [i64; 2]) {
         for (credit, amount) in self.credit.iter_mut().zip(amounts) {
             credit.amount = credit.amount.saturating_sub(amount);
         }
     }
 
-    /// Takes up to a `1/part` of the bursts beyond a message, for a queue pair to use without asking again.
+    /// Takes up to `1/part` of the bursts beyond a message, which a queue pair may use without another call.
     pub fn take_spare(&mut self, terms: &[Terms; 2], part: i64) -> [i64; 2] {
         std::array::from_fn(|at| {
             let spare = (terms[at].burst / part).min(self.credit[at].amount).max(0);
@@ -258,7 +256,7 @@ mod tests {
         assert_eq!(bucket.take(&terms, [0, 1]), Err(1_000_000));
     }
 
-    /// Waking up late by less than a burst's time costs nothing; resting does not collect more than a burst.
+    /// A wake-up that is late by less than a burst's time loses no credit; a pause collects at most one burst.
     #[test]
     fn who_was_told_to_come_again_loses_nothing_by_being_late() {
         let terms = lease(1_000_000, 4_000);
@@ -272,7 +270,7 @@ mod tests {
             passed += 1_000;
         }
         assert_eq!(passed, 5_000, "all of 5 ms");
-        // Nobody takes any for long: a burst.
+        // No message takes credit for a long time: one burst.
         bucket.grow(&terms, 6_000_000);
         assert_eq!(bucket.take(&terms, [1_000, 1]), Ok(()));
         bucket.grow(&terms, 500_000_000);
@@ -280,7 +278,7 @@ mod tests {
         assert!(bucket.take(&terms, [1_000, 1]).is_err());
     }
 
-    /// A process in full flow asks within every millisecond: what it saved under a larger lease is not kept.
+    /// A busy process draws credit every millisecond: credit saved under a larger lease is not kept.
     #[test]
     fn a_smaller_lease_begins_with_its_own_burst() {
         let (free, limited) = (lease(1_000_000_000, 1_000_000), lease(4_000_000, 65_536));
@@ -295,7 +293,7 @@ mod tests {
         assert!(passed <= 2 * 65_536, "{passed} bytes at once");
     }
 
-    /// A stall of any length is worth another burst.
+    /// A stall of any length gives at most one extra burst.
     #[test]
     fn a_long_stall_is_not_made_up_for() {
         let terms = lease(100_000_000, 4_000);
@@ -308,8 +306,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any times and sizes, what passed is at most burst + rate x time, beyond the last message's debt; and
-        /// whoever waits as long as told may pass then.
+        /// For all times and sizes, at most burst + rate x time passes, plus the debt of the last message. A message
+        /// may pass at its announced time.
         #[test]
         fn it_keeps_the_rate(
             rate in 1u64..20_000_000_000,
@@ -342,7 +340,7 @@ mod tests {
             }
         }
 
-        /// Asking often loses nothing against asking once.
+        /// Many small steps add the same credit as one large step.
         #[test]
         fn small_steps_grow_like_one(rate in 1u64..5_000_000_000, steps in proptest::collection::vec(1u64..1_000, 1..500)) {
             let terms = lease(rate, 1 << 39);

@@ -1,12 +1,12 @@
-//! The functions that the dynamic loader finds before those of libibverbs, and those that go into swapped tables.
+//! The functions that the dynamic loader finds before those of libibverbs, and the functions for replaced tables.
 //!
-//! Problem: the loader gives the application our function in place of the library's; ours must do what the library's
-//! does in every case in which we have nothing to add, and in every case in which we fail. Method: each function
-//! looks for its object among ours and calls the original when it is not there.
-//! Source: ld.so(8), LD_PRELOAD: unversioned definitions here satisfy references to `IBVERBS_1.1`.
+//! Problem: the loader gives the application our function in place of the library's. Ours must behave as the library's
+//! where the shim adds nothing, and wherever the shim fails. Method: each function looks its object up and calls the
+//! original if the object is unknown. Source: ld.so(8), LD_PRELOAD: unversioned definitions here satisfy references to
+//! `IBVERBS_1.1`.
 //!
-//! SAFETY of the whole module: every function is called by the application by the rules of the manual page of the
-//! same name, and passes its arguments on; objects of ours are found by address only while they live.
+//! SAFETY of the whole module: the application calls every function by the rules of the manual page of the same name,
+//! and the functions pass their arguments on; our objects are found by address only while they live.
 
 use crate::context::Hooks;
 use crate::extended;
@@ -19,10 +19,10 @@ use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-/// Places in the provider's send queue beyond the application's depth, for chunks.
+/// Places for chunks in the provider's send queue, beyond the application's depth.
 const SPARE: u32 = 128;
 
-/// What goes into the tables of contexts.
+/// The functions that replace table entries of contexts.
 pub const HOOKS: Hooks = Hooks {
     post_send,
     poll_cq,
@@ -37,7 +37,7 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The originals, also where there is no process of ours (in a child of `fork`).
+/// The originals; also available without a process state (in a child of `fork`).
 fn originals() -> Option<Originals> {
     static ORIGINALS: OnceLock<Option<Originals>> = OnceLock::new();
     if let Some(process) = process() {
@@ -77,7 +77,7 @@ macro_rules! original {
     };
 }
 
-/// Opens a device; asks the daemon to serve it.
+/// Opens a device and requests its service from the daemon.
 ///
 /// # Safety
 /// See `ibv_open_device(3)`.
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     answer
 }
 
-/// Waits for an event of a completion queue; those that only completions of ours made are not seen.
+/// Waits for an event of a completion queue; suppresses events that only completions of ours caused.
 ///
 /// # Safety
 /// See `ibv_get_cq_event(3)`.
@@ -245,7 +245,7 @@ fn paced(kind: ibv_qp_type) -> bool {
     )
 }
 
-/// Creates a queue pair with `create`, longer by what its chunks need, and paces it.
+/// Creates a queue pair with `create`, enlarged by the places for chunks, and paces it.
 ///
 /// # Safety
 /// `attr` is valid for `create`, which creates a queue pair of `context`.
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     }
 }
 
-/// Asks for a queue pair's attributes: those that the application gave.
+/// Returns a queue pair's attributes as the application set them.
 ///
 /// # Safety
 /// See `ibv_query_qp(3)`.
@@ -434,7 +434,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     answer
 }
 
-/// Destroys a queue pair, and what waits in it.
+/// Destroys a queue pair and its waiting messages.
 ///
 /// # Safety
 /// See `ibv_destroy_qp(3)`.
@@ -459,7 +459,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     answer
 }
 
-/// Destroys an address handle, after the datagrams that name it have gone.
+/// Destroys an address handle after posting the datagrams that use it.
 ///
 /// # Safety
 /// See `ibv_destroy_ah(3)`.
@@ -517,7 +517,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     }
 }
 
-/// Binding by the old call goes past the software queue: what waits goes first.
+/// The old bind call bypasses the software queue, so waiting messages are posted first.
 unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     let known = process().and_then(|process| process.queue_pair(qp));
     if known.is_some_and(|known| !known.flush()) {

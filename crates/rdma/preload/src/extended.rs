@@ -1,18 +1,17 @@
 //! The extended interface (`ibv_wr_start`, `ibv_wr_*`, `ibv_wr_complete`) of paced queue pairs.
 //!
-//! Problem: the provider's functions write straight into its send queue, past everything we do. Method: our functions
-//! collect classic work requests, with copies of all lists and data, and complete posts them as one list. Whether it
-//! all fits (places, memory lists, inline data) is asked first, since a failed complete must post nothing.
-//! Limits: the 8-byte atomic WRITE has no classic form that all providers share; a queue pair that asks for it is left
-//! alone.
-//! A provider's refusal in the middle of the list leaves what came before posted.
+//! Problem: the provider's functions write directly into its send queue and bypass the shim. Method: our functions
+//! collect classic work requests with copies of all lists and data, and complete posts them as one list. Places, memory
+//! lists and inline data are checked first, because a failed complete must post nothing. Limits: the 8-byte atomic
+//! WRITE has no classic form that all providers share; a queue pair that requests it is not paced. If the provider
+//! rejects a request in the middle of the list, the earlier ones stay posted.
 
 use crate::collector::Request;
 use crate::queue_pair::QueuePair;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_void};
 
-/// Puts our functions in the place of those that the provider has set.
+/// Replaces the functions that the provider has set.
 ///
 /// # Safety
 /// `qp` was just created with these operations and is not in use.
@@ -54,7 +53,7 @@ fn known(qp: *mut ibv_qp_ex) -> Option<&'static QueuePair> {
     crate::process::process()?.queue_pair(qp.cast())
 }
 
-/// Adds a request to what is being collected, and fills it.
+/// Adds a request to the batch and fills it.
 ///
 /// # Safety
 /// `qp` is one of ours, between start and complete.
@@ -71,7 +70,7 @@ fn rdma(remote_addr: u64, rkey: u32) -> ibv_send_wr_wr {
     }
 }
 
-/// The functions that add a request: all they need is written down in their bodies.
+/// The functions that add a request.
 macro_rules! adders {
     ($( $name:ident ( $($argument:ident : $ty:ty),* ) = $opcode:ident, |$request:ident| $body:block )*) => { $(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $ty)*) {
@@ -115,7 +114,7 @@ adders! {
     }
 }
 
-/// The functions that change the request that was added last.
+/// The functions that change the last added request.
 macro_rules! setters {
     ($( $name:ident ( $($argument:ident : $ty:ty),* ) |$request:ident| $body:block )*) => { $(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $ty)*) {

@@ -1,7 +1,7 @@
-//! Extended completion queues: the application polls them by functions of the queue, which are ours.
+//! Extended completion queues: the application polls them through functions of the queue, which the shim replaces.
 //!
-//! Method: each function calls the provider's and turns the current completion back as [`crate::completion_queue`] does.
-//! Limits: nothing is stored for them, see there.
+//! Method: each function calls the provider's and translates the current completion as [`crate::completion_queue`]
+//! does. Limits: nothing is stored for extended queues, see there.
 
 use crate::completion_queue::{CompletionQueue, Extended};
 use crate::places::Places;
@@ -44,7 +44,7 @@ fn known(cq: *mut ibv_cq_ex) -> Option<(&'static Process, &'static CompletionQue
     Some((process, queue, extended))
 }
 
-/// Turns the current completion of an extended poll back; false: it is ours.
+/// Translates the current completion of an extended poll. Returns false if it is ours.
 ///
 /// # Safety
 /// Between start and end of a poll.

@@ -1,19 +1,20 @@
-//! The preload library: an unmodified application's RDMA work at the pace of its lease, on any libibverbs provider.
+//! The preload library: paces an unmodified application's RDMA work by its lease, on any libibverbs provider.
 //!
-//! Problem: a tenant that posts large messages fills the NIC's queues, and its neighbours' small messages wait behind
-//! them. The application must not change, nor the driver, nor the peer.
-//! Method: `LD_PRELOAD=libisolane_shim.so` puts our functions before those of libibverbs that create objects, and
-//! swaps the pointers through which work is posted and completions are polled. Work beyond the credit of the daemon's
-//! lease waits in a software queue, large messages go out as chunks, and the application sees neither.
-//! What is promised: `ibv_post_send` never blocks; one completion per work request, also on errors; when there is no
-//! daemon, or it goes away, everything passes. A process of the latency class keeps its provider's pointers.
+//! Problem: a tenant that posts large messages fills the RNIC's queues, and its neighbours' small messages wait behind
+//! them. Application, driver and peer must stay unmodified. Method: `LD_PRELOAD=libisolane_shim.so` puts our functions
+//! before those of libibverbs that create objects, and replaces the pointers through which work is posted and
+//! completions are polled. Work beyond the credit of the daemon's lease waits in a software queue, and large messages
+//! are posted as chunks; the application sees neither. Guarantees: `ibv_post_send` never blocks; each work request has
+//! one completion, also on errors; without a daemon everything passes. A process of the latency class keeps its
+//! provider's pointers.
 //!
-//! Each file uses only files further down: [`exports`] (what the loader finds), [`extended`] and `extended_queue` (functions in
-//! extended objects), [`process`] (who is who), [`pump`] (the thread), [`completion_queue`] (polling), [`places`] (queue pairs by
-//! number), [`queue_pair`] with `posting` and `progress`, [`context`] (tables of an open device), [`meter`] (credit and turns),
-//! [`base`] (what all objects share), [`session`] (the daemon); [`credit`], [`ring`], [`split`] and [`queue`] are arithmetic.
-//! Units: bytes, operations (messages), nanoseconds of CLOCK_MONOTONIC.
-//! Limits: see `docs/internals/shim.md`. Source: justitia 4 and appendix E, without its hidden queue pairs.
+//! Each file uses only files further down: [`exports`] (what the loader finds), [`extended`] and `extended_queue`
+//! (functions in extended objects), [`process`] (state of the process), [`pump`] (the thread), [`completion_queue`]
+//! (polling), [`places`] (queue pairs by number), [`queue_pair`] with `posting` and `progress`, [`context`] (tables of
+//! an open device), [`meter`] (credit and turns), [`base`] (shared parts), [`session`] (the daemon); [`credit`],
+//! [`ring`], [`split`] and [`queue`] are arithmetic. Units: bytes, operations (messages), nanoseconds of
+//! CLOCK_MONOTONIC. Limits: see `docs/internals/shim.md`. Source: justitia 4 and appendix E, without its hidden queue
+//! pairs.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 

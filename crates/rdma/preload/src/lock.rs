@@ -1,21 +1,20 @@
 //! A lock for short critical sections on the data path.
 //!
-//! Problem: posting a work request may cost 25 ns in all, and the standard mutex spends two atomic read-modify-write
-//! steps per use. Method: one such step to take the lock, a plain store to release it. Whoever finds it taken spins
-//! `SPINS` times, then gives the processor away, then sleeps `NAP` at a time: a holder that lost its processor
-//! costs waiting threads no full core.
-//! Limits: not fair, not reentrant, not poisoned by a panic (the sections do not panic on foreign input).
+//! Problem: posting a work request may cost 25 ns in total, and the standard mutex needs two atomic read-modify-write
+//! steps per use. Method: one such step takes the lock, a plain store releases it. A waiter spins `SPINS` times, then
+//! yields the processor, then sleeps `NAP` at a time, so waiting threads do not use a full core while the holder is
+//! descheduled. Limits: not fair, not reentrant, not poisoned by a panic (the sections do not panic on foreign input).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a waiter looks before it gives the processor away.
+/// Spins before the waiter yields.
 const SPINS: u32 = 100;
-/// How often it gives the processor away before it sleeps.
+/// Yields before the waiter sleeps.
 const YIELDS: u32 = 50;
-/// How long it then sleeps at a time.
+/// Length of one sleep.
 const NAP: Duration = Duration::from_micros(50);
 
 /// A value behind a spin lock.

@@ -1,11 +1,11 @@
-//! One device and direction: the lease, the credit, and the queue pairs that wait for it.
+//! One device and direction: the lease, the credit, and the queue pairs that wait for credit.
 //!
-//! Problem: all queue pairs of the process share the lease of a device and direction; each post asks for credit, and
-//! whoever gets none must have its turn later. Method: a bucket behind a short lock; a queue pair takes a little more
-//! than it needs (`SPARE_PART`) and spends that without asking. Those that wait stand in a list, and whoever has the
-//! time (the application's own calls, the pump) lets them go in turn. While anybody waits, a newcomer waits too.
-//! Fail open: without a session, without a lease that holds, or released, everything passes and is counted.
-//! Units: bytes, operations (messages), nanoseconds.
+//! Problem: all queue pairs of the process share the lease of a device and direction. Each post needs credit, and a
+//! queue pair without credit must get a turn later. Method: a bucket behind a short lock. A queue pair takes a little
+//! more credit than it needs (`SPARE_PART`) and spends the rest without the lock. Waiting queue pairs stand in a list;
+//! the application's own calls and the pump give them turns. While a queue pair waits, a newcomer waits too. Fail open:
+//! without a session, without a valid lease, or when released, everything passes and is counted. Units: bytes,
+//! operations (messages), nanoseconds.
 
 use crate::base::Base;
 use crate::credit::{Bucket, Terms};
@@ -16,40 +16,40 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// A queue pair may hold this part of the burst as credit of its own: 16 of them together hold one burst.
+/// A queue pair may hold 1/16 of the burst as its own credit: 16 queue pairs together hold one burst.
 const SPARE_PART: i64 = 16;
-/// Whoever waits for credit may sleep for this part of a burst's time; the rest is left for waking up late.
+/// A waiter may sleep for 1/4 of a burst's time; the rest is reserve for a late wake-up.
 const PATIENCE_PART: u64 = 4;
-/// Credit of its own where nothing is paced: how often the lease is looked at.
+/// A queue pair's credit without pacing, bytes and operations: it sets how often the lease is read.
 const FREE: [i64; 2] = [64 << 10, 16];
-/// Chunks below this would cost more than they carry; a smaller wish is not followed.
+/// Smallest chunk, bytes; smaller chunks would cost more than they carry.
 pub const CHUNK_MIN: u64 = 256;
-/// The daemon is woken at most this often by one meter.
+/// One meter wakes the daemon at most once in this time.
 const WAKE_EVERY_NS: u64 = 1_000_000;
-/// How many turns one call gives at most, since an application may be waiting for it.
+/// Most turns that one call gives, because an application may wait for the call.
 const TURNS: usize = 64;
-/// A turn among several lets at least so many bytes go.
+/// Fewest bytes of a turn among several.
 const TURN_BYTES: u64 = 4096;
 
-/// What one queue pair has of a meter.
+/// One queue pair's account at a meter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
-    /// Bytes and operations that it may use without asking.
+    /// Bytes and operations that it may use without the lock.
     pub credit: [i64; 2],
-    /// Larger messages are split; `u64::MAX`: none; 0: not known yet.
+    /// Messages above this size are split; `u64::MAX`: none; 0: not known yet.
     pub chunk: u64,
-    /// Bytes and operations that were posted and not counted at the meter yet.
+    /// Bytes and operations that were posted and not yet counted at the meter.
     pub posted: [u64; 2],
 }
 
-/// What is asked of a meter.
+/// A request for credit.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Bytes and operations.
     pub needed: [i64; 2],
-    /// A message that is whole and could be split.
+    /// Whether it is a whole message that could be split.
     pub splittable: bool,
-    /// Comes from a queue pair that waits and has its turn.
+    /// Whether the queue pair waits and has its turn.
     pub turn: bool,
 }
 
@@ -59,7 +59,7 @@ struct Books {
     shared: Option<(Arc<Shared>, usize)>,
     waiting_messages: u64,
     woken_at_ns: u64,
-    /// Since when the lease is run out although we asked for another.
+    /// Since when the lease has been expired although another one was requested.
     silent_since_ns: Option<u64>,
 }
 
@@ -71,51 +71,51 @@ pub struct Meter {
     waiting: AtomicUsize,
     driven: AtomicBool,
     patience_ns: AtomicU64,
-    /// The application's polls gave turns since the pump last did.
+    /// Whether the application's polls gave turns since the pump last did.
     polled: AtomicBool,
 }
 
-/// What waits for credit: a queue pair.
+/// A queue pair that waits for credit.
 pub trait Waiter: std::fmt::Debug + Sync {
-    /// Posts at most about `quantum` bytes of what waits for `meter`.
+    /// Posts at most about `quantum` bytes of the messages that wait for `meter`.
     fn turn(&'static self, meter: &Meter, quantum: u64) -> Outcome;
 }
 
-/// The result of a turn.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing waits any more.
+    /// No message waits any more.
     Empty,
-    /// What waits next is of the other direction; the queue pair stands in that list now.
+    /// The next message is of the other direction; the queue pair is now in that meter's list.
     Elsewhere,
-    /// The turn's share is used up.
+    /// The turn's quantum is used up.
     More,
-    /// The provider's queue is full, or it refuses; look again soon.
+    /// The provider's queue is full, or it rejects the request; retry soon.
     Blocked,
     /// Credit suffices at this time.
     Credit {
-        /// Time from which credit suffices, nanoseconds.
+        /// The time from which credit suffices, ns.
         at_ns: u64,
-        /// Something was posted before credit ended: the next one's turn.
+        /// Whether something was posted before credit ended; the next queue pair has its turn.
         moved: bool,
     },
 }
 
-/// What is left to do after a round of turns.
+/// Work that remains after a round of turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// When credit suffices for the next.
+    /// The time at which credit suffices for the next message.
     pub ready_at_ns: Option<u64>,
-    /// A queue pair has credit, and no room in the provider's queue.
+    /// Whether a queue pair has credit but no room in the provider's queue.
     pub blocked: bool,
-    /// The round ended because it was long enough.
+    /// Whether the round ended because it reached its limit.
     pub more: bool,
-    /// Waiting this much longer for credit costs no rate: a part of the burst.
+    /// How much longer a wait may take without loss of rate, ns: a part of the burst's time.
     pub patience_ns: u64,
 }
 
 impl Left {
-    /// The earlier and the more of both.
+    /// Combines both: the earlier time, and more work.
     pub fn and(self, other: Self) -> Self {
         let earliest = match (self.ready_at_ns, other.ready_at_ns) {
             (Some(one), Some(two)) => Some(one.min(two)),
@@ -134,7 +134,7 @@ impl Left {
 }
 
 impl Meter {
-    /// From now on the meter `index` of a session, or of none.
+    /// Sets the session and the meter's index in it, or none.
     pub fn connect(&self, shared: Option<(Arc<Shared>, usize)>) {
         let mut books = self.books.lock();
         books.shared = shared;
@@ -143,10 +143,10 @@ impl Meter {
         books.woken_at_ns = 0;
     }
 
-    /// Gives credit for a request, and some more to the account.
+    /// Grants credit for a request, and some more to the account.
     ///
     /// # Errors
-    /// When to ask again, in nanoseconds of the process's clock.
+    /// The time of the next attempt, in nanoseconds of the process's clock.
     pub fn draw(&self, base: &Base, account: &mut Account, request: Request) -> Result<(), u64> {
         let now_ns = base.now_ns();
         let mut books = self.books.lock();
@@ -166,7 +166,7 @@ impl Meter {
         if (waits && !request.turn) || too_large {
             return Err(now_ns);
         }
-        // Credit from a time without limits is no credit.
+        // Credit from a time without limits does not count.
         let held = [0, 1].map(|at| account.credit[at].min(terms[at].burst / SPARE_PART));
         let missing = [0, 1].map(|at| (request.needed[at] - held[at]).max(0));
         books.bucket.grow(&terms, now_ns);
@@ -182,7 +182,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Pays for bytes and operations that had to go without asking; what is missing is a debt.
+    /// Charges bytes and operations that went without credit; the missing part becomes debt.
     pub fn charge(&self, base: &Base, amounts: [i64; 2]) {
         if amounts == [0; 2] {
             return;
@@ -196,12 +196,12 @@ impl Meter {
         books.passed(amounts);
     }
 
-    /// Counts what was posted, without asking for anything.
+    /// Counts posted work without taking credit.
     pub fn report(&self, account: &mut Account) {
         self.books.lock().count(account);
     }
 
-    /// A message begins to wait.
+    /// Counts a message that starts to wait.
     pub fn message_waits(&self, now_ns: u64) {
         let mut books = self.books.lock();
         books.waiting_messages += 1;
@@ -214,7 +214,7 @@ impl Meter {
         }
     }
 
-    /// Messages wait no longer.
+    /// Counts messages that stop waiting.
     pub fn messages_go(&self, count: u64) {
         let mut books = self.books.lock();
         books.waiting_messages = books.waiting_messages.saturating_sub(count);
@@ -225,14 +225,14 @@ impl Meter {
         }
     }
 
-    /// Puts a queue pair at the end of those that wait.
+    /// Appends a queue pair to the waiting list.
     pub fn enlist(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
         list.push_back(waiter);
         self.waiting.store(list.len(), Ordering::Relaxed);
     }
 
-    /// Takes a queue pair off the list.
+    /// Removes a queue pair from the waiting list.
     pub fn strike(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
         list.retain(|other| !std::ptr::addr_eq(*other, waiter));
@@ -245,7 +245,7 @@ impl Meter {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// An application's poll gave turns.
+    /// Records that an application's poll gave turns.
     #[inline]
     pub fn polled(&self) {
         if !self.polled.load(Ordering::Relaxed) {
@@ -253,7 +253,7 @@ impl Meter {
         }
     }
 
-    /// The same as [`Self::drive`], by the pump: while the application polls, it need look only once in a burst's time.
+    /// Like [`Self::drive`], for the pump: while the application polls, one round per burst's time is enough.
     pub fn pump(&self) -> Left {
         let mut left = self.drive();
         if self.polled.swap(false, Ordering::Relaxed) {
@@ -262,7 +262,7 @@ impl Meter {
         left
     }
 
-    /// Lets those that wait go, in turn, as far as credit reaches. One thread at a time.
+    /// Gives turns to the waiting queue pairs as far as credit permits. One thread at a time.
     pub fn drive(&self) -> Left {
         let mut left = Left::default();
         if self.driven.swap(true, Ordering::Acquire) {
@@ -313,12 +313,13 @@ impl Meter {
         left
     }
 
-    /// Whoever had its turn waits on, last. Counted anew: a [`Self::strike`] meanwhile counted without it.
+    /// Appends a queue pair after its turn. It is counted again, because a concurrent [`Self::strike`] did not count
+    /// it.
     fn back(&self, waiter: &'static dyn Waiter) {
         self.enlist(waiter);
     }
 
-    /// The same, first.
+    /// The same at the front.
     fn front(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
         list.push_front(waiter);
@@ -337,7 +338,7 @@ impl Books {
         shared.region.meters.get(*index)
     }
 
-    /// The terms of the lease and its chunk; nothing where everything passes.
+    /// The terms of the lease and its chunk; `None` if everything passes.
     fn terms(&mut self, base: &Base, now_ns: u64) -> Option<([Terms; 2], u64)> {
         let (shared, index) = self.shared.as_ref()?;
         let header = &shared.region.header;
@@ -386,14 +387,14 @@ impl Books {
     }
 }
 
-/// Raises a counter that only we write, under a lock of ours.
+/// Raises a counter that only this process writes, under a lock.
 #[inline]
 pub fn raise(counter: &AtomicU64, by: u64) {
     let value = counter.load(Ordering::Relaxed);
     counter.store(value.wrapping_add(by), Ordering::Relaxed);
 }
 
-/// A size as credit.
+/// Converts a size to credit.
 #[inline]
 pub fn clamp(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
@@ -418,7 +419,7 @@ mod tests {
         Box::leak(Box::new(Idle { _number: number }))
     }
 
-    /// A queue pair that goes while another one has its turn must not make that one forgotten: nobody would drive it.
+    /// Removing one queue pair while another has its turn must not lose the other one: nothing would drive it.
     #[test]
     fn who_has_its_turn_still_waits_when_another_is_struck() {
         for first in [true, false] {

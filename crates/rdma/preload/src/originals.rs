@@ -1,9 +1,9 @@
-//! The functions of libibverbs behind ours; tests put a provider without hardware in their place.
+//! The functions of libibverbs that the shim replaces. Tests use a provider without hardware instead.
 
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_uint, c_void};
 
-/// The functions of libibverbs that we stand in front of.
+/// Pointers to the replaced functions of libibverbs.
 #[derive(Clone, Copy, Debug)]
 pub struct Originals {
     /// `ibv_open_device`.

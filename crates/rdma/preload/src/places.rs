@@ -1,17 +1,17 @@
-//! The places of queue pairs: the number in each work request's identifier names one.
+//! The places of queue pairs. Each work request's identifier contains the number of a place.
 
 use crate::queue_pair::QueuePair;
 use crate::table::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// How many queue pairs a process may have paced at once.
+/// Largest number of paced queue pairs in a process.
 const PLACES: usize = 1 << 16;
 
-/// See the module. A place is reused, never freed.
+/// The places; they are reused and never freed.
 #[derive(Debug)]
 pub struct Places {
-    /// Marks our work-request identifiers.
+    /// Tag in our work-request identifiers.
     pub tag: u64,
     places: Vec<AtomicPtr<QueuePair>>,
     free: Mutex<Free>,
@@ -25,7 +25,7 @@ struct Free {
 }
 
 impl Places {
-    /// Free places of a process whose identifiers bear `tag`.
+    /// Free places of a process whose identifiers contain `tag`.
     pub fn new(tag: u64) -> Self {
         Self {
             tag,
@@ -36,7 +36,7 @@ impl Places {
         }
     }
 
-    /// The queue pair of a place.
+    /// The queue pair at a place.
     #[inline]
     pub fn get(&self, place: u16) -> Option<&'static QueuePair> {
         // SAFETY: null, or a leaked queue pair.
@@ -47,7 +47,7 @@ impl Places {
         }
     }
 
-    /// A place for a queue pair; `None` if all are taken.
+    /// Takes a place for a queue pair; `None` if all are taken.
     pub fn take(&self) -> Option<&'static QueuePair> {
         let mut free = lock(&self.free);
         if let Some(place) = free.places.pop() {
@@ -60,12 +60,12 @@ impl Places {
         Some(queue_pair)
     }
 
-    /// The place may be used again.
+    /// Makes the place available again.
     pub fn give_back(&self, queue_pair: &QueuePair) {
         lock(&self.free).places.push(queue_pair.place);
     }
 
-    /// Every place that was ever taken.
+    /// All places that were ever taken.
     pub fn all(&self) -> impl Iterator<Item = &'static QueuePair> + '_ {
         let high = lock(&self.free).high;
         (0..high).filter_map(|place| self.get(place as u16))

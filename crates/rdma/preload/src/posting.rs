@@ -1,4 +1,5 @@
-//! The application's post: whole messages go at once, the rest to the software queue. Part of [`crate::queue_pair`].
+//! The application's post: whole messages are posted at once, the rest enters the software queue. Part of
+//! [`crate::queue_pair`].
 
 use crate::collector::Needs;
 use crate::meter::{Outcome, Request, clamp};
@@ -9,7 +10,7 @@ use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
 
 impl QueuePair {
-    /// Posts a batch of the extended interface, all or nothing as far as we can tell before; an errno.
+    /// Posts a batch of the extended interface. Detectable errors are found before the first post. Returns an errno.
     ///
     /// # Safety
     /// `first` is a valid list of work requests, or null.
@@ -27,7 +28,7 @@ impl QueuePair {
 }
 
 impl Inner {
-    /// Whether the queue pair has what a batch needs; an errno.
+    /// Checks that the queue pair has the space that a batch needs; returns an errno.
     fn check(&mut self, needs: Needs) -> c_int {
         let Some(plan) = self.plan.as_ref() else {
             return libc::EINVAL;
@@ -36,7 +37,7 @@ impl Inner {
         if needs.list > list as usize || needs.inline_bytes > inline as usize {
             return libc::EINVAL;
         }
-        // What waits in the software queue has places in the ring that must not be forgotten.
+        // Messages in the software queue have places in the ring that must not be forgotten.
         match self.ring.make_room(needs.messages, self.queue.is_empty()) {
             true => 0,
             false => libc::ENOMEM,
@@ -89,8 +90,8 @@ impl Inner {
         }
     }
 
-    /// The short way for the usual case: one whole message, nothing waits, credit is in hand, the provider takes it.
-    /// False where anything is unusual; then nothing has happened.
+    /// The fast path for the usual case: one whole message, no message waits, credit is available, the provider accepts
+    /// it. Returns false in any other case, without any effect.
     ///
     /// # Safety
     /// `work` and its list are valid.
@@ -188,7 +189,7 @@ impl Inner {
                     self.send_batch()?;
                 }
             } else {
-                // Ours stays the newest of the queue: the batch goes first, and what it leaves waits before us.
+                // Our message stays the newest: the batch goes first, and its rest waits before our message.
                 self.send_batch_before(sequence)?;
                 // SAFETY: the list's entries are valid.
                 unsafe { self.enqueue(work, shape, sequence) };
@@ -209,7 +210,7 @@ impl Inner {
         self.send_batch()
     }
 
-    /// Whether a whole message may go now, by credit in hand or from the meter.
+    /// Whether a whole message may go now, with credit of the account or of the meter.
     #[inline]
     pub(crate) fn passes(&mut self, shape: Shape) -> bool {
         let account = &mut self.accounts[shape.direction];
@@ -268,8 +269,8 @@ impl Inner {
         batch.count = at + 1;
     }
 
-    /// Posts the batch of whole messages. What the provider has no room for waits; what it refuses is forgotten and
-    /// told.
+    /// Posts the batch of whole messages. Messages without room in the provider wait; a rejected message is removed and
+    /// reported.
     #[inline]
     pub(crate) fn send_batch(&mut self) -> Result<(), Refusal> {
         let count = std::mem::take(&mut self.batch.count);
@@ -306,7 +307,7 @@ impl Inner {
         let rest = (count - taken) as u32;
         let earlier = self.ring.outstanding() > rest + newer;
         if error == libc::ENOMEM && earlier {
-            // Within the application's depth only our chunks can have filled the provider's queue.
+            // Within the application's depth, only our chunks can have filled the provider's queue.
             for at in taken..count {
                 let (origin, step) = (self.batch.origins[at], self.batch.steps[at]);
                 // SAFETY: the application's list is valid until the post returns.
@@ -331,10 +332,11 @@ impl Inner {
         Err((self.batch.origins[taken], error))
     }
 
-    /// Posts the first `count` work requests of the batch, which are linked: how many were taken, and the error.
+    /// Posts the first `count` work requests of the batch, which are linked. Returns how many were accepted, and the
+    /// error.
     ///
-    /// siw answers with negative numbers, and with none where its queue filled up in the middle of a list and emptied before it
-    /// rang the bell: then only the first request that it did not take shows it.
+    /// siw returns negative errors. If its queue filled up in the middle of a list and emptied before its doorbell, siw
+    /// returns no error, and only the first request that it did not accept shows the failure.
     #[inline]
     pub(crate) fn provider_takes(&mut self, count: usize) -> (usize, c_int) {
         let Some(plan) = self.plan.as_ref() else {
@@ -352,9 +354,9 @@ impl Inner {
         }
     }
 
-    /// Lets the provider say what is wrong with a request beyond what it promised to take; an errno. Should it take the
-    /// request all the same, as siw takes longer lists, that has gone as the application's own: it is owed for, and its
-    /// completion passes us by.
+    /// Passes a request beyond the promised limits to the provider and returns its errno. If the provider accepts it
+    /// anyway, as siw accepts longer lists, it counts as posted by the application itself: it is charged, and its
+    /// completion is not translated.
     pub(crate) fn judged_by_provider(&mut self, work: &ibv_send_wr, shape: Shape) -> c_int {
         let Some(plan) = self.plan.as_ref() else {
             return libc::EINVAL;
@@ -397,7 +399,7 @@ impl Inner {
         self.queue.push_back(pending);
     }
 
-    /// Takes the only waiting message back, which the provider refused during its own post.
+    /// Removes the only waiting message, which the provider rejected during its own post.
     pub(crate) fn forget_newest(&mut self) {
         if let Some(pending) = self.queue.pop_back() {
             let account = &mut self.accounts[pending.shape.direction];

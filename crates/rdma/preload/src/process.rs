@@ -1,8 +1,8 @@
-//! The state of the process: every object we know, the session, the pump.
+//! The state of the process: all known objects, the session, the pump.
 //!
-//! Problem: exported functions and swapped pointers are called with C objects only, from any thread, also in a child
-//! after `fork`. Method: one [`Process`] behind one pointer, never freed. A child gets none: what it inherited passes
-//! straight to the provider, and the first device that it opens makes a new one.
+//! Problem: exported functions and replaced pointers are called with C objects only, from any thread, also in a child
+//! after `fork`. Method: one [`Process`] behind one pointer, never freed. A child starts without one: inherited objects
+//! pass directly to the provider, and the first device that the child opens makes a new state.
 
 use crate::base::{Base, Saying};
 use crate::completion_queue::CompletionQueue;
@@ -21,19 +21,19 @@ use rustix::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
-/// How often a full queue is looked at before datagrams stay behind.
+/// Attempts on full queues before datagrams are abandoned.
 const FLUSH_ROUNDS: usize = 10_000;
 
-/// The objects of one process; a child after `fork` has none.
+/// The objects of one process. A child after `fork` has none.
 #[derive(Debug)]
 pub struct Process {
-    /// libibverbs.
+    /// The functions of libibverbs.
     pub originals: Originals,
-    /// What all objects share.
+    /// Parts that all objects share.
     pub base: Base,
-    /// The places of the queue pairs.
+    /// Places of the queue pairs.
     pub places: Places,
-    /// Whether the pump was started.
+    /// Whether the pump runs.
     started: AtomicBool,
     contexts: Table<Context>,
     queue_pairs: Table<QueuePair>,
@@ -46,17 +46,17 @@ pub struct Process {
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
-/// The process before a fork: its contexts still hold our pointers.
+/// The process before a fork: its contexts still contain our pointers.
 static PARENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The process's state, if there is any.
+/// The process's state, if it exists.
 #[inline]
 pub fn process() -> Option<&'static Process> {
     // SAFETY: null, or a leaked allocation.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes `process` the one that exported functions and swapped pointers use. The first one wins.
+/// Makes `process` the state that exported functions and replaced pointers use. The first one stays.
 pub fn install(process: Process) -> &'static Process {
     static FORK: Once = Once::new();
     FORK.call_once(|| {
@@ -79,8 +79,8 @@ pub fn install(process: Process) -> &'static Process {
     }
 }
 
-/// What runs in a child of `fork`, where only async-signal-safe calls are allowed: close our descriptors, so that the
-/// parent's session ends with the parent, and forget everything.
+/// Runs in a child of `fork`, where only async-signal-safe calls are allowed. Closes our descriptors, so the parent's
+/// session ends with the parent, and clears the state.
 pub extern "C" fn child_of_fork() {
     let parent = PROCESS.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or a leaked allocation.
@@ -99,7 +99,7 @@ pub extern "C" fn child_of_fork() {
     }
 }
 
-/// The provider's tables of a context, of this process or of the one it was forked from.
+/// The provider's tables of a context of this process or of the process that it was forked from.
 pub fn context_of(context: *mut ibv_context) -> Option<&'static Context> {
     let found = process().and_then(|process| process.contexts.find(context.addr()));
     found.or_else(|| {
@@ -129,20 +129,20 @@ impl Process {
         }
     }
 
-    /// The queue pair, where it is paced.
+    /// The queue pair, if it is paced.
     #[inline]
     pub fn queue_pair(&self, qp: *mut ibv_qp) -> Option<&'static QueuePair> {
         self.queue_pairs.find(qp.addr())
     }
 
-    /// The completion queue, where its device is served.
+    /// The completion queue, if its device is served.
     #[inline]
     pub fn completion_queue(&self, cq: *mut ibv_cq) -> Option<&'static CompletionQueue> {
         self.completion_queues.find(cq.addr())
     }
 
-    /// A context was opened: begins the session if there is none, and swaps the tables if the device is served and
-    /// the process is not of the latency class.
+    /// Handles a newly opened context: begins the session if there is none. Replaces the tables if the device is served
+    /// and the process is not of the latency class.
     ///
     /// # Safety
     /// `context` was just opened.
@@ -170,7 +170,7 @@ impl Process {
         }
     }
 
-    /// The device's meters, where the process is to be paced on it.
+    /// The device's meters, if the process is paced on it.
     fn serve(&'static self, name: &str) -> Option<&'static Device> {
         let mut session = lock(&self.session);
         if session.is_none() {
@@ -187,7 +187,8 @@ impl Process {
         }
         let begun = session.as_ref()?;
         if begun.class == Class::Latency {
-            // Its data path is not ours, but others are paced for it only once the daemon knows which device it uses.
+            // The shim does not see its data path, but other processes are paced for it only if the daemon knows its
+            // device.
             let _ = begun.open(name);
             return None;
         }
@@ -224,12 +225,12 @@ impl Process {
         *session = Some(begun);
     }
 
-    /// Starts the pump, once; false: there is no thread.
+    /// Starts the pump once. False means that no thread could be started.
     pub fn start_pump(&'static self) -> bool {
         pump::start(self, &self.started)
     }
 
-    /// A session that somebody else began, and one device of it; for tests.
+    /// Installs an existing session and one device of it; for tests.
     pub fn serve_locally(&'static self, name: &str, session: Session, numbers: [u16; 2]) {
         let device = self.device(name);
         let shared = std::sync::Arc::clone(&session.shared);
@@ -252,7 +253,7 @@ impl Process {
         device
     }
 
-    /// A context is about to be closed.
+    /// Handles a context that will be closed.
     pub fn forget_context(&self, context: *mut ibv_context) {
         if let Some(known) = self.contexts.find(context.addr()) {
             known.address.store(0, Ordering::Release);
@@ -260,22 +261,22 @@ impl Process {
         }
     }
 
-    /// The context, where its tables are swapped.
+    /// The context, if its tables are replaced.
     pub fn context(&self, context: *mut ibv_context) -> Option<&'static Context> {
         self.contexts.find(context.addr())
     }
 
-    /// Makes a queue pair known under its address.
+    /// Registers a queue pair under its address.
     pub fn register_queue_pair(&self, qp: *mut ibv_qp, queue_pair: &'static QueuePair) {
         self.queue_pairs.insert(qp.addr(), queue_pair);
     }
 
-    /// Forgets it.
+    /// Removes a queue pair.
     pub fn forget_queue_pair(&self, qp: *mut ibv_qp) {
         self.queue_pairs.remove(qp.addr());
     }
 
-    /// A place for a completion queue, known under its address.
+    /// Takes a place for a completion queue and registers it under its address.
     pub fn register_completion_queue(
         &self,
         cq: *mut ibv_cq,
@@ -290,23 +291,23 @@ impl Process {
         known
     }
 
-    /// The completion queue is about to be destroyed.
+    /// Hides a completion queue that will be destroyed.
     pub fn hide_completion_queue(&self, cq: *mut ibv_cq) {
         self.completion_queues.remove(cq.addr());
     }
 
-    /// It was not destroyed.
+    /// Shows it again after a failed destruction.
     pub fn show_completion_queue(&self, cq: *mut ibv_cq, known: &'static CompletionQueue) {
         self.completion_queues.insert(cq.addr(), known);
     }
 
-    /// Its place may be used again.
+    /// Makes its place available again.
     pub fn recycle_completion_queue(&self, known: &'static CompletionQueue) {
         lock(&self.free_cqs).push(known);
     }
 
-    /// Posts the datagrams that wait, before an address handle that they may name is destroyed; gives up after
-    /// `FLUSH_ROUNDS` looks at full queues.
+    /// Posts waiting datagrams before an address handle that they may use is destroyed. Gives up after `FLUSH_ROUNDS`
+    /// attempts on full queues.
     pub fn flush_datagrams(&'static self) {
         if !self.base.has_waiting_messages() {
             return;
@@ -323,7 +324,7 @@ impl Process {
         }
     }
 
-    /// Everything passes from now on.
+    /// Releases all messages from pacing.
     pub fn release(&self, why: &str) {
         for device in lock(&self.devices).iter() {
             device.connect(None);
@@ -332,7 +333,7 @@ impl Process {
         self.base.settings.say(why);
     }
 
-    /// Takes completions out of the queue in which `queue_pair` waits for room; whether any came.
+    /// Removes completions from the queue in which `queue_pair` waits for room. Returns whether there were any.
     fn drain_behind(&self, queue_pair: &QueuePair) -> bool {
         let cq = queue_pair.blocked_at();
         cq.and_then(|cq| self.completion_queue(cq))

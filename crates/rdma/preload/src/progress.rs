@@ -1,4 +1,4 @@
-//! From the software queue to the provider, chunk by chunk. Part of [`crate::queue_pair`].
+//! Moves messages from the software queue to the provider, chunk by chunk. Part of [`crate::queue_pair`].
 
 use crate::meter::{Outcome, Request, clamp};
 use crate::queue::{Pending, Shape};
@@ -7,10 +7,10 @@ use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
 
 impl Inner {
-    /// Posts from the front of the queue, about `quantum` bytes.
+    /// Posts about `quantum` bytes from the front of the queue.
     ///
     /// # Errors
-    /// The provider's refusal of the front request, other than a full queue.
+    /// The provider's error for the front request, other than a full queue.
     pub(crate) fn progress(&mut self, quantum: u64) -> Result<Outcome, c_int> {
         let mut left = quantum;
         loop {
@@ -47,8 +47,8 @@ impl Inner {
         }
     }
 
-    /// Fills the batch from the front of the queue: how many requests, their bytes, and when credit suffices for the
-    /// next if it does not now.
+    /// Fills the batch from the front of the queue. Returns the number of requests, their bytes, and the time at which
+    /// credit suffices for the next one if it does not suffice now.
     pub(crate) fn build(&mut self, quantum: u64) -> (usize, u64, Option<u64>) {
         let latency = self.is_latency();
         let signal_every = (self.plan.as_ref().map_or(0, |plan| plan.spare) / 4).max(1);
@@ -111,7 +111,7 @@ impl Inner {
         (count, bytes, None)
     }
 
-    /// The size of chunks for a message; `u64::MAX`: whole.
+    /// Chunk size for a message; `u64::MAX` means whole.
     pub(crate) fn chunk(&mut self, shape: Shape, latency: bool) -> Result<u64, u64> {
         if !shape.splittable || latency {
             return Ok(u64::MAX);
@@ -127,7 +127,7 @@ impl Inner {
         Ok(self.accounts[shape.direction].chunk.max(1))
     }
 
-    /// Pays for a chunk; the first of a message also for the operation.
+    /// Pays for a chunk; the first chunk of a message also pays for the operation.
     pub(crate) fn pay(&mut self, shape: Shape, bytes: u64, fresh: bool) -> Result<(), u64> {
         let needed = [clamp(bytes), i64::from(fresh)];
         let account = &mut self.accounts[shape.direction];
@@ -144,7 +144,8 @@ impl Inner {
         self.draw(shape.direction, request)
     }
 
-    /// The queue pair failed: the front message goes whole, to be flushed; one whose end is told already goes away.
+    /// After the queue pair failed: the front message goes whole, so that the provider flushes it; a message whose end
+    /// was already reported is removed.
     pub(crate) fn build_failed(&mut self) -> usize {
         let front = &self.queue[0];
         if !self.ring.is_open(front.sequence) {
@@ -172,7 +173,7 @@ impl Inner {
         1
     }
 
-    /// Books the `taken` first requests of the batch, and gives the credit of the others back.
+    /// Records the first `taken` requests of the batch as posted and returns the credit of the others.
     pub(crate) fn apply(&mut self, taken: usize, count: usize) {
         let mut chunks = 0;
         for at in 0..taken {
@@ -201,7 +202,7 @@ impl Inner {
         }
     }
 
-    /// A message waits no longer.
+    /// Counts a message that stops waiting.
     pub(crate) fn went(&mut self, pending: Pending, now_ns: u64) {
         if let Some((slot, alone)) = self.slot() {
             let waited = now_ns.saturating_sub(pending.since_ns);
@@ -214,7 +215,8 @@ impl Inner {
         self.unused.push(pending);
     }
 
-    /// The provider refuses the front request for good: an error completion once all before it are through.
+    /// The provider rejects the front request permanently: it gets an error completion after all earlier messages have
+    /// completed.
     pub(crate) fn refuse(&mut self) -> Outcome {
         let Some(front) = self.queue.front() else {
             return Outcome::Empty;

@@ -1,13 +1,13 @@
-//! The pump: the one thread of ours in the process.
+//! The pump: the shim's only thread in the process.
 //!
-//! Problem: `ibv_post_send` never blocks, so somebody must post what waits when credit comes, also while the
-//! application sleeps. Method: a thread that gives turns ([`crate::meter::Meter::drive`]), and sleeps in `ppoll` on
-//! the session's socket and an event counter until credit is due, and a quarter of a burst's time at least: the bucket
-//! holds what grows meanwhile, so that a lease with a burst of some 100 us costs few wake-ups. A wait shorter than the spin bound is spun, but
-//! never more than the bound in a row without work; the kernel's timer slack is set to its least.
-//! When a message stands in a full provider queue and the application does not poll, the pump takes completions out
-//! and stores them for it. It also notices that the daemon is gone, and comes back to it when it returns.
-//! Units: nanoseconds.
+//! Problem: `ibv_post_send` never blocks, so another thread must post waiting messages when credit arrives, also while
+//! the application sleeps. Method: the thread gives turns ([`crate::meter::Meter::drive`]) and sleeps in `ppoll` on the
+//! session's socket and an event counter until credit is due, and for at least a quarter of a burst's time. The bucket
+//! keeps the credit that grows meanwhile, so a lease with a burst of some 100 us needs few wake-ups. A wait shorter
+//! than the spin bound is spun, but never longer than the bound in a row without work; the kernel's timer slack is set
+//! to its minimum. When a message waits for a full provider queue and the application does not poll, the pump moves
+//! completions into the store. It also detects the end of the daemon and reconnects when the daemon is back. Units:
+//! nanoseconds.
 
 use crate::base::Base;
 use crate::meter::Left;
@@ -15,32 +15,32 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// First and longest sleep while the provider's queue is full.
+/// First and longest sleep while the provider's queue is full, ns.
 const BLOCKED_NS: (u64, u64) = (20_000, 1_000_000);
-/// Longest sleep with a session and nothing to do; the socket and the counter end it.
+/// Longest sleep with a session and no work; the socket and the counter end it.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Pause between attempts to find the daemon again.
+/// Pause between attempts to reconnect to the daemon.
 const RETURN_NS: u64 = 1_000_000_000;
 
-/// What the pump serves: the process.
+/// The process, as the pump sees it.
 pub trait Driven: Sync {
-    /// What all objects share.
+    /// Parts that all objects share.
     fn base(&self) -> &Base;
-    /// Gives turns to everything that waits.
+    /// Gives turns to all waiting queue pairs.
     fn drive(&self) -> Left;
     /// Whether a work request waits for its turn.
     fn has_waiting(&self) -> bool;
-    /// Takes completions out of the queues in which something waits for room; whether any came.
+    /// Moves completions out of the queues in which messages wait for room. Returns whether there were any.
     fn drain_blocked(&self) -> bool;
     /// The session's socket.
     fn socket(&self) -> Option<RawFd>;
-    /// Hears the daemon; false when there is none.
+    /// Reads the daemon's messages; false when the daemon has ended.
     fn listen(&self) -> bool;
-    /// Looks for a daemon, and has the known devices served.
+    /// Reconnects to a daemon and opens the known devices again.
     fn find_daemon_again(&self);
 }
 
-/// Starts the thread once, as `started` says; false: there is no thread, so that nothing may be paced.
+/// Starts the thread once, recorded in `started`. False means that no thread could be started, so nothing may be paced.
 pub fn start(process: &'static impl Driven, started: &AtomicBool) -> bool {
     let base = process.base();
     if !base.settings.pump || started.swap(true, Ordering::AcqRel) {
@@ -61,7 +61,7 @@ pub fn start(process: &'static impl Driven, started: &AtomicBool) -> bool {
     thread.is_ok()
 }
 
-/// The thread inherits a mask with everything blocked: the application's signals are for its own threads.
+/// Blocks all signals for the thread to inherit: the application's signals are for its own threads.
 fn block_signals() -> libc::sigset_t {
     // SAFETY: plain data, filled by the calls; changing this thread's mask has no other precondition.
     unsafe {
@@ -131,7 +131,7 @@ fn run(process: &impl Driven) {
     }
 }
 
-/// Whether the daemon said something.
+/// Returns whether the daemon sent something.
 fn sleep(process: &impl Driven, left: &Left, calls: u64, wait_ns: u64) -> bool {
     let base = process.base();
     let Some(counter) = base.bell.counter() else {
@@ -140,7 +140,8 @@ fn sleep(process: &impl Driven, left: &Left, calls: u64, wait_ns: u64) -> bool {
     let mut heard = false;
     base.bell.set_asleep(true);
     base.show_asleep(true);
-    // Whoever came before the flag was up did not ring; whoever gave turns while we tried left us without knowledge.
+    // A message that came before the flag was set did not ring, and turns given meanwhile are unknown here: check
+    // again.
     let called = base.bell.calls() != calls;
     let nothing_known = left.ready_at_ns.is_none() && !left.blocked;
     let look_again = called || (nothing_known && process.has_waiting());

@@ -1,30 +1,29 @@
-//! What waits in the software queue of a queue pair: work requests with all that they point to.
+//! The software queue of a queue pair: waiting work requests with everything that they point to.
 //!
-//! Problem: `ibv_post_send` may be given lists and inline data that the application reuses as soon as it returns.
-//! Method: a waiting request owns copies; requests that are through are kept for reuse, so that a queue in steady
-//! use does not allocate.
+//! Problem: the application may reuse lists and inline data as soon as `ibv_post_send` returns. Method: a waiting
+//! request owns copies. Finished requests are kept for reuse, so a queue in steady use does not allocate.
 
 use crate::split;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_void;
 
-/// What a work request means for pacing.
+/// The properties of a work request that pacing needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Payload in bytes.
+    /// Payload, bytes.
     pub total: u64,
     /// 0: outgoing, 1: READ.
     pub direction: usize,
-    /// May be cut into chunks.
+    /// Whether it may be split into chunks.
     pub splittable: bool,
 }
 
 /// Which opcodes may be split.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Splitting {
-    /// The queue pair's transport keeps the order of chunks, and there is room for them.
+    /// Whether the transport keeps the order of chunks and there is room for them.
     pub possible: bool,
-    /// WRITEs with immediate data too.
+    /// Whether WRITEs with immediate data may be split too.
     pub immediate: bool,
 }
 
@@ -41,7 +40,7 @@ pub unsafe fn list_of(work: &ibv_send_wr) -> &[ibv_sge] {
     }
 }
 
-/// What `work` with the memory `list` means.
+/// The properties of `work` with the memory `list`.
 #[inline]
 pub fn shape(work: &ibv_send_wr, list: &[ibv_sge], splitting: Splitting) -> Shape {
     let total = split::total(list);
@@ -58,17 +57,17 @@ pub fn shape(work: &ibv_send_wr, list: &[ibv_sge], splitting: Splitting) -> Shap
     }
 }
 
-/// A work request that waits.
+/// A waiting work request.
 pub struct Pending {
     /// A copy whose pointers are set when it is posted.
     pub work: ibv_send_wr,
-    /// What it means.
+    /// Its properties.
     pub shape: Shape,
-    /// How many of its bytes have been posted.
+    /// Bytes already posted.
     pub offset: u64,
-    /// The message's number.
+    /// Sequence number of the message.
     pub sequence: u32,
-    /// Since when it waits.
+    /// Since when it waits, ns.
     pub since_ns: u64,
     list: Vec<ibv_sge>,
     /// Inline data, or the header of a segmentation request.
@@ -152,13 +151,13 @@ impl Pending {
         }
     }
 
-    /// The bytes that are not posted.
+    /// Bytes not posted yet.
     pub fn rest(&self) -> u64 {
         self.shape.total - self.offset
     }
 
-    /// Writes the work request for `bytes` from `offset` on to `into`; `pieces` holds its memory list.
-    /// The caller sets the identifier and the signal.
+    /// Writes the work request for `bytes` from `offset` on to `into`; `pieces` holds its memory list. The caller sets
+    /// the identifier and the signal flag.
     pub fn write(
         &mut self,
         offset: u64,

@@ -1,18 +1,18 @@
-//! A paced queue pair: the way of a work request from the application to the provider.
+//! A paced queue pair: the path of a work request from the application to the provider.
 //!
-//! Problem: pass what has credit at once, keep the rest in order, and let the application see nothing of it but time.
-//! Method: three ways.
-//! 1. Nothing waits, the message is small enough and credit is in hand: a copy of the work request, with our name for
-//!    it ([`crate::ring`]), joins a batch that goes to the provider as one list when the application's list ends.
-//! 2. Otherwise the request is copied whole to the software queue, and `progress` posts from its front as
-//!    far as credit and the provider's queue reach.
-//! 3. Before the queue pair can send (RESET, INIT, RTR), requests go to the provider as they are.
+//! Problem: post what has credit at once and keep the rest in order; the application may notice only the delay. Method:
+//! three paths.
 //!
-//! Errors: once a completion says that the queue pair failed, what waits is posted whole and without credit, so that
-//! the provider flushes it in order. A request that the provider refuses later than its post, which `ibv_post_send`
-//! can no longer say, gets an error completion of ours.
-//! Locks: a queue pair's lock is taken after a completion queue's, before a meter's.
-//! Limits: transports of vendors (`IBV_QPT_DRIVER`) and raw packets are left alone.
+//! 1. No message waits, the message is small enough and has credit: a copy of the work request, with our identifier
+//!   ([`crate::ring`]), joins a batch that goes to the provider as one list when the application's list ends.
+//! 2. Otherwise the request is copied to the software queue, and `progress` posts from its front as far as credit and
+//!   the provider's queue permit.
+//! 3. Before the queue pair can send (RESET, INIT, RTR), requests go to the provider unchanged.
+//!
+//! Errors: after a completion reports that the queue pair failed, waiting messages are posted whole and without credit,
+//! so the provider flushes them in order. If the provider rejects a request after `ibv_post_send` has returned, the
+//! request gets an error completion from the shim. Locks: a queue pair's lock is taken after a completion queue's,
+//! before a meter's. Limits: vendor transports (`IBV_QPT_DRIVER`) and raw packets are not paced.
 
 use crate::base::Base;
 use crate::collector::Collector;
@@ -34,56 +34,56 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub type PostSend =
     unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
-/// Work requests that go to the provider as one list.
+/// Largest number of work requests that go to the provider as one list.
 pub const BATCH: usize = 16;
-/// Fewer spare places than this in the provider's queue are not worth splitting for.
+/// Fewest spare places in the provider's queue for which splitting pays.
 pub const SPARE_MIN: u32 = 8;
 
-/// Credit for whatever has to go now.
+/// Credit for messages that must go at once.
 const AHEAD: i64 = i64::MAX / 4;
 
-/// A completion queue, as its queue pairs use it.
+/// The queue pairs' view of a completion queue.
 pub trait Completions: std::fmt::Debug + Sync {
     /// Stores completions that the provider will not make.
     fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair);
-    /// A queue pair is gone, and its `room` with it.
+    /// Returns the `room` of a queue pair that ended.
     fn detached(&self, room: u32);
     /// The provider's queue.
     fn queue(&self) -> *mut ibv_cq;
 }
 
-/// What a queue pair is made of; see [`QueuePair::attach`].
+/// The parts of a queue pair; see [`QueuePair::attach`].
 #[derive(Debug)]
 pub struct Plan {
-    /// The queue pair.
+    /// The provider's queue pair.
     pub qp: *mut ibv_qp,
-    /// The provider's function.
+    /// The provider's `post_send`.
     pub post_send: PostSend,
     /// Its device.
     pub device: &'static Device,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: &'static dyn Completions,
-    /// The depth that the application asked for.
+    /// The depth that the application requested.
     pub depth: u32,
-    /// Places in the provider's queue beyond that.
+    /// Places in the provider's queue beyond the depth.
     pub spare: u32,
-    /// Every message asks for a completion.
+    /// Whether every message requests a completion.
     pub signal_all: bool,
-    /// The kernel changes the state without the application's call, as iWARP's connections do.
+    /// Whether the kernel changes the state without a call of the application, as iWARP's connections do.
     pub state_unknown: bool,
-    /// What the provider allows.
+    /// Limits of the provider.
     pub cap: ibv_qp_cap,
-    /// What may be split.
+    /// The opcodes that may be split.
     pub splitting: Splitting,
 }
 
-/// One place for a paced queue pair; reused, never freed.
+/// A place for a paced queue pair. Places are reused and never freed.
 #[derive(Debug)]
 pub struct QueuePair {
     /// Its number among all places.
     pub place: u16,
     pub(crate) inner: Lock<Inner>,
-    /// What the extended interface collects between start and complete.
+    /// The batch of the extended interface between start and complete.
     pub(crate) collector: Collector,
 }
 
@@ -122,7 +122,7 @@ pub struct Inner {
     pub(crate) slot: Option<(Arc<Shared>, usize)>,
     pub(crate) listed: *const Meter,
     pub(crate) batch: Box<Batch>,
-    /// Completions that the provider will never make; for the completion queue's store.
+    /// Completions that the provider will never make; they go to the completion queue's store.
     pub(crate) refusals: Vec<(ibv_wc, Seen)>,
 }
 
@@ -175,7 +175,7 @@ impl QueuePair {
     /// Puts a new queue pair in this place.
     ///
     /// # Safety
-    /// `plan.qp` was just created and nobody else uses it yet.
+    /// `plan.qp` was just created and not used yet.
     pub unsafe fn attach(&self, base: &'static Base, plan: Plan) {
         let mut inner = self.inner.lock();
         // SAFETY: the caller's promise.
@@ -196,8 +196,8 @@ impl QueuePair {
         inner.take_slot(slot, kind);
     }
 
-    /// The queue pair is about to go: drops what waits. Its place is free once the provider has destroyed it.
-    /// Nothing to do in a place that is free; whether it was not.
+    /// Drops the waiting messages of a queue pair that will be destroyed. Its place becomes free after the provider has
+    /// destroyed it. Returns false if the place was already free.
     pub fn detach(&'static self) -> bool {
         let mut inner = self.inner.lock();
         let Some(plan) = inner.plan.take() else {
@@ -213,7 +213,7 @@ impl QueuePair {
         true
     }
 
-    /// Posts the application's list; the errno of `ibv_post_send`.
+    /// Posts the application's list; returns the errno of `ibv_post_send`.
     ///
     /// # Safety
     /// As for `ibv_post_send`.
@@ -230,7 +230,7 @@ impl QueuePair {
         answer
     }
 
-    /// Unlocks, then hands refused requests to the completion queue.
+    /// Unlocks, then passes rejected requests to the completion queue.
     #[inline]
     pub(crate) fn settle(&'static self, mut inner: crate::lock::Held<'_, Inner>) {
         if inner.refusals.is_empty() {
@@ -244,7 +244,7 @@ impl QueuePair {
         }
     }
 
-    /// The application changed the state.
+    /// Handles a state change by the application.
     pub fn state_changed(&'static self, state: ibv_qp_state) {
         let mut inner = self.inner.lock();
         inner.state = state;
@@ -265,8 +265,8 @@ impl QueuePair {
         }
     }
 
-    /// Posts all that waits, ahead of its credit, before something that must not overtake it; the credit is owed.
-    /// Whether nothing waits now.
+    /// Posts all waiting messages ahead of their credit, before an operation that must not overtake them; the credit
+    /// becomes debt. Returns whether no message waits now.
     pub fn flush(&'static self) -> bool {
         let mut inner = self.inner.lock();
         while !inner.queue.is_empty() {
@@ -291,13 +291,13 @@ impl QueuePair {
         inner.queue.is_empty()
     }
 
-    /// A request that the provider posts by itself has gone: it costs an operation.
+    /// Charges one operation for a request that the provider posts by itself.
     pub fn went_past(&self) {
         self.inner.lock().owe([[0, 1], [0, 0]]);
     }
 
-    /// Takes what the application is to see of a completion that bears this place's name: `qp_num` as the provider
-    /// says it, or nothing where it does not.
+    /// Handles a completion with this place's name and returns what the application should see. `qp_num` is the
+    /// provider's value, or `None` if it has none.
     pub fn complete(&self, name: Name, qp_num: Option<u32>, status: ibv_wc_status) -> Option<Seen> {
         let mut inner = self.inner.lock();
         if inner.plan.is_none() || qp_num.is_some_and(|number| number != inner.number) {
@@ -308,7 +308,7 @@ impl QueuePair {
         inner.ring.complete(name.sequence, name.private, success)
     }
 
-    /// Both at once, for a completion that goes to the application now.
+    /// Completes and delivers, for a completion that goes to the application now.
     #[inline]
     pub fn complete_now(
         &self,
@@ -328,7 +328,7 @@ impl QueuePair {
         Some(seen)
     }
 
-    /// The application takes the completion.
+    /// Records that the application took the completion.
     pub fn deliver(&self, seen: &Seen) {
         let mut inner = self.inner.lock();
         if inner.plan.is_none() {
@@ -338,7 +338,7 @@ impl QueuePair {
         inner.count_finished(finished.messages, finished.bytes);
     }
 
-    /// A new session: another slot.
+    /// Takes a slot of a new session.
     pub fn reconnect(&self) {
         let mut inner = self.inner.lock();
         let Some(plan) = inner.plan.as_ref() else {
@@ -351,7 +351,7 @@ impl QueuePair {
         inner.take_slot(slot, kind);
     }
 
-    /// The queue pair is about to be destroyed: nobody posts to it until [`Self::resume`].
+    /// Stops posting before the queue pair is destroyed, until [`Self::resume`].
     pub fn pause(&'static self) {
         let mut inner = self.inner.lock();
         if let Some(plan) = inner.plan.take() {
@@ -360,7 +360,7 @@ impl QueuePair {
         }
     }
 
-    /// It was not destroyed.
+    /// Resumes posting after a failed destruction.
     pub fn resume(&'static self) {
         let mut inner = self.inner.lock();
         if !inner.queue.is_empty() {
@@ -368,7 +368,7 @@ impl QueuePair {
         }
     }
 
-    /// Lets what waits on this queue pair's device go, as far as credit reaches.
+    /// Posts waiting messages of this queue pair's device, as far as credit permits.
     pub fn drive(&self) {
         let device = self.inner.lock().plan.as_ref().map(|plan| plan.device);
         for meter in device.into_iter().flat_map(|device| &device.meters) {
@@ -388,14 +388,14 @@ impl QueuePair {
         !inner.queue.is_empty() && unsafe { (*plan.qp).qp_type } == IBV_QPT_UD
     }
 
-    /// What the application asked for: depth and whether all messages ask for completions.
+    /// The application's request: depth and whether all messages request completions.
     pub fn asked(&self) -> Option<(u32, bool)> {
         let inner = self.inner.lock();
         let plan = inner.plan.as_ref()?;
         Some((plan.depth, plan.signal_all))
     }
 
-    /// The provider's queue where its sends complete, while something waits there for room.
+    /// The provider's completion queue, while a message waits there for room.
     pub fn blocked_at(&self) -> Option<*mut ibv_cq> {
         let inner = self.inner.lock();
         let plan = inner.plan.as_ref()?;
@@ -431,7 +431,7 @@ impl Waiter for QueuePair {
 }
 
 impl Inner {
-    /// Pays for bytes and operations of both directions that went ahead of their credit.
+    /// Charges bytes and operations of both directions that went ahead of their credit.
     pub(crate) fn owe(&self, spent: [[i64; 2]; 2]) {
         if let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) {
             for (meter, amounts) in plan.device.meters.iter().zip(spent) {
@@ -497,8 +497,8 @@ impl Inner {
         Some((slot, *index + 1 < SLOTS))
     }
 
-    /// Whether the daemon takes this queue pair for one that needs low latency: by its slot, or, where that says
-    /// nothing, by the process.
+    /// Whether the daemon treats this queue pair as latency: from its slot or, if the slot has no class, from the
+    /// process.
     #[inline]
     pub(crate) fn is_latency(&self) -> bool {
         let Some((shared, index)) = self.slot.as_ref() else {
@@ -566,10 +566,10 @@ impl Inner {
     }
 }
 
-/// A refused request of the application's list, and why.
+/// A rejected request of the application's list, and its errno.
 pub(crate) type Refusal = (*mut ibv_send_wr, c_int);
 
-/// Raises a slot's counter: only we write it, unless queue pairs share it.
+/// Raises a slot's counter. Only this process writes it, unless queue pairs share it.
 #[inline]
 pub(crate) fn bump(counter: &AtomicU64, by: u64, alone: bool) {
     match alone {

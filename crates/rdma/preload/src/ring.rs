@@ -1,28 +1,28 @@
-//! The application's own send queue as it would be without us: which of its work requests are outstanding.
+//! The application's send queue as it would be without the shim: its outstanding work requests.
 //!
-//! Problem: below us a message is several work requests, and the queue is longer than the application asked for. It
+//! Problem: below the shim a message is several work requests, and the queue is longer than requested. The application
 //! must see one completion per message, and "queue full" at its own depth. Method: each message has a sequence number
-//! and an entry here; the provider sees a work-request identifier that names queue pair and sequence number, and the
-//! answer is turned back. Sends of a queue pair complete in order, so a completion also ends everything before it.
+//! and an entry here. The provider sees an identifier with queue pair and sequence number, and its completion is
+//! translated back. Sends of a queue pair complete in order, so a completion also ends everything before it.
 //!
-//! Three marks move along the numbers: `tail` (the application has taken the completion of everything before),
-//! `done` (the provider has completed everything before), `head` (the next message). `tail <= done <= head`, modulo
-//! 2^32. They differ when a completion lies in our own store until the application polls. Only forgotten messages
-//! ([`Ring::forget_oldest`]) may lie behind `tail` and not behind `done`: should they fail, the application hears of it.
-//! Limits: 65,536 queue pairs and 2^31 outstanding messages of one.
+//! Three marks move along the numbers: `tail` (the application has taken the completion of everything before), `done`
+//! (the provider has completed everything before), `head` (the next message). `tail <= done <= head`, modulo 2^32. They
+//! differ while a completion lies in our store until the application polls. Only forgotten messages
+//! ([`Ring::forget_oldest`]) may lie behind `tail` and not behind `done`; if they fail, the application gets the error.
+//! Limits: 65,536 queue pairs and 2^31 outstanding messages per queue pair.
 
 /// A message of the application.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
-    /// Its identifier.
+    /// The application's identifier.
     pub wr_id: u64,
-    /// Its payload in bytes.
+    /// Payload, bytes.
     pub total: u64,
-    /// Payload of the last work request that was made of it; equal to `total` where it was not split.
+    /// Payload of its last work request; equal to `total` if it was not split.
     pub last_chunk: u64,
-    /// Payload of this and all earlier messages.
+    /// Payload of this and all earlier messages, bytes.
     pub bytes_after: u64,
-    /// It asks for a completion.
+    /// Whether it requests a completion.
     pub signalled: bool,
 }
 
@@ -36,37 +36,37 @@ pub struct Ring {
     head: u32,
     /// Completions that wait for the application's poll.
     stored: u32,
-    /// One past the newest message that asks for a completion.
+    /// One past the newest message that requests a completion.
     signalled: Option<u32>,
     bytes: u64,
-    /// Payload of the messages before `tail`, as far as completions told.
+    /// Payload of the messages before `tail` with known completions.
     finished_bytes: u64,
 }
 
-/// What the application is to see of a completion.
+/// A completion that the application should see.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Its message.
+    /// Entry of its message.
     pub entry: Entry,
-    /// For [`Ring::deliver`].
+    /// Argument for [`Ring::deliver`].
     pub position: u32,
 }
 
-/// How much the application has finished.
+/// Messages that the application has finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Their payload.
+    /// Their payload, bytes.
     pub bytes: u64,
 }
 
 impl Ring {
-    /// Makes room for `depth` messages. Sequence numbers go on, so that completions of an earlier queue pair in this
+    /// Makes room for `depth` messages. Sequence numbers continue, so completions of an earlier queue pair in this
     /// place are not mistaken for new ones.
     pub fn reset(&mut self, depth: u32) {
         self.depth = depth;
-        // Twice the depth: as many messages again may be forgotten and still fail.
+        // Twice the depth: as many forgotten messages may still fail.
         self.entries = vec![Entry::default(); 2 * depth.next_power_of_two() as usize];
         self.clear();
     }
@@ -80,14 +80,14 @@ impl Ring {
         self.finished_bytes = self.bytes;
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub fn release(&mut self) {
         self.clear();
         self.entries = Vec::new();
         self.depth = 0;
     }
 
-    /// How many messages the application has outstanding.
+    /// Number of the application's outstanding messages.
     #[inline]
     pub fn outstanding(&self) -> u32 {
         self.head.wrapping_sub(self.tail)
@@ -99,8 +99,8 @@ impl Ring {
         self.outstanding() >= self.depth
     }
 
-    /// Makes room for so many messages, where `may_forget` by forgetting those whose end nobody asked for. Otherwise
-    /// false, and nothing has changed.
+    /// Makes room for `count` messages, if `may_forget` by forgetting unsignalled ones. Returns false, without a
+    /// change, if there is no room.
     pub fn make_room(&mut self, count: usize, may_forget: bool) -> bool {
         let free = self.depth.saturating_sub(self.outstanding()) as usize;
         let Some(missing) = count.checked_sub(free).filter(|missing| *missing > 0) else {
@@ -109,7 +109,7 @@ impl Ring {
         count <= self.depth as usize && may_forget && (0..missing).all(|_| self.forget_oldest())
     }
 
-    /// Adds a message; its sequence number. The queue is not full.
+    /// Adds a message and returns its sequence number. The queue must not be full.
     #[inline]
     pub fn push(&mut self, wr_id: u64, total: u64, signalled: bool) -> u32 {
         let sequence = self.head;
@@ -129,7 +129,7 @@ impl Ring {
         sequence
     }
 
-    /// Takes the newest `count` messages back: the provider refused them.
+    /// Removes the newest `count` messages, which the provider rejected.
     pub fn take_back(&mut self, count: u32) {
         for _ in 0..count {
             self.head = self.head.wrapping_sub(1);
@@ -147,13 +147,13 @@ impl Ring {
         &mut self.entries[sequence as usize & mask]
     }
 
-    /// Whether the message is one whose end the application has not been told.
+    /// Whether the application has not yet seen the end of the message.
     #[inline]
     pub fn is_open(&self, sequence: u32) -> bool {
         sequence.wrapping_sub(self.done) < self.head.wrapping_sub(self.done)
     }
 
-    /// Whether no completion of an earlier message is to come.
+    /// Whether all earlier messages have completed.
     pub fn is_next(&self, sequence: u32) -> bool {
         let mask = self.entries.len() - 1;
         let count = sequence.wrapping_sub(self.done);
@@ -163,9 +163,9 @@ impl Ring {
         })
     }
 
-    /// A completion came from the provider: of a chunk that nobody but us asked for (`private`), or of a message's
-    /// last work request. What the application is to see; nothing for ours, and for what follows an error of the same
-    /// message.
+    /// Handles a completion of the provider: of a chunk that only the shim signalled (`private`), or of a message's
+    /// last work request. Returns what the application should see; `None` for completions of ours and for those after
+    /// an error of the same message.
     #[inline]
     pub fn complete(&mut self, sequence: u32, private: bool, success: bool) -> Option<Seen> {
         if !self.is_open(sequence) {
@@ -186,7 +186,7 @@ impl Ring {
         })
     }
 
-    /// The application takes a completion; what is finished by it.
+    /// Records that the application took a completion; returns what it finished.
     #[inline]
     pub fn deliver(&mut self, seen: &Seen) -> Finished {
         let before = self.tail;
@@ -203,8 +203,8 @@ impl Ring {
         }
     }
 
-    /// Where no message asks for a completion, only the provider knows when its queue is full: makes room by
-    /// forgetting the oldest, which takes no place any more. False where a completion will come.
+    /// Makes room by forgetting the oldest message, which then takes no place. Without signalled messages only the
+    /// provider knows when its queue is full. Returns false if a completion will come.
     pub fn forget_oldest(&mut self) -> bool {
         if self.stored > 0 || self.signalled.is_some_and(|at| self.is_ahead_of_tail(at)) {
             return false;
@@ -225,35 +225,35 @@ impl Ring {
     }
 }
 
-/// What identifies a completion as one of ours: a tag of the process, the queue pair's place, the message's number.
+/// Identifies a completion of ours: a tag of the process, the queue pair's place, the message's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Completion of a chunk, which the application did not ask for.
+    /// Whether the completion is of a chunk that the application did not signal.
     pub private: bool,
     /// Place of the queue pair.
     pub place: u16,
-    /// Number of the message.
+    /// Sequence number of the message.
     pub sequence: u32,
 }
 
 const TAG_SHIFT: u32 = 49;
 const PRIVATE: u64 = 1 << 48;
 
-/// Makes a tag of any number; it takes the upper 15 bits and is neither of the two that pointers have.
+/// Makes a tag from any number: the upper 15 bits, different from the two values that pointers have.
 pub fn tag(number: u64) -> u64 {
     let number = number % 0x7ffd + 1;
     number << TAG_SHIFT
 }
 
 impl Name {
-    /// The work-request identifier.
+    /// Encodes the name as a work-request identifier.
     #[inline]
     pub fn encode(self, tag: u64) -> u64 {
         let private = if self.private { PRIVATE } else { 0 };
         tag | private | (u64::from(self.place) << 32) | u64::from(self.sequence)
     }
 
-    /// The name in a work-request identifier, where it has the tag.
+    /// Decodes a work-request identifier that has the tag.
     #[inline]
     pub fn decode(wr_id: u64, tag: u64) -> Option<Self> {
         (wr_id >> TAG_SHIFT == tag >> TAG_SHIFT).then_some(Self {
@@ -310,7 +310,7 @@ mod tests {
         assert!(ring.is_full() && !ring.forget_oldest());
     }
 
-    /// Whoever asks for no completions is told of errors: also of messages whose places were given to others.
+    /// An application without signalled messages still gets errors, also of messages whose places were reused.
     #[test]
     fn a_forgotten_message_that_fails_is_told_once() {
         for first in [0, u32::MAX - 2] {
@@ -355,7 +355,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain queue of (identifier, signalled): posts, refusals, completions in order, stored ones.
+        /// Compares with a plain queue of (identifier, signalled): posts, rejections, completions in order, stored
+        /// completions.
         #[test]
         fn it_acts_like_a_queue(
             depth in 1u32..9,

@@ -1,8 +1,8 @@
-//! The conversation with the daemon: one socket, one shared region.
+//! The connection to the daemon: one socket, one shared region.
 //!
-//! Problem: say who we are, receive the region, ask for the meters of devices, and notice the end. Method: SEQPACKET
-//! messages of [`isolane_rdma_session::message`]; every wait for the daemon is bounded by [`ANSWER_TIMEOUT_MS`], and every
-//! failure means that the application runs without us.
+//! Problem: identify the process, receive the region, request the meters of devices, and detect the end. Method:
+//! SEQPACKET messages of [`isolane_rdma_session::message`]. Every wait for the daemon is bounded by
+//! [`ANSWER_TIMEOUT_MS`], and after any failure the application runs unpaced.
 
 use crate::settings::Settings;
 use crate::table::lock;
@@ -22,12 +22,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What queue pairs and meters need of a session.
+/// The part of a session that queue pairs and meters use.
 #[derive(Debug)]
 pub struct Shared {
     /// The shared memory.
     pub region: Region,
-    /// The daemon is gone, or let us go.
+    /// Whether the daemon has ended or closed the session.
     pub lost: AtomicBool,
     wake: Option<OwnedFd>,
     slots: Mutex<Slots>,
@@ -50,14 +50,14 @@ impl Shared {
         }
     }
 
-    /// Wakes the daemon; nothing depends on it.
+    /// Wakes the daemon. Errors are ignored.
     pub fn wake(&self) {
         if let Some(wake) = &self.wake {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// A slot for a queue pair; the last one is shared by all that find no other.
+    /// Takes a slot for a queue pair. Queue pairs without a free slot share the last one.
     pub fn take_slot(&self) -> usize {
         let mut slots = lock(&self.slots);
         if let Some(index) = slots.free.pop() {
@@ -76,7 +76,7 @@ impl Shared {
         usize::from(index)
     }
 
-    /// The slot's queue pair is gone.
+    /// Frees the slot of a queue pair.
     pub fn give_slot_back(&self, index: usize) {
         if index + 1 < SLOTS {
             lock(&self.slots).free.push(index as u16);
@@ -88,20 +88,20 @@ impl Shared {
     }
 }
 
-/// Our end of the socket, and the class that the daemon gave us.
+/// The socket, and the class that the daemon assigned.
 #[derive(Debug)]
 pub struct Session {
-    /// For meters and queue pairs.
+    /// The part for meters and queue pairs.
     pub shared: std::sync::Arc<Shared>,
-    /// The operator's word over ours.
+    /// The class after the operator's rules.
     pub class: Class,
-    /// Its number at the daemon.
+    /// Session number at the daemon.
     pub number: u64,
     socket: Option<OwnedFd>,
 }
 
 impl Session {
-    /// A session without a socket, over a region of the caller's: for tests.
+    /// A session without a socket, over the caller's region; for tests.
     pub fn local(region: Region, class: Class) -> Self {
         Self {
             shared: std::sync::Arc::new(Shared::new(region, None)),
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Connects and says hello.
+    /// Connects and sends `Hello`.
     ///
     /// # Errors
     /// Why there is no session, for people.
@@ -140,7 +140,7 @@ impl Session {
             program: program(),
         };
         send(&socket, &hello.encode(), SendFlags::NOSIGNAL)
-            .map_err(|error| problem("cannot greet the daemon at", error))?;
+            .map_err(|error| problem("cannot send Hello to the daemon at", error))?;
         let (answer, files) = receive(&socket, RecvFlags::empty())
             .map_err(|error| format!("the daemon at {path} does not answer: {error}"))?;
         match answer {
@@ -159,21 +159,21 @@ impl Session {
                     socket: Some(socket),
                 })
             }
-            ToShim::Refused { reason } => Err(format!("the daemon at {path} refuses: {reason}")),
-            other => Err(format!(
-                "the daemon at {path} answers {other:?} to a greeting"
+            ToShim::Refused { reason } => Err(format!(
+                "the daemon at {path} rejected this process: {reason}"
             )),
+            other => Err(format!("the daemon at {path} answered {other:?} to Hello")),
         }
     }
 
-    /// Asks for the meters of a device; nothing when it is not served or the daemon fails us.
+    /// Requests the meters of a device; `None` if it is not served or the daemon fails.
     pub fn open(&self, device: &str) -> Option<[u16; 2]> {
         let socket = self.socket.as_ref()?;
         let open = ToDaemon::Open {
             device: device.to_owned(),
         };
         send(socket, &open.encode(), SendFlags::NOSIGNAL).ok()?;
-        // A `Look` may come in between; a daemon that sends nothing else is no daemon.
+        // A `Look` may come in between. Any other message is a protocol error.
         for _ in 0..1_000 {
             match receive(socket, RecvFlags::empty()).ok()?.0 {
                 ToShim::Opened {
@@ -190,7 +190,7 @@ impl Session {
         None
     }
 
-    /// Reads what the daemon said since; false when it is gone.
+    /// Reads the daemon's messages; false when the daemon has ended.
     pub fn listen(&self) -> bool {
         let Some(socket) = self.socket.as_ref() else {
             return !self.shared.lost.load(Ordering::Relaxed);
@@ -204,18 +204,18 @@ impl Session {
         }
     }
 
-    /// The socket, to wait on.
+    /// The socket, for `ppoll`.
     pub fn socket(&self) -> Option<RawFd> {
         self.socket.as_ref().map(|socket| socket.as_raw_fd())
     }
 
-    /// Every file descriptor of ours, for a child process to close.
+    /// All file descriptors of the session, for a child process to close.
     pub fn descriptors(&self) -> [Option<RawFd>; 2] {
         [self.socket(), self.shared.wake_fd()]
     }
 }
 
-/// Why no message came.
+/// Why no message was received.
 #[derive(Debug)]
 enum ReceiveError {
     Kernel(rustix::io::Errno),
@@ -264,7 +264,7 @@ fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<(ToShim, Vec<OwnedFd>)
     Ok((message, files))
 }
 
-/// The program's name, without control characters.
+/// The program's name without control characters.
 fn program() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     let name = std::path::Path::new(&name)

@@ -1,7 +1,7 @@
-//! What the environment says, and what we say on standard error.
+//! The environment variables, and messages on standard error.
 //!
-//! One line for each thing that a person may want to know, never more than once for the same cause; `ISOLANE_LOG`
-//! turns it off or makes it talk. Unusable settings are said and then ignored: the application must run.
+//! One line per event, never twice for the same cause; `ISOLANE_LOG` turns messages off or adds more. Invalid settings
+//! are reported and ignored, because the application must run.
 
 use isolane_rdma_session::SOCKET_PATH;
 use isolane_rdma_session::environment as names;
@@ -9,41 +9,41 @@ use isolane_rdma_session::message::{Class, WEIGHT_MAX};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Switches splitting of WRITEs with immediate data on; see [`Settings::split_immediate`].
+/// Enables splitting of WRITEs with immediate data; see [`Settings::split_immediate`].
 pub const SPLIT_IMMEDIATE: &str = "ISOLANE_SPLIT_IMMEDIATE";
 
-/// How much we say.
+/// Amount of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Talk {
-    /// Nothing.
+    /// No messages.
     Off,
-    /// What goes wrong, a line each.
+    /// One line per failure.
     Line,
-    /// Also what goes well.
+    /// Also successful steps.
     Debug,
 }
 
-/// The environment, read once.
+/// The environment variables, read once.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The daemon's socket.
+    /// Path of the daemon's socket.
     pub socket: PathBuf,
-    /// What the process says that it needs.
+    /// The class that the process claims.
     pub class: Class,
-    /// Its tenant by its own word.
+    /// The tenant that the process claims.
     pub tenant: String,
-    /// Its weight.
+    /// The weight that the process claims.
     pub weight: u32,
-    /// How much is said.
+    /// Amount of messages.
     pub talk: Talk,
-    /// The shim does nothing.
+    /// Whether the shim is disabled.
     pub disabled: bool,
-    /// WRITEs with immediate data are split too. Off unless asked for: the receiver's completion then counts the
-    /// bytes of the last chunk only, which an application may read.
+    /// Whether WRITEs with immediate data are split too. Off by default: the receiver's completion then counts only the
+    /// bytes of the last chunk, which an application may read.
     pub split_immediate: bool,
-    /// How long a wait may spin before it sleeps, in nanoseconds.
+    /// How long a wait may spin before it sleeps, ns.
     pub spin_ns: u64,
-    /// Run the pump's thread; tests turn it by hand.
+    /// Whether the pump's thread runs; tests call the pump directly.
     pub pump: bool,
 }
 
@@ -64,7 +64,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the environment by `variable`.
+    /// Reads the environment through `variable`.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut settings = Self::default();
         let on = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "0");
@@ -82,7 +82,7 @@ impl Settings {
             match Class::from_name(&name) {
                 Some(class) => settings.class = class,
                 None => settings.say(&format!(
-                    "{}={name} is no class (latency, throughput, bandwidth or auto); taken as auto",
+                    "{}={name} is not a class (latency, throughput, bandwidth or auto); using auto",
                     names::CLASS
                 )),
             }
@@ -91,7 +91,7 @@ impl Settings {
             match text.parse() {
                 Ok(weight) if (1..=WEIGHT_MAX).contains(&weight) => settings.weight = weight,
                 _ => settings.say(&format!(
-                    "{}={text} is no weight from 1 to {WEIGHT_MAX}; taken as 1",
+                    "{}={text} is not a weight from 1 to {WEIGHT_MAX}; using 1",
                     names::WEIGHT
                 )),
             }
@@ -100,17 +100,17 @@ impl Settings {
         settings
     }
 
-    /// Says something a person should know.
+    /// Prints a line for the user.
     pub fn say(&self, text: &str) {
         self.print(Talk::Line, text);
     }
 
-    /// Says something for whoever looks for a fault.
+    /// Prints a line for debugging.
     pub fn debug(&self, text: &str) {
         self.print(Talk::Debug, text);
     }
 
-    /// One write per line, so that lines of several processes do not mix; failures are of no interest here.
+    /// One write per line, so that lines of several processes do not mix. Errors are ignored.
     fn print(&self, level: Talk, text: &str) {
         if self.talk >= level {
             let line = format!("isolane[{}]: {text}\n", std::process::id());

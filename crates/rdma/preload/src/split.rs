@@ -1,13 +1,13 @@
-//! The pieces of a message: which part of its memory list belongs to a range of its bytes.
+//! Splits a message's memory list: the part that belongs to a range of its bytes.
 //!
-//! Problem: a large message goes out as chunks, each of which needs its own list of local memory, cut anywhere in the
-//! application's list, also where entries are empty. Method: walk the list, skip what lies before the range, cut what
-//! lies over its ends. Units: bytes. Pure.
+//! Problem: a chunk of a large message needs its own list of local memory, cut anywhere in the application's list, even
+//! where entries are empty. Method: walk the list, skip entries before the range, cut entries at its ends. Units:
+//! bytes. Pure.
 
 use isolane_rdma_verbs_sys::ibv_sge;
 
-/// Writes to `pieces` the memory that `bytes` from `offset` on of a message with this memory list lie in, and answers
-/// how many entries that are. Empty entries are left out.
+/// Writes the memory of `bytes` from `offset` on of a message with this memory list to `pieces`, and returns the number
+/// of entries. Empty entries are left out.
 ///
 /// # Panics
 /// When `pieces` is shorter than `list`.

@@ -1,18 +1,16 @@
-//! From the address of a C object to what we know of it, read without a lock.
+//! Maps the address of a C object to its state; read without a lock.
 //!
-//! Problem: every posted work request and every poll has to find its queue pair's or completion queue's state, from
-//! nothing but the pointer that the application passes. Method: an open hash table of addresses; readers follow
-//! atomic words, writers (creation and destruction of objects) take a mutex. A table that is half full is copied
-//! into one of twice the size; the old one stays for readers that are still in it, so that all tables together take
-//! at most twice the largest.
-//! Limits: an object must not be removed while another thread looks it up, which the verbs' own rules forbid too
-//! (destroying an object that is in use).
+//! Problem: every post and every poll has to find the state of its queue pair or completion queue from the pointer that
+//! the application passes. Method: an open hash table of addresses. Readers follow atomic words; writers (creation and
+//! destruction of objects) take a mutex. A half-full table is copied into one of twice the size. The old one stays for
+//! its current readers, so all tables together take at most twice the largest. Limits: an object must not be removed
+//! while another thread looks it up; the verbs rules also forbid destroying an object in use.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 const EMPTY: usize = 0;
-/// A cell whose object is gone; no object has this address.
+/// A cell whose object was removed; no object has this address.
 const GONE: usize = 1;
 const FIRST_CELLS: usize = 64;
 
@@ -38,7 +36,7 @@ impl<T> Cells<T> {
         }
     }
 
-    /// Where the search for `address` begins; objects lie at multiples of at least eight bytes.
+    /// Start of the search for `address`; objects lie at multiples of at least eight bytes.
     #[inline]
     fn start(&self, address: usize) -> usize {
         let spread = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -46,10 +44,10 @@ impl<T> Cells<T> {
     }
 }
 
-/// The table; values live for ever (they are recycled by their owners, never freed).
+/// The table. Values are never freed; their owners recycle them.
 pub struct Table<T: 'static> {
     current: AtomicPtr<Cells<T>>,
-    /// How many cells of the current table are not empty.
+    /// Number of cells of the current table that are not empty.
     used: Mutex<usize>,
 }
 
@@ -69,7 +67,7 @@ impl<T: Sync> Default for Table<T> {
 }
 
 impl<T: Sync> Table<T> {
-    /// What is known of the object at `address`.
+    /// The state of the object at `address`.
     #[inline]
     pub fn find(&self, address: usize) -> Option<&'static T> {
         // SAFETY: tables are never freed.
@@ -89,7 +87,7 @@ impl<T: Sync> Table<T> {
         }
     }
 
-    /// Remembers `value` for the object at `address`, over what was known of an earlier object there.
+    /// Stores `value` for the object at `address`, replacing the value of an earlier object there.
     pub fn insert(&self, address: usize, value: &'static T) {
         assert!(address > GONE, "an address of an object");
         let mut used = lock(&self.used);
@@ -101,7 +99,7 @@ impl<T: Sync> Table<T> {
         *used += usize::from(put(cells, address, std::ptr::from_ref(value).cast_mut()));
     }
 
-    /// Forgets the object at `address`.
+    /// Removes the object at `address`.
     pub fn remove(&self, address: usize) {
         let _used = lock(&self.used);
         // SAFETY: tables are never freed.
@@ -120,7 +118,7 @@ impl<T: Sync> Table<T> {
         }
     }
 
-    /// A table with room, without the cells of objects that are gone.
+    /// Makes a larger table without the cells of removed objects.
     fn grow(&self, old: &Cells<T>, used: &mut usize) -> &'static Cells<T> {
         let live = |cell: &&Cell<T>| cell.address.load(Ordering::Relaxed) > GONE;
         let count = old.cells.iter().filter(live).count();
@@ -140,7 +138,7 @@ impl<T: Sync> Table<T> {
     }
 }
 
-/// Whether a fresh cell was needed.
+/// Returns whether a fresh cell was needed.
 fn put<T>(cells: &Cells<T>, address: usize, value: *mut T) -> bool {
     let mut at = cells.start(address);
     let mut free = None;
@@ -164,7 +162,7 @@ fn put<T>(cells: &Cells<T>, address: usize, value: *mut T) -> bool {
     }
 }
 
-/// A mutex whose holder panicked is still usable: its sections leave whole data behind.
+/// Locks a mutex even if a holder panicked: its sections leave consistent data.
 pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -1,4 +1,4 @@
-//! WRITEs with immediate data, when the operator asks for them to be split.
+//! WRITEs with immediate data when the operator enables splitting them.
 #![allow(
     unsafe_code,
     missing_docs,

@@ -1,7 +1,7 @@
 //! A session over a real socket: hello, leases, the pump's thread, the daemon's end and return, a child by fork.
 //!
-//! Real time, but no times are asserted, only that things happen before a generous bound. One test, since the process
-//! has one session.
+//! The test uses real time but asserts no times, only events before a generous bound. One test, because a process has
+//! one session.
 #![allow(
     unsafe_code,
     missing_docs,
@@ -42,7 +42,7 @@ fn socket(path: &Path) -> OwnedFd {
     socket
 }
 
-/// Accepts one process and answers its hello and its first open.
+/// Accepts one process and answers its `Hello` and its first `Open`.
 fn welcome(socket: &OwnedFd, lease: &Lease) -> (OwnedFd, Region) {
     let client = accept(socket).unwrap();
     let (region, file) = Region::create(5).unwrap();
@@ -123,7 +123,7 @@ fn a_session_from_hello_to_the_daemons_return() {
         let (client, region) = daemon.join().unwrap();
         (client, region, qp, cq)
     });
-    // The pump's thread posts what waits, while the application does nothing.
+    // The pump's thread posts waiting messages while the application does nothing.
     let (from, to) = (vec![7u8; 20_000], vec![0u8; 20_000]);
     write(qp, &from, &to);
     until("the pump posts every chunk", || {
@@ -140,7 +140,7 @@ fn a_session_from_hello_to_the_daemons_return() {
         20_000
     );
 
-    // A child by fork has no session: what it inherited passes.
+    // A child by fork has no session: inherited objects pass.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let before = null::provider_requests(qp);
@@ -152,7 +152,7 @@ fn a_session_from_hello_to_the_daemons_return() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child's work passed whole");
 
-    // A dead daemon lets everything go.
+    // The death of the daemon releases everything.
     let mut slow = lease;
     slow.rate_bytes_per_s = 1;
     region.meters[2].grant(&slow);
@@ -164,7 +164,7 @@ fn a_session_from_hello_to_the_daemons_return() {
     write(qp, &from, &to);
     assert_eq!(null::provider_requests(qp), before + 1, "whole");
 
-    // And when it is back, the process is paced again.
+    // After the daemon's return the process is paced again.
     let listener = socket(&path);
     let (_client, region) = welcome(&listener, &lease);
     until("a slot of the new session", || {
@@ -178,7 +178,7 @@ fn a_session_from_hello_to_the_daemons_return() {
     });
 }
 
-/// Runs what the provider has; whether a completion is still missing.
+/// Executes the provider's work. Returns whether a completion is still missing.
 fn null_waits(qp: *mut ibv_qp, cq: *mut ibv_cq) -> bool {
     while null::step(qp) {}
     let mut wc = ibv_wc::default();

@@ -1,7 +1,7 @@
-//! Several threads on one queue pair and on one completion queue, with the pump's thread between them.
+//! Several threads on one queue pair and one completion queue, together with the pump's thread.
 //!
-//! Goal: every message completes once, every byte arrives, whoever posts, executes and polls. Also with requests that
-//! are paced and such that are not on the same completion queue. Real time, no time is asserted.
+//! Goal: every message completes once and every byte arrives, whichever thread posts, executes and polls, also if paced
+//! and unpaced requests share a completion queue. Real time; no time is asserted.
 #![allow(
     unsafe_code,
     missing_docs,

@@ -1,4 +1,4 @@
-//! What an application sees of a paced queue pair, case by case, over the null provider.
+//! The application's view of a paced queue pair, case by case, over the null provider.
 #![allow(
     unsafe_code,
     missing_docs,
@@ -131,8 +131,8 @@ fn a_refused_request_in_a_list_is_named() {
     }
 }
 
-/// A provider may take more than it promised. What it takes is not refused as well, which would be posted twice; it completes
-/// as the application's own, and is paid for.
+/// A provider may accept more than it promised. An accepted request must not be rejected as well, or it would be posted
+/// twice. It completes as the application's own request and is charged.
 #[test]
 fn a_list_longer_than_promised_goes_where_the_provider_takes_it() {
     let _serial = serial();
@@ -398,7 +398,7 @@ fn a_lease_that_ran_out_paces_no_more() {
 #[test]
 fn an_event_of_ours_alone_is_not_seen() {
     let _serial = serial();
-    // Spare places are 128, so every 32nd chunk asks for a completion.
+    // Spare places are 128, so every 32nd chunk requests a completion.
     let rig = Rig::new(Shape::default(), &lease(SLOW, 40_000, CHUNK));
     let (from, to) = (bytes(60_000), vec![0u8; 60_000]);
     let mut list = [sge(&from)];

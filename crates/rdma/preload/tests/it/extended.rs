@@ -1,4 +1,4 @@
-//! The extended calls: each arrives as it was made, a batch goes whole or not at all, an abort leaves nothing.
+//! The extended calls: arguments arrive unchanged, a batch is posted whole or not at all, an abort leaves nothing.
 #![allow(
     unsafe_code,
     missing_docs,
@@ -37,7 +37,7 @@ fn extended(rig: &Rig) -> *mut ibv_qp_ex {
     rig.qp().cast()
 }
 
-/// What was executed with the chunks of a message joined; what an end saw; its memory.
+/// Executed work with the chunks of a message joined; completions of one end; its memory.
 type Outcome = (Vec<Done>, Vec<(u64, u32, u32, u32, u32, u32)>, Vec<Vec<u8>>);
 
 fn outcome(rig: &Rig, memory: &[Vec<u8>]) -> Outcome {
@@ -64,7 +64,7 @@ fn outcome(rig: &Rig, memory: &[Vec<u8>]) -> Outcome {
 }
 
 /// Goal: no call loses or changes an argument. Method: one batch of every call for connected queue pairs, with memory
-/// by one piece, by a list, inline and inline by a list; the four ways must agree in everything.
+/// as one piece, as a list, inline, and inline as a list; the four ways must agree in everything.
 #[test]
 fn every_call_arrives_as_it_was_made() {
     let _serial = serial();
@@ -152,7 +152,8 @@ fn every_call_arrives_as_it_was_made() {
     }
 }
 
-/// Datagrams: their addresses, and the header of a segmentation request, which may change once the call has returned.
+/// Datagrams: their addresses, and the header of a segmentation request, which the application may change after the
+/// call.
 #[test]
 fn datagrams_keep_their_address_and_header() {
     let _serial = serial();
@@ -210,7 +211,7 @@ fn datagrams_keep_their_address_and_header() {
     }
 }
 
-/// An aborted batch is not posted, not counted and not paid for; the next one is as if it had not been.
+/// An aborted batch is not posted, not counted and not charged, and does not affect the next one.
 #[test]
 fn an_aborted_batch_leaves_nothing() {
     let _serial = serial();
@@ -258,7 +259,7 @@ fn an_aborted_batch_leaves_nothing() {
         assert_eq!((counters.posted_bytes, counters.passed_bytes), (0, 0));
         let messages = &rig.region.slots[0].posted_messages;
         assert_eq!(messages.load(Ordering::Relaxed), 0);
-        // The whole burst is there, and so is the window.
+        // The whole burst is available, and so is the window.
         let mut one = work(
             4,
             IBV_WR_RDMA_WRITE,
@@ -277,8 +278,8 @@ fn an_aborted_batch_leaves_nothing() {
     }
 }
 
-/// A batch with one request too many, a list too long or inline data too long: complete says so, and nothing of it has
-/// gone. Queues without completions, and messages that wait for credit, count as well.
+/// For a batch with one request too many, or a list or inline data too long, complete returns an error and posts
+/// nothing. Queues without completions and messages that wait for credit count as well.
 #[test]
 fn a_batch_that_does_not_fit_posts_nothing() {
     let _serial = serial();
@@ -323,7 +324,7 @@ fn a_batch_that_does_not_fit_posts_nothing() {
             .map_err(|(_, code)| code);
         assert_eq!(answer, Err(libc::ENOMEM));
         assert_eq!(null::provider_requests(rig.qp()), 0);
-        // Two whose end is seen make two places for two more, no earlier.
+        // Two seen completions make room for two more messages, no earlier.
         let mut two = fits([false, true]);
         rig.post(rig.qp(), chain(&mut two)).unwrap();
         let mut more = fits([false, true]);
@@ -341,8 +342,8 @@ fn a_batch_that_does_not_fit_posts_nothing() {
     }
 }
 
-/// Goal: the shim's count without completions is not the reason for half a batch. Method: a queue of three, two
-/// messages whose end nobody asks for, once through and once waiting for credit; then a batch of three.
+/// Goal: the shim's count without completions does not cause half a batch. Method: a queue of three and two unsignalled
+/// messages, once complete and once waiting for credit; then a batch of three.
 #[test]
 fn places_are_forgotten_for_a_whole_batch_or_not_at_all() {
     let _serial = serial();

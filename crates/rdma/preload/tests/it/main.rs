@@ -1,7 +1,7 @@
-//! The shim over a provider without hardware. The tests share one process and take turns (`rig::serial`).
+//! The shim over a provider without hardware. The tests share one process and run one at a time (`rig::serial`).
 //!
-//! Apart from these, each in a program of its own because a process has one shim and its settings: `immediate`,
-//! `latency`, `session` (which forks) and `threads`.
+//! `immediate`, `latency`, `session` (which forks) and `threads` are separate programs, because a process has one shim
+//! and one set of settings.
 #![allow(
     unsafe_code,
     missing_docs,

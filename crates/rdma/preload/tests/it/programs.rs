@@ -1,11 +1,10 @@
-//! Random programs: what the application sees with the shim is what it sees without.
+//! Random programs: the application sees the same with and without the shim.
 //!
-//! Goal: memory on both sides, and every completion (identifier, status, opcode, bytes, immediate data, order) of
-//! both ends. Method: the same program runs over the null provider twice. Between its posts the provider executes
-//! some work requests, the application polls some completions, time passes, the pump turns, the lease changes, the
-//! daemon dies. A post that finds its queue full waits until the application has polled.
-//! Sizes are scaled: chunks of 256 to 4,096 bytes stand for kilobytes, messages have up to 64 KiB; a few programs
-//! have real ones of up to 8 MiB.
+//! Goal: equal memory on both sides, and equal completions (identifier, status, opcode, bytes, immediate data, order)
+//! of both ends. Method: the same program runs over the null provider twice. Between its posts the provider executes
+//! some work requests, the application polls some completions, time passes, the pump runs, the lease changes, the
+//! daemon dies. A post on a full queue waits until the application has polled. Sizes are scaled: chunks of 256 to 4,096
+//! bytes stand for kilobytes, messages have up to 64 KiB; a few programs use messages of up to 8 MiB.
 #![allow(
     unsafe_code,
     missing_docs,
@@ -55,7 +54,7 @@ struct Program {
     rate: u64,
     chunk: u32,
     scale: u32,
-    /// Which message of pair 0 hits forbidden memory, and at which part of it.
+    /// Message of pair 0 that hits forbidden memory, and the position in it.
     error: Option<(usize, f64)>,
 }
 
@@ -164,14 +163,14 @@ struct Seen {
 }
 
 struct Side {
-    /// What WRITEs and SENDs read, and inline data; never written.
+    /// Memory that WRITEs and SENDs read, and inline data; never written.
     source: Vec<u8>,
-    /// Where READs and atomics of the pair go.
+    /// Memory that READs and atomics of the pair write.
     local: Vec<u8>,
     remote: Vec<u8>,
-    /// Where SENDs land.
+    /// Memory that SENDs write.
     landed: Vec<u8>,
-    /// Receives in a row, so that each has its own place.
+    /// Receives in a row, each with its own place.
     next_local: usize,
 }
 
@@ -358,7 +357,7 @@ impl<'a> Run<'a> {
                 && total > 0
                 && self.excused.is_none()
             {
-                // A key of its own: only this message fails, whichever others touch the same memory.
+                // A separate key: only this message fails, even if others touch the same memory.
                 let bad = (total as f64 * part) as u64;
                 null::forbid_for(1_000_000 + u64::from(index) as u32, remote + bad, 1);
                 self.excused = Some((offset, total));
@@ -405,7 +404,7 @@ impl<'a> Run<'a> {
             match self.rig.post(qp, &mut works[first]) {
                 Ok(()) => (first, end) = (end, works.len()),
                 Err((bad, libc::ENOMEM)) => {
-                    // A batch goes whole or not at all, and may be longer than the queue.
+                    // A batch is posted whole or not at all, and may be longer than the queue.
                     if self.program.calls == Calls::Extended {
                         end = first + 1;
                     }
@@ -501,7 +500,7 @@ fn check(program: &Program) -> Result<(), TestCaseError> {
     let mut with = Run::new(program, true).run();
     null::allow_all();
     if program.error.is_some() {
-        // The failed READ may have brought a part of its message.
+        // The failed READ may have written a part of its message.
         without.local[0].clear();
         with.local[0].clear();
     }

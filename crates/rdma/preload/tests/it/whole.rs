@@ -1,4 +1,4 @@
-//! Work that is paced but never split: memory windows, invalidation, XRC, SENDs. Order, credit and completions, both
+//! Work that is paced but never split: memory windows, invalidation, XRC, SENDs. Checks order, credit and completions,
 //! by `ibv_post_send` and by the extended calls.
 #![allow(
     unsafe_code,
@@ -11,13 +11,13 @@ use crate::null::{self, Done};
 use crate::rig::{Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};
 use isolane_rdma_verbs_sys::*;
 
-/// Bytes per second: a byte per microsecond.
+/// Bytes per second: one byte per microsecond.
 const SLOW: u64 = 1_000_000;
 const CHUNK: u32 = 1_000;
 const WINDOW: u32 = 0x1001;
 const OTHER_WINDOW: u32 = 0x1002;
 
-/// What was executed, chunks of one message joined.
+/// Executed work with the chunks of one message joined.
 fn joined(done: &[Done]) -> Vec<Done> {
     let mut all: Vec<Done> = Vec::new();
     for one in done {
@@ -56,8 +56,8 @@ fn bind(key: u32) -> ibv_send_wr {
     one
 }
 
-/// Goal: a window is bound after the chunks of what was posted before it, and used before it goes. Method: writes by a
-/// key fail while its window is not bound, so any other order shows in a completion; with and without the shim.
+/// Goal: a window is bound after the chunks of earlier messages, and used before it is invalidated. Method: writes by a
+/// key fail while its window is not bound, so a wrong order shows in a completion; with and without the shim.
 #[test]
 fn windows_keep_their_order_among_chunks() {
     let _serial = serial();
@@ -91,7 +91,7 @@ fn windows_keep_their_order_among_chunks() {
         fourth.imm_data = WINDOW;
         let mut fifth = work(5, IBV_WR_SEND_WITH_INV, &mut long, 0, IBV_SEND_SIGNALED);
         fifth.imm_data = OTHER_WINDOW;
-        // Both windows are gone now.
+        // Both windows are invalidated now.
         let mut sixth = third;
         sixth.wr_id = 6;
         sixth.wr.rdma.rkey = OTHER_WINDOW;
@@ -135,7 +135,7 @@ fn windows_keep_their_order_among_chunks() {
     );
 }
 
-/// The old call lets what waits go first, which is owed; and completes where all messages do.
+/// The old bind call posts waiting messages first and charges them; it completes if all messages do.
 #[test]
 fn binding_by_the_old_call_is_in_order_and_not_for_free() {
     let _serial = serial();
@@ -185,7 +185,7 @@ fn binding_by_the_old_call_is_in_order_and_not_for_free() {
     }
 }
 
-/// Bytes of `opcode` that went out in 100 ms of a lease of 1 MB/s, messages of 10,000 bytes, and what was executed.
+/// Bytes of `opcode` sent in 100 ms of a lease of 1 MB/s with messages of 10,000 bytes, and the executed work.
 fn paced(kind: ibv_qp_type, opcode: ibv_wr_opcode, calls: Calls) -> (u64, Vec<Done>) {
     let shape = Shape {
         depth: 64,
@@ -216,7 +216,7 @@ fn paced(kind: ibv_qp_type, opcode: ibv_wr_opcode, calls: Calls) -> (u64, Vec<Do
     (done.iter().map(|one| one.bytes).sum(), done)
 }
 
-/// A burst, 100 ms of the rate, and the last message's debt.
+/// At most a burst, 100 ms of the rate, and the last message's debt.
 fn check_paced((bytes, done): (u64, Vec<Done>)) {
     assert!((100_000..=130_000).contains(&bytes), "{bytes} bytes");
     assert!(done.iter().all(|one| one.bytes == 10_000), "whole");

@@ -1,6 +1,6 @@
 //! The extended interface of the null provider: requests are collected, and complete posts all of them or none.
 //!
-//! How often its functions were called is counted ([`calls`]): under the shim an application must not come here.
+//! [`calls`] counts calls of its functions: under the shim an application must not reach them.
 
 use super::*;
 use work::{SendEntry, take};
@@ -11,7 +11,7 @@ pub(super) struct Batch {
     calls: u64,
 }
 
-/// How often the functions of this file were called for a queue pair.
+/// Number of calls of this file's functions for a queue pair.
 pub fn calls(qp: *mut ibv_qp) -> u64 {
     unsafe { (*qp.cast::<NullQp>()).batch.calls }
 }

@@ -1,9 +1,9 @@
-//! A provider without hardware: queue pairs connected in one process, which execute work requests when told.
+//! A provider without hardware: queue pairs connected in one process that execute work requests on demand.
 //!
-//! It keeps the rules that a preload library can break: a send queue of fixed depth whose places come back when a
-//! completion is polled, completions in order, flushed work requests after an error, a completion queue of fixed
-//! size, one receive per SEND and per WRITE with immediate data. Work requests run one by one in [`step`], so that a
-//! test decides when anything happens. Remote memory is this process's own; [`forbid`] makes a range of it fail.
+//! It keeps the rules that a preload library can break: a send queue of fixed depth whose places become free when a
+//! completion is polled, completions in order, flushed work requests after an error, a completion queue of fixed size,
+//! one receive per SEND and per WRITE with immediate data. Each call of [`step`] executes one work request, so a test
+//! decides when anything happens. Remote memory is this process's own; [`forbid`] makes a range of it fail.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 pub mod extended;
@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Mutex;
 pub use work::*;
 
-/// One big lock: the provider's functions may be called from several threads.
+/// One lock: the provider's functions may be called from several threads.
 static WORLD: Mutex<()> = Mutex::new(());
 
 pub struct RecvEntry {
@@ -38,25 +38,25 @@ pub struct NullQp {
     peer: *mut NullQp,
     failed: bool,
     pub refuse: c_int,
-    /// Has siw's ways, see [`like_siw`].
+    /// Whether it behaves like siw, see [`like_siw`].
     pub siw: bool,
     pub chunks: u64,
     log: Vec<Done>,
     batch: extended::Batch,
 }
 
-/// A work request that was executed.
+/// An executed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub opcode: ibv_wr_opcode,
     pub bytes: u64,
-    /// Immediate data, or the key that is invalidated.
+    /// Immediate data, or the invalidated key.
     pub immediate: u32,
-    /// XRC's receive queue at the other end.
+    /// Shared receive queue of XRC at the remote end.
     pub shared_receive: u32,
-    /// A datagram's queue pair and key at the other end.
+    /// Queue pair and key of a datagram's destination.
     pub datagram: Option<(u32, u32)>,
-    /// Of a segmentation request.
+    /// Header length of a segmentation request.
     pub header_bytes: usize,
 }
 
@@ -87,12 +87,12 @@ static CHANNELS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static WINDOWS: Mutex<BTreeMap<u32, bool>> = Mutex::new(BTreeMap::new());
 static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
 
-/// Remote access to this range fails from now on, until [`allow_all`].
+/// Makes remote access to this range fail until [`allow_all`].
 pub fn forbid(address: u64, bytes: u64) {
     FORBIDDEN.lock().unwrap().push((None, address, bytes));
 }
 
-/// The same for one remote key only.
+/// The same for one remote key.
 pub fn forbid_for(rkey: u32, address: u64, bytes: u64) {
     FORBIDDEN.lock().unwrap().push((Some(rkey), address, bytes));
 }
@@ -102,7 +102,7 @@ pub fn allow_all() {
     WINDOWS.lock().unwrap().clear();
 }
 
-/// From now on remote access by this key fails, but while a window of that key is bound.
+/// Makes remote access by this key fail, except while a window of that key is bound.
 pub fn window(key: u32, bound: bool) {
     WINDOWS.lock().unwrap().insert(key, bound);
 }
@@ -137,7 +137,7 @@ pub fn originals() -> Originals {
     }
 }
 
-/// A device of this name, which nobody frees.
+/// A device with this name; never freed.
 pub fn device(name: &str) -> *mut ibv_device {
     let mut device = ibv_device::default();
     for (at, byte) in name.bytes().enumerate() {
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
-/// A channel for events; [`get_cq_event`] answers -1 where the kernel would block.
+/// An event channel; [`get_cq_event`] returns -1 where the kernel would block.
 pub fn create_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     let channel = ibv_comp_channel {
         context,
@@ -311,7 +311,7 @@ fn new_qp(context: *mut ibv_context, attr: &ibv_qp_init_attr) -> *mut NullQp {
     Box::into_raw(Box::new(qp))
 }
 
-/// Connects two queue pairs; their states are set by [`modify_qp`].
+/// Connects two queue pairs; [`modify_qp`] sets their states.
 pub fn join(one: *mut ibv_qp, two: *mut ibv_qp) {
     unsafe {
         (*one.cast::<NullQp>()).peer = two.cast();

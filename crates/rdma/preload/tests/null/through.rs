@@ -1,12 +1,12 @@
-//! What an application does through the shim's own exports: a connected queue pair, writes of whole buffers.
+//! Calls of an application through the shim's own exports: a connected queue pair, writes of whole buffers.
 
 use super::{device, join};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
 use std::ffi::c_int;
 
-/// A queue pair of a device of this name that is ready to send, connected to another one of this process, and its completion
-/// queue. They live as long as the process.
+/// A queue pair of a device with this name, ready to send and connected to another one of this process, and its
+/// completion queue. Both live as long as the process.
 pub fn connected(name: &str, depth: u32) -> (*mut ibv_qp, *mut ibv_cq) {
     let none = std::ptr::null_mut();
     unsafe {
@@ -37,7 +37,7 @@ pub fn connected(name: &str, depth: u32) -> (*mut ibv_qp, *mut ibv_cq) {
     }
 }
 
-/// Posts a signalled write of all of `from` to the place `to`; there has to be room for it.
+/// Posts a signalled write of all of `from` to `to`; the queue must have room.
 pub fn write(qp: *mut ibv_qp, wr_id: u64, from: &[u8], to: *const u8) {
     let mut list = [ibv_sge {
         addr: from.as_ptr().expose_provenance() as u64,

@@ -9,7 +9,7 @@ unsafe fn list(list: *mut ibv_sge, count: c_int) -> Vec<ibv_sge> {
     }
 }
 
-/// A work request with copies of what a provider copies at once.
+/// A work request with copies of the data that a provider copies at once.
 #[derive(Default)]
 pub struct SendEntry {
     pub(super) work: ibv_send_wr,
@@ -71,7 +71,7 @@ impl NullQp {
     }
 }
 
-/// All of a batch, or nothing of it and an errno.
+/// Takes the whole batch, or nothing and returns an errno.
 pub(super) fn take(null: &mut NullQp, entries: Vec<SendEntry>) -> c_int {
     let _world = WORLD.lock().unwrap();
     let refused = entries.iter().map(|entry| entry.refused_by(null));
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn post_send(
     0
 }
 
-/// The old call: the provider posts a request of its own.
+/// The old bind call: the provider posts a request of its own.
 pub unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -190,7 +190,7 @@ fn complete(cq: *mut ibv_cq, completion: Completion) {
     }
 }
 
-/// Executes one work request of a queue pair; false when there is none, or when the peer has no receive for it.
+/// Executes one work request of a queue pair. Returns false if there is none, or if the peer has no receive for it.
 pub fn step(qp: *mut ibv_qp) -> bool {
     let _world = WORLD.lock().unwrap();
     let null = unsafe { &mut *qp.cast::<NullQp>() };
@@ -261,7 +261,7 @@ pub fn step(qp: *mut ibv_qp) -> bool {
                 scatter(&entry.list, &before.to_ne_bytes());
             }
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => opcode = IBV_WC_SEND,
-            // Not cut: the receiver gets the header and all segments.
+            // Not split: the receiver gets the header and all segments.
             IBV_WR_TSO => opcode = IBV_WC_TSO,
             IBV_WR_SEND_WITH_INV => {
                 opcode = IBV_WC_SEND;
@@ -333,7 +333,7 @@ pub fn step(qp: *mut ibv_qp) -> bool {
         let wc = ibv_wc {
             wr_id: work.wr_id,
             status,
-            // After an error the field means nothing; a wrong value shows who reads it.
+            // After an error the field is undefined; a wrong value reveals a reader.
             opcode: if status == IBV_WC_SUCCESS {
                 opcode
             } else {
@@ -422,23 +422,23 @@ pub(super) unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode
     current(cq).opcode
 }
 
-/// Work requests that the provider has executed or holds: how often a message was split shows here.
+/// Work requests that the provider has executed or holds; shows how often a message was split.
 pub fn provider_requests(qp: *mut ibv_qp) -> u64 {
     unsafe { (*qp.cast::<NullQp>()).chunks }
 }
 
-/// What a queue pair has executed without error, in order.
+/// Successfully executed work requests of a queue pair, in order.
 pub fn executed(qp: *mut ibv_qp) -> Vec<Done> {
     unsafe { (*qp.cast::<NullQp>()).log.clone() }
 }
 
-/// Makes every post fail with this errno; 0: no more.
+/// Makes every post fail with this errno; 0 ends that.
 pub fn refuse(qp: *mut ibv_qp, errno: c_int) {
     unsafe { (*qp.cast::<NullQp>()).refuse = errno };
 }
 
-/// From now on a queue pair answers as siw's do: memory lists may be longer than its attributes say, errors are negative,
-/// and a list of which a part was taken is no error, though the first request that was not is told.
+/// Makes a queue pair behave like siw: memory lists may be longer than its attributes say, errors are negative, and a
+/// partially accepted list is not an error, although the first rejected request is reported.
 pub fn like_siw(qp: *mut ibv_qp) {
     unsafe { (*qp.cast::<NullQp>()).siw = true };
 }
@@ -447,7 +447,7 @@ pub fn overflowed(cq: *mut ibv_cq) -> bool {
     unsafe { (*cq.cast::<NullCq>()).overflowed }
 }
 
-/// How many places of the provider's send queue a queue pair has.
+/// Number of places in a queue pair's provider send queue.
 pub fn depth(qp: *mut ibv_qp) -> u32 {
     unsafe { (*qp.cast::<NullQp>()).cap.max_send_wr }
 }

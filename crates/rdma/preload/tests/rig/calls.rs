@@ -1,9 +1,9 @@
-//! A classic list of work requests, posted by the extended calls.
+//! Posts a classic list of work requests by the extended calls.
 
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_void};
 
-/// Begins a batch and adds the list, without an end.
+/// Begins a batch and adds the list without ending the batch.
 pub unsafe fn add(qp: *mut ibv_qp_ex, first: &ibv_send_wr) {
     unsafe {
         ibv_wr_start(qp);
@@ -18,7 +18,7 @@ pub unsafe fn add(qp: *mut ibv_qp_ex, first: &ibv_send_wr) {
     }
 }
 
-/// Posts the list; an errno.
+/// Posts the list; returns an errno.
 pub unsafe fn post(qp: *mut ibv_qp_ex, first: &ibv_send_wr) -> c_int {
     unsafe {
         add(qp, first);
@@ -67,7 +67,7 @@ unsafe fn request(qp: *mut ibv_qp_ex, work: &ibv_send_wr) {
     }
 }
 
-/// One piece by the call for one, several by the call for lists.
+/// Uses the call for one piece, or the call for lists.
 unsafe fn memory(qp: *mut ibv_qp_ex, work: &ibv_send_wr) {
     unsafe {
         let list = match work.num_sge {

@@ -1,4 +1,4 @@
-//! Two ends over the null provider, with or without the shim between application and provider.
+//! Two ends over the null provider, with or without the shim.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 pub mod calls;
@@ -16,7 +16,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// Nanoseconds of the process's clock, which only tests move.
+/// Nanoseconds of the process's clock; only tests advance it.
 pub static CLOCK: AtomicU64 = AtomicU64::new(1_000_000_000);
 static SERIAL: Mutex<()> = Mutex::new(());
 static DEVICES: AtomicU64 = AtomicU64::new(0);
@@ -29,7 +29,7 @@ pub fn pass_time(ns: u64) {
     CLOCK.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// Tests share one process, so they take turns.
+/// Tests share one process, so they run one at a time.
 pub fn serial() -> MutexGuard<'static, ()> {
     let guard = SERIAL
         .lock()
@@ -207,7 +207,7 @@ impl Rig {
         self.pairs[0].0
     }
 
-    /// As the inline functions of the header; on error with the address of the first request that was not posted.
+    /// Posts like the header's inline function; on error with the address of the first request that was not posted.
     pub fn post(&self, qp: *mut ibv_qp, work: &mut ibv_send_wr) -> Result<(), (usize, c_int)> {
         if self.shape.calls == Calls::Extended {
             return match unsafe { calls::post(qp.cast(), work) } {
@@ -220,7 +220,7 @@ impl Rig {
         assert!(!self.shape.shimmed || (answer >= 0 && (answer > 0) != bad.is_null()));
         match answer {
             0 if bad.is_null() => Ok(()),
-            // siw's word for a part of a list.
+            // siw's result for a partially accepted list.
             0 => Err((bad.addr(), libc::ENOMEM)),
             error => Err((bad.addr(), error.abs())),
         }
@@ -240,7 +240,7 @@ impl Rig {
         }
     }
 
-    /// What the pump's thread would do now; when it would look again for credit.
+    /// Does one round of the pump. Returns when the pump would check credit again.
     pub fn pump(&self) -> Option<u64> {
         if !self.shape.shimmed {
             return None;
@@ -252,12 +252,12 @@ impl Rig {
         left.ready_at_ns
     }
 
-    /// The provider executes up to `count` work requests of a queue pair.
+    /// Executes up to `count` work requests of a queue pair in the provider.
     pub fn step(&self, qp: *mut ibv_qp, count: usize) -> usize {
         (0..count).take_while(|_| null::step(qp)).count()
     }
 
-    /// Everything runs to its end, without the application polling: the number of work requests executed.
+    /// Runs everything to its end without polls of the application; returns the number of executed work requests.
     pub fn settle(&self) -> usize {
         let mut total = 0;
         let mut idle = 0;
@@ -270,7 +270,7 @@ impl Rig {
             let sides = self.pairs.iter().flat_map(|(one, two)| [*one, *two]);
             let done: usize = sides.map(|qp| self.step(qp, 1 << 20)).sum();
             total += done;
-            // A slow lease waits for days of this clock; credit grows by at most a second at a time.
+            // A slow lease waits for days of this clock; credit grows for at most one second at a time.
             let wait = ready.map_or(0, |at| at.saturating_sub(clock()));
             idle = if done > 0 || wait > 0 { 0 } else { idle + 1 };
             pass_time(wait.clamp(50_000_000, 1_000_000_000));
@@ -312,7 +312,7 @@ pub fn set_state(qp: *mut ibv_qp, state: ibv_qp_state) {
     );
 }
 
-/// The address of memory, as work requests have it.
+/// The address of memory in the form of work requests.
 pub fn address(memory: &[u8]) -> u64 {
     memory.as_ptr().expose_provenance() as u64
 }
