@@ -1,34 +1,32 @@
 //! Messages on the socket between shim and daemon.
 //!
-//! Problem: a process says who it is and which devices it opens; the daemon answers with file descriptors and with
-//! the numbers of meters. Both ends may be hostile or of another version.
-//! Method: one packet per message: kind (u16), length of the whole (u16), version (u32), then fixed fields in little
-//! endian order and texts as a length byte and UTF-8. Decoding checks everything, allocates only texts of at most
-//! [`TEXT_MAX`] bytes, and never panics. File descriptors travel beside [`ToShim::Welcome`] as ancillary data:
-//! the region's memory file first, then the event counter by which the shim wakes the daemon.
-//! Order: `Hello` first, answered by `Welcome` or `Refused`; then any number of `Open`, each answered by `Opened`.
-//! The socket stays open for the life of the process; its end is the end of the session.
-//! Whoever enforces guarantees says `Enforce` first, answered by `Heeded` or `Refused`; then any number of `Limit` and
-//! `Belongs`, which are not answered.
+//! Problem: a process identifies itself and names the devices that it opens; the daemon answers with file descriptors
+//! and numbers of meters. Both ends may be hostile or of another version. Method: one packet per message: kind (u16),
+//! length of the whole (u16), version (u32), then fixed fields in little endian order and texts as a length byte and
+//! UTF-8. Decoding checks everything, allocates only texts of at most [`TEXT_MAX`] bytes, and never panics.
+//! [`ToShim::Welcome`] carries file descriptors as ancillary data: the region's memory file, then the event counter by
+//! which the shim wakes the daemon. Order: `Hello` first, answered by `Welcome` or `Refused`; then any number of
+//! `Open`, each answered by `Opened`. The session ends when the socket is closed. The enforcer sends `Enforce` first,
+//! answered by `Heeded` or `Refused`; then any number of `Limit` and `Belongs`, which have no answer.
 
 use crate::VERSION;
 
-/// Longest text in a message, in bytes; device names have at most 64, tenants likewise.
+/// Longest text in a message, bytes; device and tenant names have at most 64.
 pub const TEXT_MAX: usize = 192;
-/// Longest message, in bytes.
+/// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 512;
-/// Largest weight, that of the pacing policies.
+/// Largest weight, as in the pacing policies.
 pub const WEIGHT_MAX: u32 = 1 << 20;
-/// How long a shim waits for an answer before the application goes on without, in milliseconds.
+/// How long a shim waits for an answer before the application goes on unpaced, in milliseconds.
 pub const ANSWER_TIMEOUT_MS: u64 = 500;
 
 const HEADER: usize = 8;
 
-/// What a process needs of the NIC (justitia 3).
+/// What a process needs of the RDMA NIC (justitia 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Class {
-    /// The daemon finds out; until then as bandwidth.
+    /// The daemon measures the class; until then the process counts as bandwidth.
     Auto = 0,
     /// Few small messages: never paced, data path untouched.
     Latency = 1,
@@ -39,21 +37,21 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class of a number from elsewhere.
+    /// The class with a number of the protocol.
     pub fn from_number(number: u32) -> Option<Self> {
         [Self::Auto, Self::Latency, Self::Throughput, Self::Bandwidth]
             .into_iter()
             .find(|class| *class as u32 == number)
     }
 
-    /// The class of a word, as environment and command line have it.
+    /// The class with a name of the environment or the command line.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Auto, Self::Latency, Self::Throughput, Self::Bandwidth]
             .into_iter()
             .find(|class| class.name() == name)
     }
 
-    /// Its word.
+    /// The name in the environment and the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -64,121 +62,122 @@ impl Class {
     }
 }
 
-/// What a shim says.
+/// Messages of a shim or of the enforcer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToDaemon {
-    /// A process wants to be served. Its process id, user and cgroup are the kernel's word, not its own.
+    /// Requests a session. The kernel supplies process id, user and cgroup.
     Hello {
-        /// What it says that it needs.
+        /// The class that the process claims.
         class: Class,
-        /// From 1 to [`WEIGHT_MAX`].
+        /// The weight that the process claims, from 1 to [`WEIGHT_MAX`].
         weight: u32,
-        /// Its tenant by its own word; empty where it does not say.
+        /// The tenant that the process claims; empty for none.
         tenant: String,
-        /// Its program's name, for people.
+        /// Name of the program, for people.
         program: String,
     },
-    /// It opened a device.
+    /// Requests the meters of a device that the process opened.
     Open {
-        /// The device's name, like `mlx5_0`.
+        /// Device name, such as `mlx5_0`.
         device: String,
     },
-    /// Whoever enforces guarantees on this host greets, instead of [`Self::Hello`]. Only a process of the host that runs as
-    /// the superuser or the daemon's own user may. Its limits end with the connection.
+    /// The first message of the enforcer, instead of [`Self::Hello`]. Only a process of the host that runs as the
+    /// superuser or the daemon's own user may send it. Its limits end with the connection.
     Enforce,
-    /// From whoever enforces: what all processes of a tenant may send together by a device, and READ by it.
+    /// From the enforcer: the rate at which all processes of a tenant together may send by a device; the same for
+    /// READs.
     Limit {
-        /// The tenant's number in the enforcer's list, below [`LIMITS_MAX`].
+        /// The tenant's number at the enforcer, below [`LIMITS_MAX`].
         tenant: u32,
-        /// Payload; [`NO_LIMIT`] where nothing limits it.
+        /// Payload bytes per second; [`NO_LIMIT`] for no limit.
         bytes_per_s: u64,
     },
-    /// From whoever enforces: whose a process is.
+    /// From the enforcer: the tenant of a process.
     Belongs {
-        /// Its process id.
+        /// Process id.
         process: u32,
-        /// Its tenant's number; [`NOBODY`] where it is no tenant's.
+        /// The tenant's number; [`NOBODY`] for no tenant.
         tenant: u32,
     },
 }
 
-/// Tenants that can have a limit.
+/// Largest number of tenants with a limit.
 pub const LIMITS_MAX: u32 = 4_096;
 /// [`ToDaemon::Limit`] without a limit.
 pub const NO_LIMIT: u64 = u64::MAX;
-/// [`ToDaemon::Belongs`] of a process that is no tenant's, or gone.
+/// [`ToDaemon::Belongs`] of a process that has no tenant or has ended.
 pub const NOBODY: u32 = u32::MAX;
 
-/// What the daemon says.
+/// Messages of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToShim {
-    /// The session begins; two file descriptors come along.
+    /// The session begins; two file descriptors come with the message.
     Welcome {
-        /// Its number, unique while the daemon lives.
+        /// Session number, unique while the daemon runs.
         session: u64,
-        /// Size of the region in bytes.
+        /// Size of the region, bytes.
         region_bytes: u64,
-        /// The class that the operator's rules give the process, over its own word.
+        /// The class after the operator's rules.
         class: Class,
     },
-    /// No session; the application runs without.
+    /// The session is rejected; the application runs unpaced.
     Refused {
-        /// Why, in one line for people.
+        /// Reason, one line for people.
         reason: String,
     },
     /// Answer to [`ToDaemon::Open`].
     Opened {
-        /// Meter of what the host sends by the device; [`NO_METER`] where the daemon does not serve the device.
+        /// Number of the meter for outgoing messages; [`NO_METER`] if the daemon does not serve the device.
         outgoing: u16,
-        /// Meter of what the host READs by it.
+        /// Number of the meter for READs.
         remote_read: u16,
     },
-    /// Something in the region changed that the shim should look at soon (a class, a release).
+    /// A class or a release in the region changed; the shim should read it soon.
     Look,
-    /// Answer to [`ToDaemon::Enforce`]: limits are taken.
+    /// Answer to [`ToDaemon::Enforce`]: limits are accepted.
     Heeded,
 }
 
-/// The device is not served: leave it alone.
+/// The device is not served and must not be paced.
 pub const NO_METER: u16 = u16::MAX;
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Too short, too long, or a text runs over the end.
+    /// The packet is too short or too long, or a text exceeds it.
     #[error(
-        "a message of {bytes} bytes is cut short or too long; both ends must be of the same release"
+        "a message of {bytes} bytes is cut short or too long; install the same release of shim and daemon"
     )]
     Length {
-        /// What came.
+        /// Length of the packet.
         bytes: usize,
     },
-    /// The other end speaks another version.
+    /// The peer has another protocol version.
     #[error(
-        "the other end speaks version {theirs} of the protocol, this one {VERSION}; install the same release of shim and daemon"
+        "the peer has version {theirs} of the protocol, this program {VERSION}; install the same release of shim and daemon"
     )]
     Version {
-        /// What it speaks.
+        /// The peer's version.
         theirs: u32,
     },
-    /// Not one of ours.
-    #[error("message kind {kind} is not known")]
+    /// The kind of message is unknown.
+    #[error("message kind {kind} is not known; install the same release of shim and daemon")]
     Kind {
-        /// The number.
+        /// Number of the kind.
         kind: u16,
     },
     /// A field is out of range.
     #[error("{field} of a message is {value}, which is out of range")]
     Field {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// What it is.
+        /// Received value.
         value: u64,
     },
     /// A text is not UTF-8 or has control characters.
     #[error("{field} of a message is not plain text")]
     Text {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
     },
 }
@@ -195,7 +194,7 @@ const LOOK: u16 = 104;
 const HEEDED: u16 = 105;
 
 impl ToDaemon {
-    /// The packet. Texts that are too long are cut at a character.
+    /// Encodes the packet. Texts that are too long are cut at a character.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello {
@@ -221,10 +220,10 @@ impl ToDaemon {
         }
     }
 
-    /// The message of a packet.
+    /// Decodes arbitrary bytes.
     ///
     /// # Errors
-    /// See [`MessageError`]; any bytes may come.
+    /// See [`MessageError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let message = match kind {
@@ -256,7 +255,7 @@ impl ToDaemon {
 }
 
 impl ToShim {
-    /// The packet. Texts that are too long are cut at a character.
+    /// Encodes the packet. Texts that are too long are cut at a character.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Welcome {
@@ -281,10 +280,10 @@ impl ToShim {
         }
     }
 
-    /// The message of a packet.
+    /// Decodes arbitrary bytes.
     ///
     /// # Errors
-    /// See [`MessageError`]; any bytes may come.
+    /// See [`MessageError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let message = match kind {
@@ -442,7 +441,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `value`, where it is below `end`.
+/// Checks that `value` is below `end`.
 fn in_range(field: &'static str, value: u32, end: u32) -> Result<u32, MessageError> {
     match value < end {
         true => Ok(value),

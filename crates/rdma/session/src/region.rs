@@ -29,43 +29,43 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Says that the memory is a region of ours.
+/// First word of a region.
 pub const MAGIC: u64 = 0x6973_6f6c_616e_6531;
-/// Meters of a session: two for each device.
+/// Meters of a session: two per device.
 pub const METERS: usize = 32;
-/// Queue pairs that are shown one by one; the last slot stands for all further ones together.
+/// Queue pairs with their own slot; all further ones share the last slot.
 pub const SLOTS: usize = 1024;
-/// How long after its end a lease still paces, in nanoseconds: longer than a busy machine keeps a daemon waiting.
+/// How long after its end a lease still paces, ns: longer than a busy machine delays the daemon.
 pub const GRACE_NS: u64 = 200_000_000;
-/// Size of the region in bytes.
+/// Size of the region, bytes.
 pub const REGION_BYTES: usize = size_of::<Layout>();
 
-/// [`Meter::flags`]: the daemon counts the meter among those that send; its lease is that of a sender.
+/// [`Meter::flags`]: the meter counts as active and has a sender's lease.
 pub const METER_ACTIVE: u32 = 1;
-/// [`Meter::flags`]: not paced; let everything pass and count it.
+/// [`Meter::flags`]: the meter is not paced; everything passes and is counted.
 pub const METER_RELEASED: u32 = 2;
 
 /// [`Header::state`]: the session is served.
 pub const STATE_SERVED: u32 = 0;
-/// [`Header::state`]: the daemon has let the session go; everything passes from now on.
+/// [`Header::state`]: the daemon has released the session; everything passes from now on.
 pub const STATE_RELEASED: u32 = 1;
 
 /// [`Slot::state`]: free.
 pub const SLOT_FREE: u32 = 0;
 /// [`Slot::state`]: a queue pair.
 pub const SLOT_USED: u32 = 1;
-/// [`Slot::state`]: all the queue pairs that found no slot of their own.
+/// [`Slot::state`]: shared by all queue pairs without their own slot.
 pub const SLOT_SHARED: u32 = 2;
 
 /// The whole region.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Layout {
-    /// Who and which version.
+    /// Identity, state and version.
     pub header: Header,
-    /// One for each device and direction.
+    /// One per device and direction.
     pub meters: [Meter; METERS],
-    /// One for each queue pair.
+    /// One per queue pair.
     pub slots: [Slot; SLOTS],
 }
 
@@ -79,68 +79,69 @@ pub struct Header {
     pub version: AtomicU32,
     /// [`REGION_BYTES`].
     pub bytes: AtomicU32,
-    /// The session's number.
+    /// Session number.
     pub session: AtomicU64,
     identity_rest: [AtomicU64; 5],
     /// [`STATE_SERVED`] or [`STATE_RELEASED`]; written by the daemon.
     pub state: AtomicU32,
     /// The class of new queue pairs, a number of [`crate::message::Class`]; written by the daemon.
     pub class: AtomicU32,
-    /// How many classes and releases the daemon has changed: the shim looks at its slots when it moves.
+    /// Number of changed classes and releases; when it changes, the shim reads its slots.
     pub changes: AtomicU64,
     daemon_rest: [AtomicU64; 6],
     /// One past the highest slot ever used; written by the shim.
     pub slots_high: AtomicU32,
-    /// Whether the shim's pump sleeps, for the metrics; written by the shim.
+    /// Whether the shim's pump sleeps; written by the shim for the metrics.
     pub pump_asleep: AtomicU32,
-    /// Work requests that wait in the shim now; written by the shim.
+    /// Work requests that wait in the shim; written by the shim.
     pub waiting: AtomicU64,
     shim_rest: [AtomicU64; 14],
 }
 
-/// What one device and direction of a session may send, and what it has.
+/// The lease and the counters of one device and direction.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Meter {
     /// [`METER_ACTIVE`], [`METER_RELEASED`]; daemon.
     pub flags: AtomicU32,
-    /// Messages above this size are split into chunks of it, in bytes; zero: never split; daemon.
+    /// Messages above this size are split into chunks of this size, bytes; zero: never split; daemon.
     pub chunk_bytes: AtomicU32,
-    /// Payload rate; daemon.
+    /// Payload rate of the lease; daemon.
     pub rate_bytes_per_s: AtomicU64,
-    /// Message rate; daemon.
+    /// Message rate of the lease; daemon.
     pub rate_operations_per_s: AtomicU64,
-    /// Most credit in bytes; daemon.
+    /// Largest credit, bytes; daemon.
     pub burst_bytes: AtomicU64,
-    /// Most credit in operations; daemon.
+    /// Largest credit, operations; daemon.
     pub burst_operations: AtomicU64,
     /// End of the lease, CLOCK_MONOTONIC; daemon.
     pub valid_until_ns: AtomicU64,
     daemon_rest: [AtomicU64; 2],
-    /// Payload bytes that paced queue pairs posted, whether or not they wait; shim.
+    /// Payload bytes that paced queue pairs posted, including waiting ones; shim.
     pub posted_bytes: AtomicU64,
     /// The same in messages; shim.
     pub posted_operations: AtomicU64,
-    /// Payload bytes that took credit and went to the provider; shim. May run ahead by what was taken for a batch.
+    /// Payload bytes that took credit and went to the provider; shim. A batch may count ahead.
     pub passed_bytes: AtomicU64,
     /// The same in messages; shim.
     pub passed_operations: AtomicU64,
-    /// When work began to wait without a break, CLOCK_MONOTONIC; zero: nothing waits; shim.
+    /// Since when work has been waiting, CLOCK_MONOTONIC; zero: nothing waits; shim.
     pub waiting_since_ns: AtomicU64,
     shim_rest: [AtomicU64; 3],
 }
 
-/// One queue pair.
+/// The class and the counters of one queue pair.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// The class that the daemon gives it, a number of [`crate::message::Class`].
+    /// The class assigned by the daemon, a number of [`crate::message::Class`].
     pub class: AtomicU32,
     daemon_u32: AtomicU32,
     daemon_rest: [AtomicU64; 7],
-    /// [`SLOT_FREE`], [`SLOT_USED`], [`SLOT_SHARED`]; written last when a queue pair is made, first when it goes.
+    /// [`SLOT_FREE`], [`SLOT_USED`], [`SLOT_SHARED`]; written last when a queue pair is created, first when it is
+    /// destroyed.
     pub state: AtomicU32,
-    /// Its number in the device; shim.
+    /// Queue pair number; shim.
     pub queue_pair: AtomicU32,
     /// Meter of its sends and WRITEs (low half) and of its READs (high half); shim.
     pub meters: AtomicU32,
@@ -148,15 +149,15 @@ pub struct Slot {
     pub transport: AtomicU32,
     /// Messages that the application posted; shim.
     pub posted_messages: AtomicU64,
-    /// Their payload; shim.
+    /// Payload of the posted messages, bytes; shim.
     pub posted_bytes: AtomicU64,
-    /// Messages of the application that completed, as far as it polled; shim.
+    /// Completed messages of the application, as far as it polled; shim.
     pub completed_messages: AtomicU64,
-    /// Their payload; shim.
+    /// Payload of the completed messages, bytes; shim.
     pub completed_bytes: AtomicU64,
     /// Work requests made by splitting; shim.
     pub chunks: AtomicU64,
-    /// How long its messages waited for credit, summed, in nanoseconds; shim.
+    /// Sum of its messages' waits for credit, ns; shim.
     pub waited_ns: AtomicU64,
 }
 
@@ -172,34 +173,34 @@ const _: () = {
     assert!(size_of::<usize>() == 8 && cfg!(target_endian = "little"));
 };
 
-/// Why a region cannot be had.
+/// Why a region cannot be made or mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// The kernel refused.
+    /// The kernel rejects the request.
     #[error(
         "cannot {what} the session's shared memory of {REGION_BYTES} bytes: {error}; is memory or the number of open files used up?"
     )]
     Kernel {
-        /// Which step.
+        /// The step that failed.
         what: &'static str,
-        /// Its error.
+        /// The kernel's error.
         error: rustix::io::Errno,
     },
-    /// It is not what a daemon of this version makes.
+    /// The memory is not a region of this version.
     #[error(
         "the session's shared memory has {what} {found}, expected {expected}; install the same release of shim and daemon"
     )]
     Other {
-        /// Which property.
+        /// The property that differs.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
-        /// What it should be.
+        /// The required value.
         expected: u64,
     },
 }
 
-/// A mapped region. The daemon makes it, the shim maps what it was sent.
+/// A mapped region. The daemon makes it; the shim maps the received file.
 #[derive(Debug)]
 pub struct Region {
     address: NonNull<Layout>,
@@ -211,10 +212,11 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A new region for `session`, all counters zero, no lease, and the sealed memory file to send to the shim.
+    /// Makes a region for `session` with zero counters and no lease. Returns it with the sealed memory file for the
+    /// shim.
     ///
     /// # Errors
-    /// When the kernel has no memory or no file descriptors left.
+    /// The kernel has no memory or no file descriptors left.
     pub fn create(session: u64) -> Result<(Self, OwnedFd), RegionError> {
         let kernel = |what| move |error| RegionError::Kernel { what, error };
         let file = memfd_create(
@@ -233,10 +235,10 @@ impl Region {
         Ok((region, file))
     }
 
-    /// Maps the region behind `file`, as the shim received it.
+    /// Maps the region behind `file`, which the shim received.
     ///
     /// # Errors
-    /// When it is not sealed, not of the right size or of another version, or when the kernel refuses.
+    /// The file is not sealed, has the wrong size or version, or the kernel rejects the mapping.
     pub fn map(file: impl AsFd) -> Result<Self, RegionError> {
         let kernel = |what| move |error| RegionError::Kernel { what, error };
         let bytes = fstat(&file).map_err(kernel("inspect"))?.st_size as u64;
@@ -310,20 +312,20 @@ fn check(what: &'static str, found: u64, expected: u64) -> Result<(), RegionErro
     }
 }
 
-/// A lease as one value, for whoever writes or reads all of it.
+/// A lease as one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Payload rate.
+    /// Payload rate, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// Message rate.
+    /// Message rate, operations per second.
     pub rate_operations_per_s: u64,
-    /// Most credit in bytes.
+    /// Largest credit, bytes.
     pub burst_bytes: u64,
-    /// Most credit in operations.
+    /// Largest credit, operations.
     pub burst_operations: u64,
-    /// Split above this; zero: never.
+    /// Chunk size, bytes; zero: never split.
     pub chunk_bytes: u32,
-    /// End, CLOCK_MONOTONIC.
+    /// End of the lease, CLOCK_MONOTONIC, ns.
     pub valid_until_ns: u64,
     /// [`METER_ACTIVE`] and [`METER_RELEASED`].
     pub flags: u32,
@@ -345,7 +347,7 @@ pub struct Counters {
 }
 
 impl Meter {
-    /// Writes a lease: its end last, so that a new rate is there when an old lease is prolonged.
+    /// Writes a lease, its end last: a prolonged lease then already has its new rate.
     pub fn grant(&self, lease: &Lease) {
         self.chunk_bytes.store(lease.chunk_bytes, Ordering::Relaxed);
         self.rate_bytes_per_s
@@ -360,7 +362,7 @@ impl Meter {
             .store(lease.valid_until_ns, Ordering::Release);
     }
 
-    /// The lease as it stands.
+    /// Reads the lease.
     pub fn lease(&self) -> Lease {
         let valid_until_ns = self.valid_until_ns.load(Ordering::Acquire);
         Lease {
@@ -374,7 +376,7 @@ impl Meter {
         }
     }
 
-    /// The counters as they stand; whatever the other process wrote.
+    /// Reads the counters, which the other process may have set to any value.
     pub fn counters(&self) -> Counters {
         Counters {
             posted_bytes: self.posted_bytes.load(Ordering::Relaxed),

@@ -1,8 +1,8 @@
-//! Steers the workers of one tenant through a run, whatever stream they are reached by.
+//! Runs the workers of one tenant, over any kind of stream.
 //!
-//! Method: a thread per worker reads its lines into a queue; this side waits with a limit at each step, so that a
-//! worker that hangs or dies ends the run with its name.
-//! Limits in time: preparing [`PREPARE`], connecting [`CONNECT`], and [`SILENCE`] without a sign of life.
+//! Method: a thread per worker reads its lines into a queue. Each step of the coordinator has a time limit, so a worker
+//! that hangs or dies ends the run with an error that names it. Time limits: preparing [`PREPARE`], connecting
+//! [`CONNECT`], and [`SILENCE`] without a progress message.
 
 use crate::worker::{
     Failure, FailureKind, FromWorker, LineError, Lines, Plan, PlanError, Prepared, Progress,
@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Registering much memory takes seconds.
+/// Time limit of preparing: registering much memory takes seconds.
 pub const PREPARE: Duration = Duration::from_secs(60);
-/// Connecting thousands of queue pairs takes seconds.
+/// Time limit of connecting: thousands of queue pairs take seconds.
 pub const CONNECT: Duration = Duration::from_secs(60);
-/// A worker speaks every half second.
+/// Time limit without a message: a worker sends progress every half second.
 pub const SILENCE: Duration = Duration::from_secs(10);
-/// Steps in which interruption is noticed.
+/// Interval at which an interruption is checked.
 const STEP: Duration = Duration::from_millis(50);
-/// Between `start` and the first message, so that all workers have read it.
+/// Delay between `start` and the first message, so that all workers have read `start`.
 const START_DELAY: Duration = Duration::from_millis(50);
 
-/// A worker at the end of a stream.
+/// A connection to a worker.
 pub struct Link {
     name: String,
     writer: Box<dyn Write + Send>,
@@ -39,57 +39,61 @@ enum Heard {
     Broken(LineError),
 }
 
-/// Why a run came to nothing.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
-    /// A worker said that it cannot.
+    /// A worker reported a failure.
     #[error("{name}: {}", failure.message)]
     Failed {
-        /// The worker.
+        /// Name of the worker.
         name: String,
-        /// What it said.
+        /// The worker's report.
         failure: Failure,
     },
-    /// A worker has gone.
-    #[error("{name} has gone: it ended before the run was over")]
+    /// A worker ended early.
+    #[error("{name} ended before the end of the run; its standard error may say why")]
     Gone {
-        /// The worker.
+        /// Name of the worker.
         name: String,
     },
-    /// A worker says nothing.
-    #[error("{name} has not been heard of for {seconds} s")]
+    /// A worker sends nothing.
+    #[error(
+        "{name} sent nothing for {seconds} s; check that its process runs and its host is reachable"
+    )]
     Silent {
-        /// The worker.
+        /// Name of the worker.
         name: String,
-        /// For how long.
+        /// Time without a message, seconds.
         seconds: u64,
     },
-    /// A worker speaks another language.
+    /// A worker sent an invalid line.
     #[error("{name}: {error}")]
     Line {
-        /// The worker.
+        /// Name of the worker.
         name: String,
-        /// What is wrong.
+        /// The parser's error.
         error: LineError,
     },
-    /// A message at the wrong time.
-    #[error("{name} answered out of turn: expected {expected}")]
+    /// A worker sent a message out of order.
+    #[error(
+        "{name} sent a message out of order: expected {expected}; use the same isolane at both ends"
+    )]
     OutOfTurn {
-        /// The worker.
+        /// Name of the worker.
         name: String,
-        /// What should have come.
+        /// The expected message.
         expected: &'static str,
     },
     /// A host of the plan has no worker.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The user wanted it to end before there was anything to report.
+    /// The user interrupted the run before anything was measured.
     #[error("interrupted before anything was measured")]
     Interrupted,
 }
 
 impl CoordinatorError {
-    /// Whose fault it was, for the exit code; `None` for an interruption.
+    /// Kind of the failure, for the exit code; `None` for an interruption.
     pub fn kind(&self) -> Option<FailureKind> {
         match self {
             Self::Failed { failure, .. } => Some(failure.kind),
@@ -133,7 +137,7 @@ impl Link {
     }
 
     fn say(&mut self, message: &ToWorker) -> Result<(), CoordinatorError> {
-        // A worker that failed has said why before it closed: that is the better message.
+        // A failed worker reports its failure before it closes; prefer that report.
         if write_line(&mut self.writer, message).is_ok() {
             return Ok(());
         }
@@ -147,7 +151,7 @@ impl Link {
         Err(self.gone())
     }
 
-    /// The next message, or `None` when `patience` is over.
+    /// Returns the next message, or `None` after `patience`.
     fn hear(&mut self, patience: Duration) -> Result<Option<FromWorker>, CoordinatorError> {
         match self.inbox.recv_timeout(patience) {
             Ok(Heard::Message(message)) => match *message {
@@ -209,12 +213,12 @@ impl Link {
     }
 }
 
-/// Runs `plan` on the workers at `links`, one per host of the plan, and gives their reports.
+/// Runs `plan` on the workers at `links`, one per host of the plan, and returns their reports.
 ///
-/// When `interrupted` becomes true, the run ends early with what was measured. `progress` hears the signs of life.
+/// When `interrupted` becomes true, the run ends early with what was measured. `progress` receives progress messages.
 ///
 /// # Errors
-/// [`CoordinatorError`]; workers end by themselves when their links are dropped.
+/// [`CoordinatorError`]; workers end when their links are dropped.
 pub fn coordinate(
     plan: &Plan,
     links: &mut BTreeMap<Host, Link>,
@@ -272,7 +276,7 @@ fn hosts(plan: &Plan, posting: bool) -> Vec<Host> {
     hosts.map(|(host, _)| *host).collect()
 }
 
-/// The window that all posting workers measured together.
+/// The window that all posting workers measured.
 fn measured(reports: &BTreeMap<Host, Report>) -> Option<Window> {
     let windows = reports.values().map(|report| report.window);
     windows.reduce(|one, other| Window {
@@ -281,7 +285,7 @@ fn measured(reports: &BTreeMap<Host, Report>) -> Option<Window> {
     })
 }
 
-/// Waits for the reports of `wanted`, while all workers have to give signs of life.
+/// Waits for the reports of `wanted`, while all workers must send progress.
 fn gather(
     links: &mut BTreeMap<Host, Link>,
     plan: &Plan,

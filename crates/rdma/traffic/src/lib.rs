@@ -1,11 +1,11 @@
-//! Traffic on real RDMA devices: what a scenario's tenant does, done, and measured at both ends.
+//! Traffic on real RDMA devices: runs the workload of a scenario's tenant and measures it at both ends.
 //!
-//! * [`worker`] - a tenant's side as a process that a coordinator steers over two pipes: the messages, and how a
-//!   scenario becomes jobs;
-//! * [`engine`] - what such a worker does;
-//! * [`coordinator`] - steers the workers of one tenant through a run;
-//! * [`tcp`] - workers at the end of a TCP connection, and inside this process;
-//! * [`summary`] - both ends' reports as the figures people ask for.
+//! * [`worker`] - a tenant's part as a process that a coordinator controls over two pipes: the messages, and the jobs
+//!   made from a scenario;
+//! * [`engine`] - the work of such a worker;
+//! * [`coordinator`] - runs the workers of one tenant;
+//! * [`tcp`] - workers over TCP, and inside this process;
+//! * [`summary`] - combines both ends' reports.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 

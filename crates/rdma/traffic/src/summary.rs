@@ -1,53 +1,53 @@
-//! Both ends' reports as the figures people ask for.
+//! Combines both ends' reports into the figures of a run.
 
 use crate::worker::{LatencyNs, Plan, Report, Work};
 use isolane_rdma_scenario::model::{Host, Transport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of the JSON form.
+/// Version of the JSON form.
 pub const SUMMARY_VERSION: u32 = 1;
 
-/// One tenant's run.
+/// Results of one tenant's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// [`SUMMARY_VERSION`].
     pub version: u32,
-    /// The tenant.
+    /// Tenant name.
     pub tenant: String,
-    /// Measured time, seconds.
+    /// Length of the measured window, seconds.
     pub measured_s: f64,
-    /// Whether the rate was steady when measuring began (always with a fixed warm-up).
+    /// Whether the rate was steady when measuring began (always true with a fixed warm-up).
     pub steady: bool,
-    /// Payload delivered, gigabits per second: what completed at the sender, or for unreliable transports what
-    /// arrived.
+    /// Delivered payload, gigabits per second: completed at the sender, or for unreliable transports arrived at the
+    /// receiver.
     pub goodput_gbps: f64,
-    /// Messages of it per second.
+    /// Delivered messages per second.
     pub messages_per_s: f64,
     /// Control verbs per second.
     pub control_verbs_per_s: f64,
-    /// Wanted failures per second.
+    /// Intended failures per second (fault workloads).
     pub faults_per_s: f64,
     /// Latency in microseconds, over all posting ends.
     pub latency_us: Option<LatencyUs>,
-    /// Messages sent that did not arrive, over the whole run; 0 where arrivals are not seen.
+    /// Sent messages that did not arrive, over the whole run; 0 if arrivals are not visible.
     pub lost_messages: u64,
-    /// Completions with an error, by name.
+    /// Number of completions with an error, by status name.
     pub errors: BTreeMap<String, u64>,
-    /// Bytes verified.
+    /// Number of verified bytes.
     pub checked_bytes: u64,
-    /// Bytes that were wrong.
+    /// Number of bytes with wrong content.
     pub wrong_bytes: u64,
-    /// Everything each host measured.
+    /// Full report of each host.
     pub hosts: BTreeMap<Host, Report>,
 }
 
-/// Latency figures, microseconds.
+/// Latency statistics, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyUs {
-    /// Messages.
+    /// Number of messages.
     pub samples: u64,
-    /// Smallest.
+    /// Minimum.
     pub min: f64,
     /// Mean.
     pub mean: f64,
@@ -57,7 +57,7 @@ pub struct LatencyUs {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
-    /// Largest.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -77,7 +77,7 @@ impl From<LatencyNs> for LatencyUs {
 }
 
 impl Summary {
-    /// The figures of `reports`, which the workers of `plan` gave.
+    /// Combines `reports` of the workers of `plan`.
     pub fn of(plan: &Plan, reports: BTreeMap<Host, Report>) -> Self {
         let counts = reports
             .values()
@@ -140,7 +140,7 @@ impl Summary {
         summary
     }
 
-    /// Whether nothing failed and every checked byte was right.
+    /// Whether no completion failed and every checked byte was right.
     pub fn sound(&self) -> bool {
         self.errors.is_empty() && self.wrong_bytes == 0
     }

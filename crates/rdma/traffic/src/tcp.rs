@@ -1,7 +1,7 @@
-//! Workers at the end of a TCP connection, and workers inside this process.
+//! Workers over a TCP connection, and workers inside this process.
 //!
-//! A server is a worker that anybody who can connect may steer: it uses its own device and refuses jobs beyond its
-//! memory limit, but it does send what it is asked to send. Run it where perftest's server would be run.
+//! A server runs jobs of every client that can connect. It uses its own device and rejects jobs beyond its memory
+//! limit, but it sends what a job requires. Run it where you would run perftest's server.
 
 use crate::coordinator::Link;
 use crate::engine::{Outcome, Overrides, serve};
@@ -9,19 +9,19 @@ use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Where servers listen unless told otherwise.
+/// Default port of servers.
 pub const PORT: u16 = 18_520;
-/// How long connecting may take.
+/// Time limit of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A machine that vanished is noticed after about this long (a process that died, at once).
+/// A vanished machine is detected after about this time, a dead process at once.
 const VANISHED: Duration = Duration::from_secs(5);
 
 /// Connects to the server at `host` and `port`.
 ///
 /// # Errors
-/// Nobody listens there, or the name is unknown.
+/// No server listens there, or the name is unknown.
 pub fn dial(host: &str, port: u16) -> io::Result<Link> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(stream) => {
@@ -41,12 +41,12 @@ pub fn answer(stream: TcpStream, overrides: &Overrides) -> io::Result<Outcome> {
     let reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream;
     let outcome = serve(reader, &mut writer, overrides);
-    // Ends the thread that reads, too.
+    // Also ends the reading thread.
     let _ = writer.shutdown(Shutdown::Both);
     Ok(outcome)
 }
 
-/// A listening socket.
+/// Opens a listening socket.
 ///
 /// # Errors
 /// The port is taken.
@@ -54,10 +54,10 @@ pub fn listen(address: &str, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((address, port))
 }
 
-/// A worker in a thread of this process.
+/// Starts a worker in a thread of this process.
 ///
 /// # Errors
-/// No more descriptors.
+/// No descriptors are left.
 pub fn inside(name: &str) -> io::Result<Link> {
     let (their_input, our_output) = io::pipe()?;
     let (our_input, mut their_output) = io::pipe()?;

@@ -1,4 +1,4 @@
-//! Every message there and back, and damaged ones.
+//! Every message is encoded and decoded; damaged messages are rejected.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The receiving half of the loop of a data end: completions of receives, the look at memory, receives posted back.
+//! The receiving half of a data end's loop: completions of receives, polled memory, reposted receives.
 
 use super::data::{DATAGRAM_HEADER, landing_bytes};
 use super::drive::{Drive, PAIR_SHIFT, SEQUENCE_MASK};
@@ -9,11 +9,11 @@ use isolane_rdma_scenario::model::Transport;
 use isolane_rdma_verbs_sys::safe::Element;
 use isolane_rdma_verbs_sys::{IBV_WC_SUCCESS, ibv_wc};
 
-/// Values of a ping-pong's last byte are 1 to this, so that zero means "not yet".
+/// The last byte of a ping-pong message is 1 to this; zero means that no message has arrived.
 const MARKERS: u64 = 251;
 
 impl Drive<'_> {
-    /// Takes completions of receives.
+    /// Handles completions of receives.
     pub(super) fn take_receives(&mut self) -> Result<usize, EndError> {
         if !self.expects_receives() {
             return Ok(0);
@@ -53,7 +53,7 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Ping-pong: the other end's message is here.
+    /// Ping-pong: handles the peer's message.
     pub(super) fn answer(&mut self, pair: usize, now: u64) -> Result<(), EndError> {
         let sequence = self.heard[pair];
         self.heard[pair] += 1;
@@ -72,7 +72,7 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Ping-pong by WRITE: looks for the other end's last byte.
+    /// Ping-pong by WRITE: polls the last byte of the peer's message.
     pub(super) fn look(&mut self, now: u64) -> Result<usize, EndError> {
         let work = &self.end.work;
         if work.arrival != Arrival::PingPong || work.operation != Operation::Write {
@@ -105,7 +105,7 @@ impl Drive<'_> {
         Ok(seen)
     }
 
-    /// Posts receives back: those whose delay is over, in batches.
+    /// Reposts the receives whose delay is over, in batches.
     pub(super) fn post_back(&mut self, now: u64) -> Result<(), EndError> {
         let batch = self.end.work.receive_batch as usize;
         while let Some(&(due, pair, slot)) = self.used.front() {

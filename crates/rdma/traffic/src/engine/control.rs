@@ -1,7 +1,7 @@
-//! Control verbs in a loop: objects made and destroyed for ever, as an attacker on the control path does.
+//! Control verbs in a loop: objects are created and destroyed repeatedly, as by an attacker on the control path.
 //!
-//! Each thread opens the device for itself, as a process would. A verb's latency is the time of the call. Verbs that
-//! the workload does not count (the destruction in a loop of creations) run all the same, but are not recorded.
+//! Each thread opens the device itself, as a process would. A verb's latency is the time of the call. Verbs that the
+//! workload does not count (such as destruction in a loop of creations) run but are not recorded.
 
 use super::data::Device;
 use super::error::EndError;
@@ -25,7 +25,7 @@ pub(crate) struct ControlEnd {
     threads: Vec<Maker>,
 }
 
-/// What one thread makes objects with.
+/// The objects of one thread that new objects depend on.
 #[derive(Debug)]
 struct Maker {
     device: Device,
@@ -33,7 +33,7 @@ struct Maker {
     queue: Arc<CompletionQueue>,
 }
 
-/// One made object; dropping destroys it.
+/// A created object; dropping destroys it.
 #[expect(dead_code, reason = "held for what dropping does")]
 enum Object {
     Region(Arc<MemoryRegion>),
@@ -68,7 +68,7 @@ impl ControlEnd {
         })
     }
 
-    /// Runs all threads until the end of time or of patience; `deliver` gets the figures once.
+    /// Runs all threads until the end of the run; `deliver` gets the figures once.
     pub(crate) fn run(
         &self,
         job: &Job,
@@ -135,7 +135,7 @@ impl ControlEnd {
         (meter.report(shared.now(), None), answer)
     }
 
-    /// Makes all objects, then destroys them.
+    /// Creates all objects, then destroys them.
     fn cycle(
         &self,
         maker: &Maker,
@@ -160,7 +160,7 @@ impl ControlEnd {
         Ok(())
     }
 
-    /// Moves a queue pair to INIT and back to RESET, so often as there are objects.
+    /// Moves a queue pair to INIT and back to RESET, as often as there are objects.
     fn modify(
         &self,
         maker: &Maker,

@@ -1,4 +1,4 @@
-//! A data end: what is made before traffic can flow.
+//! A data end: creates its objects and connects its queue pairs.
 
 use super::error::EndError;
 use super::pace;
@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 /// Bytes before the payload of a received datagram.
 pub(super) const DATAGRAM_HEADER: u64 = 40;
-/// With checking, queues are this short at most: each message needs memory of its own.
+/// Largest queue depth with checking, because each message then needs its own memory.
 const CHECKED_DEPTH: u32 = 16;
 
-/// A device as a job names it.
+/// The opened device of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) context: Arc<Context>,
@@ -61,7 +61,7 @@ impl Device {
     }
 }
 
-/// Everything of one end, ready to be connected.
+/// All objects of one end, ready to be connected.
 #[derive(Debug)]
 pub(crate) struct DataEnd {
     pub(super) id: u32,
@@ -74,18 +74,18 @@ pub(crate) struct DataEnd {
     pub(super) channel: Option<Arc<CompletionChannel>>,
     pub(super) sends: Arc<CompletionQueue>,
     pub(super) receives: Arc<CompletionQueue>,
-    /// Source (or sink) of own requests.
+    /// Memory of own requests.
     pub(super) own: Vec<Arc<MemoryRegion>>,
-    /// What the other end may reach, and where receives land.
+    /// Memory that the peer may access, and of receives.
     pub(super) open: Vec<Arc<MemoryRegion>>,
-    /// Where written data is read back to.
+    /// Memory that written data is read back to.
     pub(super) read_back: Option<Arc<MemoryRegion>>,
     pub(super) own_places: Places,
     pub(super) receive_places: Places,
     pub(super) queue_pairs: Vec<QueuePair>,
     pub(super) handles: Vec<Arc<AddressHandle>>,
     pub(super) remote: Vec<MemoryAddress>,
-    /// The device itself keeps the rate of a paced process.
+    /// Whether the device itself paces a paced process.
     pub(super) paced_by_device: bool,
     packet_sequences: Vec<u32>,
     device: Device,
@@ -93,7 +93,7 @@ pub(crate) struct DataEnd {
 }
 
 impl DataEnd {
-    /// Makes everything.
+    /// Creates all objects.
     pub(crate) fn prepare(
         library: &Library,
         job: &Job,
@@ -186,7 +186,7 @@ impl DataEnd {
         Ok(made)
     }
 
-    /// With checking: READ finds a pattern, and everything else finds stale bytes.
+    /// With checking: fills memory that READs fetch with a pattern, and all other memory with stale bytes.
     fn fill_memory(&self) {
         if !self.check || self.work.operation.is_atomic() {
             return;
@@ -216,8 +216,8 @@ impl DataEnd {
         }
     }
 
-    /// The region of element `index` of an own message at `place`. Messages of different shapes would overlap when
-    /// spread over regions, so with checking they are not.
+    /// The region of element `index` of an own message at `place`. With checking, messages are not spread over regions,
+    /// because messages of different shapes would overlap.
     pub(super) fn element_region(&self, place: Place, index: usize) -> usize {
         match self.check && self.work.pattern.len() > 1 {
             true => place.region,
@@ -225,12 +225,12 @@ impl DataEnd {
         }
     }
 
-    /// The direction of the other end's messages.
+    /// The direction of the peer's messages.
     pub(super) fn other_direction(&self) -> u64 {
         u64::from(self.work.side == Side::From)
     }
 
-    /// Where this end is reached.
+    /// The addresses of this end.
     pub(crate) fn address(&self) -> EndAddress {
         let numbers = self.queue_pairs.iter().zip(&self.packet_sequences);
         EndAddress {
@@ -255,7 +255,7 @@ impl DataEnd {
         }
     }
 
-    /// Connects the queue pairs to those of `peer`.
+    /// Connects the queue pairs with those of `peer`.
     pub(crate) fn connect(&mut self, peer: &EndAddress) -> Result<(), EndError> {
         let refuse = |what, value: &dyn ToString, remedy| {
             Err(EndError::Peer {
@@ -339,12 +339,12 @@ impl DataEnd {
     }
 }
 
-/// Whether the end posts send work requests, of its own accord or in answer.
+/// Whether the end posts send work requests, on its own or as answers.
 pub(super) fn requests(work: &DataWork) -> bool {
     work.posts() || work.arrival == Arrival::PingPong
 }
 
-/// Whether the other end posts to this one.
+/// Whether the peer posts to this end.
 pub(super) fn is_target(work: &DataWork) -> bool {
     work.side == Side::To || work.bidirectional || work.arrival == Arrival::PingPong
 }
@@ -354,7 +354,7 @@ pub(super) fn reads_back(work: &DataWork) -> bool {
     work.operation == Operation::Write && work.arrival != Arrival::PingPong
 }
 
-/// The work as both ends do it: shorter queues when every byte is checked.
+/// The work as both ends run it: shorter queues when every byte is checked.
 fn effective(work: &DataWork, check: bool) -> DataWork {
     let mut work = work.clone();
     if !work.operation.needs_receives() {
@@ -371,10 +371,10 @@ fn effective(work: &DataWork, check: bool) -> DataWork {
     work
 }
 
-/// Send work requests that a queue pair may hold.
+/// Capacity of a send queue, work requests.
 pub(super) fn send_capacity(work: &DataWork, check: bool) -> u32 {
     let extra = match (work.arrival, check && reads_back(work)) {
-        // The answer may overtake the completion of what it answers.
+        // An answer can be posted before the completion of the answered request.
         (Arrival::PingPong, _) => work.completion_every + 1,
         (_, true) => work.depth,
         (_, false) => 0,
@@ -382,7 +382,7 @@ pub(super) fn send_capacity(work: &DataWork, check: bool) -> u32 {
     work.depth + extra
 }
 
-/// Bytes of a region for own requests, and of the region they aim at.
+/// Bytes of a region for own requests, and of their destination region.
 fn region_bytes(work: &DataWork, check: bool) -> u64 {
     if !check && !work.operation.is_atomic() {
         return work.region_bytes;
@@ -396,7 +396,7 @@ fn region_bytes(work: &DataWork, check: bool) -> u64 {
         .max(work.region_bytes)
 }
 
-/// Bytes of a region that the other end reaches: for SEND, large enough that every receive has a slot if checked.
+/// Bytes of a region that the peer accesses; for checked SENDs, every receive has its own slot.
 fn open_region_bytes(work: &DataWork, check: bool) -> u64 {
     if work.operation != Operation::Send {
         return region_bytes(work, check);
@@ -410,7 +410,7 @@ fn open_region_bytes(work: &DataWork, check: bool) -> u64 {
     Places::checked_region_bytes(regions, landing_bytes(work), pairs, slots).max(work.region_bytes)
 }
 
-/// Bytes that a receive needs.
+/// Bytes of a receive buffer.
 pub(super) fn landing_bytes(work: &DataWork) -> u64 {
     let header = match work.transport {
         Transport::Ud => DATAGRAM_HEADER,

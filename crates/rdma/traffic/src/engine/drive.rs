@@ -1,7 +1,7 @@
-//! The loop of a data end: post what may be posted, take completions, look at memory, sleep when there is nothing.
+//! The loop of a data end: post, handle completions, poll memory, sleep when idle.
 //!
-//! One thread drives all queue pairs of an end, as one thread of an application would. It polls; after some polls
-//! without anything it lets other threads run, and with events it sleeps on the completion channel instead.
+//! One thread drives all queue pairs of an end, like one thread of an application. It polls. After some empty polls it
+//! yields to other threads; with events it sleeps on the completion channel instead.
 
 use super::arrive::marker;
 use super::data::{DataEnd, is_target, requests, send_capacity};
@@ -18,21 +18,21 @@ use isolane_rdma_verbs_sys::{IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Completions taken at once.
+/// Completions per poll.
 const BATCH: usize = 32;
-/// Polls without anything before other threads may run.
+/// Empty polls before the thread yields.
 const EMPTY_POLLS: u32 = 32;
-/// Longest sleep: how late the wish to stop is noticed.
+/// Longest sleep, and so the longest delay of a stop.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
-/// Waits longer than this are slept, shorter ones polled, nanoseconds.
+/// Longer waits are slept, shorter ones polled, nanoseconds.
 const SLEEP_MIN_NS: u64 = 100_000;
-/// Where an own request's queue pair stands in its identifier.
+/// Position of the queue pair's index in an own request's identifier.
 pub(super) const PAIR_SHIFT: u32 = 40;
 pub(super) const SEQUENCE_MASK: u64 = (1 << PAIR_SHIFT) - 1;
-/// Set in the identifier of a request that reads back what was written.
+/// Bit of the identifier of a request that reads written data back.
 pub(super) const READ_BACK: u64 = 1 << 63;
 
-/// A driven end.
+/// The state of a running end.
 pub(super) struct Drive<'a> {
     pub(super) end: &'a DataEnd,
     pub(super) shared: &'a Shared,
@@ -44,11 +44,11 @@ pub(super) struct Drive<'a> {
     pub(super) pace: Option<Pace>,
     pub(super) list: SendList,
     pub(super) receives: ReceiveList,
-    /// Receives to post back: when, queue pair, slot.
+    /// Receives to repost: time, queue pair, slot.
     pub(super) used: VecDeque<(u64, usize, u64)>,
-    /// Receives to post back of each queue pair, until there are enough for a batch.
+    /// Receives to repost per queue pair, until there are enough for a batch.
     pub(super) back: Vec<Vec<u64>>,
-    /// Messages received by each queue pair (ping-pong and checking).
+    /// Messages received per queue pair (ping-pong and checking).
     pub(super) heard: Vec<u64>,
     pub(super) elements: Vec<Element>,
     pub(super) completions: Vec<ibv_wc>,
@@ -97,7 +97,7 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Posts the receives that are there from the beginning. Before the other end may post.
+    /// Posts the initial receives, before the peer may post.
     pub(super) fn post_first_receives(&mut self) -> Result<(), EndError> {
         if !self.expects_receives() || self.end.work.receive_batch == 0 {
             return Ok(());
@@ -115,7 +115,7 @@ impl<'a> Drive<'a> {
         self.end.work.operation.needs_receives() && is_target(&self.end.work)
     }
 
-    /// Runs until told to stop; `deliver` gets the figures once.
+    /// Runs until stopped; `deliver` gets the figures once.
     pub(super) fn run(&mut self, deliver: &mut dyn FnMut(Counted)) -> Result<(), EndError> {
         self.shared.await_start();
         let mut delivered = false;
@@ -133,7 +133,7 @@ impl<'a> Drive<'a> {
             deliver(self.meter.report(now, told));
         }
         for pair in &self.end.queue_pairs {
-            // Whatever is still outstanding must not outlive this; a failure means that the device has gone.
+            // Outstanding requests must end before the memory is freed. A failure means that the device is gone.
             let _ = pair.fail();
         }
         answer
@@ -186,7 +186,7 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Posts what may be posted.
+    /// Posts what the queue pairs may post.
     fn offer(&mut self, now: u64) -> Result<(), EndError> {
         let timed = match self.end.work.arrival {
             Arrival::Open { .. } => true,
@@ -227,7 +227,7 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// The queue pair may have room again.
+    /// Marks a queue pair that may have room again.
     pub(super) fn wake(&mut self, pair: usize) {
         if !self.waiting[pair] {
             self.waiting[pair] = true;
@@ -256,7 +256,7 @@ impl<'a> Drive<'a> {
         &pattern[(sequence % pattern.len() as u64) as usize]
     }
 
-    /// Adds message `sequence` of `pair` to the list, and its content to memory if that is looked at.
+    /// Adds message `sequence` of `pair` to the list, and writes its content if it is checked.
     fn push(&mut self, pair: usize, sequence: u64) -> Result<(), EndError> {
         let work = &self.end.work;
         let ping_pong = work.arrival == Arrival::PingPong;
@@ -280,7 +280,7 @@ impl<'a> Drive<'a> {
             before += u64::from(element);
         }
         if ping_pong && work.operation == Operation::Write {
-            // The last byte that is not part of an empty element tells the other end that all is there.
+            // The last byte outside empty elements signals the complete message to the peer.
             let last = self
                 .elements
                 .iter()
@@ -349,7 +349,7 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// Takes completions of own requests.
+    /// Handles completions of own requests.
     fn take_sends(&mut self) -> Result<usize, EndError> {
         if !requests(&self.end.work) {
             return Ok(0);
@@ -379,7 +379,7 @@ impl<'a> Drive<'a> {
         if self.end.check && !ping_pong {
             self.verify_own(pair, sequence, read_back);
         }
-        // One completion stands for itself and for those before it that asked for none.
+        // One completion also covers the earlier unsignalled requests.
         while self.flows[pair].completed & SEQUENCE_MASK <= sequence
             && self.flows[pair].completed < self.flows[pair].posted
         {
@@ -402,7 +402,7 @@ impl<'a> Drive<'a> {
         self.broken = self.flows.iter().all(|flow| flow.dead);
     }
 
-    /// Nothing happened: sleeps, or lets others run.
+    /// Sleeps or yields when idle.
     fn rest(&mut self, now: u64, empty: u32, may_post: bool) -> Result<(), EndError> {
         let work = &self.end.work;
         let pace = self.pace.as_ref().filter(|_| !self.ready.is_empty());
@@ -444,7 +444,7 @@ impl<'a> Drive<'a> {
     }
 }
 
-/// A completion status by its name in the manual, without `IBV_WC_`.
+/// The name of a completion status in the manual, without `IBV_WC_`.
 fn status_name(status: u32) -> &'static str {
     const NAMES: [&str; 24] = [
         "SUCCESS",

@@ -1,32 +1,32 @@
-//! Why an end cannot go on.
+//! Why an end stops.
 
 use crate::worker::{Failure, FailureKind};
 use isolane_rdma_verbs_sys::safe::VerbsError;
 
-/// Why an end cannot go on.
+/// Why an end stops.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EndError {
-    /// The device or the library refuses.
+    /// The device or the library reports an error.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The other end's address cannot be.
-    #[error("the other end of {end} sent {what} {value}: {remedy}")]
+    /// The peer's address is invalid.
+    #[error("the peer of {end} sent {what} {value}: {remedy}")]
     Peer {
-        /// The end's workload.
+        /// Name of the end's workload.
         end: String,
-        /// Which part.
+        /// The invalid part.
         what: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// What is allowed.
         remedy: &'static str,
     },
-    /// The device cannot do this.
+    /// The device cannot do the work.
     #[error("{device}: {what}; {remedy}")]
     Device {
-        /// The device.
+        /// Device name.
         device: String,
-        /// What is wrong.
+        /// What is missing.
         what: String,
         /// What to do.
         remedy: &'static str,
@@ -34,7 +34,7 @@ pub(crate) enum EndError {
 }
 
 impl EndError {
-    /// As it is told to the coordinator when it happens before the start.
+    /// The error as a failure report, if it happens before the start.
     pub(crate) fn failure(&self) -> Failure {
         let kind = match self {
             Self::Verbs(_) | Self::Device { .. } => FailureKind::Machine,

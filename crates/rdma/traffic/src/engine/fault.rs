@@ -1,8 +1,8 @@
-//! Requests that must fail, in a loop, on two queue pairs of one device that are made anew after each failure.
+//! Requests that must fail, in a loop, on two queue pairs of one device.
 //!
-//! Problem: a tenant whose requests fail costs its neighbours too: error packets, retries, queue pairs torn down.
-//! A failure leaves both queue pairs in the error state, so every turn makes two, connects them to each other,
-//! posts the one bad request, waits for its completion and destroys them.
+//! Problem: failing requests of a tenant also cost its neighbours: error packets, retries, destroyed queue pairs. A
+//! failure leaves both queue pairs in the error state. Every turn therefore creates two queue pairs, connects them to
+//! each other, posts one bad request, waits for its completion and destroys them.
 
 use super::data::Device;
 use super::error::EndError;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Bytes of each bad request.
 const BYTES: u32 = 64;
-/// A completion that takes longer than this never comes, nanoseconds.
+/// Longest wait for a completion, nanoseconds.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// A fault end before the start.
@@ -95,7 +95,7 @@ impl FaultEnd {
         answer
     }
 
-    /// One failure; false if it did not come.
+    /// Causes one failure. Returns false if it did not happen.
     fn turn(&self, job: &Job, shared: &Shared) -> Result<bool, EndError> {
         let capacity = Capacity {
             sends: 2,
@@ -163,7 +163,7 @@ impl FaultEnd {
         let mut list = SendList::new(vec![Arc::clone(&self.region)]);
         list.push(&request, &[element])?;
         if let Err((error, _)) = list.post(&from) {
-            // Some devices refuse a bad local key at once, which is a failure as good as any.
+            // Some devices reject a bad local key at once, which counts as a failure too.
             return match self.work {
                 FaultWork::LocalKey => Ok(true),
                 FaultWork::RemoteKey | FaultWork::ReceiverNotReady => Err(error.into()),

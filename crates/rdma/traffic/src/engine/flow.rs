@@ -1,11 +1,11 @@
-//! One queue pair's account: what was posted, what came back, and when more may be posted.
+//! The account of one queue pair: posted and completed messages, and when more may be posted.
 
 use crate::worker::Arrival;
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::Duration;
 use std::collections::VecDeque;
 
-/// Lists that wait in the application at most; what arrives beyond is not offered any more.
+/// Most lists that wait in the application; further arrivals are dropped.
 const BACKLOG_MAX: usize = 65_536;
 
 /// The account of a queue pair.
@@ -14,24 +14,24 @@ pub(crate) struct Flow {
     depth: u64,
     post_list: u64,
     iterations: u64,
-    /// Messages posted.
+    /// Number of posted messages.
     pub(crate) posted: u64,
-    /// Messages completed, all those before this number.
+    /// Number of completed messages; they complete in order.
     pub(crate) completed: u64,
-    /// When each outstanding message was due, by sequence number.
+    /// Due time of each outstanding message, by sequence number.
     due_ns: Vec<u64>,
     /// Closed loop with pauses: when each free place of the queue may be used again.
     places: VecDeque<u64>,
     think_ns: u64,
-    /// Open loop: lists that arrived and are not posted.
+    /// Open loop: due times of lists that arrived and are not posted.
     backlog: VecDeque<u64>,
     next_arrival_ns: u64,
     interval_ns: u64,
     poisson: bool,
-    /// Ping-pong: the answer is not here yet.
+    /// Ping-pong: whether the answer has not arrived.
     pub(crate) awaiting: bool,
     ping_pong: bool,
-    /// A request failed; nothing more is posted.
+    /// Whether a request failed; nothing more is posted.
     pub(crate) dead: bool,
     random: Stream,
 }
@@ -77,7 +77,7 @@ impl Flow {
         }
     }
 
-    /// How many messages may be posted now as one list, and since when they are due.
+    /// How many messages may be posted now as one list, and their due time.
     pub(crate) fn offer(&mut self, now_ns: u64) -> Option<(u64, u64)> {
         if self.dead || self.posted >= self.iterations {
             return None;
@@ -103,7 +103,7 @@ impl Flow {
         Some((list, now_ns))
     }
 
-    /// A list of `count` messages that `offer` allowed was posted.
+    /// Records that a list of `count` messages was posted after `offer`.
     pub(crate) fn taken(&mut self, count: u64, due_ns: u64) {
         for _ in 0..count {
             let index = (self.posted % self.due_ns.len() as u64) as usize;
@@ -117,7 +117,7 @@ impl Flow {
         self.awaiting = self.ping_pong;
     }
 
-    /// The oldest outstanding message completed: its sequence number, and when it was due.
+    /// Completes the oldest outstanding message. Returns its sequence number and its due time.
     pub(crate) fn retire(&mut self, now_ns: u64) -> (u64, u64) {
         let sequence = self.completed;
         let due_ns = self.due_ns[(sequence % self.due_ns.len() as u64) as usize];
@@ -130,17 +130,17 @@ impl Flow {
         (sequence, due_ns)
     }
 
-    /// When message `sequence` was due.
+    /// Due time of message `sequence`.
     pub(crate) fn due_of(&self, sequence: u64) -> u64 {
         self.due_ns[(sequence % self.due_ns.len() as u64) as usize]
     }
 
-    /// Whether all that was asked for is done.
+    /// Whether all requested messages have completed.
     pub(crate) fn finished(&self) -> bool {
         self.dead || (self.posted >= self.iterations && self.completed >= self.iterations)
     }
 
-    /// When it may have something to post although nothing completes; `None` if only a completion helps.
+    /// The time of the next post that needs no completion; `None` if only a completion helps.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         if self.dead {
             return None;
@@ -151,7 +151,7 @@ impl Flow {
         self.places.front().copied()
     }
 
-    /// Open loop: puts what has arrived into the backlog.
+    /// Open loop: moves arrived lists into the backlog.
     fn arrive(&mut self, now_ns: u64) {
         if self.interval_ns == 0 {
             return;

@@ -1,20 +1,20 @@
-//! What an end counts: the window, the series, latencies.
+//! The counters of an end: window, series, latencies.
 //!
-//! Units: nanoseconds since the start of the run, bytes, messages.
-//! Method: everything is counted into a point of the series; what falls into the window also into the totals and the
-//! histogram. A passive end does not know the window while it runs; its totals are the sum of the points that lie
-//! wholly inside the window it is told at the end.
+//! Units: nanoseconds since the start of the run, bytes, messages. Method: every event is counted into a point of the
+//! series; events within the window are also counted into the totals and the histogram. A passive end does not know the
+//! window while it runs; its totals are the sum of the points that lie wholly inside the window that it receives at the
+//! end.
 
 use crate::worker::{EndReport, LatencyNs, Sample, Warmup, Window, limits};
 use isolane_common_quantities::stats::Histogram;
 use std::collections::BTreeMap;
 
-/// Counts of one end.
+/// Counters of one end.
 #[derive(Debug)]
 pub(crate) struct Meter {
     interval_ns: u64,
     duration_ns: u64,
-    /// Unknown (the end of time) until the warm-up is over.
+    /// Start of the window; the largest time until the warm-up is over.
     from_ns: u64,
     detector: Option<Detector>,
     /// Whether the rate was steady when the window began.
@@ -23,7 +23,7 @@ pub(crate) struct Meter {
     point: Histogram,
     point_index: usize,
     series: Vec<Sample>,
-    /// Everything that was counted, and its bytes.
+    /// All counted events and their bytes.
     events: u64,
     bytes: u64,
     totals: EndReport,
@@ -59,12 +59,12 @@ impl Meter {
         }
     }
 
-    /// The device itself keeps the end's rate.
+    /// Records whether the device itself keeps the end's rate.
     pub(crate) fn paced_by_device(&mut self, is: bool) {
         self.totals.paced_by_device = is;
     }
 
-    /// When measuring ends; the end of time while the warm-up lasts.
+    /// End of measuring; the largest time during the warm-up.
     pub(crate) fn end_ns(&self) -> u64 {
         self.from_ns.saturating_add(self.duration_ns)
     }
@@ -73,7 +73,7 @@ impl Meter {
         now_ns >= self.from_ns && now_ns < self.end_ns()
     }
 
-    /// An own message of `queue_pair` completed.
+    /// Counts a completed own message of `queue_pair`.
     pub(crate) fn posted(&mut self, now_ns: u64, queue_pair: usize, bytes: u64, latency_ns: u64) {
         self.totals.posted_messages_total += 1;
         self.count(bytes);
@@ -89,7 +89,7 @@ impl Meter {
         }
     }
 
-    /// A message of the other end came.
+    /// Counts a received message.
     pub(crate) fn received(&mut self, now_ns: u64, bytes: u64) {
         self.totals.received_messages_total += 1;
         self.count(bytes);
@@ -102,7 +102,7 @@ impl Meter {
         }
     }
 
-    /// A control verb returned.
+    /// Counts a completed control verb.
     pub(crate) fn control(&mut self, now_ns: u64, latency_ns: u64) {
         self.count(0);
         self.sample(now_ns).control_verbs += 1;
@@ -113,7 +113,7 @@ impl Meter {
         }
     }
 
-    /// A request failed as it should.
+    /// Counts an intended failure.
     pub(crate) fn fault(&mut self, now_ns: u64, latency_ns: u64) {
         self.count(0);
         self.sample(now_ns).control_verbs += 1;
@@ -123,18 +123,18 @@ impl Meter {
         }
     }
 
-    /// A completion that nobody wanted.
+    /// Counts an unexpected error completion.
     pub(crate) fn error(&mut self, status: &str) {
         *self.totals.errors.entry(status.to_owned()).or_default() += 1;
     }
 
-    /// Bytes were compared.
+    /// Counts compared bytes.
     pub(crate) fn checked(&mut self, bytes: u64, wrong: u64) {
         self.totals.checked_bytes += bytes;
         self.totals.wrong_bytes += wrong;
     }
 
-    /// Events and bytes so far, in either direction.
+    /// Events and bytes so far, in both directions.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.events, self.bytes)
     }
@@ -144,7 +144,7 @@ impl Meter {
         self.bytes += bytes;
     }
 
-    /// Time passes: decides whether the warm-up is over.
+    /// Checks at `now_ns` whether the warm-up is over.
     pub(crate) fn tick(&mut self, now_ns: u64) {
         let Some(detector) = &mut self.detector else {
             return;
@@ -178,7 +178,7 @@ impl Meter {
         self.point.clear();
     }
 
-    /// What was counted. `told` is the window of the posting side, for an end that had none of its own.
+    /// Returns the figures. `told` is the posting side's window, for an end without a window of its own.
     pub(crate) fn report(&mut self, now_ns: u64, told: Option<Window>) -> Counted {
         self.close_point();
         let mut totals = self.totals.clone();
@@ -214,7 +214,7 @@ impl Meter {
     }
 }
 
-/// An end's figures on their way to the worker's report.
+/// The figures of an end, for the worker's report.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     pub(crate) report: EndReport,
@@ -224,7 +224,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Several threads of one end as one.
+    /// Adds another thread of the same end.
     pub(crate) fn merge(&mut self, other: Self) {
         let (mine, others) = (&mut self.report, other.report);
         mine.posted_messages += others.posted_messages;
@@ -250,10 +250,10 @@ fn merge_counts(counts: &mut BTreeMap<String, u64>, others: BTreeMap<String, u64
     }
 }
 
-/// Finds out when a rate has become steady.
+/// Detects a steady rate.
 ///
-/// The longest warm-up is cut into [`Detector::STEPS`] steps. The rate is steady when each of the last
-/// [`Detector::SAME`] steps counted within a tenth of their mean, and at least a few each.
+/// The longest warm-up is divided into [`Detector::STEPS`] steps. The rate is steady when each of the last
+/// [`Detector::SAME`] steps counted within a tenth of their mean, and at least a few events each.
 #[derive(Debug)]
 struct Detector {
     max_ns: u64,
@@ -266,7 +266,7 @@ struct Detector {
 impl Detector {
     const STEPS: u64 = 20;
     const SAME: usize = 4;
-    /// Fewer in a step say nothing about a tenth.
+    /// Steps with fewer events are too noisy to compare.
     const FEW: u64 = 20;
 
     fn new(max_ns: u64) -> Self {
@@ -280,14 +280,14 @@ impl Detector {
         }
     }
 
-    /// `Some` when the warm-up is over: whether the rate is steady.
+    /// Returns `Some` when the warm-up is over: whether the rate is steady.
     fn tick(&mut self, now_ns: u64, counted: u64) -> Option<bool> {
         if now_ns < self.next_ns {
             return None;
         }
         self.steps.push(counted - self.counted);
         self.counted = counted;
-        // A step that the thread slept through is as good as any, but its rate is not comparable: begin anew.
+        // The thread slept through a step, so its rate is not comparable: start again.
         if now_ns >= self.next_ns + self.step_ns {
             self.steps.clear();
         }

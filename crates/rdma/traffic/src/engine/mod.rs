@@ -1,12 +1,12 @@
-//! The traffic engine: what a worker does between its messages.
+//! The traffic engine: the work of a worker between its messages.
 //!
-//! * [`serve`] - a worker from its first line to its last;
-//! * [`probe`] - whether this machine could run one.
+//! * [`serve`] - runs a worker from its first line to its last;
+//! * [`probe`] - checks whether this machine can run one.
 //!
-//! Inside: `data` makes an end's objects and connects them, `drive` is its loop (`arrive` the receiving half,
-//! `verify` what checking adds), `flow` decides what may be posted, `pace` keeps a rate,
-//! `places` where messages lie, `pattern` what is in them, `meter` counts; `control` and `fault` are the other kinds
-//! of work; `session` speaks the worker's protocol and owns the threads.
+//! Inside: `data` creates an end's objects and connects them, `drive` is its loop (`arrive` the receiving half,
+//! `verify` the checks), `flow` decides what may be posted, `pace` keeps a rate, `places` assigns memory to messages,
+//! `pattern` makes their content, `meter` counts; `control` and `fault` are the other kinds of work; `session`
+//! implements the worker's protocol and owns the threads.
 
 mod arrive;
 mod control;

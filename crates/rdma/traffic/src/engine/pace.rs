@@ -1,11 +1,11 @@
-//! Keeping a process at its rate: by the device where it can, otherwise by the process itself.
+//! Paces a process: in the device if it supports that, otherwise in the process.
 //!
-//! Problem: a loop that holds messages back sends each of them at line rate, in bursts as large as the message, and costs a
-//! processor. Some devices pace a queue pair packet by packet instead. Method: a device that says it can is told each queue
-//! pair's part of the rate (rounded down, so that all together keep it); whatever it cannot, [`Pace`] does.
-//! Units: bits per second of payload for processes; the device's kbit/s may count headers as well.
-//! Limits: device pacing is of what an end sends. READs and atomics are answered by the other end, so the process paces them.
-//! Not tried on a device that paces.
+//! Problem: a loop that delays messages sends each of them at line rate, in bursts as large as the message, and costs a
+//! processor. Some devices pace a queue pair packet by packet instead. Method: a device with that capability gets each
+//! queue pair's part of the rate, rounded down so that all together keep the rate; [`Pace`] paces what the device
+//! cannot. Units: bits per second of payload for processes; the device's kbit/s may include headers. Limits: a device
+//! paces what an end sends. The peer answers READs and atomics, so the process paces them. Not tested on a device with
+//! pacing.
 
 use super::error::EndError;
 use crate::worker::{Arrival, DataWork, Operation};
@@ -14,7 +14,7 @@ use isolane_rdma_verbs_sys::pacing::Pacing;
 use isolane_rdma_verbs_sys::safe::{Context, QueuePair};
 use isolane_rdma_verbs_sys::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
 
-/// Has the device keep the rate of a paced process; whether it does.
+/// Sets the device's pacing of a paced process. Returns whether the device paces it.
 pub(super) fn by_device(
     context: &Context,
     work: &DataWork,
@@ -28,7 +28,7 @@ pub(super) fn by_device(
     };
     for (done, pair) in queue_pairs.iter().enumerate() {
         if pair.limit_rate(kbps).is_err() {
-            // It cannot after all: the process keeps the rate of all of them, and nobody is held back twice.
+            // The device failed: the process paces all queue pairs, and none is paced twice.
             for limited in &queue_pairs[..done] {
                 limited.limit_rate(0)?;
             }
@@ -38,7 +38,7 @@ pub(super) fn by_device(
     Ok(true)
 }
 
-/// What each queue pair may send, kbit/s; `None` where the device cannot keep that.
+/// Rate of each queue pair, kbit/s; `None` if the device cannot keep it.
 fn part(pacing: Pacing, work: &DataWork) -> Option<u32> {
     let kind = match work.transport {
         Transport::Rc => IBV_QPT_RC,
@@ -48,7 +48,7 @@ fn part(pacing: Pacing, work: &DataWork) -> Option<u32> {
     pacing.part_kbps(kind, device_rate(work)?, work.queue_pairs)
 }
 
-/// The rate that a device could keep, bits per second: of what the end sends of its own accord.
+/// The rate for the device, bits per second, of what the end sends on its own.
 fn device_rate(work: &DataWork) -> Option<u64> {
     let sends = matches!(
         work.operation,
@@ -60,7 +60,7 @@ fn device_rate(work: &DataWork) -> Option<u64> {
     }
 }
 
-/// Keeps a process at a rate: a message may go when the time that the earlier ones need at this rate is over.
+/// Keeps a process at a rate: a message may go when the earlier ones have used their time.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate_bps: u64,
@@ -83,7 +83,7 @@ impl Pace {
         self.next_ns
     }
 
-    /// Messages of `bytes` went at `now_ns`.
+    /// Records that messages of `bytes` were posted at `now_ns`.
     pub(crate) fn took(&mut self, now_ns: u64, bytes: u64) {
         let needs = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.rate_bps);
         let needs = u64::try_from(needs).unwrap_or(u64::MAX);

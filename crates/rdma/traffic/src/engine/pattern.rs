@@ -1,19 +1,19 @@
-//! What bytes a message consists of when every byte is checked.
+//! The content of messages when every byte is checked.
 //!
 //! Method: each aligned word of eight bytes is a mix (SplitMix64) of the seed, the queue pair, the message's sequence
-//! number and the word's place in the message. A byte that is lost, moved, or left over from another message
-//! differs from what is expected with a chance of 255 in 256, a word almost surely.
-//! A buffer is filled with [`STALE`] before something is expected in it, so that bytes that never came are seen too.
+//! number and the word's position. A byte that is lost, moved, or left over from another message differs from the
+//! expected one with a probability of 255/256, a word almost surely. A buffer is filled with [`STALE`] before a message
+//! is expected in it, so missing bytes are detected too.
 
 use isolane_rdma_verbs_sys::safe::MemoryRegion;
 
-/// What a buffer holds before a message lands in it.
+/// Content of a buffer before a message arrives.
 pub(crate) const STALE: u8 = 0xa5;
 
 /// Bytes handled at once.
 const PIECE: usize = 4_096;
 
-/// Which message.
+/// Identity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The job's seed.
@@ -22,7 +22,7 @@ pub(crate) struct Stamp {
     pub(crate) queue_pair: u64,
     /// Sequence number of the message on it.
     pub(crate) sequence: u64,
-    /// 0 for what side `from` sends, 1 for what side `to` sends.
+    /// 0 for messages of side `from`, 1 for messages of side `to`.
     pub(crate) direction: u64,
 }
 
@@ -33,7 +33,7 @@ impl Stamp {
     }
 }
 
-/// The content of bytes `from..from + bytes.len()` of a message; `from` is a multiple of eight.
+/// Content of bytes `from..from + bytes.len()` of a message; `from` is a multiple of eight.
 fn content(stamp: Stamp, from: u64, bytes: &mut [u8]) {
     let base = stamp.base();
     for (index, word) in bytes.chunks_mut(8).enumerate() {
@@ -43,7 +43,7 @@ fn content(stamp: Stamp, from: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Writes a piece of a message, bytes `from..from + length` of it, at `offset` of `region`.
+/// Writes bytes `from..from + length` of a message at `offset` of `region`.
 pub(crate) fn fill(region: &MemoryRegion, offset: u64, stamp: Stamp, from: u64, length: u64) {
     in_pieces(from, length, |skip, place, whole| {
         content(stamp, place, whole);
@@ -52,7 +52,7 @@ pub(crate) fn fill(region: &MemoryRegion, offset: u64, stamp: Stamp, from: u64, 
     });
 }
 
-/// How many bytes at `offset` of `region` are not those of the piece of the message.
+/// Number of bytes at `offset` of `region` that differ from the expected piece of the message.
 pub(crate) fn wrong_bytes(
     region: &MemoryRegion,
     offset: u64,
@@ -84,8 +84,8 @@ pub(crate) fn stale(region: &MemoryRegion, offset: u64, length: u64) {
     }
 }
 
-/// Calls `piece` with stretches of the message that begin on a word: how many bytes to leave out at the beginning,
-/// the place of the stretch, and room for it.
+/// Calls `piece` with word-aligned stretches of the message: the bytes to skip at the start, the position of the
+/// stretch, and a buffer for it.
 fn in_pieces(from: u64, length: u64, mut piece: impl FnMut(usize, u64, &mut [u8])) {
     let mut room = [0; PIECE + 8];
     let mut done = 0;

@@ -1,11 +1,10 @@
-//! Where messages lie in an end's regions.
+//! The memory of messages in an end's regions.
 //!
-//! Each message of queue pair `q` with sequence number `n` has a slot, large enough for the longest message. Slots
-//! are dealt over the regions in turn, so that a workload with many regions touches all of them, and each queue pair
-//! has its own slots where there are enough; with fewer slots than queue pairs they share (nobody looks at the bytes
-//! then: checking asks for enough, see [`Places::checked_region_bytes`]).
-//! The elements of a message with several lie in successive regions, each at the slot's place plus what came before,
-//! so a list of elements touches several regions too.
+//! Each message of queue pair `q` with sequence number `n` has a slot, large enough for the longest message. Slots are
+//! distributed over the regions in turn, so a workload with many regions uses all of them. Each queue pair has its own
+//! slots if there are enough; otherwise queue pairs share slots. Shared slots are never checked: checking allocates
+//! enough, see [`Places::checked_region_bytes`]. The elements of a message lie in successive regions, each at the
+//! slot's offset plus the length of the earlier elements, so a list of elements uses several regions too.
 
 /// Slots begin on cache lines.
 const LINE: u64 = 64;
@@ -20,7 +19,7 @@ pub(crate) struct Places {
     per_queue_pair: u64,
 }
 
-/// Where a message begins.
+/// Position of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Index of the region.
@@ -44,7 +43,7 @@ impl Places {
         }
     }
 
-    /// The region length that gives each queue pair `slots` slots of its own.
+    /// The region length at which each queue pair has `slots` slots of its own.
     pub(crate) fn checked_region_bytes(
         regions: u64,
         largest: u64,
@@ -54,7 +53,7 @@ impl Places {
         (queue_pairs * slots).div_ceil(regions) * stride(largest)
     }
 
-    /// Slots that each queue pair has for itself; 0 when they share.
+    /// Number of slots that each queue pair has for itself; 0 if queue pairs share slots.
     pub(crate) fn per_queue_pair(&self) -> u64 {
         self.per_queue_pair
     }

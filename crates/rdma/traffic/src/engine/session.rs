@@ -1,4 +1,4 @@
-//! A worker from its first line to its last.
+//! Runs a worker from its first line to its last.
 
 use super::control::ControlEnd;
 use super::data::DataEnd;
@@ -19,43 +19,43 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Between two signs of life.
+/// Interval of progress messages.
 const PROGRESS: Duration = Duration::from_millis(500);
 /// Longest delay of a start, nanoseconds.
 const START_MAX_NS: u64 = 60_000_000_000;
 
-/// What a worker uses whatever the job says: that of a server's command line.
+/// Values that override the job's: those of a server's command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Device instead of the job's.
+    /// Device name.
     pub device: Option<String>,
-    /// Port of it.
+    /// Port number.
     pub port: Option<u8>,
     /// GID index.
     pub gid_index: Option<u32>,
-    /// Refuse jobs that need more memory, bytes.
+    /// Largest memory of a job, bytes; larger jobs are rejected.
     pub memory_max: Option<u64>,
 }
 
 /// How a worker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It reported and was told to stop.
+    /// It reported and received `stop`.
     Done,
-    /// The coordinator went away before it had a report.
+    /// The coordinator closed before a report.
     Abandoned,
-    /// It failed, and said so.
+    /// It failed and reported the failure.
     Failed(Failure),
 }
 
-/// What the reading thread hands on.
+/// What the reading thread passes on.
 enum Input {
     Message(ToWorker),
     Closed,
     Broken(LineError),
 }
 
-/// Runs one worker over `reader` and `writer` until it is told to stop or the reader ends.
+/// Runs one worker over `reader` and `writer` until it receives `stop` or the reader ends.
 ///
 /// A thread reads; it ends with the reader.
 pub fn serve<R, W>(reader: R, writer: &mut W, overrides: &Overrides) -> Outcome
@@ -82,14 +82,14 @@ where
     match session.run(overrides) {
         Ok(outcome) => outcome,
         Err(failure) => {
-            // Whoever is gone cannot be told why.
+            // A closed connection cannot receive the failure.
             let _ = write_line(session.writer, &FromWorker::Failed(failure.clone()));
             Outcome::Failed(failure)
         }
     }
 }
 
-/// Whether this machine has libibverbs, the device, and the right to use it.
+/// Checks that this machine has libibverbs, the device, and the permission to use it.
 ///
 /// # Errors
 /// What is missing, of kind [`FailureKind::Machine`].
@@ -122,7 +122,7 @@ enum End {
     Fault(FaultEnd),
 }
 
-/// From the threads of a run.
+/// Events from the threads of a run.
 enum Event {
     Counted(usize, Box<Counted>),
     Ended(Option<EndError>),
@@ -148,7 +148,7 @@ impl<W: Write> Session<'_, W> {
             return Err(Failure {
                 kind: FailureKind::Job,
                 message: format!(
-                    "the job needs {} bytes of memory and this server gives {most}: \
+                    "the job needs {} bytes of memory and this server allows {most}: \
                      use fewer or smaller messages, or start the server with a larger --memory-max",
                     job.memory_bytes()
                 ),
@@ -167,9 +167,9 @@ impl<W: Write> Session<'_, W> {
         self.traffic(&job, &ends)
     }
 
-    /// From `connected` to the end.
+    /// Runs from `connected` to the end.
     fn traffic(&mut self, job: &Job, ends: &[End]) -> Result<Outcome, Failure> {
-        // Receives are posted by a first look at each end, before the other side may begin.
+        // Each end posts its receives before the peer may begin.
         for end in ends {
             if let End::Data(end) = end {
                 let shared = Shared::new(Instant::now());
@@ -192,7 +192,7 @@ impl<W: Write> Session<'_, W> {
                 let (sender, shared) = (sender.clone(), &shared);
                 scope.spawn(move || {
                     let mut deliver = |counted| {
-                        // The receiver lives until all threads ended.
+                        // The receiver lives until all threads have ended.
                         let _ = sender.send(Event::Counted(index, Box::new(counted)));
                     };
                     let answer = match end {
@@ -209,7 +209,7 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    /// Waits for reports, signs of life and orders.
+    /// Waits for reports, progress and orders.
     fn watch(
         &mut self,
         job: &Job,
@@ -252,7 +252,7 @@ impl<W: Write> Session<'_, W> {
                     _ => Ok(Outcome::Done),
                 };
             }
-            // Short while the threads are being waited for, since their news do not wake this one.
+            // Short while the threads end, because their messages do not wake this one.
             match self.inputs.recv_timeout(Duration::from_millis(5)) {
                 Ok(Input::Message(ToWorker::Stop { window })) => {
                     stopping = true;
@@ -261,7 +261,7 @@ impl<W: Write> Session<'_, W> {
                 Ok(Input::Message(_)) => return Err(out_of_turn("stop")),
                 Ok(Input::Broken(error)) => return Err(broken(&error)),
                 Ok(Input::Closed) | Err(RecvTimeoutError::Disconnected) if stopping => {
-                    // Closing after `stop` is fine; without more input the threads are still to be waited for.
+                    // The input may close after `stop`; the threads still have to end.
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Ok(Input::Closed) | Err(RecvTimeoutError::Disconnected) => {
@@ -291,7 +291,7 @@ impl<W: Write> Session<'_, W> {
     fn say(&mut self, message: &FromWorker) -> Result<(), Failure> {
         write_line(self.writer, message).map_err(|error| Failure {
             kind: FailureKind::Traffic,
-            message: format!("the other side has gone: {error}"),
+            message: format!("the coordinator closed the connection: {error}"),
         })
     }
 }
@@ -299,7 +299,7 @@ impl<W: Write> Session<'_, W> {
 fn out_of_turn(wanted: &str) -> Failure {
     Failure {
         kind: FailureKind::Job,
-        message: format!("a message came out of turn: expected {wanted}"),
+        message: format!("a message came out of order: expected {wanted}"),
     }
 }
 
@@ -390,7 +390,7 @@ fn assemble<'a>(job: &Job, counted: impl Iterator<Item = &'a Counted>, shared: &
     report
 }
 
-/// Processor time of this process so far.
+/// Processor time of this process so far, seconds.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,11 +1,11 @@
-//! What the threads of a worker share: the clock, the wish to stop, signs of life.
+//! State shared by the threads of a worker: clock, stop flag, progress.
 
 use crate::worker::{Progress, Window};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Shared by the threads of one run.
+/// State shared by the threads of one run.
 #[derive(Debug)]
 pub(crate) struct Shared {
     start: Instant,
@@ -17,7 +17,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A run that begins at `start`.
+    /// State of a run that begins at `start`.
     pub(crate) fn new(start: Instant) -> Self {
         Self {
             start,
@@ -36,7 +36,7 @@ impl Shared {
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until the start, in steps that notice the wish to stop.
+    /// Sleeps until the start, in steps that check the stop flag.
     pub(crate) fn await_start(&self) {
         while !self.stopped() {
             let left = self.start.saturating_duration_since(Instant::now());
@@ -47,13 +47,13 @@ impl Shared {
         }
     }
 
-    /// Whether everything should end.
+    /// Whether the run should end.
     #[inline]
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends everything.
+    /// Ends the run.
     pub(crate) fn stop(&self, window: Option<Window>) {
         *self
             .told
@@ -62,7 +62,7 @@ impl Shared {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// The window that the posting side measured, if it said.
+    /// The posting side's window, if it sent one.
     pub(crate) fn told(&self) -> Option<Window> {
         *self
             .told
@@ -75,18 +75,18 @@ impl Shared {
         self.snapshot.load(Ordering::Relaxed)
     }
 
-    /// Passive ends report now and go on.
+    /// Makes passive ends report now and go on.
     pub(crate) fn request_snapshot(&self) {
         self.snapshot.store(true, Ordering::Relaxed);
     }
 
-    /// An end did more.
+    /// Adds an end's progress.
     pub(crate) fn add_progress(&self, messages: u64, bytes: u64) {
         self.messages.fetch_add(messages, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A sign of life.
+    /// The current progress.
     pub(crate) fn progress(&self) -> Progress {
         Progress {
             elapsed_ns: self.now(),

@@ -1,7 +1,7 @@
-//! Checking every byte: what is written into memory before a message, and what must be there after.
+//! Checks every byte: writes memory before a message, and compares it afterwards.
 //!
-//! WRITE is read back before its place is used again; READ finds a pattern that the other end laid out; SEND and
-//! WRITE with immediate data are compared where they land; atomics answer the count of those before them.
+//! WRITE is read back before its slot is reused; READ fetches a pattern that the peer wrote; SEND and WRITE with
+//! immediate data are compared at the receiver; an atomic returns the number of earlier ones.
 
 use super::data::reads_back;
 use super::drive::{Drive, PAIR_SHIFT, READ_BACK};
@@ -11,7 +11,7 @@ use crate::worker::Operation;
 use isolane_rdma_verbs_sys::safe::{Element, Request, Target};
 
 impl Drive<'_> {
-    /// Fills one element with the message's content, or with stale bytes if the content is to come.
+    /// Fills one element with the message's content, or with stale bytes if the content will arrive.
     pub(super) fn prepare(
         &self,
         pair: usize,
@@ -32,7 +32,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Reads what was written back, before its place is used again.
+    /// Reads back what was written, before its slot is reused.
     pub(super) fn read_back(&mut self, pair: usize, sequence: u64) -> Result<(), EndError> {
         let place = self.end.own_places.of(pair as u64, sequence);
         let memory = self.end.remote[place.region];
@@ -66,7 +66,7 @@ impl Drive<'_> {
         (pair as u64 * depth + sequence % depth) * self.end.work.largest_message().max(1)
     }
 
-    /// Compares what came back for an own request.
+    /// Compares the data that an own request returned.
     pub(super) fn verify_own(&mut self, pair: usize, sequence: u64, read_back: bool) {
         let length = self.message(sequence).bytes().get();
         let wrong = match self.end.work.operation {

@@ -1,15 +1,15 @@
-//! The limits of a job, and the check that nothing exceeds them: a worker trusts nobody.
+//! The limits of a job and their check. A worker trusts no coordinator.
 
 use super::job::{Arrival, ControlPhase, ControlWork, DataWork, Job, Operation, Work};
 use isolane_rdma_scenario::model::{ControlObject, Transport};
 
-/// Limits of a job: they bound what a worker allocates, whoever asks.
+/// Limits of a job: they bound a worker's allocations for any client.
 pub mod limits {
-    /// Ends of one worker (each is a thread).
+    /// Ends of one worker; each is a thread.
     pub const ENDS: usize = 256;
     /// Queue pairs of one end.
     pub const QUEUE_PAIRS: u32 = 4_096;
-    /// Work requests a queue pair has outstanding.
+    /// Outstanding work requests per queue pair.
     pub const DEPTH: u32 = 65_536;
     /// Receives posted per queue pair.
     pub const RECEIVE_DEPTH: u32 = 65_536;
@@ -23,7 +23,7 @@ pub mod limits {
     pub const MEMORY_REGIONS: u32 = 65_536;
     /// Bytes of all regions and receive buffers of one end.
     pub const MEMORY: u64 = 64 << 30;
-    /// Objects a control loop has alive.
+    /// Live objects of a control loop.
     pub const OBJECTS: u32 = 65_536;
     /// Threads of a control loop.
     pub const THREADS: u32 = 64;
@@ -35,22 +35,22 @@ pub mod limits {
     pub const NAME: usize = 256;
 }
 
-/// Why a job cannot be.
+/// Why a job is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("job for tenant {tenant:?}: {what} is {value}: {remedy}")]
 pub struct JobError {
-    /// The tenant.
+    /// Tenant name.
     pub tenant: String,
-    /// The field.
+    /// Name of the field.
     pub what: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: String,
-    /// What it must be.
+    /// What is allowed.
     pub remedy: String,
 }
 
 impl Job {
-    /// Refuses what no worker may be asked to do.
+    /// Checks all fields against [`limits`].
     ///
     /// # Errors
     /// The first field out of its range.

@@ -1,4 +1,4 @@
-//! What a worker is asked to do, and the limits that nothing may exceed.
+//! The job of a worker.
 
 use isolane_rdma_scenario::model::{ControlObject, Message, Transport};
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ pub struct Job {
     pub version: u32,
     /// The tenant's name, for messages and reports.
     pub tenant: String,
-    /// The RDMA device, like `mlx5_0` or `r0`. A server over TCP uses its own instead.
+    /// RDMA device, such as `mlx5_0` or `r0`. A server over TCP uses its own instead.
     pub device: String,
-    /// Its port, from 1.
+    /// Port number, from 1.
     pub port: u8,
     /// Index in the port's GID table; without it the first RoCE v2 address over IPv4, then any RoCE v2, then 0.
     pub gid_index: Option<u32>,
@@ -23,13 +23,13 @@ pub struct Job {
     pub duration_ns: u64,
     /// Width of one point of the series, nanoseconds.
     pub sample_interval_ns: u64,
-    /// Random sources derive from it.
+    /// Seed of all random sources.
     pub seed: u64,
-    /// Every byte is written as a pattern and verified; slower, and queues are kept short.
+    /// Whether every byte is written as a pattern and verified; slower, with short queues.
     pub check: bool,
-    /// Completions by event (sleeping) instead of polling.
+    /// Whether completions are taken by event (sleeping) instead of polling.
     pub events: bool,
-    /// What runs.
+    /// The ends to run.
     pub ends: Vec<EndJob>,
 }
 
@@ -37,12 +37,12 @@ pub struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Warmup {
-    /// So long.
+    /// A fixed time.
     Fixed {
         /// Nanoseconds.
         ns: u64,
     },
-    /// Until the rate is steady, at most so long.
+    /// Until the rate is steady, with an upper bound.
     Steady {
         /// Nanoseconds.
         max_ns: u64,
@@ -50,7 +50,7 @@ pub enum Warmup {
 }
 
 impl Warmup {
-    /// The longest it takes, nanoseconds.
+    /// Longest warm-up, nanoseconds.
     pub fn max_ns(self) -> u64 {
         match self {
             Self::Fixed { ns } | Self::Steady { max_ns: ns } => ns,
@@ -62,19 +62,19 @@ impl Warmup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndJob {
-    /// Unique within the tenant over all hosts; the peer's is [`crate::worker::peer_of`] it.
+    /// Unique within the tenant over all hosts; [`crate::worker::peer_of`] gives the peer's.
     pub id: u32,
-    /// The workload's name.
+    /// Name of the workload.
     pub name: String,
-    /// When it begins to post, nanoseconds after the start of the run.
+    /// First post, nanoseconds after the start of the run.
     pub begin_ns: u64,
-    /// When it stops posting; at the end of the run if absent.
+    /// Last post, nanoseconds after the start; absent: the end of the run.
     pub end_ns: Option<u64>,
-    /// What it does.
+    /// Kind of work and its parameters.
     pub work: Work,
 }
 
-/// What an end does.
+/// Work of an end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Work {
@@ -92,7 +92,7 @@ pub enum Work {
 pub enum Side {
     /// Posts the requests.
     From,
-    /// Is written to, read from, or receives; posts too if the traffic is bidirectional or ping-pong.
+    /// Target of the requests; posts too if the traffic is bidirectional or ping-pong.
     To,
 }
 
@@ -102,7 +102,7 @@ pub enum Side {
 pub enum Operation {
     /// RDMA WRITE.
     Write,
-    /// RDMA WRITE with immediate data: consumes a receive at the other end.
+    /// RDMA WRITE with immediate data; consumes a receive of the peer.
     WriteImm,
     /// RDMA READ.
     Read,
@@ -115,7 +115,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the other end has to post receives.
+    /// Whether the peer has to post receives.
     pub fn needs_receives(self) -> bool {
         matches!(self, Self::Send | Self::WriteImm)
     }
@@ -126,34 +126,34 @@ impl Operation {
     }
 }
 
-/// Data traffic of one end; both ends of a connection get the same but for `side`.
+/// Data traffic of one end; both ends of a connection get the same values except `side`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataWork {
-    /// Which side this is.
+    /// Side of this end.
     pub side: Side,
     /// Every request's operation.
     pub operation: Operation,
     /// Every queue pair's transport.
     pub transport: Transport,
-    /// Messages posted in turn, for ever.
+    /// Messages to post in turn, repeatedly.
     pub pattern: Vec<Message>,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u32,
     /// Work requests per doorbell.
     pub post_list: u32,
-    /// Work requests outstanding per queue pair.
+    /// Outstanding work requests per queue pair.
     pub depth: u32,
-    /// One in this many work requests asks for a completion.
+    /// One in this many work requests is signalled.
     pub completion_every: u32,
     /// Receives kept posted per queue pair; 0 posts none.
     pub receive_depth: u32,
-    /// Receives posted back at once; 0 posts none ever: the sender meets RNR.
+    /// Receives reposted at once; 0 never reposts, so the sender gets RNR errors.
     pub receive_batch: u32,
-    /// Wait so long before receives are posted back, nanoseconds: the receiver that is late.
+    /// Delay before receives are reposted, nanoseconds: models a slow receiver.
     pub receive_delay_ns: u64,
     /// RNR timer code of the IB specification, 0 to 31.
     pub min_rnr_timer: u8,
-    /// READs and atomics outstanding per queue pair.
+    /// Outstanding READs and atomics per queue pair.
     pub max_read_atomic: u32,
     /// Largest payload sent inside the work request, bytes.
     pub inline_bytes: u32,
@@ -163,16 +163,16 @@ pub struct DataWork {
     pub memory_regions: u32,
     /// Length of each region, bytes.
     pub region_bytes: u64,
-    /// How work is offered.
+    /// When work arrives.
     pub arrival: Arrival,
-    /// Both ends post.
+    /// Whether both ends post.
     pub bidirectional: bool,
-    /// Stop after so many work requests per queue pair.
+    /// Stops after this many work requests per queue pair.
     pub iterations: Option<u64>,
 }
 
 impl DataWork {
-    /// Whether this end posts send work requests of its own accord.
+    /// Whether this end posts send work requests on its own.
     pub fn posts(&self) -> bool {
         self.side == Side::From || self.bidirectional
     }
@@ -183,32 +183,32 @@ impl DataWork {
         sizes.max().unwrap_or(0)
     }
 
-    /// Elements of the message with most.
+    /// Largest number of elements of a message.
     pub fn most_elements(&self) -> usize {
         let counts = self.pattern.iter().map(|message| message.elements.len());
         counts.max().unwrap_or(1)
     }
 }
 
-/// How an end offers work.
+/// When an end posts work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Arrival {
-    /// As much as `depth` allows; after each completion a pause of this mean (exponential), nanoseconds.
+    /// As many requests as `depth` permits; after each completion an exponential pause with this mean, nanoseconds.
     Closed {
         /// Mean pause, nanoseconds; 0 for none.
         think_ns: u64,
     },
-    /// One message at a time, answered by the same from the other end; latency is half the round trip.
+    /// One message at a time, answered by the peer with the same; latency is half the round trip.
     PingPong,
-    /// Lists arrive whatever the device does; latency counts from the arrival.
+    /// Lists arrive independently of completions; latency counts from the arrival.
     Open {
         /// Mean time between the lists of one queue pair, nanoseconds.
         interval_ns: u64,
-        /// Exponential intervals; otherwise constant.
+        /// Whether intervals are exponential; otherwise constant.
         poisson: bool,
     },
-    /// No more than this rate, bits per second of payload.
+    /// At most this rate, bits per second of payload.
     Paced {
         /// Bits per second.
         rate_bps: u64,
@@ -219,23 +219,23 @@ pub enum Arrival {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlWork {
-    /// What is made and destroyed.
+    /// Kind of object to create and destroy.
     pub object: ControlObject,
-    /// Threads, each with its own context.
+    /// Number of threads, each with its own context.
     pub threads: u32,
-    /// Objects alive at once per thread.
+    /// Live objects per thread.
     pub objects: u32,
-    /// Protection domains in use.
+    /// Number of protection domains.
     pub protection_domains: u32,
     /// Length of each region, bytes.
     pub region_bytes: u64,
-    /// Which verbs count.
+    /// The counted verbs.
     pub phase: ControlPhase,
-    /// At most so many verbs per second and thread; 0 for no limit.
+    /// Limit of verbs per second and thread; 0 for no limit.
     pub verbs_per_s: u64,
 }
 
-/// Which control verbs count.
+/// The control verbs that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlPhase {
@@ -245,24 +245,24 @@ pub enum ControlPhase {
     Create,
     /// Destruction.
     Destroy,
-    /// Queue pairs are moved through their states instead (queue pairs only).
+    /// Queue pairs change their state instead (queue pairs only).
     Modify,
 }
 
-/// Work requests that must fail, on a pair of queue pairs of this device, made anew after each failure.
+/// Work requests that must fail, on two queue pairs of this device, recreated after each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultWork {
-    /// A WRITE with a remote key that nobody gave out: the other side refuses it.
+    /// A WRITE with an invalid remote key: the remote side rejects it.
     RemoteKey,
-    /// A SEND from memory that is not registered: the own device refuses it.
+    /// A SEND from unregistered memory: the own device rejects it.
     LocalKey,
-    /// A SEND to a receiver without receives, with no retries.
+    /// A SEND to a receiver without posted receives, with no retries.
     ReceiverNotReady,
 }
 
 impl Job {
-    /// Whether some end of it posts, so that it reports without being told to stop.
+    /// Whether an end of the job posts, so that the worker reports without `stop`.
     pub fn posts(&self) -> bool {
         self.ends.iter().any(|end| match &end.work {
             Work::Data(data) => data.posts(),
@@ -270,13 +270,13 @@ impl Job {
         })
     }
 
-    /// Bytes of memory that its ends register at most, roughly.
+    /// Upper estimate of the memory that its ends register, bytes.
     pub fn memory_bytes(&self) -> u64 {
         let bytes = self.ends.iter().map(|end| match &end.work {
             Work::Data(data) => {
                 let regions = u64::from(data.memory_regions).saturating_mul(data.region_bytes);
                 let largest = data.largest_message() + 64;
-                // With checking, each message in flight has a place at each end, and one to be read back to.
+                // With checking, each message in flight has a slot at each end, and one for reading back.
                 let each = u64::from(data.depth.min(16)) * 3;
                 let checked = if self.check { each * largest } else { largest };
                 let pairs = u64::from(data.queue_pairs).saturating_mul(checked);

@@ -1,7 +1,7 @@
-//! One JSON document per line, read without trusting the writer.
+//! One JSON document per line, from an untrusted writer.
 //!
-//! A peer can send a line that never ends, bytes that are no text, or text that is no message: the first is cut off
-//! at [`LINE_MAX`] bytes, the others are errors that quote at most a hundred characters.
+//! A line is cut off at [`LINE_MAX`] bytes. Bytes that are not text and text that is not a message are errors, which
+//! quote at most a hundred characters.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,26 +10,26 @@ use std::io::{self, BufRead, Write};
 /// Longest line, bytes: a report of 10,000 points fits several times, and so do 4,096 queue pairs.
 pub const LINE_MAX: usize = 4 << 20;
 
-/// Why no message came.
+/// Why no message was read.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// Reading failed.
-    #[error("cannot read from the other side: {0}")]
+    #[error("cannot read from the peer: {0}")]
     Read(#[from] io::Error),
-    /// The line does not end.
-    #[error("a line of more than {LINE_MAX} bytes: not a traffic worker on the other side?")]
+    /// The line is too long.
+    #[error("a line of more than {LINE_MAX} bytes; check that the peer is isolane rdma traffic")]
     Long,
-    /// The line is no message.
+    /// The line is not a message.
     #[error("not a message of this version: {reason}; the line begins `{start}`")]
     Message {
-        /// What the parser says.
+        /// The parser's error.
         reason: String,
         /// The first characters of the line.
         start: String,
     },
 }
 
-/// Messages from a reader.
+/// Reads messages from a reader.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
@@ -45,10 +45,10 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next message; `None` when the other side has closed. Empty lines are skipped.
+    /// Returns the next message; `None` when the peer has closed. Skips empty lines.
     ///
     /// # Errors
-    /// [`LineError`]. After one the reader stands somewhere inside the stream; close it.
+    /// [`LineError`]. After an error the position in the stream is undefined; close it.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
         loop {
             self.line.clear();
@@ -70,7 +70,7 @@ impl<R: BufRead> Lines<R> {
                 Err(error) => return Err(error.into()),
             };
             if available.is_empty() {
-                // A last line without its newline was cut by a dying writer: it is not a message.
+                // A last line without a newline was cut off by a dying writer: it is not a message.
                 return Ok(false);
             }
             let newline = available.iter().position(|&byte| byte == b'\n');
@@ -101,7 +101,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineError> {
 /// Writes `message` as one line and flushes.
 ///
 /// # Errors
-/// Those of the writer: the other side has gone.
+/// The writer's: the peer has closed.
 pub fn write_line(writer: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

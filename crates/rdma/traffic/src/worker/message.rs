@@ -1,12 +1,12 @@
-//! What goes over the line.
+//! The messages between coordinator and worker.
 
 use super::job::Job;
 use isolane_common_quantities::stats::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A map with numbers for keys as a list of pairs: serde reads a tagged message by way of a form in which a number
-/// that became a JSON key stays text.
+/// A map with numeric keys as a list of pairs: serde reads tagged messages through a form in which a numeric JSON key
+/// stays text.
 mod pairs {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
@@ -25,43 +25,43 @@ mod pairs {
     }
 }
 
-/// From the coordinator.
+/// Messages of the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum ToWorker {
-    /// What to do.
+    /// The job.
     Job(Box<Job>),
-    /// The other ends' addresses, by the id of the *own* end.
+    /// The peers' addresses, by the id of the *own* end.
     Connect {
         /// Address of the peer of each end that has one.
         #[serde(with = "pairs")]
         peers: BTreeMap<u32, EndAddress>,
     },
-    /// Begin.
+    /// Start the traffic.
     Start {
-        /// So many nanoseconds after this message is read.
+        /// Delay after this message is read, nanoseconds.
         after_ns: u64,
     },
-    /// End now and report.
+    /// End and report.
     Stop {
-        /// What the posting side measured, so that a passive side counts the same time; all of the run if absent.
+        /// The posting side's window, for a passive side; absent: the whole run.
         window: Option<Window>,
     },
 }
 
-/// From the worker.
+/// Messages of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum FromWorker {
-    /// Everything is made.
+    /// All objects are created.
     Prepared(Prepared),
     /// The queue pairs are connected and receives are posted.
     Connected,
-    /// Still at it.
+    /// Sent every half second during the run.
     Progress(Progress),
-    /// Done.
+    /// The results.
     Report(Box<Report>),
-    /// Not possible, or broken.
+    /// The job is impossible, or the run failed.
     Failed(Failure),
 }
 
@@ -70,12 +70,12 @@ pub enum FromWorker {
 pub struct Prepared {
     /// Process id of the worker.
     pub process_id: u32,
-    /// By end id.
+    /// Addresses by end id.
     #[serde(with = "pairs")]
     pub ends: BTreeMap<u32, EndAddress>,
 }
 
-/// Where to reach an end.
+/// The address of an end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndAddress {
     /// GID of the port, 32 hexadecimal digits.
@@ -86,65 +86,65 @@ pub struct EndAddress {
     pub mtu: u32,
     /// In the order of the end's queue pairs.
     pub queue_pairs: Vec<QueuePairAddress>,
-    /// Memory open to the other end.
+    /// Memory that the peer may access.
     pub memory: Vec<MemoryAddress>,
 }
 
-/// One queue pair.
+/// Address of one queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairAddress {
-    /// Its number, 24 bits.
+    /// Queue pair number, 24 bits.
     pub number: u32,
     /// First packet sequence number it sends, 24 bits.
     pub packet_sequence: u32,
 }
 
-/// One memory region.
+/// Address of one memory region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryAddress {
-    /// Its virtual address.
+    /// Virtual address.
     pub address: u64,
-    /// Its length, bytes.
+    /// Length, bytes.
     pub length: u64,
-    /// Its remote key.
+    /// Remote key.
     pub remote_key: u32,
 }
 
-/// A sign of life.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Since the start, nanoseconds.
+    /// Time since the start, nanoseconds.
     pub elapsed_ns: u64,
     /// Messages completed or received so far, by all ends.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes: u64,
 }
 
-/// A stretch of time after the start, nanoseconds.
+/// A time interval after the start, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Its beginning.
+    /// Begin of the interval.
     pub from_ns: u64,
-    /// Its end.
+    /// End of the interval.
     pub to_ns: u64,
 }
 
 impl Window {
-    /// Its length, seconds.
+    /// Length, seconds.
     pub fn seconds(self) -> f64 {
         self.to_ns.saturating_sub(self.from_ns) as f64 / 1e9
     }
 }
 
-/// What a worker measured.
+/// Results of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The tenant.
+    /// Tenant name.
     pub tenant: String,
-    /// The device it used.
+    /// Device name.
     pub device: String,
-    /// The measured window: the widest of its ends'.
+    /// The measured window: the widest of its ends' windows.
     pub window: Window,
     /// Whether a steady rate was reached before it (true for a fixed warm-up).
     pub steady: bool,
@@ -152,32 +152,32 @@ pub struct Report {
     pub cpu_s: f64,
     /// Width of one point of the series, nanoseconds.
     pub sample_interval_ns: u64,
-    /// Latency over all posting ends, within the window; absent where nothing completed.
+    /// Latency over all posting ends, within the window; absent if nothing completed.
     pub latency: Option<LatencyNs>,
-    /// Counts of latencies, `[nanoseconds, count]`, from which percentiles over several workers can be had.
+    /// Latency histogram, `[nanoseconds, count]`; several workers' histograms can be added.
     pub latency_counts: Vec<(u64, u64)>,
     /// All ends together in points of time, from the start.
     pub series: Vec<Sample>,
-    /// Every end.
+    /// Results of each end.
     pub ends: Vec<EndReport>,
 }
 
-/// What one end measured. Counts named `posted` are of its own requests, `received` of the other end's.
+/// Results of one end. `posted` counts its own requests, `received` the peer's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
-    /// The end.
+    /// End id.
     pub id: u32,
-    /// Its workload.
+    /// Name of the workload.
     pub name: String,
-    /// What was measured.
+    /// Measured window.
     pub window: Window,
     /// Own messages completed within the window.
     pub posted_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub posted_bytes: u64,
     /// Messages received within the window (SEND, WRITE with immediate data).
     pub received_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub received_bytes: u64,
     /// Own messages completed over the whole run.
     pub posted_messages_total: u64,
@@ -185,17 +185,17 @@ pub struct EndReport {
     pub received_messages_total: u64,
     /// Control verbs completed within the window.
     pub control_verbs: u64,
-    /// Requests that failed within the window because the workload wants it (fault loops).
+    /// Intended failures within the window (fault loops).
     pub faults: u64,
-    /// Completions with an error that nobody wanted, over the whole run, by the status's name.
+    /// Number of unexpected error completions over the whole run, by status name.
     pub errors: BTreeMap<String, u64>,
-    /// Bytes whose content was verified.
+    /// Number of verified bytes.
     pub checked_bytes: u64,
-    /// Bytes that were wrong.
+    /// Number of bytes with wrong content.
     pub wrong_bytes: u64,
     /// Bytes of own completed messages per queue pair, within the window.
     pub queue_pair_bytes: Vec<u64>,
-    /// The device kept the rate of a paced end, not the process.
+    /// Whether the device, not the process, kept the rate of a paced end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paced_by_device: bool,
     /// Latency of own messages within the window (of control verbs, in control loops).
@@ -208,20 +208,20 @@ pub struct EndReport {
 pub struct Sample {
     /// Own messages completed.
     pub posted_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub posted_bytes: u64,
     /// Messages received.
     pub received_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub received_bytes: u64,
-    /// Control verbs completed, or wanted failures.
+    /// Completed control verbs, or intended failures.
     pub control_verbs: u64,
-    /// 99th percentile latency of own messages, nanoseconds (the largest of the ends'); 0 where none completed.
+    /// 99th percentile latency of own messages, nanoseconds (the largest over the ends); 0 if none completed.
     pub p99_ns: u64,
 }
 
 impl Sample {
-    /// Adds another end's same point.
+    /// Adds the same point of another end.
     pub fn add(&mut self, other: &Self) {
         self.posted_messages += other.posted_messages;
         self.posted_bytes += other.posted_bytes;
@@ -266,12 +266,12 @@ impl From<Sample> for [u64; 6] {
     }
 }
 
-/// Latency figures, nanoseconds.
+/// Latency statistics, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyNs {
-    /// Messages.
+    /// Number of messages.
     pub samples: u64,
-    /// Smallest.
+    /// Minimum.
     pub min: u64,
     /// Mean.
     pub mean: f64,
@@ -281,12 +281,12 @@ pub struct LatencyNs {
     pub p99: u64,
     /// 99.9th percentile.
     pub p999: u64,
-    /// Largest.
+    /// Maximum.
     pub max: u64,
 }
 
 impl LatencyNs {
-    /// The figures of a histogram of nanoseconds; `None` when it is empty.
+    /// Statistics of a histogram of nanoseconds; `None` if it is empty.
     pub fn of(histogram: &Histogram) -> Option<Self> {
         let figures = histogram.summary()?;
         Some(Self {
@@ -300,7 +300,7 @@ impl LatencyNs {
         })
     }
 
-    /// The figures of several workers together, from their reports' counts.
+    /// Statistics of several workers' histograms together.
     pub fn merged<'a>(counts: impl IntoIterator<Item = &'a [(u64, u64)]>) -> Option<Self> {
         let mut histogram = Histogram::new();
         for (value, times) in counts.into_iter().flatten() {
@@ -310,10 +310,10 @@ impl LatencyNs {
     }
 }
 
-/// Why a worker gave up.
+/// A worker's failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Which kind, for the exit code.
+    /// Kind, for the exit code.
     pub kind: FailureKind,
     /// One line for people: object, value, remedy.
     pub message: String,
@@ -323,11 +323,11 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// The job cannot be (exit code 2).
+    /// The job is invalid (exit code 2).
     Job,
     /// This machine has no such device, no library, no permission, or too little memory (exit code 3).
     Machine,
-    /// The peer went or the traffic broke (exit code 1).
+    /// The peer closed or the traffic failed (exit code 1).
     Traffic,
 }
 

@@ -48,10 +48,10 @@ pub use message::{
 };
 pub use plan::{Options, Plan, PlanError, connect, plan};
 
-/// The version of these messages; a worker refuses a job of another.
+/// Version of these messages; a worker rejects a job of another version.
 pub const VERSION: u32 = 1;
 
-/// The end at the other side of the connection of end `id`.
+/// The peer of end `id`.
 pub fn peer_of(id: u32) -> u32 {
     id ^ 1
 }

@@ -1,4 +1,4 @@
-//! A tenant of a scenario as jobs, one per host, and the exchange of addresses between them.
+//! Makes a tenant of a scenario into jobs, one per host, and exchanges their addresses.
 
 use super::check::JobError;
 use super::job::{
@@ -13,23 +13,23 @@ use isolane_rdma_scenario::model::{
 };
 use std::collections::BTreeMap;
 
-/// What a scenario does not say.
+/// Settings beyond the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The RDMA device of each host.
+    /// RDMA device of each host.
     pub devices: BTreeMap<Host, String>,
     /// GID index on every device; see [`Job::gid_index`].
     pub gid_index: Option<u32>,
-    /// Verify every byte.
+    /// Whether to verify every byte.
     pub check: bool,
-    /// Sleep for completions.
+    /// Whether to sleep for completions.
     pub events: bool,
 }
 
-/// A tenant's jobs.
+/// The jobs of a tenant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// By host.
+    /// Jobs by host.
     pub jobs: BTreeMap<Host, Job>,
 }
 
@@ -41,36 +41,36 @@ pub enum PlanError {
         "tenant {tenant:?} runs on host {host}, for which no device is named: name one device per host, in order"
     )]
     NoDevice {
-        /// The tenant.
+        /// Tenant name.
         tenant: String,
-        /// The host's letter.
+        /// Letter of the host.
         host: &'static str,
     },
-    /// Something the engine does not do.
+    /// The engine does not support something.
     #[error(
         "tenant {tenant:?}, workload {workload:?}: {what} cannot run on real devices: {remedy}"
     )]
     Unsupported {
-        /// The tenant.
+        /// Tenant name.
         tenant: String,
-        /// The workload.
+        /// Workload name.
         workload: String,
-        /// What.
+        /// What is not supported.
         what: &'static str,
         /// What to do instead.
         remedy: &'static str,
     },
-    /// A value beyond the limits of a worker.
+    /// A value exceeds a worker's limits.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// An end whose peer is not there.
+    /// An end without a peer.
     #[error(
         "end {end} of host {host} has no peer among the prepared workers: start a worker on every host of the plan"
     )]
     NoPeer {
-        /// The end.
+        /// End id.
         end: u32,
-        /// Its host's letter.
+        /// Letter of its host.
         host: &'static str,
     },
 }
@@ -78,7 +78,7 @@ pub enum PlanError {
 /// The jobs of `tenant`, with the times and the seed of `scenario`.
 ///
 /// # Errors
-/// [`PlanError`]: a host has no device, or the scenario asks for what no device can be asked.
+/// [`PlanError`]: a host has no device, or devices cannot run the scenario.
 pub fn plan(scenario: &Scenario, tenant: &Tenant, options: &Options) -> Result<Plan, PlanError> {
     let mut jobs: BTreeMap<Host, Job> = BTreeMap::new();
     let mut next_pair = 0;
@@ -109,7 +109,7 @@ pub fn plan(scenario: &Scenario, tenant: &Tenant, options: &Options) -> Result<P
     Ok(Plan { jobs })
 }
 
-/// What each worker is sent as `connect`, from what all of them prepared.
+/// The `connect` message for each worker, from all prepared workers.
 ///
 /// # Errors
 /// [`PlanError::NoPeer`].
@@ -166,7 +166,7 @@ fn empty_job(
     })
 }
 
-/// The ends of one process: where, which id, what.
+/// The ends of one process: host, id, work.
 fn ends(
     tenant: &Tenant,
     workload: &model::Workload,
@@ -266,7 +266,7 @@ fn control(traffic: &ControlTraffic) -> ControlWork {
     }
 }
 
-/// Rounded down: the scenario's picoseconds are finer than any clock here.
+/// Rounded down: the scenario's picoseconds are finer than the clocks here.
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_ps() / 1_000
 }
