@@ -2,10 +2,12 @@
 
 use crate::client::{ACCESS, Client, End, Place, Refused, connected, element, open};
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
-use isolane_rdma_emulated_verbs::wire::{MESSAGE_MAX, VERSION, Writer, op, pack};
+use isolane_rdma_emulated_verbs::wire::{self, MESSAGE_MAX, VERSION, Writer, op, pack};
 use isolane_rdma_emulator::faults::Chances;
 use isolane_rdma_emulator::server::CLIENTS_MAX;
 use isolane_rdma_verbs_sys::*;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -149,6 +151,32 @@ fn a_connection_that_opens_no_device_in_time_ends() {
     let idle = place.connect();
     assert_eq!(idle.answer().unwrap_err(), Refused::Closed);
     assert_eq!(place.stop().rejected, 1);
+}
+
+/// A child inherits the socket of a process that ends, whose number may then mean another process.
+#[test]
+fn a_client_whose_process_has_ended_is_gone_though_its_socket_is_open() {
+    let place = Place::new();
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
+    let address = SocketAddrUnix::new(place.socket()).unwrap();
+    let message = Writer::of(&open(0));
+    let mut buffer = vec![0; MESSAGE_MAX];
+    // SAFETY: the child makes system calls with what is allocated already, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let opened = connect(&socket, &address).is_ok()
+            && wire::send(&socket, message.bytes(), None, true).is_ok()
+            && wire::receive(&socket, &mut buffer, true).is_ok();
+        // SAFETY: ends the child without the parent's handlers.
+        unsafe { libc::_exit(i32::from(!opened)) };
+    }
+    let mut status = -1;
+    // SAFETY: `status` is writable, and the child is ours.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((ended, status), (child, 0));
+    let client = Client { socket };
+    assert_eq!(client.answer().unwrap_err(), Refused::Closed);
 }
 
 #[test]
