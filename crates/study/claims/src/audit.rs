@@ -8,6 +8,7 @@
 //! tenants, half of the link each; every rate victim of the catalogue. Limits: one finding per pair, no counters.
 //! Source: husky 4.4 and 4.5.1.
 
+use crate::device::DeviceChanges;
 use isolane_rdma_scenario::catalogue::{Catalogue, Column};
 use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::{PolicySpec, Tenant, Traffic, Verb};
@@ -47,6 +48,9 @@ pub struct ClaimAudit {
     /// What a victim may lose of what it is owed, 0 to 1.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
+    /// Parameters of the device to change, by `section.name`.
+    #[serde(default)]
+    pub device: DeviceChanges,
 }
 
 fn default_alpha() -> f64 {
@@ -68,6 +72,8 @@ pub struct AuditRequest {
     pub verbs: Vec<Verb>,
     /// Tolerance, 0 to 1.
     pub alpha: f64,
+    /// Parameters of the device to change.
+    pub device: DeviceChanges,
     /// Run seed.
     pub seed: u64,
     /// Columns whose attackers take part.
@@ -84,6 +90,7 @@ impl AuditRequest {
             victims: audit.victims.clone(),
             verbs: audit.verbs.clone(),
             alpha: audit.alpha,
+            device: audit.device.clone(),
             seed,
             columns: audit.columns.iter().copied().collect(),
         }

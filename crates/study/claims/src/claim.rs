@@ -4,6 +4,7 @@
 //! checks everything that needs no run: labels, fields, units, and that what is published fits the metric.
 
 use crate::audit::ClaimAudit;
+use crate::device::DeviceChanges;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
 use crate::hunt::HuntRun;
@@ -11,6 +12,7 @@ use crate::lab::LabRun;
 use crate::nic::NicRun;
 use crate::planner::PlannerRun;
 use crate::verdict::{Over, Published, Tolerance, Unit};
+use crate::why::Check;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -50,10 +52,18 @@ pub struct Claim {
     pub metric: Expression,
     /// The formula as written.
     pub metric_text: String,
+    /// Whether a mechanism or a setting of its system was changed after its outcome was seen.
+    pub seen: bool,
+    /// What must be so for the claim to say anything: an attack that hurts without isolation. Where it is not, the claim misses.
+    pub premise: Option<Expression>,
+    /// The same as written.
+    pub premise_text: Option<String>,
     /// How our experiment differs from the paper's.
     pub note: Option<String>,
-    /// Why ours is off, where it is known to be.
+    /// Why ours is off, where it is known to be. Without `check` it is a supposition.
     pub miss_reason: Option<String>,
+    /// What shows that the reason is right.
+    pub check: Option<Check>,
     /// Path of the file inside the repository.
     pub file: String,
 }
@@ -85,6 +95,8 @@ pub enum ClaimKind {
     Prediction,
     /// It follows from formats and definitions; no run is needed, or its result is fixed by design.
     Arithmetic,
+    /// Words that are read as a number, or a comparison that hardly can fail. Counted apart.
+    Ordering,
 }
 
 impl ClaimKind {
@@ -94,6 +106,7 @@ impl ClaimKind {
             Self::Calibration => "calibration",
             Self::Prediction => "prediction",
             Self::Arithmetic => "arithmetic",
+            Self::Ordering => "ordering",
         }
     }
 }
@@ -137,6 +150,9 @@ pub struct ClaimRun {
     /// Values to set, by dotted path; a tenant is named by its name: `tenant.bulk.weight = 2`.
     #[serde(default)]
     pub set: toml::Table,
+    /// Parameters of the device to change, by `section.name`.
+    #[serde(default)]
+    pub device: DeviceChanges,
 }
 
 #[derive(Deserialize)]
@@ -160,8 +176,12 @@ struct RawClaim {
     over: Over,
     #[serde(default)]
     testbed: ClaimTestbed,
+    #[serde(default)]
+    seen: bool,
+    premise: Option<Spanned<String>>,
     note: Option<String>,
     miss_reason: Option<String>,
+    check: Option<Spanned<Check>>,
     #[serde(default, rename = "run")]
     runs: Vec<Spanned<ClaimRun>>,
     #[serde(default, rename = "audit")]
@@ -180,7 +200,8 @@ impl Claim {
             .map_err(|error| reader.error(metric_at, format!("metric: {error}")))?;
         let published = reader.published(&raw, &metric)?;
         let tolerance = reader.tolerance(&raw, published)?;
-        reader.check_runs(&raw, &metric)?;
+        let premise = reader.premise(&raw)?;
+        reader.check_runs(&raw, &metric, premise.as_ref())?;
         reader.check_audits(&raw, &metric)?;
         let seeds = match &raw.seeds {
             Some(seeds) if seeds.get_ref().is_empty() => {
@@ -194,7 +215,8 @@ impl Claim {
             None if raw.testbed == ClaimTestbed::Lab => vec![1],
             None => SEEDS.to_vec(),
         };
-        Ok(Self {
+        let check_at = raw.check.as_ref().map_or(0, |check| check.span().start);
+        let claim = Self {
             id: raw.id.into_inner(),
             system: raw.system.into_inner(),
             paper: raw.paper,
@@ -210,10 +232,24 @@ impl Claim {
             testbed: raw.testbed,
             metric,
             metric_text,
+            seen: raw.seen || raw.kind == ClaimKind::Calibration,
+            premise,
+            premise_text: raw.premise.map(Spanned::into_inner),
             note: raw.note,
             miss_reason: raw.miss_reason,
+            check: raw.check.map(Spanned::into_inner),
             file: file.to_owned(),
-        })
+        };
+        if let Some(check) = &claim.check {
+            if claim.miss_reason.is_none() {
+                let message = "check: say in miss_reason what it checks";
+                return Err(reader.error(check_at, message.to_owned()));
+            }
+            check
+                .apply(&claim)
+                .map_err(|message| reader.error(check_at, message))?;
+        }
+        Ok(claim)
     }
 }
 
@@ -318,8 +354,28 @@ impl Reader<'_> {
         }
     }
 
-    fn check_runs(&self, raw: &RawClaim, metric: &Expression) -> Result<(), ClaimError> {
-        let needed = metric.labels();
+    /// The premise, which must be a comparison.
+    fn premise(&self, raw: &RawClaim) -> Result<Option<Expression>, ClaimError> {
+        let Some(text) = &raw.premise else {
+            return Ok(None);
+        };
+        let at = text.span().start;
+        let premise = expression::parse(text.get_ref())
+            .map_err(|error| self.error(at, format!("premise: {error}")))?;
+        match premise.is_ordering() {
+            true => Ok(Some(premise)),
+            false => Err(self.error(at, "premise: must be a comparison".to_owned())),
+        }
+    }
+
+    fn check_runs(
+        &self,
+        raw: &RawClaim,
+        metric: &Expression,
+        premise: Option<&Expression>,
+    ) -> Result<(), ClaimError> {
+        let mut needed = metric.labels();
+        needed.extend(premise.map(Expression::labels).unwrap_or_default());
         let labels: Vec<&str> = raw
             .runs
             .iter()
@@ -392,6 +448,10 @@ impl Reader<'_> {
         }
         let changed = run.policy.is_some() || run.profile.is_some() || !run.only.is_empty();
         let changed = changed || !run.copies.is_empty() || !run.set.is_empty();
+        let measured = run.hunt.is_some() || run.lab.is_some() || run.plan.is_some();
+        if measured && !run.device.is_empty() {
+            return Err("device belongs to scenarios and nic".to_owned());
+        }
         if changed && (run.hunt.is_some() || run.lab.is_some()) {
             return Err("policy, profile, only, copies and set belong to scenarios".to_owned());
         }

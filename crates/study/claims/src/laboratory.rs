@@ -1,6 +1,7 @@
 //! The world of claims on a testbed: the library's profiles, and whatever runs scenarios.
 
 use crate::audit::{self, AuditRequest, Findings};
+use crate::device::DeviceChanges;
 use crate::expression::RequestBytes;
 use crate::models;
 use crate::world::World;
@@ -50,6 +51,13 @@ impl World for Laboratory<'_> {
             .map_err(|error| error.to_string())
     }
 
+    fn run_on(&self, scenario: &Scenario, device: &DeviceChanges) -> Result<RunResult, String> {
+        let profile = device.of_rnic(self.profile(&scenario.profile)?)?;
+        self.testbed
+            .run(scenario, &profile)
+            .map_err(|error| error.to_string())
+    }
+
     fn network(&self, text: &str, file: &str) -> Result<FabricResult, String> {
         let scenario = fabric::parse(text, file).map_err(|error| error.to_string())?;
         isolane_network_simulator::run::run(&scenario, Observers::default())
@@ -69,13 +77,18 @@ impl World for Laboratory<'_> {
         ))
     }
 
+    fn nic_on(&self, study: &NicStudy, device: &DeviceChanges) -> Result<NicResult, String> {
+        let profile = device.of_nic(&NicProfile::of_paper())?;
+        Ok(isolane_ethernet_simulator::run(study, &profile))
+    }
+
     fn audit(
         &self,
         request: &AuditRequest,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Findings, String> {
-        let profile = self.profile(&request.profile)?;
-        audit::run(request, profile, self.library, self.testbed, progress)
+        let profile = request.device.of_rnic(self.profile(&request.profile)?)?;
+        audit::run(request, &profile, self.library, self.testbed, progress)
     }
 
     fn model(&self, system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String> {

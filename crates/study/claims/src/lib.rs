@@ -22,12 +22,14 @@
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
+//! * [`why`] - reasons of misses, checked by runs, [`device`] - what such runs change of a device;
 //! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
 //! * [`embedded`] - the repository's claims inside the binary.
 #![forbid(unsafe_code)]
 
 pub mod audit;
 pub mod claim;
+pub mod device;
 pub mod embedded;
 mod error;
 pub mod expression;
@@ -42,6 +44,7 @@ pub mod plan;
 pub mod planner;
 pub mod report;
 pub mod verdict;
+pub mod why;
 pub mod world;
 
 pub use error::ClaimError;

@@ -12,10 +12,10 @@
 use crate::error::nearest;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_ethernet_scenario::config;
-use isolane_ethernet_scenario::config::{CATALOGUE, NicConfig};
+use isolane_ethernet_scenario::config::{ByteLimit, CATALOGUE, NicConfig};
 use isolane_ethernet_scenario::model::{NicStudy, NicTraffic, TcpCongestion};
 use isolane_study_results::ethernet::NicResult;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The name of a run's card in a measurement: `c6:nic.cpu_percent`.
@@ -26,6 +26,9 @@ const WARMUP: Duration = Duration::from_ms(300);
 
 /// Measured time, unless a run says otherwise: one second, which the fairness over a second needs, and a bit.
 const DURATION: Duration = Duration::from_ms(1_200);
+
+/// Time between pings of a run without pings: longer than any run.
+const NEVER: Duration = Duration::from_secs(1_000_000);
 
 /// What each connection of a cluster sends unless a run says otherwise: a tenth of the paper's.
 const CLUSTER_BYTES: Bytes = Bytes::new(100_000_000);
@@ -64,7 +67,7 @@ pub const FIELDS: [&str; 29] = [
 ];
 
 /// One experiment, by what it changes of the paper's.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicRun {
     /// A configuration of the catalogue, `C6`.
@@ -102,6 +105,15 @@ pub struct NicRun {
     /// Measured time.
     #[serde(default)]
     pub duration_ms: Option<u64>,
+    /// Time before measuring.
+    #[serde(default)]
+    pub warmup_ms: Option<u64>,
+    /// False: no pings beside the flows.
+    #[serde(default)]
+    pub pings: Option<bool>,
+    /// KiB that a hardware queue may hold, instead of what the configuration says.
+    #[serde(default)]
+    pub byte_limit_kib: Option<u64>,
 }
 
 impl NicRun {
@@ -121,7 +133,12 @@ impl NicRun {
             }
         };
         let mut study = NicStudy::of_paper(config, flows, seed);
-        study.warmup = WARMUP;
+        study.warmup = self.warmup_ms.map_or(WARMUP, Duration::from_ms);
+        if let (Some(false), NicTraffic::Flows { ping_interval, .. }) =
+            (self.pings, &mut study.traffic)
+        {
+            *ping_interval = NEVER;
+        }
         study.duration = self.duration_ms.map_or(DURATION, Duration::from_ms);
         if let Some(rate) = self.rate_gbps {
             if !(0.1..=100.0).contains(&rate) {
@@ -185,6 +202,11 @@ impl NicRun {
         if let Some(weights) = self.queue_weights {
             config.queue_weights = weights;
         }
+        config.byte_limit = match self.byte_limit_kib {
+            None => config.byte_limit,
+            Some(kib @ 2..=4096) => ByteLimit::Fixed(Bytes::new(kib * 1024)),
+            Some(kib) => return Err(format!("nic: byte_limit_kib = {kib}: must be 2 to 4096")),
+        };
         config.shared_segment = match self.shared_segment_kib {
             None => config.shared_segment,
             Some(0) => None,

@@ -3,12 +3,13 @@
 
 use crate::audit::{AuditRequest, Findings};
 use crate::claim::{Claim, ClaimRun};
-use crate::expression::{Audits, Evaluation, Runs, Value};
+use crate::device::DeviceChanges;
+use crate::expression::{Audits, Evaluation, Expression, Runs, Value};
 use crate::hunt::HuntRun;
 use crate::lab::LabRun;
 use crate::nic::NicNumbers;
 use crate::report::ClaimReport;
-use crate::verdict::{Over, Published, over_seeds, within};
+use crate::verdict::{Over, Published, enough, over_seeds, within};
 use crate::world::{RunOutcome, World};
 use isolane_common_toml_input::kind::ScenarioKind;
 use isolane_ethernet_scenario as nic;
@@ -25,10 +26,10 @@ type Planned = Result<Work, String>;
 /// One run, whoever needs it.
 #[derive(Clone, Debug)]
 enum Work {
-    /// A scenario, as text.
-    Scenario(String),
-    /// A study of a network card, and its text, by which equal ones are known.
-    Nic(Box<NicStudy>, String),
+    /// A scenario as text, what is changed of its device, and both as text, by which equal ones are known.
+    Scenario(String, DeviceChanges, String),
+    /// A study of a network card, what is changed of the card, and both as text.
+    Nic(Box<NicStudy>, DeviceChanges, String),
     /// A hunt with its seed, and its text.
     Hunt(HuntRun, u64, String),
     /// A proof of the lab, and its text.
@@ -39,8 +40,8 @@ impl Work {
     /// Equal for equal runs.
     fn key(&self) -> &str {
         match self {
-            Self::Scenario(text)
-            | Self::Nic(_, text)
+            Self::Scenario(_, _, text)
+            | Self::Nic(_, _, text)
             | Self::Hunt(_, _, text)
             | Self::Lab(_, text) => text,
         }
@@ -91,34 +92,48 @@ pub fn check(
     let audited = audits(claims, world, &|done, total| {
         progress(all + done, all + total)
     });
+    let measured = Measured {
+        results: &results,
+        audited: &audited,
+        world,
+    };
     claims
         .iter()
         .zip(&planned)
-        .map(|(claim, seeds)| judge(claim, seeds, &results, &audited, world))
+        .map(|(claim, seeds)| judge(claim, seeds, &measured))
         .collect()
 }
 
 fn run_one(work: &Work, source: &str, world: &dyn World) -> Result<RunOutcome, String> {
-    let text = match work {
-        Work::Nic(study, _) => {
-            let result = world.nic(study)?;
+    let (text, device) = match work {
+        Work::Nic(study, device, _) => {
+            let result = match device.is_empty() {
+                true => world.nic(study)?,
+                false => world.nic_on(study, device)?,
+            };
             return Ok(RunOutcome::Nic(NicNumbers::of(&result)));
         }
         Work::Hunt(run, seed, _) => return world.hunt(run, *seed).map(RunOutcome::Hunt),
         Work::Lab(run, _) => return world.lab(run).map(RunOutcome::Lab),
-        Work::Scenario(text) => text,
+        Work::Scenario(text, device, _) => (text, device),
     };
     Ok(
         match ScenarioKind::of(text, source).map_err(|error| error.to_string())? {
             ScenarioKind::Ethernet => {
                 let study = nic::parse::parse(text, source).map_err(|error| error.to_string())?;
-                RunOutcome::Nic(NicNumbers::of(&world.nic(&study)?))
+                RunOutcome::Nic(NicNumbers::of(&match device.is_empty() {
+                    true => world.nic(&study)?,
+                    false => world.nic_on(&study, device)?,
+                }))
             }
             ScenarioKind::Memory => RunOutcome::Memory(Box::new(world.memory(text, source)?)),
             ScenarioKind::Network => RunOutcome::Network(Box::new(world.network(text, source)?)),
             ScenarioKind::Rdma => {
                 let scenario = world.scenario(text, source)?;
-                RunOutcome::Hosts(Box::new(world.run(&scenario)?))
+                RunOutcome::Hosts(Box::new(match device.is_empty() {
+                    true => world.run(&scenario)?,
+                    false => world.run_on(&scenario, device)?,
+                }))
             }
         },
     )
@@ -179,10 +194,18 @@ fn works(claim: &Claim, files: &ScenarioFiles<'_>) -> Vec<Vec<Planned>> {
                     }
                     (Some(nic), _, _) => {
                         let study = nic.study(*seed)?;
-                        let text = serde_json::to_string(&study).map_err(|e| e.to_string())?;
-                        Ok(Work::Nic(Box::new(study), text))
+                        let text = serde_json::to_string(&(&study, &run.device))
+                            .map_err(|error| error.to_string())?;
+                        Ok(Work::Nic(Box::new(study), run.device.clone(), text))
                     }
-                    (None, None, None) => run_text(run, *seed, files).map(Work::Scenario),
+                    (None, None, None) => {
+                        let text = run_text(run, *seed, files)?;
+                        let key = match run.device.is_empty() {
+                            true => text.clone(),
+                            false => format!("{text}{:?}", run.device),
+                        };
+                        Ok(Work::Scenario(text, run.device.clone(), key))
+                    }
                 })
                 .collect()
         })
@@ -199,17 +222,17 @@ fn outcome<'a>(
     result.as_ref().map_err(Clone::clone)
 }
 
-/// The value of a formula over measurements that are the means of all seeds.
-fn of_means(
+/// The value of a formula over measurements that are the means of these seeds.
+fn of_means<'a>(
     claim: &Claim,
-    seeds: &[Vec<Planned>],
+    seeds: impl Iterator<Item = &'a Vec<Planned>> + Clone,
     results: &BTreeMap<String, Result<RunOutcome, String>>,
     world: &dyn World,
 ) -> Result<Value, String> {
     let mut means = Vec::new();
     for index in 0..claim.runs.len() {
         let mut numbers = Vec::new();
-        for works in seeds {
+        for works in seeds.clone() {
             match outcome(&works[index], results)? {
                 RunOutcome::Nic(run) => numbers.push(run),
                 _ => return Err("only runs of network cards are averaged".to_owned()),
@@ -226,25 +249,33 @@ fn of_means(
     evaluation.value(&claim.metric)
 }
 
-fn judge(
-    claim: &Claim,
-    seeds: &[Vec<Planned>],
-    results: &BTreeMap<String, Result<RunOutcome, String>>,
-    audited: &Audited,
-    world: &dyn World,
-) -> ClaimReport {
-    let of_seed = |(works, seed): (&Vec<Planned>, &u64)| {
+/// Everything that was run, to judge a claim by.
+struct Measured<'a> {
+    results: &'a BTreeMap<String, Result<RunOutcome, String>>,
+    audited: &'a Audited,
+    world: &'a dyn World,
+}
+
+impl Measured<'_> {
+    /// The value of `formula` with one seed's runs of `claim`.
+    fn value(
+        &self,
+        claim: &Claim,
+        formula: &Expression,
+        works: &[Planned],
+        seed: u64,
+    ) -> Result<Value, String> {
         let runs = claim
             .runs
             .iter()
             .zip(works)
-            .map(|(run, work)| Ok((run.label.as_str(), outcome(work, results)?)))
+            .map(|(run, work)| Ok((run.label.as_str(), outcome(work, self.results)?)))
             .collect::<Result<Runs<'_>, String>>()?;
         let audits = claim
             .audits
             .iter()
             .map(|audit| {
-                let found = audited.get(&AuditRequest::of(audit, *seed).key());
+                let found = self.audited.get(&AuditRequest::of(audit, seed).key());
                 let found = found.ok_or("the audit was not planned")?;
                 let found = found.as_ref().map_err(Clone::clone)?;
                 Ok((audit.label.as_str(), found.within(&audit.columns)))
@@ -253,28 +284,82 @@ fn judge(
         let evaluation = Evaluation {
             runs,
             audits,
-            world,
+            world: self.world,
         };
-        evaluation.value(&claim.metric)
-    };
-    let per_seed: Vec<Result<Value, String>> = match claim.over {
-        Over::MeanOfRuns => vec![of_means(claim, seeds, results, world)],
-        _ => seeds.iter().zip(&claim.seeds).map(of_seed).collect(),
-    };
-    let failure = per_seed
+        evaluation.value(formula)
+    }
+
+    /// The values that are judged one by one: those of the seeds, or the means that leave out one seed each.
+    fn single(&self, claim: &Claim, seeds: &[Vec<Planned>]) -> Vec<Result<Value, String>> {
+        let of_seed =
+            |(works, seed): (&Vec<Planned>, &u64)| self.value(claim, &claim.metric, works, *seed);
+        match (claim.over, seeds.len()) {
+            (Over::MeanOfRuns, 0 | 1) => {
+                vec![of_means(claim, seeds.iter(), self.results, self.world)]
+            }
+            (Over::MeanOfRuns, count) => (0..count)
+                .map(|left_out| {
+                    let kept = seeds.iter().enumerate();
+                    let kept = kept.filter(move |(at, _)| *at != left_out);
+                    let kept = kept.map(|(_, works)| works);
+                    of_means(claim, kept, self.results, self.world)
+                })
+                .collect(),
+            _ => seeds.iter().zip(&claim.seeds).map(of_seed).collect(),
+        }
+    }
+
+    /// Why `claim` says nothing, where its premise does not hold.
+    fn vacuous(&self, claim: &Claim, seeds: &[Vec<Planned>]) -> Option<String> {
+        let premise = claim.premise.as_ref()?;
+        let values: Result<Vec<Value>, String> = seeds
+            .iter()
+            .zip(&claim.seeds)
+            .map(|(works, seed)| self.value(claim, premise, works, *seed))
+            .collect();
+        let text = claim.premise_text.as_deref().unwrap_or_default();
+        match values {
+            Ok(values) => {
+                let held = values.iter().map(|value| *value == Value::Truth(true));
+                (!enough(held)).then(|| format!("says nothing: {text} does not hold"))
+            }
+            Err(error) => Some(format!("says nothing: {error}")),
+        }
+    }
+}
+
+fn judge(claim: &Claim, seeds: &[Vec<Planned>], measured: &Measured<'_>) -> ClaimReport {
+    let single = measured.single(claim, seeds);
+    let failure = single
         .iter()
         .find_map(|value| value.as_ref().err().cloned());
-    let values: Vec<Value> = per_seed.into_iter().flatten().collect();
-    let ours = match failure {
-        Some(_) => None,
-        None => over_seeds(&values, claim.over),
+    let values: Vec<Value> = single.into_iter().flatten().collect();
+    let ours = match (&failure, claim.over) {
+        (Some(_), _) => None,
+        (None, Over::MeanOfRuns) => {
+            of_means(claim, seeds.iter(), measured.results, measured.world).ok()
+        }
+        (None, over) => over_seeds(&values, over),
     };
     let verdict = match ours {
-        Some(ours) => within(claim.published, claim.tolerance, ours),
+        Some(ours) => within(claim.published, claim.tolerance, ours).map(|whole| {
+            let single = values
+                .iter()
+                .map(|value| within(claim.published, claim.tolerance, *value) == Some(true));
+            whole && (!claim.over.is_judged_by_seed() || enough(single))
+        }),
         None if claim.published == Published::Withheld => None,
         None => Some(false),
     };
-    ClaimReport::new(claim, ours, values, verdict, failure)
+    let vacuous = match verdict {
+        Some(true) => measured.vacuous(claim, seeds),
+        _ => None,
+    };
+    let verdict = match vacuous {
+        Some(_) => Some(false),
+        None => verdict,
+    };
+    ClaimReport::new(claim, ours, values, verdict, failure.or(vacuous))
 }
 
 /// The scenario of `run` with everything it changes, as TOML text.

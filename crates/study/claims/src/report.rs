@@ -43,8 +43,14 @@ pub struct ClaimReport {
     pub tolerance: Tolerance,
     /// Whether it is not; absent when nothing is published.
     pub within: Option<bool>,
-    /// Why ours is off or absent.
+    /// Whether a mechanism or a setting of its system was changed after its outcome was seen: in-sample.
+    pub seen: bool,
+    /// Why ours is off or absent, in a sentence for people.
     pub reason: Option<String>,
+    /// The reason that the claim's file gives for a miss.
+    pub because: Option<String>,
+    /// Whether a run confirms it (`isolane claims --why`); false for a supposition, absent where the claim does not miss.
+    pub confirmed: Option<bool>,
     /// How our experiment differs from the paper's.
     pub note: Option<String>,
     /// The formula.
@@ -96,7 +102,13 @@ impl ClaimReport {
             Published::Ordering => (Some(Value::Truth(true)), Relation::Ordering),
             Published::Withheld => (None, Relation::Withheld),
         };
-        let known = claim.miss_reason.clone().filter(|_| within == Some(false));
+        let missed = within == Some(false);
+        let because = claim.miss_reason.clone().filter(|_| missed);
+        let known = match (&because, claim.check.is_some()) {
+            (Some(because), true) => Some(because.clone()),
+            (Some(because), false) => Some(format!("Cause unknown. Not checked: {because}")),
+            (None, _) => missed.then(|| "Cause unknown.".to_owned()),
+        };
         Self {
             id: claim.id.clone(),
             system: claim.system.clone(),
@@ -115,7 +127,10 @@ impl ClaimReport {
             ours,
             tolerance: claim.tolerance,
             within,
+            seen: claim.seen,
             reason: failure.or(known),
+            because,
+            confirmed: missed.then_some(claim.check.is_some()),
             note: claim.note.clone(),
             metric: claim.metric_text.clone(),
             per_seed,

@@ -4,6 +4,7 @@
 //! and tests put in a world of their own.
 
 use crate::audit::{AuditRequest, Findings};
+use crate::device::DeviceChanges;
 use crate::expression::RequestBytes;
 use crate::hunt::{HuntNumbers, HuntRun};
 use crate::lab::{LabNumbers, LabRun};
@@ -40,6 +41,11 @@ pub trait World: Sync {
     /// What running `scenario` on its profile gives.
     fn run(&self, scenario: &Scenario) -> Result<RunResult, String>;
 
+    /// What running `scenario` on its profile with these changes gives. Worlds of real devices cannot change them.
+    fn run_on(&self, _scenario: &Scenario, _device: &DeviceChanges) -> Result<RunResult, String> {
+        Err("device: only simulated devices can be changed".to_owned())
+    }
+
     /// What running the network's scenario in `text` gives; `file` names it in messages.
     fn network(&self, text: &str, file: &str) -> Result<FabricResult, String>;
 
@@ -52,6 +58,11 @@ pub trait World: Sync {
     /// What running the study of a network card gives. Worlds without cards say so.
     fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {
         Err(format!("{} needs a testbed with network cards", study.name))
+    }
+
+    /// What running the study on its card with these changes gives. Worlds of real cards cannot change them.
+    fn nic_on(&self, _study: &NicStudy, _device: &DeviceChanges) -> Result<NicResult, String> {
+        Err("device: only simulated cards can be changed".to_owned())
     }
 
     /// What a hunt with this seed gives. Worlds without hunts say so.

@@ -29,10 +29,10 @@ DEFAULTS = {"x": 0.25, "ms": 0.25, "us": 0.25, "%": 0.1, "share": 0.1, "count": 
 
 KEYS = {
     *("id", "system", "paper", "statement", "kind", "unit", "published", "at_least", "at_most", "withheld", "tolerance"),
-    *("metric", "seeds", "over", "testbed", "note", "miss_reason", "run"),
+    *("metric", "seeds", "over", "testbed", "note", "miss_reason", "run", "seen"),
 }
 OVERS = ("median", "mean", "lowest", "highest", "median-of-runs")
-KINDS = ("calibration", "prediction", "arithmetic")
+KINDS = ("calibration", "prediction", "arithmetic", "ordering")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ use isolane_study_claims::claim::{Claim, ClaimTestbed};
 use isolane_study_claims::laboratory::Laboratory;
 use isolane_study_claims::plan;
 use isolane_study_claims::report::{self, ClaimReport, Tally};
-use isolane_study_claims::{ClaimError, figure};
+use isolane_study_claims::{ClaimError, figure, why};
 use isolane_study_testbed_simulator::SimTestbed;
 use std::path::{Path, PathBuf};
 
@@ -29,9 +29,15 @@ pub(crate) struct Arguments {
     /// Of these, only claims about this table of their paper
     #[arg(long, value_name = "NUMBER", conflicts_with = "figure")]
     table: Option<String>,
+    /// Read the claims from DIR/SYSTEM/*.toml instead of those in this program
+    #[arg(long, value_name = "DIR", conflicts_with = "lab")]
+    from: Option<PathBuf>,
     /// List the claims without running them
     #[arg(long)]
     list: bool,
+    /// Run each miss again with the change that its reason names, and print whether the claim then holds
+    #[arg(long, conflicts_with_all = ["list", "markdown", "outcomes", "report", "lab"])]
+    why: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -49,7 +55,7 @@ pub(crate) struct Arguments {
     lab: Vec<PathBuf>,
     #[command(flatten)]
     progress: ProgressArguments,
-    /// Exit with 1 when a claim misses
+    /// Exit with 1 when a claim misses; with --why, when a reason is refuted
     #[arg(long)]
     fail_on_miss: bool,
 }
@@ -63,11 +69,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         let reason = "--json and --markdown both print: name a file, as in --markdown CLAIMS.md";
         return Err(inputs::bad(reason));
     }
-    let claims = isolane_study_claims::embedded_claims()?;
+    let claims = match &arguments.from {
+        Some(folder) => claims_of(folder)?,
+        None => isolane_study_claims::embedded_claims()?,
+    };
     let selected = select(&claims, arguments).map_err(|error| BadInput(error.to_string()))?;
     if arguments.list {
         output::print(&list(&selected))?;
         return Ok(Status::Done);
+    }
+    if arguments.why {
+        return reasons(&selected, arguments);
     }
     if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
         output::check_file(Path::new(file))?;
@@ -113,6 +125,69 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let missed = Tally::of(&reports).missed > 0;
     Ok(match arguments.fail_on_miss && missed {
+        true => Status::No,
+        false => Status::Done,
+    })
+}
+
+/// The claims of `folder`, which holds a folder for each system.
+fn claims_of(folder: &Path) -> Result<Vec<Claim>> {
+    let mut files: Vec<(String, String)> = Vec::new();
+    for system in entries(folder)?.iter().filter(|path| path.is_dir()) {
+        for file in entries(system)? {
+            if file.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| inputs::bad(format!("{}: {error}", file.display())))?;
+            let inside = file.strip_prefix(folder).expect("it was listed below");
+            files.push((format!("claims/{}", inside.display()), text));
+        }
+    }
+    let files = files
+        .iter()
+        .map(|(file, text)| (file.as_str(), text.as_str()));
+    Ok(isolane_study_claims::read(files)?)
+}
+
+/// The paths in `folder`, sorted.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let bad = |error: std::io::Error| inputs::bad(format!("--from {}: {error}", folder.display()));
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(bad)? {
+        paths.push(entry.map_err(bad)?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// `--why`: the reasons of the misses among `claims`, checked.
+fn reasons(claims: &[&Claim], arguments: &Arguments) -> Result<Status> {
+    let simulated: Vec<&Claim> = claims
+        .iter()
+        .copied()
+        .filter(|claim| claim.testbed == ClaimTestbed::Simulated)
+        .collect();
+    let library = inputs::library();
+    let laboratory = Laboratory {
+        library: &library,
+        testbed: &SimTestbed,
+    };
+    let bar = arguments.progress.runs();
+    let stop = interrupt::at_once(&bar)?;
+    let files = isolane_study_claims::embedded_scenarios();
+    let reasons = why::check(&simulated, &files, &laboratory, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    stop.done();
+    match arguments.json {
+        true => output::print_json(&reasons)?,
+        false => output::print(&why::text(&reasons))?,
+    }
+    let refuted = reasons.iter().any(|reason| reason.confirmed == Some(false));
+    Ok(match arguments.fail_on_miss && refuted {
         true => Status::No,
         false => Status::Done,
     })

@@ -10,6 +10,7 @@ fn request(policy: &str, columns: &[Column]) -> AuditRequest {
         victims: None,
         verbs: Vec::new(),
         alpha: 0.25,
+        device: DeviceChanges::default(),
         seed: 1,
         columns: columns.iter().copied().collect(),
     }

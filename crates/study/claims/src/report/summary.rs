@@ -1,7 +1,7 @@
 //! `CLAIMS.md` and `claims/outcomes.txt`: the score of each system with every miss, and the outcome of every claim.
 //!
-//! In-sample claims are those of kind `calibration`: a parameter, a setting or a mechanism was changed after their outcome was
-//! seen. Out-of-sample claims are those of kind `prediction`. The two rates are stated apart.
+//! In-sample claims are calibrations, and predictions whose outcome was seen before a mechanism or a setting of their system was
+//! changed. Out-of-sample claims are the other predictions. The two rates are stated apart.
 
 use super::{ClaimReport, Tally};
 use crate::claim::{ClaimKind, ClaimTestbed};
@@ -33,17 +33,21 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
     let mut text = String::from(
         "# Claims\n\n\
          What the papers state in numbers, and what Isolane's simulators give. `make claims` writes this page; do not edit it.\n\n\
-         - `prediction`: no parameter, setting or mechanism was changed after the outcome was seen (out-of-sample).\n\
-         - `calibration`: one was (in-sample).\n\
+         - `prediction`: no parameter, setting or mechanism was changed to meet the published number.\n\
+         - `calibration`: one was.\n\
+         - In-sample: all calibrations, and predictions whose outcome was seen before a mechanism or a setting of the system was changed.\n\
+         - Out-of-sample: the other predictions.\n\
+         - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.\n\
          - `arithmetic`: the claim follows from formats and definitions.\n\n\
-         Tolerances are fixed before the run. `isolane claims --report DIR` writes a page with every claim, its statement, source and \
-         reason, to search and filter.\n\
+         Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.\n\
+         A miss has a reason that a run confirms (`isolane claims --why`), or its cause is unknown. \
+         `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.\n\
          [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
          [The format](docs/internals/claims.md) of a claim.\n\n",
     );
     text.push_str(
-        "| system | predictions within tolerance | calibrations within tolerance | arithmetic | published number withheld |\n\
-         |---|---|---|---|---|\n",
+        "| system | in-sample | out-of-sample | predictions of both | orderings | arithmetic | number withheld |\n\
+         |---|---|---|---|---|---|---|\n",
     );
     let ran = || reports.iter().filter(|report| report.ran);
     for system in systems(reports) {
@@ -60,15 +64,24 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
     let totals: Vec<String> = [
         ClaimKind::Calibration,
         ClaimKind::Prediction,
+        ClaimKind::Ordering,
         ClaimKind::Arithmetic,
     ]
     .into_iter()
     .map(|kind| {
-        let (within, judged) = rate(ran(), kind);
+        let (within, judged) = rate(ran().filter(|report| report.kind == kind));
         format!("{}: {within} of {judged} within tolerance", kind.name())
     })
     .collect();
-    let _ = write!(text, "\n{}.\n\n## Misses\n", totals.join("; "));
+    let missed = || ran().filter(|report| report.within == Some(false));
+    let confirmed = missed().filter(|report| report.confirmed == Some(true));
+    let _ = write!(
+        text,
+        "\n{}.\n\n## Misses\n\n{} of {} misses have a confirmed reason; the cause of the others is unknown.\n",
+        totals.join("; "),
+        confirmed.count(),
+        missed().count()
+    );
     for system in systems(reports) {
         let missed: Vec<&ClaimReport> = ran()
             .filter(|report| report.system == system && report.within == Some(false))
@@ -80,11 +93,12 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
         for report in missed {
             let _ = writeln!(
                 text,
-                "- `{}` ({}): {}, published {}",
+                "- `{}` ({}): {}, published {}{}",
                 report.id,
                 report.kind.name(),
                 report.ours_text(),
-                report.published_text()
+                report.published_text(),
+                remark(report)
             );
         }
     }
@@ -126,21 +140,49 @@ fn systems(reports: &[ClaimReport]) -> Vec<&str> {
     systems
 }
 
-/// Claims of `kind` within tolerance, and those that were judged.
-fn rate<'a>(reports: impl Iterator<Item = &'a ClaimReport>, kind: ClaimKind) -> (usize, usize) {
-    let tally = Tally::of(reports.filter(|report| report.kind == kind));
+/// What stands behind a miss: its confirmed reason, or why it says nothing.
+fn remark(report: &ClaimReport) -> String {
+    match (&report.reason, report.confirmed) {
+        (Some(reason), Some(true)) => format!(". {}", one_line(reason)),
+        (Some(reason), _) if reason.starts_with("says nothing") => {
+            format!(", but the claim {}", one_line(reason))
+        }
+        _ => String::new(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Claims within tolerance, and those that were judged.
+fn rate<'a>(reports: impl Iterator<Item = &'a ClaimReport>) -> (usize, usize) {
+    let tally = Tally::of(reports);
     (tally.within, tally.within + tally.missed)
+}
+
+/// Which claims a column counts.
+type Counts = fn(&ClaimReport) -> bool;
+
+/// The columns of the rates.
+const COLUMNS: [Counts; 5] = [
+    |report| report.kind == ClaimKind::Calibration || is_prediction(report) && report.seen,
+    |report| is_prediction(report) && !report.seen,
+    is_prediction,
+    |report| report.kind == ClaimKind::Ordering,
+    |report| report.kind == ClaimKind::Arithmetic,
+];
+
+fn is_prediction(report: &ClaimReport) -> bool {
+    report.kind == ClaimKind::Prediction
 }
 
 /// The cells of a row, each behind its separator.
 fn cells(reports: &[&ClaimReport]) -> String {
     let mut text = String::new();
-    for kind in [
-        ClaimKind::Prediction,
-        ClaimKind::Calibration,
-        ClaimKind::Arithmetic,
-    ] {
-        let (within, judged) = rate(reports.iter().copied(), kind);
+    for counts in COLUMNS {
+        let counted = reports.iter().copied().filter(|report| counts(report));
+        let (within, judged) = rate(counted);
         let _ = match judged {
             0 => write!(text, "| none "),
             _ => write!(
