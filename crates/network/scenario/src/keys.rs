@@ -159,8 +159,8 @@ pub(crate) const FABRIC: &[Key] = &[
 pub(crate) const PORTS: &[Key] = &[
     key(
         "scheduler",
-        Kind::Choice(&["wfq", "dwrr", "strict"]),
-        "order between classes (wfq)",
+        Kind::Choice(&["wfq", "virtual-clock", "dwrr", "strict"]),
+        "order between classes (wfq); virtual-clock takes its tags from wall time",
     ),
     key(
         "mtu",
@@ -217,7 +217,7 @@ pub(crate) const CLASS: &[Key] = &[
     key(
         "weight",
         count(0, 1_000_000),
-        "weight for wfq and dwrr, at least 1 (1)",
+        "weight for wfq, virtual-clock and dwrr, at least 1 (1)",
     ),
     key(
         "buffer",

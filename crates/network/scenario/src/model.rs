@@ -147,6 +147,9 @@ pub struct PortSettings {
 pub enum PortScheduler {
     /// Packet-by-packet generalised processor sharing with the classes' weights.
     Wfq,
+    /// Virtual clock: tags from wall time at each class's guaranteed rate, what the public Aequitas simulator calls weighted
+    /// fair queueing.
+    VirtualClock,
     /// Deficit weighted round robin with the classes' weights.
     Dwrr,
     /// The highest class first.
@@ -182,7 +185,7 @@ pub struct Pfc {
 pub struct TrafficClass {
     /// Unique name.
     pub name: String,
-    /// Weight for `wfq` and `dwrr`, at least 1.
+    /// Weight for `wfq`, `virtual-clock` and `dwrr`, at least 1.
     pub weight: u32,
     /// Most bytes of the class that may wait at one port of a switch, beside the port's own limit.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,10 +10,11 @@ use std::time::Instant as Clock;
 const BYTES: u16 = 5120;
 const PS: u64 = 80 * BYTES as u64;
 const PACKETS: u64 = 10_000_000;
-const ORDERS: [(&str, Order); 5] = [
+const ORDERS: [(&str, Order); 6] = [
     ("arrival", Order::Arrival),
     ("strict", Order::Strict),
     ("wfq 8:4:1", Order::Wfq),
+    ("virtual-clock 8:4:1", Order::VirtualClock),
     ("dwrr 8:4:1", Order::Dwrr),
     ("smallest-key", Order::SmallestKey),
 ];

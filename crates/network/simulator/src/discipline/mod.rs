@@ -10,6 +10,7 @@
 //! | [`Order::Arrival`] | what came first | |
 //! | [`Order::Strict`] | the highest class, first come first served within it | IEEE 802.1Q |
 //! | [`Order::Wfq`] | what a fluid server sharing by weight would have done first | Parekh and Gallager 1993 |
+//! | [`Order::VirtualClock`] | what is due first by wall time, at each class's guaranteed rate | Zhang 1990 |
 //! | [`Order::Dwrr`] | classes in turn, bytes by weight | Shreedhar and Varghese 1996 |
 //! | [`Order::SmallestKey`] | the flow with the smallest key, its earliest packet | pFabric 4.1 |
 //!
@@ -22,12 +23,14 @@ mod queues;
 mod sorted;
 #[cfg(test)]
 mod tests;
+mod virtual_clock;
 mod wfq;
 
 pub use arrival::ArrivalOrder;
 pub use deficit::DeficitRoundRobin;
 pub use queues::{ClassQueues, List};
 pub use sorted::Sorted;
+pub use virtual_clock::VirtualClock;
 pub use wfq::WeightedFair;
 
 use crate::packet::{Packet, PacketId, Packets};
@@ -43,6 +46,8 @@ pub enum Order {
     Strict,
     /// Weighted fair queueing.
     Wfq,
+    /// Virtual clock: tags from wall time.
+    VirtualClock,
     /// Deficit weighted round robin.
     Dwrr,
     /// The smallest [`Packet::key`] first; the largest gives way in a full buffer.
@@ -53,6 +58,7 @@ impl From<PortScheduler> for Order {
     fn from(scheduler: PortScheduler) -> Self {
         match scheduler {
             PortScheduler::Wfq => Self::Wfq,
+            PortScheduler::VirtualClock => Self::VirtualClock,
             PortScheduler::Dwrr => Self::Dwrr,
             PortScheduler::Strict => Self::Strict,
         }
@@ -81,6 +87,8 @@ pub enum Discipline {
     Strict(Box<ClassQueues>),
     /// Weighted fair queueing.
     Wfq(Box<WeightedFair>),
+    /// Virtual clock.
+    VirtualClock(Box<VirtualClock>),
     /// Deficit weighted round robin.
     Dwrr(Box<DeficitRoundRobin>),
     /// Smallest key first.
@@ -99,8 +107,13 @@ impl Discipline {
             Order::Arrival => Self::Arrival(Box::default()),
             Order::Strict => Self::Strict(Box::default()),
             // Classes of their own have nobody to share with; the cheapest order does.
-            Order::Wfq | Order::Dwrr if weights.len() == 1 => Self::Strict(Box::default()),
+            Order::Wfq | Order::VirtualClock | Order::Dwrr if weights.len() == 1 => {
+                Self::Strict(Box::default())
+            }
             Order::Wfq => Self::Wfq(Box::new(WeightedFair::new(weights, port.rate))),
+            Order::VirtualClock => {
+                Self::VirtualClock(Box::new(VirtualClock::new(weights, port.rate)))
+            }
             Order::Dwrr => Self::Dwrr(Box::new(DeficitRoundRobin::new(weights, port.largest))),
             Order::SmallestKey => Self::SmallestKey(Box::default()),
         }
@@ -111,6 +124,7 @@ impl Discipline {
     pub fn push(&mut self, packets: &mut Packets, now: Instant, id: PacketId) {
         match self {
             Self::Wfq(port) => port.push(packets, now, id),
+            Self::VirtualClock(port) => port.push(packets, now, id),
             Self::Strict(queues) => {
                 let class = usize::from(packets[id].class);
                 queues.push(packets, class, id);
@@ -126,6 +140,7 @@ impl Discipline {
     pub fn pop(&mut self, packets: &mut Packets, now: Instant, paused: u8) -> Option<PacketId> {
         match self {
             Self::Wfq(port) => port.pop(packets, now, paused),
+            Self::VirtualClock(port) => port.pop(packets, paused),
             Self::Strict(queues) => {
                 let ready = queues.waiting() & !paused;
                 let class = ready.trailing_zeros() as usize;
@@ -141,8 +156,10 @@ impl Discipline {
     /// port that sends nothing and where nothing waits.
     #[inline]
     pub fn pass(&mut self, now: Instant, packet: &Packet) {
-        if let Self::Wfq(port) = self {
-            port.pass(now, packet);
+        match self {
+            Self::Wfq(port) => port.pass(now, packet),
+            Self::VirtualClock(port) => port.pass(now, packet),
+            _ => {}
         }
     }
 
@@ -194,6 +211,7 @@ impl Discipline {
     fn queues(&self) -> Option<&ClassQueues> {
         match self {
             Self::Wfq(port) => Some(port.queues()),
+            Self::VirtualClock(port) => Some(port.queues()),
             Self::Strict(queues) => Some(queues),
             Self::Dwrr(port) => Some(port.queues()),
             Self::Arrival(port) => Some(port.queues()),

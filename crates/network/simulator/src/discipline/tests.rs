@@ -99,6 +99,50 @@ fn serve(port: &mut Discipline, arrivals: &[Arrival], passing: bool) -> Vec<(usi
     left
 }
 
+/// Twenty packets of class 1 at once, and five of class 0 when ten of them have left; how many of class 1 leave between the
+/// first and the last of those five.
+fn between_a_late_burst(order: Order) -> usize {
+    let burst_at = 10 * time_of(LARGEST);
+    let mut arrivals: Vec<Arrival> = vec![(0, 1, LARGEST); 20];
+    arrivals.extend([(burst_at, 0, LARGEST); 5]);
+    let left = serve(&mut port(order, &[1, 1]), &arrivals, false);
+    let place = |index: usize| left.iter().position(|(at, _)| *at == index).unwrap();
+    place(24) - place(20) - 4
+}
+
+#[test]
+fn a_class_below_its_rate_goes_first_under_virtual_clock_and_takes_turns_under_wfq() {
+    assert_eq!(between_a_late_burst(Order::VirtualClock), 0);
+    assert_eq!(between_a_late_burst(Order::Wfq), 4);
+}
+
+#[test]
+fn virtual_clock_divides_a_busy_line_by_weight() {
+    let arrivals: Vec<Arrival> = (0..90).map(|index| (0, index % 2, LARGEST)).collect();
+    let left = serve(&mut port(Order::VirtualClock, &[2, 1]), &arrivals, false);
+    let first_30 = left.iter().take(30);
+    let of_class_0 = first_30
+        .filter(|(index, _)| arrivals[*index].1 == 0)
+        .count();
+    assert!(
+        (19..=21).contains(&of_class_0),
+        "{of_class_0} of 30, two thirds expected"
+    );
+}
+
+#[test]
+fn virtual_clock_gives_no_credit_for_idle_time() {
+    // Class 0 sends nothing for 100 packet times; then both have 20 packets and take turns.
+    let begin = 100 * time_of(LARGEST);
+    let arrivals: Vec<Arrival> = (0..40).map(|index| (begin, index % 2, LARGEST)).collect();
+    let left = serve(&mut port(Order::VirtualClock, &[1, 1]), &arrivals, false);
+    let classes: Vec<u8> = left.iter().map(|(index, _)| arrivals[*index].1).collect();
+    assert!(
+        classes.chunks(2).all(|pair| pair[0] != pair[1]),
+        "{classes:?}"
+    );
+}
+
 /// When the fluid server is done with each of `arrivals`, picoseconds.
 fn fluid(weights: &[u32], arrivals: &[Arrival]) -> Vec<f64> {
     let ps_per_byte = 8e12 / RATE.as_bps() as f64;
