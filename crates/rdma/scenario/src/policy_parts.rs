@@ -206,6 +206,11 @@ pub const POLICIES: &[PolicyPart] = &[
                 "metadata reads that count as severe cache misses (from the profile's miss slots)",
             ),
             parameter(
+                "explicit_rate",
+                (0.0, 1.0),
+                "1 sends senders a rate instead of notifications, which holds request rates of many queue pairs (0)",
+            ),
+            parameter(
                 "monitor_ns",
                 (0.0, 1e5),
                 "latency that the PCIe switch adds to every transaction (the prototype's)",

@@ -24,6 +24,12 @@
 //! rate that recovers to where it was; each further one halves what it recovers to. So up to
 //! [`SLIGHT`] too much takes one, up to twice the target two, up to four times three, beyond that four.
 //!
+//! The variant with explicit rates (harmonic 5.7) sends a rate instead of notifications: the receiver of the data names the
+//! most that its senders may send, as a receive window does. A tenant beyond its target first gets the line's rate, and every
+//! message after that scales what it has by target / used. A tenant below its target gets more in the same way, at most
+//! [`RAISE_MAX`] times as much, until it has the line's rate again and is free. A request rate is held in this way with any
+//! number of senders, where notifications depend on how fast each sender recovers.
+//!
 //! Units: picoseconds, bits and thousandths of requests per second; excess is a fraction of [`EXCESS_ONE`],
 //! rounded down, so less than that fraction too much is none. Source: harmonic 5.5.1. Limits: no allocation after
 //! [`Harmonic::new`]; one instance per host, and daemons do not talk.
@@ -32,13 +38,17 @@ use super::allocation::{Allocation, Capacity, SHARE_ONE};
 use super::statistics::TenantStatistics;
 use super::usage::{BusFormat, RequestCosts, TenantUsage};
 use isolane_common_quantities::OptionError;
-use isolane_common_quantities::units::{Duration, Instant};
+use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use std::collections::VecDeque;
 
 /// An excess of one: twice the target.
 pub const EXCESS_ONE: u64 = 1 << 32;
 /// Excess that one notification answers: its dip costs about as much, 11 % over 500 us.
 pub const SLIGHT: u64 = EXCESS_ONE / 8;
+/// An explicit rate at most doubles from one message to the next.
+pub const RAISE_MAX: u64 = 2;
+/// An explicit rate is at least this: a sender that is told less could not answer.
+const EXPLICIT_MIN: BitRate = BitRate::from_bps(1_000_000);
 /// Bits of a byte times picoseconds of a second.
 const BIT_SECONDS: u128 = 8_000_000_000_000;
 /// Thousandths of a request, in picoseconds of a second.
@@ -57,6 +67,8 @@ pub struct HarmonicOptions {
     pub notifications_max: u32,
     /// Metadata reads per second, of all tenants together, from which on the caches are contended.
     pub cache_misses_per_s: u64,
+    /// Whether senders are told rates instead of being sent notifications (harmonic 5.7).
+    pub explicit_rate: bool,
     /// What requests cost.
     pub costs: RequestCosts,
     /// What the monitor's counts are made of.
@@ -72,6 +84,7 @@ impl HarmonicOptions {
             poll: Duration::from_us(100),
             notifications_max: 4,
             cache_misses_per_s,
+            explicit_rate: false,
             costs,
             format,
         }
@@ -111,6 +124,8 @@ pub struct Batch {
     pub tenant: usize,
     /// How many for each sender.
     pub notifications: u32,
+    /// The explicit rate of all of the tenant's senders together, which replaces notifications; the line's rate frees them.
+    pub rate: Option<BitRate>,
     /// What the tenant uses too much of.
     pub reason: Reason,
 }
@@ -173,6 +188,8 @@ struct Tenant {
     previous: TenantStatistics,
     /// Dominant usage since the last poll, of [`SHARE_ONE`].
     used: u64,
+    /// The explicit rate of its senders; none while they are free.
+    told: Option<BitRate>,
     batches: u64,
     notifications: u64,
 }
@@ -196,6 +213,7 @@ impl Harmonic {
                 started: Instant::ZERO,
                 previous: TenantStatistics::default(),
                 used: 0,
+                told: None,
                 batches: 0,
                 notifications: 0,
             })
@@ -261,6 +279,22 @@ impl Harmonic {
                     (excess, reason) = (over, Reason::Cache);
                 }
             }
+            if options.explicit_rate {
+                let ratio = Ratio::of(tenant, &usage, elapsed, cache.as_ref());
+                let rate = tenant.scaled(ratio, self.capacity.rate);
+                (tenant.start, tenant.started) = (*counts, now);
+                if let Some(rate) = rate {
+                    tenant.batches += 1;
+                    tenant.notifications += 1;
+                    self.actions.push_back(Batch {
+                        tenant: index,
+                        notifications: 1,
+                        rate: Some(rate),
+                        reason,
+                    });
+                }
+                continue;
+            }
             if excess == 0 {
                 if elapsed >= options.t_basic {
                     (tenant.start, tenant.started) = (*counts, now);
@@ -277,6 +311,7 @@ impl Harmonic {
             self.actions.push_back(Batch {
                 tenant: index,
                 notifications,
+                rate: None,
                 reason,
             });
         }
@@ -348,15 +383,87 @@ impl CacheStep {
         if tenant.allocation.priority != self.priority {
             return 0;
         }
-        let part =
-            u128::from(self.used) * u128::from(tenant.allocation.share) / u128::from(self.shares);
-        excess(tenant.used.into(), part.max(1))
+        excess(tenant.used.into(), self.part(tenant))
+    }
+
+    /// What the tenant may use of what contended caches let through.
+    fn part(&self, tenant: &Tenant) -> u128 {
+        let share = u128::from(tenant.allocation.share);
+        (u128::from(self.used) * share / u128::from(self.shares)).max(1)
+    }
+}
+
+/// How much of its target a tenant uses.
+#[derive(Clone, Copy, Debug)]
+struct Ratio {
+    used: u128,
+    target: u128,
+}
+
+impl Ratio {
+    /// Of the resource of which `tenant` uses most, or of its part of contended caches.
+    fn of(
+        tenant: &Tenant,
+        usage: &TenantUsage,
+        elapsed: Duration,
+        cache: Option<&CacheStep>,
+    ) -> Self {
+        let own = tenant
+            .resources(usage, elapsed)
+            .into_iter()
+            .map(|(used, target, _)| Self { used, target });
+        let cache = cache
+            .filter(|step| step.priority == tenant.allocation.priority)
+            .map(|step| Self {
+                used: tenant.used.into(),
+                target: step.part(tenant),
+            });
+        own.chain(cache)
+            .max_by(|a, b| a.permille().cmp(&b.permille()))
+            .expect("a tenant has three resources")
+    }
+
+    /// Used in thousandths of the target, which orders ratios without overflow.
+    fn permille(self) -> u128 {
+        self.used.saturating_mul(1000) / self.target.max(1)
     }
 }
 
 impl Tenant {
+    /// The rate that its senders are told next, if that changes: what they have, times target / used.
+    fn scaled(&mut self, ratio: Ratio, line: BitRate) -> Option<BitRate> {
+        let beyond = ratio.used > ratio.target;
+        let before = match (self.told, beyond) {
+            (None, false) => return None,
+            (None, true) => line,
+            (Some(told), _) => told,
+        };
+        let most = u128::from(before.as_bps()) * u128::from(RAISE_MAX);
+        // In permille, so that the product stays small; an idle tenant gets the most.
+        let next = match ratio.permille() {
+            0 => most,
+            permille => (u128::from(before.as_bps()) * 1000 / permille).min(most),
+        };
+        let next = BitRate::from_bps(u64::try_from(next).unwrap_or(u64::MAX)).min(line);
+        let next = next.max(EXPLICIT_MIN);
+        self.told = (next < line).then_some(next);
+        Some(next)
+    }
+
     /// How far it is beyond its allocation, and in what: the worst of its resources.
     fn excess(&self, usage: &TenantUsage, elapsed: Duration) -> (u64, Reason) {
+        let mut worst = (0, Reason::Rate);
+        for (used, target, reason) in self.resources(usage, elapsed) {
+            let over = excess(used, target);
+            if over > worst.0 {
+                worst = (over, reason);
+            }
+        }
+        worst
+    }
+
+    /// What it used of each resource in `elapsed`, and what it may, in the same unit.
+    fn resources(&self, usage: &TenantUsage, elapsed: Duration) -> [(u128, u128, Reason); 3] {
         let allocation = &self.allocation;
         let time = u128::from(elapsed.as_ps());
         let payload = u128::from(usage.payload_out.max(usage.payload_in)) * BIT_SECONDS;
@@ -364,19 +471,13 @@ impl Tenant {
         let requests = u128::from(usage.issued.max(usage.served)) * REQUEST_SECONDS;
         let request_target =
             u128::from(allocation.data_requests_per_s) * u128::from(RequestCosts::UNIT);
-        let resources = [
-            (payload, allocation.rate.as_bps().into(), Reason::Rate),
-            (requests, request_target, Reason::DataRequests),
-            (bus, allocation.pcie_rate.as_bps().into(), Reason::Bus),
-        ];
-        let mut worst = (0, Reason::Rate);
-        for (used, target, reason) in resources {
-            let over = excess(used, target * time);
-            if over > worst.0 {
-                worst = (over, reason);
-            }
-        }
-        worst
+        let rate = u128::from(allocation.rate.as_bps());
+        let pcie_rate = u128::from(allocation.pcie_rate.as_bps());
+        [
+            (payload, rate * time, Reason::Rate),
+            (requests, request_target * time, Reason::DataRequests),
+            (bus, pcie_rate * time, Reason::Bus),
+        ]
     }
 }
 

@@ -13,6 +13,8 @@
 //! ([`ReactionPoint::catch_up`]): of thousands of paced queue pairs most are looked at once in many ticks, and an event for
 //! each tick would fetch the pair into a cache for nothing. A tick at the very time of a look comes before it.
 //!
+//! Harmonic's variant with explicit rates (harmonic 5.7) puts a cap on a sender, whatever DCQCN does: the lower one paces.
+//!
 //! Units: rates are bits per second, times picoseconds, alpha is a fraction of 2^16; divisions round down.
 //! Source: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5;
 //! parameters in the profile's `[congestion]`. Limits: every notification cuts, as published; a NIC may bound
@@ -36,6 +38,8 @@ pub(crate) struct Limiter {
     pub(crate) point: ReactionPoint,
     /// When the receiver of its packets last sent a notification, ps.
     pub(crate) notified_at: u64,
+    /// The explicit rate that is on its way to the sender, bit/s.
+    told: u64,
 }
 
 /// The rate of one sender.
@@ -44,6 +48,8 @@ pub(crate) struct Limiter {
 pub(crate) struct ReactionPoint {
     /// The current rate, bit/s; zero while never notified.
     rate: u64,
+    /// The explicit rate, bit/s; zero for none.
+    cap: u64,
     target: u64,
     alpha: u64,
     timer_steps: u32,
@@ -128,6 +134,28 @@ impl World {
         self.timers.running += u64::from(limiter.point.notified(now, &self.device));
     }
 
+    /// The daemon sends a sender an explicit rate, bit/s.
+    pub(crate) fn tell_rate(&mut self, pair: u32, response: bool, rate: u64) {
+        self.pairs[pair as usize].limiters[usize::from(response)].told = rate;
+    }
+
+    /// A sender learns the explicit rate that it was sent; the line's rate frees it.
+    pub(crate) fn limited(&mut self, pair: u32, response: bool) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let host = usize::from(if response {
+            queue_pair.peer
+        } else {
+            queue_pair.host
+        });
+        let limiter = &mut queue_pair.limiters[usize::from(response)];
+        let told = limiter.told;
+        limiter.point.cap = match told < self.device.link_rate.as_bps() {
+            true => told,
+            false => 0,
+        };
+        self.nics[host].count.notifications_handled += 1;
+    }
+
     /// Whether timers have looked at least `least` times until `now`. All senders catch up where that is open.
     pub(crate) fn timers_looked(&mut self, now: u64, least: u64) -> bool {
         if self.timers.looks >= least {
@@ -150,12 +178,18 @@ impl ReactionPoint {
     /// True while the sender is paced.
     #[inline]
     pub(crate) fn active(&self) -> bool {
+        self.rate | self.cap != 0
+    }
+
+    /// True while DCQCN paces it.
+    #[inline]
+    fn is_cut(&self) -> bool {
         self.rate != 0
     }
 
     /// Reacts to a notification at `now`, up to which it has caught up; whether that starts its timer.
     pub(crate) fn notified(&mut self, now: u64, device: &Device) -> bool {
-        if !self.active() {
+        if !self.is_cut() {
             self.rate = device.link_rate.as_bps();
             self.alpha = ONE;
         }
@@ -195,16 +229,16 @@ impl ReactionPoint {
 
     /// The timer looks at `now`, and goes on if the sender is still paced.
     fn tick(&mut self, now: u64, device: &Device) {
-        if self.active() && self.alpha_due <= now {
+        if self.is_cut() && self.alpha_due <= now {
             self.alpha -= self.alpha >> device.alpha_shift;
             self.alpha_due = now + device.alpha;
         }
-        if self.active() && self.increase_due <= now {
+        if self.is_cut() && self.increase_due <= now {
             self.timer_steps += 1;
             self.increase_due = now + device.increase;
             self.increase(device);
         }
-        self.timer = match self.active() {
+        self.timer = match self.is_cut() {
             true => self.increase_due.min(self.alpha_due),
             false => 0,
         };
@@ -213,7 +247,15 @@ impl ReactionPoint {
     /// The paced sender has sent `bytes`; how long they keep it from sending, ps.
     #[inline]
     pub(crate) fn sent(&mut self, bytes: u64, device: &Device) -> u64 {
-        let gap = BitRate::from_bps(self.rate).time_for(Bytes::new(bytes));
+        let rate = match (self.rate, self.cap) {
+            (0, cap) => cap,
+            (rate, 0) => rate,
+            (rate, cap) => rate.min(cap),
+        };
+        let gap = BitRate::from_bps(rate).time_for(Bytes::new(bytes));
+        if !self.is_cut() {
+            return gap.as_ps();
+        }
         self.counted += bytes;
         if self.counted >= device.byte_counter {
             self.counted -= device.byte_counter;
@@ -242,6 +284,7 @@ impl ReactionPoint {
             // The limiter is released. A timer that runs finds it so.
             *self = Self {
                 timer: self.timer,
+                cap: self.cap,
                 ..Self::default()
             };
         }
@@ -306,6 +349,21 @@ mod tests {
         point.sent(device.byte_counter, &device);
         let additive = target + 7 * device.additive.as_bps();
         assert_eq!(point.target, additive + device.hyper.as_bps());
+    }
+
+    #[test]
+    fn an_explicit_rate_paces_alone_and_the_lower_of_both_rates_paces() {
+        let device = device();
+        let mut point = ReactionPoint {
+            cap: 1_000_000_000,
+            ..ReactionPoint::default()
+        };
+        assert!(point.active());
+        assert_eq!(point.sent(1_000, &device), 8 * US, "1000 B at 1 Gb/s");
+        point.notified(0, &device);
+        assert_eq!(point.sent(1_000, &device), 8 * US, "DCQCN allows 12.5 Gb/s");
+        point.catch_up(100_000 * US, &device);
+        assert!(point.active() && !point.is_cut(), "the cap stays");
     }
 
     #[test]

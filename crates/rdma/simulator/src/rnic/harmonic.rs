@@ -59,6 +59,8 @@ struct Sending {
     tenant: usize,
     next: usize,
     rounds: u32,
+    /// The explicit rate of each sender, bit/s; zero for notifications.
+    rate: u64,
 }
 
 impl World {
@@ -193,6 +195,9 @@ impl World {
                     tenant: batch.tenant,
                     next: 0,
                     rounds: batch.notifications,
+                    rate: batch.rate.map_or(0, |rate| {
+                        rate.as_bps() / here.senders[batch.tenant].len() as u64
+                    }),
                 });
             }
         }
@@ -218,7 +223,8 @@ impl World {
             let at = here.core_free;
             self.schedule(at, Event::HarmonicNotify { host: host as u8 });
         } else if let Some(batch) = here.sending.front_mut() {
-            let (tenant, senders) = (batch.tenant, &here.senders[batch.tenant]);
+            let (tenant, rate) = (batch.tenant, batch.rate);
+            let senders = &here.senders[tenant];
             let (pair, response) = senders[batch.next];
             batch.next += 1;
             if batch.next == senders.len() {
@@ -235,13 +241,16 @@ impl World {
             if !here.sending.is_empty() {
                 self.schedule(at, Event::HarmonicNotify { host: host as u8 });
             }
-            self.inject(at, host, pair, response);
+            if rate != 0 {
+                self.tell_rate(pair, response, rate);
+            }
+            self.inject(at, host, pair, response, rate != 0);
         }
         self.harmonic = Some(all);
     }
 
-    /// A forged notification leaves the daemon at `at`.
-    fn inject(&mut self, at: u64, host: usize, pair: u32, response: bool) {
+    /// A forged notification, or an explicit rate, leaves the daemon at `at`.
+    fn inject(&mut self, at: u64, host: usize, pair: u32, response: bool, explicit: bool) {
         let frame = self.device.ack;
         let bytes = self.device.pcie_bytes(frame) + self.device.doorbell + self.device.tlp;
         let in_nic = self.pcie_in(host, at, bytes, Access::monitor(Owner::Host));
@@ -255,10 +264,18 @@ impl World {
         });
         if sender == host {
             let arrives = ready + self.device.propagation;
-            self.schedule(arrives, Event::Injected { pair, response });
+            let event = match explicit {
+                true => Event::Limited { pair, response },
+                false => Event::Injected { pair, response },
+            };
+            self.schedule(arrives, event);
         } else {
             let arrives = self.send_ack(host, pair, ready, frame);
-            self.schedule(arrives, Event::Notified { pair, response });
+            let event = match explicit {
+                true => Event::Limited { pair, response },
+                false => Event::Notified { pair, response },
+            };
+            self.schedule(arrives, event);
         }
     }
 

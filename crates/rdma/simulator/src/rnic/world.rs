@@ -82,6 +82,8 @@ pub(crate) enum Event {
     Unpaced { pair: u32, response: bool },
     /// A forged congestion notification reaches a sender on the host that forged it.
     Injected { pair: u32, response: bool },
+    /// An explicit rate of a Harmonic daemon reaches a sender.
+    Limited { pair: u32, response: bool },
     /// A Harmonic daemon polls its monitor.
     HarmonicPoll { host: u8 },
     /// A Harmonic daemon sends its next notification.
@@ -471,6 +473,7 @@ impl World {
             Event::Notified { pair, response } => self.notified(now, pair, response),
             Event::Unpaced { pair, response } => self.activate(now, pair, response),
             Event::Injected { pair, response } => self.injected(now, pair, response),
+            Event::Limited { pair, response } => self.limited(pair, response),
             Event::HarmonicPoll { host } => self.harmonic_poll(now, usize::from(host)),
             Event::HarmonicNotify { host } => self.harmonic_notify(now, usize::from(host)),
             Event::Command { index, judged } => self.command_again(now, index, judged),

@@ -47,6 +47,7 @@ impl HarmonicSetup {
             t_basic: us("t_basic_us", published.t_basic.as_us_f64()),
             t_min: us("t_min_us", published.t_min.as_us_f64()),
             poll: us("poll_us", published.poll.as_us_f64()),
+            explicit_rate: parameter(spec, "explicit_rate") == Some(1.0),
             notifications_max: most.map_or(published.notifications_max, |most| most as u32),
             ..published
         };
