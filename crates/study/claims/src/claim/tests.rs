@@ -54,7 +54,7 @@ fn a_misspelt_key_is_named_with_its_line() {
     check(
         "unit = \"x\"\npublised = 1.85\nmetric = \"2\"\n",
         expect![[
-            r#"claims/justitia/x.toml:7: unknown field `publised`, expected one of `id`, `system`, `paper`, `statement`, `kind`, `unit`, `published`, `at_least`, `at_most`, `withheld`, `tolerance`, `metric`, `seeds`, `over`, `testbed`, `note`, `miss_reason`, `run`, `audit`, did you mean "published"?"#
+            r#"claims/justitia/x.toml:7: unknown field `publised`, expected one of `id`, `system`, `paper`, `statement`, `kind`, `unit`, `published`, `at_least`, `at_most`, `withheld`, `tolerance`, `metric`, `seeds`, `over`, `testbed`, `seen`, `premise`, `note`, `miss_reason`, `check`, `run`, `audit`, did you mean "published"?"#
         ]],
     );
 }

@@ -268,14 +268,21 @@ fn seeds_are_put_together_as_the_claim_says() {
     );
     expect![[r#"
         claim                 kind        published  ours           tolerance  verdict
-        titan/a-median        prediction  0.5x       0.625x         25 %       within
+        titan/a-median        prediction  0.5x       0.625x         25 %       MISS
+            why: Cause unknown.
         titan/b-mean          prediction  0.5x       1.25x          25 %       MISS
+            why: Cause unknown.
         titan/c-lowest        prediction  0.5x       0.25x          25 %       MISS
+            why: Cause unknown.
         titan/d-highest       prediction  0.5x       1x             25 %       MISS
+            why: Cause unknown.
         titan/e-mean-of-runs  prediction  0.5x       0.0008333x     25 %       MISS
-        titan/f-ordering      prediction  holds      holds          exact      within
+            why: Cause unknown.
+        titan/f-ordering      prediction  holds      holds          exact      MISS
+            why: Cause unknown.
         titan/g-ordering      prediction  holds      does not hold  exact      MISS
-        7 claims: 2 within tolerance, 5 missed, 0 reported without a published number
+            why: Cause unknown.
+        7 claims: 0 within tolerance, 7 missed, 0 reported without a published number
     "#]]
     .assert_eq(&crate::report::table(&reports, None));
 }
@@ -326,5 +333,5 @@ fn only_runs_of_cards_can_be_averaged_or_soft() {
         claims/titan/a.toml:10: run "r": needs one of scenario, inline, nic, plan, hunt and lab
         claims/titan/a.toml:10: run "r": policy, profile, only, copies and set belong to scenarios; say it in nic
         claims/titan/a.toml:10: run "r": nic: no configuration is called "C0", did you mean "C1"?
-        claims/titan/a.toml:12: unknown field `flow`, expected one of `config`, `flows`, `hosts`, `second_switch`, `megabytes`, `queue_weights`, `shared_segment_kib`, `rate_gbps`, `queues`, `processors`, `congestion`, `duration_ms`, did you mean "flows"?"#]].assert_eq(&lines.join("\n"));
+        claims/titan/a.toml:12: unknown field `flow`, expected one of `config`, `flows`, `hosts`, `second_switch`, `megabytes`, `queue_weights`, `shared_segment_kib`, `rate_gbps`, `queues`, `processors`, `congestion`, `duration_ms`, `warmup_ms`, `pings`, `byte_limit_kib`, did you mean "flows"?"#]].assert_eq(&lines.join("\n"));
 }
