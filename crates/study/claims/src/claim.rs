@@ -4,6 +4,7 @@
 //! checks everything that needs no run: labels, fields, units, and that what is published fits the metric.
 
 use crate::audit::ClaimAudit;
+use crate::check::Check;
 use crate::device::DeviceChanges;
 use crate::error::{ClaimError, nearest};
 use crate::expression::{self, Expression};
@@ -12,7 +13,6 @@ use crate::lab::LabRun;
 use crate::nic::NicRun;
 use crate::planner::PlannerRun;
 use crate::verdict::{Over, Published, Tolerance, Unit};
-use crate::why::Check;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 

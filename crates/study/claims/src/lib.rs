@@ -22,12 +22,13 @@
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
-//! * [`why`] - reasons of misses, checked by runs, [`device`] - what such runs change of a device;
+//! * [`mod@check`] - what a reason of a miss changes, [`device`] - of a device; [`why`] - reasons of misses, checked by runs;
 //! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
 //! * [`embedded`] - the repository's claims inside the binary.
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod check;
 pub mod claim;
 pub mod device;
 pub mod embedded;

@@ -321,9 +321,9 @@ impl Measured<'_> {
         match values {
             Ok(values) => {
                 let held = values.iter().map(|value| *value == Value::Truth(true));
-                (!enough(held)).then(|| format!("says nothing: {text} does not hold"))
+                (!enough(held)).then(|| format!("Says nothing: {text} does not hold."))
             }
-            Err(error) => Some(format!("says nothing: {error}")),
+            Err(error) => Some(format!("Says nothing: {error}")),
         }
     }
 }
@@ -342,24 +342,37 @@ fn judge(claim: &Claim, seeds: &[Vec<Planned>], measured: &Measured<'_>) -> Clai
         (None, over) => over_seeds(&values, over),
     };
     let verdict = match ours {
-        Some(ours) => within(claim.published, claim.tolerance, ours).map(|whole| {
-            let single = values
-                .iter()
-                .map(|value| within(claim.published, claim.tolerance, *value) == Some(true));
-            whole && (!claim.over.is_judged_by_seed() || enough(single))
-        }),
+        Some(ours) => within(claim.published, claim.tolerance, ours),
         None if claim.published == Published::Withheld => None,
         None => Some(false),
     };
-    let vacuous = match verdict {
-        Some(true) => measured.vacuous(claim, seeds),
+    let objection = match verdict {
+        Some(true) => few_seeds(claim, &values).or_else(|| measured.vacuous(claim, seeds)),
         _ => None,
     };
-    let verdict = match vacuous {
+    let verdict = match objection {
         Some(_) => Some(false),
         None => verdict,
     };
-    ClaimReport::new(claim, ours, values, verdict, failure.or(vacuous))
+    ClaimReport::new(claim, ours, values, verdict, failure.or(objection))
+}
+
+/// How few of single seeds hold, where too few do: the value of all of them is then right by chance.
+fn few_seeds(claim: &Claim, values: &[Value]) -> Option<String> {
+    let single = || {
+        values
+            .iter()
+            .map(|value| within(claim.published, claim.tolerance, *value) == Some(true))
+    };
+    if !claim.over.is_judged_by_seed() || enough(single()) {
+        return None;
+    }
+    let held = single().filter(|held| *held).count();
+    let all = values.len();
+    Some(match claim.over {
+        Over::MeanOfRuns => format!("Only {held} of {all} means that leave out one seed hold."),
+        _ => format!("Only {held} of {all} seeds hold."),
+    })
 }
 
 /// The scenario of `run` with everything it changes, as TOML text.

@@ -7,8 +7,10 @@ use isolane_common_text_output::{Table, counted};
 use serde::Serialize;
 use std::fmt::Write as _;
 
+mod devices;
 mod summary;
 
+pub use devices::devices;
 pub use summary::{markdown, outcomes};
 
 /// One claim's outcome; the JSON form of `isolane claims --json`.
@@ -49,7 +51,9 @@ pub struct ClaimReport {
     pub reason: Option<String>,
     /// The reason that the claim's file gives for a miss.
     pub because: Option<String>,
-    /// Whether a run confirms it (`isolane claims --why`); false for a supposition, absent where the claim does not miss.
+    /// Our value with the change that the reason names; absent where no such run was made.
+    pub changed: Option<Value>,
+    /// Whether the claim holds with that change, as measured; absent where no such run was made: the cause is then unknown.
     pub confirmed: Option<bool>,
     /// How our experiment differs from the paper's.
     pub note: Option<String>,
@@ -104,10 +108,9 @@ impl ClaimReport {
         };
         let missed = within == Some(false);
         let because = claim.miss_reason.clone().filter(|_| missed);
-        let known = match (&because, claim.check.is_some()) {
-            (Some(because), true) => Some(because.clone()),
-            (Some(because), false) => Some(format!("Cause unknown. Not checked: {because}")),
-            (None, _) => missed.then(|| "Cause unknown.".to_owned()),
+        let unknown = match &because {
+            Some(because) => format!("{UNKNOWN} Not checked: {because}"),
+            None => UNKNOWN.to_owned(),
         };
         Self {
             id: claim.id.clone(),
@@ -128,15 +131,42 @@ impl ClaimReport {
             tolerance: claim.tolerance,
             within,
             seen: claim.seen,
-            reason: failure.or(known),
+            reason: failure.or(missed.then_some(unknown)),
             because,
-            confirmed: missed.then_some(claim.check.is_some()),
+            changed: None,
+            confirmed: None,
             note: claim.note.clone(),
             metric: claim.metric_text.clone(),
             per_seed,
             seeds: claim.seeds.clone(),
             over: claim.over,
         }
+    }
+
+    /// Takes `checked`, the same claim with the change that its reason names, as the judgement of that reason.
+    pub(crate) fn judge_reason(&mut self, checked: &Self) {
+        let confirmed = checked.within == Some(true);
+        self.changed = checked.ours;
+        self.confirmed = Some(confirmed);
+        if let Some(because) = &self.because {
+            self.reason = Some(match confirmed {
+                true => because.clone(),
+                false => format!("Refuted by its check: {because}"),
+            });
+        }
+    }
+
+    /// Whether nothing is known of a miss: no run confirmed or refuted its reason, and it was measured.
+    fn is_of_unknown_cause(&self) -> bool {
+        let reason = self.reason.as_deref();
+        self.confirmed.is_none() && reason.is_some_and(|reason| reason.starts_with(UNKNOWN))
+    }
+
+    /// Our value with the change of the reason as people read it, where that was run.
+    pub fn changed_text(&self) -> Option<String> {
+        self.confirmed?;
+        let none = || "none".to_owned();
+        Some(self.changed.map_or_else(none, |value| self.text(value)))
     }
 
     /// The published value as people read it: `1.85x`, `>= 2.85x`, `holds`, `withheld`.
@@ -174,6 +204,9 @@ impl ClaimReport {
         }
     }
 }
+
+/// How the reason of a miss begins that no run checked.
+const UNKNOWN: &str = "Cause unknown.";
 
 /// Four significant digits without trailing zeros; whole numbers in full.
 fn significant(number: f64) -> String {

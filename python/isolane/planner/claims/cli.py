@@ -72,7 +72,7 @@ def change(report: check.Report) -> str:
     """How the outcome differs from what the claim's file says, or an empty text."""
     if report.failure:
         return f"{report.claim.id} cannot be measured: {report.failure}"
-    if report.within is False and not report.claim.miss_reason:
+    if report.within is False and not (report.few or report.claim.miss_reason):
         return f"{report.claim.id} misses, and its file has no miss_reason"
     if report.within is not False and report.claim.miss_reason:
         return f"{report.claim.id} does not miss: drop its miss_reason"

@@ -11,7 +11,6 @@ use anyhow::Result;
 use isolane_app_report::ClaimRow;
 use isolane_study_claims::claim::{Claim, ClaimTestbed};
 use isolane_study_claims::laboratory::Laboratory;
-use isolane_study_claims::plan;
 use isolane_study_claims::report::{self, ClaimReport, Tally};
 use isolane_study_claims::{ClaimError, figure, why};
 use isolane_study_testbed_simulator::SimTestbed;
@@ -35,8 +34,8 @@ pub(crate) struct Arguments {
     /// List the claims without running them
     #[arg(long)]
     list: bool,
-    /// Run each miss again with the change that its reason names, and print whether the claim then holds
-    #[arg(long, conflicts_with_all = ["list", "markdown", "outcomes", "report", "lab"])]
+    /// Print the misses alone, each with its reason and whether the claim holds with the change that the reason names
+    #[arg(long, conflicts_with_all = ["list", "lab"])]
     why: bool,
     /// Print JSON
     #[arg(long)]
@@ -78,9 +77,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         output::print(&list(&selected))?;
         return Ok(Status::Done);
     }
-    if arguments.why {
-        return reasons(&selected, arguments);
-    }
     if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
         output::check_file(Path::new(file))?;
     }
@@ -117,6 +113,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         let rows: Vec<ClaimRow> = reports.iter().map(row_of).collect();
         output::write_file(&file, &isolane_app_report::claims(&rows))?;
         output::note(&format!("wrote {}", file.display()));
+    }
+    if arguments.why {
+        return reasons(&reports, arguments);
     }
     match (arguments.json, to_stdout) {
         (true, _) => output::print_json(&reports)?,
@@ -161,32 +160,17 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// `--why`: the reasons of the misses among `claims`, checked.
-fn reasons(claims: &[&Claim], arguments: &Arguments) -> Result<Status> {
-    let simulated: Vec<&Claim> = claims
+/// `--why`: the misses among `reports` with their reasons.
+fn reasons(reports: &[ClaimReport], arguments: &Arguments) -> Result<Status> {
+    let missed: Vec<&ClaimReport> = reports
         .iter()
-        .copied()
-        .filter(|claim| claim.testbed == ClaimTestbed::Simulated)
+        .filter(|report| report.within == Some(false))
         .collect();
-    let library = inputs::library();
-    let laboratory = Laboratory {
-        library: &library,
-        testbed: &SimTestbed,
-    };
-    let bar = arguments.progress.runs();
-    let stop = interrupt::at_once(&bar)?;
-    let files = isolane_study_claims::embedded_scenarios();
-    let reasons = why::check(&simulated, &files, &laboratory, &|done, all| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
-    stop.done();
     match arguments.json {
-        true => output::print_json(&reasons)?,
-        false => output::print(&why::text(&reasons))?,
+        true => output::print_json(&missed)?,
+        false => output::print(&why::text(reports))?,
     }
-    let refuted = reasons.iter().any(|reason| reason.confirmed == Some(false));
+    let refuted = missed.iter().any(|report| report.confirmed == Some(false));
     Ok(match arguments.fail_on_miss && refuted {
         true => Status::No,
         false => Status::Done,
@@ -241,7 +225,7 @@ fn measure(claims: &[&Claim], bar: &Bar) -> Vec<ClaimReport> {
         .iter()
         .copied()
         .partition(|claim| claim.testbed == ClaimTestbed::Simulated);
-    let mut reports = plan::check(
+    let mut reports = why::check(
         &here,
         &isolane_study_claims::embedded_scenarios(),
         &laboratory,

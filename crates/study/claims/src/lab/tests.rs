@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::claim::Claim;
+use crate::report::{ClaimReport, devices};
 
 fn parse(metric: &str, rest: &str, run: &str) -> Result<Claim, String> {
     let text = format!(
@@ -103,7 +104,7 @@ fn the_page_says_where_numbers_are_from_and_what_ran_on_which_device() {
         ran: true,
         ..ClaimReport::elsewhere(&claim)
     };
-    let page = results().page(&[report], "isolane claims --lab out/lab");
+    let page = devices(&results(), &[report], "isolane claims --lab out/lab");
     for line in [
         "| latency | full | Linux 6.12.1, 2 emulated processors |",
         "| cost | full | unknown: it left no kernel log |",

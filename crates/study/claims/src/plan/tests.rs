@@ -232,7 +232,7 @@ fn equal_runs_are_shared_between_claims() {
         5 claims: 2 within tolerance, 2 missed, 1 reported without a published number
     "#]]
     .assert_eq(&crate::report::table(&reports, None));
-    expect![[r#"
+    expect![[r##"
         # Claims
 
         What the papers state in numbers, and what Isolane's simulators give. `make claims` writes this page; do not edit it.
@@ -245,7 +245,7 @@ fn equal_runs_are_shared_between_claims() {
         - `arithmetic`: the claim follows from formats and definitions.
 
         Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.
-        A miss has a reason that a run confirms (`isolane claims --why`), or its cause is unknown. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
+        The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
         [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. [The format](docs/internals/claims.md) of a claim.
 
         | system | in-sample | out-of-sample | predictions of both | orderings | arithmetic | number withheld |
@@ -255,15 +255,17 @@ fn equal_runs_are_shared_between_claims() {
 
         calibration: 0 of 0 within tolerance; prediction: 2 of 4 within tolerance; ordering: 0 of 0 within tolerance; arithmetic: 0 of 0 within tolerance.
 
+        The out-of-sample rate rests on 4 of 4 judged predictions: the outcomes of the other 0 were seen before a mechanism or a setting of their system was changed. 0 orderings are in neither rate.
+
         ## Misses
 
-        0 of 2 misses have a confirmed reason; the cause of the others is unknown.
+        2 misses: 0 have a reason that a run confirms, 0 one that a run refutes; the cause of the 2 others is unknown.
 
         justitia:
 
-        - `d` (prediction): none, published >= 1x
+        - `d` (prediction): none, published >= 1x. tenant "starved" completed no measured message in run "r"
         - `e` (prediction): 30x, published 1x
-    "#]].assert_eq(&crate::report::markdown(&reports));
+    "##]].assert_eq(&crate::report::markdown(&reports));
 }
 
 #[test]

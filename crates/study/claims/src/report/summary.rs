@@ -40,7 +40,7 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
          - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.\n\
          - `arithmetic`: the claim follows from formats and definitions.\n\n\
          Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.\n\
-         A miss has a reason that a run confirms (`isolane claims --why`), or its cause is unknown. \
+         The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names. \
          `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.\n\
          [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
          [The format](docs/internals/claims.md) of a claim.\n\n",
@@ -74,13 +74,17 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
     })
     .collect();
     let missed = || ran().filter(|report| report.within == Some(false));
-    let confirmed = missed().filter(|report| report.confirmed == Some(true));
+    let judged = |confirmed| missed().filter(move |report| report.confirmed == confirmed);
     let _ = write!(
         text,
-        "\n{}.\n\n## Misses\n\n{} of {} misses have a confirmed reason; the cause of the others is unknown.\n",
+        "\n{}.\n\n{}\n\n## Misses\n\n{} misses: {} have a reason that a run confirms, {} one that a run refutes; the cause of the \
+         {} others is unknown.\n",
         totals.join("; "),
-        confirmed.count(),
-        missed().count()
+        basis(&ran().collect::<Vec<_>>()),
+        missed().count(),
+        judged(Some(true)).count(),
+        judged(Some(false)).count(),
+        judged(None).count()
     );
     for system in systems(reports) {
         let missed: Vec<&ClaimReport> = ran()
@@ -130,6 +134,24 @@ pub fn outcomes(reports: &[ClaimReport]) -> String {
     text
 }
 
+/// On how many claims the out-of-sample rate rests, in a sentence.
+fn basis(reports: &[&ClaimReport]) -> String {
+    let judged = |counts: Counts| {
+        let counted = reports.iter().copied();
+        rate(counted.filter(|report| counts(report))).1
+    };
+    let unseen = |report: &ClaimReport| is_prediction(report) && !report.seen;
+    let ordering = |report: &ClaimReport| report.kind == ClaimKind::Ordering;
+    format!(
+        "The out-of-sample rate rests on {} of {} judged predictions: the outcomes of the other {} were seen before a mechanism or a \
+         setting of their system was changed. {} orderings are in neither rate.",
+        judged(unseen),
+        judged(is_prediction),
+        judged(is_prediction) - judged(unseen),
+        judged(ordering)
+    )
+}
+
 fn systems(reports: &[ClaimReport]) -> Vec<&str> {
     let mut systems: Vec<&str> = reports
         .iter()
@@ -140,13 +162,10 @@ fn systems(reports: &[ClaimReport]) -> Vec<&str> {
     systems
 }
 
-/// What stands behind a miss: its confirmed reason, or why it says nothing.
+/// What stands behind a miss: its reason if a run confirmed or refuted it, or why it could not hold.
 fn remark(report: &ClaimReport) -> String {
-    match (&report.reason, report.confirmed) {
-        (Some(reason), Some(true)) => format!(". {}", one_line(reason)),
-        (Some(reason), _) if reason.starts_with("says nothing") => {
-            format!(", but the claim {}", one_line(reason))
-        }
+    match &report.reason {
+        Some(reason) if !report.is_of_unknown_cause() => format!(". {}", one_line(reason)),
         _ => String::new(),
     }
 }

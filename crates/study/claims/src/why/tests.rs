@@ -57,10 +57,10 @@ fn a_miss_without_a_check_has_no_known_cause() {
     let text = shown(MISS) + &shown(&format!("{MISS}miss_reason = \"Perhaps.\"\n"));
     expect![[r#"
         husky/x: 2, published 3
-            cause unknown
+            Cause unknown.
         1 miss: 0 confirmed, 0 refuted, 1 of unknown cause
         husky/x: 2, published 3
-            cause unknown; not checked: Perhaps.
+            Cause unknown. Not checked: Perhaps.
         1 miss: 0 confirmed, 0 refuted, 1 of unknown cause
     "#]]
     .assert_eq(&text);
@@ -119,7 +119,7 @@ fn a_claim_whose_premise_does_not_hold_is_a_miss() {
         (reports[0].within, reports[0].reason.clone())
     };
     assert_eq!(report("1 < 2"), (Some(true), None));
-    let vacuous = "says nothing: 2 < 1 does not hold".to_owned();
+    let vacuous = "Says nothing: 2 < 1 does not hold.".to_owned();
     assert_eq!(report("2 < 1"), (Some(false), Some(vacuous)));
     refused(
         "at_least = 1\nmetric = \"2\"\npremise = \"1\"\n",

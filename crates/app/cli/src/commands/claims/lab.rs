@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use isolane_study_claims::claim::{Claim, ClaimTestbed};
 use isolane_study_claims::lab::LabResults;
 use isolane_study_claims::plan;
-use isolane_study_claims::report::ClaimReport;
+use isolane_study_claims::report::{self, ClaimReport};
 use std::path::{Path, PathBuf};
 
 /// What `lab/run` writes into its directory.
@@ -36,7 +36,8 @@ pub(super) fn check(
         .iter()
         .map(|directory| format!(" --lab {}", directory.display()))
         .collect();
-    let page = results.page(&reports, &format!("isolane claims{}", words.concat()));
+    let command = format!("isolane claims{}", words.concat());
+    let page = report::devices(&results, &reports, &command);
     Ok((reports, page))
 }
 
