@@ -65,6 +65,50 @@ fn batches(options: HarmonicOptions, gbps: f64, until_us: u64) -> Vec<(u64, u32)
     found
 }
 
+/// Goodput after 10 ms and the last explicit rate, both Gb/s, of a tenant with 10 Gb/s whose senders obey each rate at once and
+/// want 24 Gb/s for `busy_ms` and 4 Gb/s after that.
+fn under_explicit_rates(busy_ms: u64, until_ms: u64) -> (f64, f64) {
+    let options = HarmonicOptions {
+        explicit_rate: true,
+        ..options()
+    };
+    let allocations = allocate(&nic(), &[tenant("a", Some(10), None)]).unwrap();
+    let mut daemon = daemon(options, allocations);
+    let (mut allowed, mut bytes, mut before) = (f64::INFINITY, 0.0, Instant::ZERO);
+    let mut at_10_ms = 0.0;
+    while daemon.poll_timeout() <= us(until_ms * 1_000) {
+        let now = daemon.poll_timeout();
+        let wanted = match now < us(busy_ms * 1_000) {
+            true => 24.0_f64,
+            false => 4.0,
+        };
+        let time = now.saturating_since(before).as_ps() as f64;
+        bytes += wanted.min(allowed) * time / 8e3;
+        before = now;
+        if now <= us(10_000) {
+            at_10_ms = bytes;
+        }
+        let mut counts = TenantStatistics::default();
+        let (object, direction) = (ObjectKind::PrivateMemory, BusDirection::ToNic);
+        counts.add(object, direction, bytes as u64 / 512, bytes as u64);
+        daemon.poll(now, &[counts]);
+        while let Some(batch) = daemon.poll_action() {
+            let rate = batch.rate.expect("rates replace notifications");
+            allowed = rate.as_bps() as f64 / 1e9;
+        }
+    }
+    let seconds = (until_ms - 10) as f64 / 1e3;
+    ((bytes - at_10_ms) * 8e-9 / seconds, allowed)
+}
+
+#[test]
+fn explicit_rates_hold_a_tenant_at_its_rate_and_free_it_afterwards() {
+    let (goodput, _) = under_explicit_rates(30, 30);
+    assert!((9.9..=10.1).contains(&goodput), "{goodput} Gb/s of 10");
+    let (_, allowed) = under_explicit_rates(10, 30);
+    assert_eq!(allowed, 25.0, "the rate of the line");
+}
+
 #[test]
 fn bus_shares_follow_dominant_shares_as_in_the_worked_example() {
     // The example's printed shares, 2/3 of the rate and 1/2 of the requests, give 4 : 3.
