@@ -44,6 +44,26 @@ fn json_is_a_list_of_what_scripts_need_and_the_same_every_time() {
 }
 
 #[test]
+fn why_shows_misses_alone_with_what_their_checks_measured() {
+    let only = "bus-shares-of-example,pcie-bytes-29";
+    let shown = text(&claims(&["--only", only, "--why"]).stdout);
+    assert!(
+        shown.contains("; with the change 1.333x: confirmed\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.ends_with("1 miss: 1 confirmed, 0 refuted, 0 of unknown cause\n"),
+        "{shown}"
+    );
+    let json = claims(&["--only", only, "--why", "--json", "--fail-on-miss"]);
+    assert!(json.status.success(), "no reason is refuted");
+    let list: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 1, "the other claim holds");
+    assert_eq!(list[0]["confirmed"], true);
+    assert_eq!(list[0]["within"], false);
+}
+
+#[test]
 fn markdown_goes_to_a_file_or_to_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("CLAIMS.md");
