@@ -63,6 +63,12 @@ impl DeviceChanges {
     }
 }
 
+impl FromIterator<(String, f64)> for DeviceChanges {
+    fn from_iter<T: IntoIterator<Item = (String, f64)>>(entries: T) -> Self {
+        Self(entries.into_iter().collect())
+    }
+}
+
 /// The parameter that `path` names; `value` must be within its range.
 fn named<'a>(path: &str, value: f64, known: &[&'a Parameter]) -> Result<&'a Parameter, String> {
     let path_of = |parameter: &Parameter| format!("{}.{}", parameter.section, parameter.name);

@@ -23,6 +23,7 @@
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
 //! * [`mod@check`] - what a reason of a miss changes, [`device`] - of a device; [`why`] - reasons of misses, checked by runs;
+//! * [`cross`] - cross-validation of the parameters that were fitted;
 //! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
 //! * [`embedded`] - the repository's claims inside the binary.
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@
 pub mod audit;
 pub mod check;
 pub mod claim;
+pub mod cross;
 pub mod device;
 pub mod embedded;
 mod error;

@@ -9,7 +9,9 @@ use crate::progress::{Bar, ProgressArguments};
 use crate::status::{BadInput, Status};
 use anyhow::Result;
 use isolane_app_report::ClaimRow;
+use isolane_ethernet_scenario::profile::NicProfile;
 use isolane_study_claims::claim::{Claim, ClaimTestbed};
+use isolane_study_claims::cross::{self, Family};
 use isolane_study_claims::laboratory::Laboratory;
 use isolane_study_claims::report::{self, ClaimReport, Tally};
 use isolane_study_claims::{ClaimError, figure, why};
@@ -37,6 +39,12 @@ pub(crate) struct Arguments {
     /// Print the misses alone, each with its reason and whether the claim holds with the change that the reason names
     #[arg(long, conflicts_with_all = ["list", "lab"])]
     why: bool,
+    /// Predict each claim with parameters of its device that are fitted to the other claims, and print how many hold
+    #[arg(long, conflicts_with_all = ["list", "why", "markdown", "outcomes", "report", "lab", "fail_on_miss"])]
+    cross_validate: bool,
+    /// Settings of the fitted parameters that --cross-validate tries for each device
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "cross_validate", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    draws: u16,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -76,6 +84,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if arguments.list {
         output::print(&list(&selected))?;
         return Ok(Status::Done);
+    }
+    if arguments.cross_validate {
+        return cross_validate(&selected, arguments);
     }
     if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
         output::check_file(Path::new(file))?;
@@ -158,6 +169,45 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     paths.sort();
     Ok(paths)
+}
+
+/// `--cross-validate`: how many of `claims` hold with parameters that were fitted to the others.
+fn cross_validate(claims: &[&Claim], arguments: &Arguments) -> Result<Status> {
+    let library = inputs::library();
+    let laboratory = Laboratory {
+        library: &library,
+        testbed: &SimTestbed,
+    };
+    let families: Vec<Family> = library
+        .profiles()
+        .iter()
+        .map(Family::of_rnic)
+        .chain([Family::of_nic(&NicProfile::of_paper())])
+        .collect();
+    let bar = arguments.progress.runs();
+    let stop = interrupt::at_once(&bar)?;
+    let rates = cross::check(
+        &families,
+        claims,
+        &isolane_study_claims::embedded_scenarios(),
+        &laboratory,
+        arguments.draws.into(),
+        &|done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        },
+    );
+    bar.finish_and_clear();
+    stop.done();
+    if rates.is_empty() {
+        let reason = "--only: no two of these claims run on one device that has fitted parameters: name more, as in --only 'justitia/*'";
+        return Err(inputs::bad(reason));
+    }
+    match arguments.json {
+        true => output::print_json(&rates)?,
+        false => output::print(&cross::text(&rates))?,
+    }
+    Ok(Status::Done)
 }
 
 /// `--why`: the misses among `reports` with their reasons.

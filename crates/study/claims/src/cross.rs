@@ -1,0 +1,354 @@
+//! Cross-validation: each claim is predicted with parameters that were fitted to other claims.
+//!
+//! Problem: most claims are in-sample, because parameters were set with their outcomes known. What a model is worth shows when
+//! it predicts a claim that took no part in the fit.
+//! Method: a [`Family`] is the claims whose runs are all on one device; free are the parameters that its profile marks
+//! `calibrated`. Settings of all free parameters are drawn from half to twice the shipped value, evenly in the logarithm, and
+//! every claim runs under each setting. To predict a claim, the setting is taken with the least misfit of the others; claims
+//! with the same runs are left out together. The shipped setting takes no part, because it was fitted to all of them.
+//! The misfit is the mean squared logarithm of ours / published; a bound counts while it is broken, and a comparison that does
+//! not hold counts as a factor of two.
+//! Units: those of the claims. Draws are a Kronecker sequence, so equal calls give equal bytes.
+//! Limits: the first seed alone runs. Draws find a worse fit than a descent does, so compare the rate with [`CrossRates::fitted`],
+//! the best draw for all claims. Mechanisms were chosen with outcomes known, and parameters that are not marked keep their values.
+//! Audits and claims over several devices belong to no family.
+
+use crate::claim::{Claim, ClaimKind, ClaimRun, ClaimTestbed};
+use crate::device::DeviceChanges;
+use crate::expression::Value;
+use crate::plan::{self, ScenarioFiles};
+use crate::report::{ClaimReport, Relation};
+use crate::verdict::Published;
+use crate::world::World;
+use isolane_common_text_output::Table;
+use isolane_common_toml_input::sourced::{Parameter, SourceKind};
+use isolane_ethernet_scenario::profile::{NIC_PARAMETERS, NicProfile};
+use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
+use serde::Serialize;
+
+/// A parameter that was fitted, by its path in [`DeviceChanges`].
+#[derive(Clone, Debug)]
+struct Free {
+    path: String,
+    shipped: f64,
+    known: &'static Parameter,
+}
+
+/// A device and what was fitted of it.
+#[derive(Clone, Debug)]
+pub struct Family {
+    device: String,
+    kind: Kind,
+    free: Vec<Free>,
+}
+
+/// Which runs are on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Scenarios that name the profile.
+    Rnic,
+    /// Studies of the network card.
+    Nic,
+}
+
+impl Family {
+    /// Of an RDMA NIC.
+    pub fn of_rnic(profile: &Profile) -> Self {
+        let free = PARAMETERS
+            .iter()
+            .chain(MICROARCHITECTURE)
+            .filter_map(|known| {
+                let sourced = profile.section(known.section)?.get(known.name)?;
+                let fitted = sourced.kind == SourceKind::Calibrated;
+                fitted.then(|| Free::new(known, sourced.value))
+            });
+        Self {
+            device: profile.name.clone(),
+            kind: Kind::Rnic,
+            free: free.collect(),
+        }
+    }
+
+    /// Of an Ethernet NIC and its host.
+    pub fn of_nic(profile: &NicProfile) -> Self {
+        let free = NIC_PARAMETERS.iter().filter_map(|known| {
+            let sourced = profile.sections.get(known.section)?.get(known.name)?;
+            let fitted = sourced.kind == SourceKind::Calibrated;
+            fitted.then(|| Free::new(known, sourced.value))
+        });
+        Self {
+            device: profile.name.clone(),
+            kind: Kind::Nic,
+            free: free.collect(),
+        }
+    }
+
+    /// Whether `claim` is judged, and all its runs are on the device.
+    fn has(&self, claim: &Claim, files: &ScenarioFiles<'_>) -> bool {
+        let kind = matches!(claim.kind, ClaimKind::Calibration | ClaimKind::Prediction);
+        kind && claim.testbed == ClaimTestbed::Simulated
+            && claim.published != Published::Withheld
+            && claim.audits.is_empty()
+            && !claim.runs.is_empty()
+            && claim.runs.iter().all(|run| self.has_run(run, files))
+    }
+
+    fn has_run(&self, run: &ClaimRun, files: &ScenarioFiles<'_>) -> bool {
+        match self.kind {
+            Kind::Nic => run.nic.is_some(),
+            Kind::Rnic if run.nic.is_some() => false,
+            Kind::Rnic => plan::run_text(run, 1, files)
+                .ok()
+                .and_then(|text| text.parse::<toml::Table>().ok())
+                .is_some_and(|table| {
+                    let profile = table.get("profile").and_then(toml::Value::as_str);
+                    profile == Some(self.device.as_str())
+                }),
+        }
+    }
+
+    /// The setting of number `draw`.
+    fn setting(&self, draw: usize) -> DeviceChanges {
+        assert!(self.free.len() <= PRIMES.len(), "a step for each parameter");
+        let values = self.free.iter().zip(PRIMES).map(|(free, prime)| {
+            let place = ((draw + 1) as f64 * f64::from(prime).sqrt()).fract();
+            (free.path.clone(), free.value(2.0 * place - 1.0))
+        });
+        values.collect()
+    }
+}
+
+impl Free {
+    fn new(known: &'static Parameter, shipped: f64) -> Self {
+        Self {
+            path: format!("{}.{}", known.section, known.name),
+            shipped,
+            known,
+        }
+    }
+
+    /// The shipped value times two to the power of `exponent`, within the parameter's range; whole unless it is a time or a rate.
+    fn value(&self, exponent: f64) -> f64 {
+        let name = self.known.name;
+        let whole = !(name.ends_with("_ns") || name.ends_with("_us") || name.ends_with("_gbps"));
+        let value = self.shipped * exponent.exp2();
+        let value = if whole { value.round() } else { value };
+        value.clamp(self.known.min, self.known.max)
+    }
+}
+
+/// How many claims of a device hold, and by which parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CrossRates {
+    /// The device's profile.
+    pub device: String,
+    /// Parameters that were fitted.
+    pub free: usize,
+    /// Claims on it.
+    pub claims: usize,
+    /// Of these, how many hold with the shipped values.
+    pub shipped: usize,
+    /// With the best setting drawn, by all claims: in-sample.
+    pub fitted: usize,
+    /// Each with the setting that is best by the others: out-of-sample.
+    pub left_out: usize,
+}
+
+/// Cross-validates each of `families` that has fitted parameters and two claims at least, with `draws` settings; `progress` is
+/// called with (done, all) settings of all families.
+pub fn check(
+    families: &[Family],
+    claims: &[&Claim],
+    files: &ScenarioFiles<'_>,
+    world: &dyn World,
+    draws: usize,
+    progress: &dyn Fn(usize, usize),
+) -> Vec<CrossRates> {
+    let members: Vec<(&Family, Vec<Claim>)> = families
+        .iter()
+        .map(|family| {
+            let of_family = claims.iter().filter(|claim| family.has(claim, files));
+            (family, of_family.map(|claim| first_seed(claim)).collect())
+        })
+        .filter(|(family, members): &(&Family, Vec<Claim>)| {
+            !family.free.is_empty() && members.len() > 1
+        })
+        .collect();
+    let all = members.len() * (draws + 1);
+    let mut done = 0;
+    let mut run = |members: &[Claim], setting: &DeviceChanges| {
+        progress(done, all);
+        done += 1;
+        outcomes(members, setting, files, world)
+    };
+    members
+        .iter()
+        .map(|(family, members)| {
+            let shipped = run(members, &DeviceChanges::default());
+            let drawn: Vec<Vec<Outcome>> = (0..draws)
+                .map(|draw| run(members, &family.setting(draw)))
+                .collect();
+            let holds = |at: usize, claim: usize| drawn[at][claim].holds;
+            let fitted = best(&drawn, |_| true);
+            let left_out = |claim: &usize| {
+                let chosen = best(&drawn, |other| {
+                    !same_runs(&members[*claim], &members[other])
+                });
+                chosen.is_some_and(|at| holds(at, *claim))
+            };
+            CrossRates {
+                device: family.device.clone(),
+                free: family.free.len(),
+                claims: members.len(),
+                shipped: shipped.iter().filter(|outcome| outcome.holds).count(),
+                fitted: (0..members.len())
+                    .filter(|claim| fitted.is_some_and(|at| holds(at, *claim)))
+                    .count(),
+                left_out: (0..members.len()).filter(left_out).count(),
+            }
+        })
+        .collect()
+}
+
+/// One claim under one setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Outcome {
+    holds: bool,
+    misfit: f64,
+}
+
+fn first_seed(claim: &Claim) -> Claim {
+    let mut first = claim.clone();
+    first.seeds.truncate(1);
+    first
+}
+
+/// The claims under `setting`; what a claim itself changes of the device stays.
+fn outcomes(
+    claims: &[Claim],
+    setting: &DeviceChanges,
+    files: &ScenarioFiles<'_>,
+    world: &dyn World,
+) -> Vec<Outcome> {
+    let changed: Vec<Claim> = claims
+        .iter()
+        .map(|claim| {
+            let mut claim = claim.clone();
+            for run in &mut claim.runs {
+                let own = std::mem::replace(&mut run.device, setting.clone());
+                run.device.merge(&own);
+            }
+            claim
+        })
+        .collect();
+    let changed: Vec<&Claim> = changed.iter().collect();
+    let reports = plan::check(&changed, files, world, &|_, _| ());
+    let outcome = |report: &ClaimReport| Outcome {
+        holds: report.within == Some(true),
+        misfit: misfit(report),
+    };
+    reports.iter().map(outcome).collect()
+}
+
+/// The setting with the least misfit of the claims that take part; none where none does, or none was drawn.
+fn best(drawn: &[Vec<Outcome>], takes_part: impl Fn(usize) -> bool) -> Option<usize> {
+    let sum = |outcomes: &[Outcome]| -> f64 {
+        let parts = outcomes.iter().enumerate();
+        let parts = parts.filter(|(claim, _)| takes_part(*claim));
+        parts.map(|(_, outcome)| outcome.misfit).sum()
+    };
+    let members = drawn.first()?.len();
+    if !(0..members).any(&takes_part) {
+        return None;
+    }
+    let sums = drawn.iter().map(|outcomes| sum(outcomes)).enumerate();
+    let least = sums.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    least.map(|(at, _)| at)
+}
+
+/// Whether two claims measure the same runs: one says much about the other.
+fn same_runs(one: &Claim, other: &Claim) -> bool {
+    let part = |claim: &Claim, of: &Claim| {
+        let among = |run: &ClaimRun| {
+            of.runs.iter().any(|known| {
+                ClaimRun {
+                    label: run.label.clone(),
+                    ..known.clone()
+                } == *run
+            })
+        };
+        claim.runs.iter().all(among)
+    };
+    part(one, other) || part(other, one)
+}
+
+/// How wrong a claim is: the squared logarithm of ours / published, at most that of [`FACTOR_MAX`].
+fn misfit(report: &ClaimReport) -> f64 {
+    let most = FACTOR_MAX.ln().powi(2);
+    match (report.published, report.ours) {
+        (Some(Value::Number(published)), Some(Value::Number(ours))) if published > 0.0 => {
+            let ratio = (ours / published).max(1.0 / FACTOR_MAX).ln();
+            let ratio = match report.relation {
+                Relation::AtLeast => ratio.min(0.0),
+                Relation::AtMost => ratio.max(0.0),
+                _ => ratio,
+            };
+            ratio.powi(2).min(most)
+        }
+        _ if report.within == Some(true) => 0.0,
+        (_, Some(_)) => 2.0_f64.ln().powi(2),
+        (_, None) => most,
+    }
+}
+
+/// What counts most of one claim: a run that delivers nothing is as wrong as this factor.
+const FACTOR_MAX: f64 = 100.0;
+
+/// The rates as a table, and their sum.
+pub fn text(rates: &[CrossRates]) -> String {
+    let head = [
+        "device",
+        "fitted",
+        "claims",
+        "shipped",
+        "best draw",
+        "left out",
+    ];
+    let mut table = Table::new("lrrrrr", &head.map(str::to_owned));
+    let row = |rates: &CrossRates| {
+        let held = |held: usize| match rates.claims {
+            0 => "none".to_owned(),
+            claims => format!("{held} ({:.0} %)", 100.0 * held as f64 / claims as f64),
+        };
+        vec![
+            rates.device.clone(),
+            rates.free.to_string(),
+            rates.claims.to_string(),
+            held(rates.shipped),
+            held(rates.fitted),
+            held(rates.left_out),
+        ]
+    };
+    for rates in rates {
+        table.row(row(rates));
+    }
+    let sum = |of: fn(&CrossRates) -> usize| rates.iter().map(of).sum();
+    table.row(row(&CrossRates {
+        device: "all".to_owned(),
+        free: sum(|rates| rates.free),
+        claims: sum(|rates| rates.claims),
+        shipped: sum(|rates| rates.shipped),
+        fitted: sum(|rates| rates.fitted),
+        left_out: sum(|rates| rates.left_out),
+    }));
+    table.render()
+}
+
+/// Their square roots are the steps of a Kronecker sequence, one for each parameter; no device has more that were fitted.
+const PRIMES: [u16; 32] = [
+    2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97,
+    101, 103, 107, 109, 113, 127, 131,
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Cross-validation in a world where one parameter decides everything.
+
+use super::*;
+use crate::audit::{AuditRequest, Findings};
+use crate::expression::RequestBytes;
+use crate::expression::tests::NoWorld;
+use crate::nic::tests::result;
+use expect_test::expect;
+use isolane_ethernet_scenario::model::NicStudy;
+use isolane_rdma_scenario::library::Library;
+use isolane_rdma_scenario::model::Scenario;
+use isolane_study_results::ethernet::NicResult;
+use isolane_study_results::network::FabricResult;
+use isolane_study_results::rdma::RunResult;
+
+/// A card whose processor time is the cost of a segment, in microseconds, for each flow.
+struct Proportional;
+
+impl World for Proportional {
+    fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {
+        self.nic_on(study, &DeviceChanges::default())
+    }
+    fn nic_on(&self, study: &NicStudy, device: &DeviceChanges) -> Result<NicResult, String> {
+        let card = device.of_nic(&NicProfile::of_paper())?;
+        let isolane_ethernet_scenario::model::NicTraffic::Flows { flows, .. } = study.traffic
+        else {
+            return Err("flows only".to_owned());
+        };
+        let mut found = result("C6", flows, 1);
+        found.cpu_percent = card.value("cost", "segment_ns") / 1e3 * f64::from(flows);
+        Ok(found)
+    }
+    fn scenario(&self, text: &str, file: &str) -> Result<Scenario, String> {
+        NoWorld.scenario(text, file)
+    }
+    fn run(&self, scenario: &Scenario) -> Result<RunResult, String> {
+        NoWorld.run(scenario)
+    }
+    fn network(&self, text: &str, file: &str) -> Result<FabricResult, String> {
+        NoWorld.network(text, file)
+    }
+    fn audit(
+        &self,
+        request: &AuditRequest,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Findings, String> {
+        NoWorld.audit(request, progress)
+    }
+    fn model(&self, system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String> {
+        NoWorld.model(system, name, arguments)
+    }
+    fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String> {
+        NoWorld.parameter(profile, section, name)
+    }
+    fn network_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
+        NoWorld.network_bytes(request)
+    }
+    fn pcie_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
+        NoWorld.pcie_bytes(request)
+    }
+}
+
+/// The processor time of `flows` flows, of which `published` is printed.
+fn claim(id: &str, flows: u32, published: f64) -> Claim {
+    let text = format!(
+        "id = {id:?}\nsystem = \"titan\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"%\"\n\
+         published = {published}\nmetric = \"r:nic.cpu_percent\"\n[[run]]\nlabel = \"r\"\nnic = {{ config = \"C6\", flows = {flows} }}\n"
+    );
+    Claim::parse(&text, &format!("claims/titan/{id}.toml")).unwrap()
+}
+
+fn rates(claims: &[Claim]) -> CrossRates {
+    let family = Family::of_nic(&NicProfile::of_paper());
+    let claims: Vec<&Claim> = claims.iter().collect();
+    let files = ScenarioFiles::new();
+    check(&[family], &claims, &files, &Proportional, 64, &|_, _| {}).remove(0)
+}
+
+/// The shipped cost is 2.8 us; all claims are of a card with 4 us.
+#[test]
+fn what_the_other_claims_determine_is_predicted() {
+    let claims: Vec<Claim> = (1..=6)
+        .map(|flows| claim(&format!("a{flows}"), flows, 4.0 * f64::from(flows)))
+        .collect();
+    let found = rates(&claims);
+    assert_eq!((found.shipped, found.fitted, found.left_out), (0, 6, 6));
+}
+
+#[test]
+fn what_contradicts_the_other_claims_misses_when_it_is_left_out() {
+    let mut claims: Vec<Claim> = (1..=6)
+        .map(|flows| claim(&format!("a{flows}"), flows, 4.0 * f64::from(flows)))
+        .collect();
+    // Shipped values were fitted to this one.
+    claims.push(claim("b", 7, 2.8 * 7.0));
+    let found = rates(&claims);
+    assert_eq!((found.claims, found.shipped, found.left_out), (7, 1, 6));
+}
+
+#[test]
+fn claims_of_the_same_runs_are_left_out_together() {
+    // Each of the two determines the other, and nothing else does.
+    let claims = [claim("a", 2, 8.0), claim("b", 2, 8.4)];
+    assert_eq!(rates(&claims).left_out, 0);
+}
+
+#[test]
+fn settings_stay_within_the_ranges_of_their_parameters() {
+    for profile in Library::embedded().profiles() {
+        let family = Family::of_rnic(profile);
+        for draw in 0..100 {
+            family.setting(draw).of_rnic(profile).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_device_and_their_sum() {
+    let row = |device: &str, claims| CrossRates {
+        device: device.to_owned(),
+        free: 2,
+        claims,
+        shipped: 4,
+        fitted: 3,
+        left_out: 2,
+    };
+    expect![[r#"
+          device  fitted  claims    shipped  best draw  left out
+          one          2       4  4 (100 %)   3 (75 %)  2 (50 %)
+          two          2       6   4 (67 %)   3 (50 %)  2 (33 %)
+          all          4      10   8 (80 %)   6 (60 %)  4 (40 %)
+    "#]].assert_eq(&text(&[row("one", 4), row("two", 6)]));
+}
