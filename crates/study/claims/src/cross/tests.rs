@@ -129,5 +129,6 @@ fn the_table_has_a_row_for_each_device_and_their_sum() {
           one          2       4  4 (100 %)   3 (75 %)  2 (50 %)
           two          2       6   4 (67 %)   3 (50 %)  2 (33 %)
           all          4      10   8 (80 %)   6 (60 %)  4 (40 %)
-    "#]].assert_eq(&text(&[row("one", 4), row("two", 6)]));
+    "#]]
+    .assert_eq(&text(&[row("one", 4), row("two", 6)]));
 }
