@@ -4,7 +4,7 @@
 //! file has mode 0600 and only processes of the broker's own user get a place, of which there are [`CLIENTS_MAX`]. A peer that
 //! opens no device in [`Settings::open_time`] loses its place, and so does one whose message is malformed or too long, whose answer
 //! finds no room, or whose process ends: its pidfd tells, before another process may get its number. The broker waits for no
-//! peer, and a round takes at most [`MESSAGES_PER_ROUND`] messages of each.
+//! peer, and a round takes at most `MESSAGES_PER_ROUND` messages of each.
 //! Limits: the broker reads and writes memory of its clients. A process that serves its own page faults (userfaultfd, FUSE) can
 //! hold up the broker for as long as it answers none of them.
 

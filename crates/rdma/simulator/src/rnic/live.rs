@@ -8,7 +8,7 @@
 //! The caller owns the clock. It calls [`LiveNics::run_until`] before it posts, so that a post never lies in the past
 //! of an event. The same calls give the same reports.
 //!
-//! Units: picoseconds, bytes. One queue pair of the model is one direction and one verb ([`super::queue_pair`]).
+//! Units: picoseconds, bytes. One queue pair of the model is one direction and one verb (`queue_pair.rs`).
 //! Limits: the caller decides about errors, memory and receives. To the model each SEND finds a receive, which the device
 //! has read before: a device's limits of receives have no effect.
 
