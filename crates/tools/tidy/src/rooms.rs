@@ -86,25 +86,25 @@ pub const ROOMS: &[Room] = &[
     room(
         "common/journal",
         Plain,
-        "files of lines that survive a kill of the program and a full disk",
+        "append-only files of lines that stay valid after a kill of the program or a full disk",
         &[],
     ),
     room(
         "common/quantities",
         Pure,
-        "units, named random streams, statistics, the rule that says when a run has settled",
+        "units, named random streams, statistics, the rule for settled runs",
         &[],
     ),
     room(
         "common/events",
         PureUnsafe,
-        "the event queue of every simulator, and the processor's prefetch hint: the one line of `unsafe` that models need",
+        "the event queue of every simulator, and the processor's prefetch hint (the only `unsafe` line of the models)",
         &["common/quantities"],
     ),
     room(
         "common/text-output",
         Pure,
-        "tables that fold to the terminal's width, counts with their noun, metric families as OpenMetrics text",
+        "tables of the terminal's width, counts with their noun, metric families as OpenMetrics text",
         &[],
     ),
     room(
@@ -122,13 +122,13 @@ pub const ROOMS: &[Room] = &[
     room(
         "rdma/policy",
         Pure,
-        "the contract of RDMA policies; Justitia, Harmonic, Palos, leases and the other policies",
+        "the trait of RDMA policies; Justitia, Harmonic, Palos, leases and the other policies",
         &["common/quantities"],
     ),
     room(
         "rdma/session",
         Unsafe,
-        "what the preload library and the daemon exchange: shared memory and socket messages",
+        "the shared memory and the socket messages between preload library and daemon",
         &[],
     ),
     room(
@@ -146,7 +146,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "rdma/preload",
         Unsafe,
-        "the preload library: an unmodified application's work at the pace of its lease, split where it is large",
+        "the preload library: paces an unmodified application's work by its lease, and splits large messages",
         &["rdma/session", "rdma/verbs-sys"],
     ),
     room(
@@ -261,7 +261,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "memory/service",
         Unsafe,
-        "tiered memory of a Linux host: tiers, owners of pages, what enforces limits, what is measured, and Mercury on it",
+        "tiered memory of a Linux host: tiers, owners of pages, backends, indicators, and Mercury on them",
         &[
             "common/linux",
             "common/quantities",
@@ -292,7 +292,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "study/results",
         Pure,
-        "what runs report, whatever ran them",
+        "the results of runs, common to all testbeds",
         &["common/quantities", "rdma/scenario", "ethernet/scenario"],
     ),
     room(
@@ -310,7 +310,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "rdma/emulator",
         Unsafe,
-        "the broker of emulated RDMA NICs: objects, memory and rules of unmodified programs, on the RNIC model; the library that they load",
+        "the broker of emulated RDMA NICs: objects and memory of unmodified programs, on the RNIC model; the library that they load",
         &[
             "common/linux",
             "common/quantities",
@@ -373,7 +373,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "study/testbed",
         Plain,
-        "the `Testbed` trait: run these tenants for this long, report; how long a run must be to settle",
+        "the `Testbed` trait: runs tenants and reports results; the length of a run until it settles",
         &["common/quantities", "rdma/scenario", "study/results"],
     ),
     room(
@@ -392,7 +392,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "study/audit",
         Plain,
-        "the guarantee predicate, the verdict matrix, why a pair broke",
+        "the guarantee predicate, the verdict matrix, the cause of each broken pair",
         &[
             "common/journal",
             "common/quantities",
@@ -432,7 +432,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "study/calibrate",
         Plain,
-        "what Justitia needs to know of a device, and the fit of calibrated parameters to claims",
+        "measures Justitia's parameters of a device, and fits calibrated parameters to claims",
         &[
             "common/toml-input",
             "rdma/scenario",
@@ -445,7 +445,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "study/explain",
         Plain,
-        "why one attacker hurts one victim: two recorded runs, compared and told as a chain of causes",
+        "why one attacker hurts one victim: compares two recorded runs and prints the chain of causes",
         &[
             "common/quantities",
             "rdma/scenario",
@@ -475,7 +475,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "study/recommend",
         Plain,
-        "which policy meets the objectives of a scenario's tenants, and which tenant and resource stand in the way",
+        "which policy meets the objectives of a scenario's tenants, and which tenant and resource prevent it",
         &[
             "common/quantities",
             "common/text-output",
@@ -559,12 +559,7 @@ pub const ROOMS: &[Room] = &[
             "app/report",
         ],
     ),
-    room(
-        "tools/tidy",
-        Plain,
-        "tests that hold the repository to these rules",
-        &[],
-    ),
+    room("tools/tidy", Plain, "tests of this repository's rules", &[]),
 ];
 
 /// The room of `folder`.
