@@ -124,11 +124,14 @@ fn the_table_has_a_row_for_each_device_and_their_sum() {
         fitted: 3,
         left_out: 2,
     };
+    // The first line keeps the indentation of the others.
+    let table = format!("rates:\n{}", text(&[row("one", 4), row("two", 6)]));
     expect![[r#"
+        rates:
           device  fitted  claims    shipped  best draw  left out
           one          2       4  4 (100 %)   3 (75 %)  2 (50 %)
           two          2       6   4 (67 %)   3 (50 %)  2 (33 %)
           all          4      10   8 (80 %)   6 (60 %)  4 (40 %)
     "#]]
-    .assert_eq(&text(&[row("one", 4), row("two", 6)]));
+    .assert_eq(&table);
 }
