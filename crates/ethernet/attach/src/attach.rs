@@ -1,11 +1,11 @@
-//! Attaching Titan to a device, and undoing all of it.
+//! Attaches Titan to a device, and undoes the attachment.
 //!
-//! Problem: a host's network must go on working whatever happens to us: a mistake half-way, a kill, a device that goes
-//! away. Method: everything that is changed is in the [`Journal`] before it is changed; [`undo`] works from the journal
-//! alone, in any process, as often as one likes. The data path is in the kernel and pinned, so nothing of it
-//! depends on a process. Order: programs are loaded first, since that is where a kernel refuses; maps of XPS are emptied
-//! next; egress is attached last. Undoing goes the other way.
-//! Limits: while it is undone, flows get their queues by the kernel's hash again, from one packet to the next.
+//! Problem: a host's network must keep working after a failure half-way, a kill, or the removal of a device. Method:
+//! every change is written to the [`Journal`] before it is made. [`undo`] needs only the journal, works in any process,
+//! and can be repeated. The data path is in the kernel and pinned, so it does not depend on a process. Order: programs
+//! are loaded first, because the kernel can refuse them; XPS maps are emptied next; egress is attached last. Undo runs
+//! in the opposite order. Limits: while an attachment is undone, flows get their queues from the kernel's hash again,
+//! from one packet to the next.
 
 use crate::containers::{self, Containers};
 use crate::device::Device;
@@ -23,12 +23,12 @@ use isolane_ethernet_bpf::{
 use isolane_ethernet_policy::titan::{QueueSet, pools};
 use std::path::PathBuf;
 
-/// Attaches; the caller then controls it or has it controlled.
+/// Attaches Titan; the caller then runs or starts the controller.
 ///
-/// What an attachment left whose controller has died is undone first.
+/// Undoes the attachment of a dead controller first.
 ///
 /// # Errors
-/// Whatever the device, the kernel or the user's wish does not allow; nothing is changed then.
+/// The device, the kernel or the options do not permit the attachment; then nothing is changed.
 pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, NicError> {
     options.check()?;
     let device = Device::read(system, name)?;
@@ -54,14 +54,14 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
     journal.save(system)?;
     let attached = load(system, &device, &journal, &containers);
     if let Err(error) = attached {
-        // What was done so far is undone; if that fails too, the journal stays and the first error says why.
+        // Undo the changes so far. If that fails too, the journal stays and the first error is returned.
         let _ = undo(system, &journal);
         return Err(error);
     }
     Ok(journal)
 }
 
-/// Queues that will be managed.
+/// Returns the number of queues to manage.
 fn check(device: &Device) -> Result<u16, NicError> {
     if !device.lower.is_empty() {
         return Err(NicError::Upper {
@@ -78,7 +78,7 @@ fn check(device: &Device) -> Result<u16, NicError> {
     }
 }
 
-/// A driver that is known to choose queues itself, unless the user wants to see that.
+/// Rejects a driver that chooses queues itself, unless the options permit it.
 fn refuse_driver(device: &Device, options: &Options) -> Result<(), NicError> {
     match of_driver(&device.driver) {
         Choice::Ignored(how) if !options.any_driver => Err(NicError::Ignored {
@@ -95,7 +95,7 @@ fn pins(link: &Link) -> Result<PathBuf, NicError> {
     Ok(directory.join(format!("nic-{}-{}", System::namespace(), link.index)))
 }
 
-/// Loads what the journal says and attaches it.
+/// Loads and attaches what the journal contains.
 fn load(
     system: &System,
     device: &Device,
@@ -111,7 +111,7 @@ fn load(
     Ok(dqa.attach()?)
 }
 
-/// Loads the programs; they do nothing yet.
+/// Loads the programs without attaching them.
 fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<Dqa, NicError> {
     let options = LoadOptions {
         ifindex: device.index,
@@ -126,13 +126,13 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
     };
     let settings = settings(system, &journal.options, journal.queues);
     match Dqa::load(&options, &settings) {
-        // Pins of an attachment whose journal was lost: nobody can say that they are in use.
+        // Pins of an attachment whose journal was lost are not in use.
         Err(EbpfError::Exists { path }) => {
             match Dqa::open(&path) {
-                // Numbers of namespaces are used again.
+                // Namespace numbers are reused.
                 Ok(left) if !left.is_here() => left.discard(),
                 Ok(left) => left.detach()?,
-                // Maps of another version say nothing to us. The pins are all that holds them and the tracing programs.
+                // Maps of another version cannot be read. Only the pins hold them and the tracing programs.
                 Err(EbpfError::OtherVersion { .. }) => {
                     std::fs::remove_dir_all(&path).map_err(|source| EbpfError::File {
                         action: "remove",
@@ -149,7 +149,7 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
     }
 }
 
-/// What the programs are told.
+/// The settings for the programs.
 pub fn settings(system: &System, options: &Options, queues: u16) -> DqaSettings {
     let latency_queue = latency_queue(options, queues);
     let shared = shared_of(options, queues);
@@ -169,7 +169,7 @@ pub fn settings(system: &System, options: &Options, queues: u16) -> DqaSettings 
     }
 }
 
-/// The queue kept light: the last one, as the first is what much software takes when it knows no better.
+/// The lightly loaded queue: the last one, because much software uses the first one by default.
 fn latency_queue(options: &Options, queues: u16) -> Option<u16> {
     options.latency.then(|| queues.saturating_sub(1))
 }
@@ -179,16 +179,16 @@ fn shared_of(options: &Options, queues: u16) -> QueueSet {
     latency_queue(options, queues).map_or(all, |light| all.without(light))
 }
 
-/// The queues that bulk flows share.
+/// The queues for bulk flows.
 pub fn shared_queues(journal: &Journal) -> QueueSet {
     shared_of(&journal.options, journal.queues)
 }
 
-/// Undoes everything that a journal says, and removes it. A device that is gone, or another one of its number, is left
-/// alone.
+/// Undoes everything in a journal and removes the journal. A device that is gone, or another device with its number, is
+/// not touched.
 ///
 /// # Errors
-/// The first thing that failed; the rest is undone, and the journal stays for another try.
+/// The first failure; the rest is undone, and the journal stays for a retry.
 pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     let mut route = Route::open()?;
     let link = route
@@ -207,7 +207,7 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
         Err(error) => note(Err(error.into())),
     }
     if let Some(link) = link {
-        // Only there where the pins were lost while the filter was not.
+        // Exists only if the pins were lost and the filter was not.
         note(remove_filters(&mut route, link.index));
         if let Some(told) = journal
             .weights_told_to
@@ -228,8 +228,8 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     journal.remove(system)
 }
 
-/// Undoes an attachment by what its journal says now: whoever controlled it since `journal` was read has changed more,
-/// or has attached the device anew after it went away. A journal that is gone has been undone.
+/// Undoes an attachment by the current state of its journal: its controller may have changed more since `journal` was
+/// read, or may have attached the device again. A missing journal means that the attachment is already undone.
 ///
 /// # Errors
 /// As [`undo`].
@@ -244,7 +244,7 @@ pub fn undo_latest(system: &System, journal: &Journal) -> Result<(), NicError> {
     Ok(())
 }
 
-/// Removes filters of ours, wherever they found a place.
+/// Removes our filters at every place.
 fn remove_filters(route: &mut Route, index: u32) -> Result<(), NicError> {
     for filter in qdisc::egress(route, index)? {
         if tc::PREFERENCES.contains(&filter.preference) && filter.handle == tc::HANDLE {

@@ -1,10 +1,10 @@
-//! Containers: cgroups with weights, and the queues that each may take.
+//! Containers: cgroups with weights, and the queues that each may use.
 //!
-//! Method: the policy [`pools::divide`] gives each container queues in proportion to its weight; the programs in the
-//! kernel hold its flows to them and divide its weight among those that are backlogged. So a container gains nothing by
-//! opening more flows. Children of a slice come and go: whoever runs the attachment calls [`Containers::refresh`].
-//! Units: weights as `cpu.weight` has them, 1 to 10,000. Limits: version 2 cgroups only, as the kernel knows a
-//! socket by no other; at most 256.
+//! Method: the policy [`pools::divide`] gives each container queues in proportion to its weight. The programs in the
+//! kernel restrict its flows to these queues and divide its weight among the backlogged flows, so a container gains
+//! nothing by opening more flows. The children of a slice change; the controller calls [`Containers::refresh`]. Units:
+//! weights as in `cpu.weight`, 1 to 10,000. Limits: version 2 cgroups only, because the kernel identifies a socket only
+//! by these; at most 256.
 
 use crate::error::NicError;
 use crate::options::{CGROUP_WEIGHT_DEFAULT, Options, flow_weight};
@@ -18,25 +18,25 @@ use std::os::unix::fs::MetadataExt;
 /// A cgroup with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Container {
-    /// Its path below the version 2 hierarchy.
+    /// Path below the version 2 hierarchy.
     pub path: String,
-    /// Its number, which the kernel calls it by.
+    /// The kernel's cgroup id.
     pub cgroup: u64,
-    /// Its weight.
+    /// Weight, 1 to 10,000.
     pub weight: u32,
 }
 
-/// The containers that the programs know.
+/// The containers in the programs' maps.
 #[derive(Clone, Debug, Default)]
 pub struct Containers {
     known: BTreeMap<u64, (u32, QueueSet)>,
 }
 
 impl Containers {
-    /// Tells the programs what changed: `now` are the containers, `queues` those that they may divide.
+    /// Updates the programs: `now` are the containers, `queues` the queues to divide among them.
     ///
     /// # Errors
-    /// More containers than the programs hold.
+    /// More containers than the programs' maps hold.
     pub fn refresh(
         &mut self,
         dqa: &mut Dqa,
@@ -66,7 +66,7 @@ impl Containers {
         Ok(())
     }
 
-    /// What the card is told that each queue weighs: a container's weight, however many flows it has.
+    /// The weight of each queue for the card: its container's weight, independent of the number of flows.
     pub fn loads(&self, queues: &[QueueSnapshot]) -> Vec<u64> {
         let holders: Vec<(u32, QueueSet)> = self.known.values().copied().collect();
         let flows: Vec<u32> = queues.iter().map(|queue| queue.flows).collect();
@@ -75,10 +75,10 @@ impl Containers {
     }
 }
 
-/// The containers that `options` name, each once, in order of their paths.
+/// The containers named by `options`, each once, in order of their paths.
 ///
 /// # Errors
-/// [`NicError::Value`] for a path that is no cgroup.
+/// [`NicError::Value`] for a path that is not a cgroup.
 pub fn list(system: &System, options: &Options) -> Result<Vec<Container>, NicError> {
     let mut found = BTreeMap::new();
     if let Some(slice) = &options.slice {
@@ -116,7 +116,7 @@ pub fn list(system: &System, options: &Options) -> Result<Vec<Container>, NicErr
     Ok(found.into_values().collect())
 }
 
-/// A cgroup's number: that of its directory.
+/// A cgroup's id: the inode number of its directory.
 fn number(system: &System, path: &str) -> Option<u64> {
     let found = std::fs::metadata(system.cgroups().path(path)).ok()?;
     found.is_dir().then(|| found.ino())

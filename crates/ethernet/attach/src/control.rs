@@ -1,10 +1,10 @@
-//! The loop beside an attachment: tells the device weights, sizes segments, follows what changes.
+//! The control loop of an attachment: sets queue weights and segment sizes, and follows changes of the device.
 //!
 //! Problem: queue weights and segment sizes follow traffic within milliseconds; queues, containers, names and devices
-//! come and go. Method: every [`BEAT`] the queues' loads are read from shared memory and given to the policies of
-//! `core`, whose decisions are performed; every [`LOOK`] the device is looked at. The loop may die at any time: queue
-//! assignment goes on in the kernel, and what the loop changed is in the journal.
-//! Units: wall time of the monotonic clock. Limits: weights and sizes stay as they are while nobody runs the loop.
+//! change. Method: every [`BEAT`] the loop reads the queues' loads from shared memory, passes them to the policies and
+//! applies their decisions; every [`LOOK`] it checks the device. The loop may die at any time: the kernel goes on
+//! assigning queues, and the loop's changes are in the journal. Units: the monotonic clock. Limits: without the loop,
+//! weights and sizes stay unchanged.
 
 use crate::attach::{self, shared_queues};
 use crate::containers::{self, Containers};
@@ -26,43 +26,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the queues. Flows of bulk data live longer; reading the queues costs microseconds.
+/// Interval of reading the queues. Bulk flows live longer, and a reading takes microseconds.
 pub const BEAT: Duration = Duration::from_millis(10);
-/// Between two looks at the device.
+/// Interval of checking the device.
 pub const LOOK: Duration = Duration::from_secs(1);
-/// How long nothing must have been shared before segments grow: changing them makes every socket look up its route.
+/// How long no queue must be shared before segments grow again: each change makes every socket look up its route.
 const HOLD: units::Duration = units::Duration::from_secs(1);
-/// Beats that may fail in a row: two looks' worth.
+/// Failed beats in a row before the loop ends: two seconds.
 const FAILURES: u32 = 200;
-/// Looks that may fail in a row: a card that is reset refuses for seconds.
+/// Failed checks in a row before the loop ends: a card under reset rejects requests for seconds.
 const LOOKS: u32 = 10;
-/// Tries of a segment size before segments are left as they are.
+/// Failed attempts to set a segment size before the loop stops trying.
 const RESIZES: u32 = 100;
-/// How long a device may be away before it is given up: a driver that is loaded again takes seconds.
+/// How long a removed device may be absent before it is given up: reloading a driver takes seconds.
 const RETURN: Duration = Duration::from_secs(60);
 
 /// Why the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was asked to.
+    /// `stop` was set.
     Stopped,
-    /// The device, or its network namespace, went away and did not come back. Everything is undone.
+    /// The device or its network namespace was removed and did not return. Everything is undone.
     Gone,
-    /// Somebody detached the device.
+    /// The device was detached by another process.
     Detached,
 }
 
-/// What a look at the device found.
+/// Result of checking the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Same,
     Gone,
     Detached,
-    /// Its network namespace was deleted, and lives only because we are in it.
+    /// Its network namespace was deleted and exists only because this process is in it.
     Abandoned,
 }
 
-/// Controls one attachment.
+/// The controller of one attachment.
 pub struct Controller {
     system: System,
     journal: Journal,
@@ -70,12 +70,12 @@ pub struct Controller {
     route: Route,
     weights: Option<(Box<dyn Pusher>, QueueWeights)>,
     segments: Option<SegmentSize>,
-    /// A size decided and not yet set, and how often that was tried.
+    /// A size that was decided but not yet set, and the number of attempts.
     wanted: Option<(Bytes, u32)>,
     effect: Effect,
-    /// Whether freed packets tell which queue they had.
+    /// Whether freed packets report their queue.
     tells_queues: bool,
-    /// Whether queues were shared at the last beat: one look alone may see a flow that is about to go.
+    /// Whether queues were shared at the last beat: a single beat can see a flow that is about to end.
     shared_before: bool,
     containers: Containers,
     begun: Instant,
@@ -83,10 +83,10 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Takes over the attachment of a journal, and says so in it.
+    /// Takes over the attachment of a journal and records this process in it.
     ///
     /// # Errors
-    /// Programs that are gone; the kernel's.
+    /// The programs are gone, or the kernel's.
     pub fn new(system: &System, mut journal: Journal) -> Result<Self, NicError> {
         let dqa = Dqa::open(&journal.pins)?;
         let mut route = Route::open()?;
@@ -96,7 +96,7 @@ impl Controller {
         })?;
         let device = Device::read(system, &link.name)?;
         let weights = match Told::choose(&device)? {
-            // Weights of an earlier controller are still to be taken back: none are told beside them.
+            // Weights of an earlier controller are still recorded for undo, so no others may be set beside them.
             _ if journal.weights_told => None,
             Told::By(pusher) => {
                 let weights = QueueWeights::new(journal.queues, pusher.options());
@@ -137,21 +137,21 @@ impl Controller {
         })
     }
 
-    /// What is controlled.
+    /// The journal of the attachment.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// Runs until `stop` is set, the device is gone for good, or somebody detached it.
+    /// Runs until `stop` is set, the device is gone for good, or another process detached it.
     ///
     /// # Errors
-    /// The kernel's; the attachment stays as it is.
+    /// The kernel's; the attachment stays unchanged.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
         let (mut failures, mut looks) = (0, 0);
         while !stop.load(Ordering::Relaxed) {
             failures = match self.beat() {
                 Ok(()) => 0,
-                // A device that is going away refuses before it is gone; the next look tells.
+                // A device that is being removed rejects requests first; the next check detects the removal.
                 Err(error) if failures == FAILURES => return Err(error),
                 Err(_) => failures + 1,
             };
@@ -184,7 +184,7 @@ impl Controller {
         Ok(Ended::Stopped)
     }
 
-    /// One look at the queues.
+    /// Reads the queues and applies the policies.
     fn beat(&mut self) -> Result<(), NicError> {
         if self.journal.aside.is_some() {
             return Ok(());
@@ -194,7 +194,7 @@ impl Controller {
         let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
         let loads = self.containers.loads(&queues);
         if self.tell(now, &loads).is_err() {
-            // What was told stays in the journal to be taken back; the device is not asked again.
+            // The journal keeps the set weights for undo; the device is not asked again.
             self.weights = None;
         }
         let shared = is_shared(&queues, &self.journal);
@@ -213,13 +213,13 @@ impl Controller {
         if resized.is_ok() {
             self.wanted = None;
         } else if tries >= RESIZES {
-            // What it was stays in the journal, if it was changed at all; the device is not asked again.
+            // The journal keeps the original size if it was changed; the device is not asked again.
             (self.wanted, self.segments) = (None, None);
         }
         resized
     }
 
-    /// Tells the device weights, if there is news. That it was told is in the journal before.
+    /// Sets changed weights on the device, after recording in the journal that weights were set.
     fn tell(&mut self, now: units::Instant, loads: &[u64]) -> Result<(), NicError> {
         let Some((pusher, weights)) = &mut self.weights else {
             return Ok(());
@@ -239,7 +239,8 @@ impl Controller {
         pusher.push(told)
     }
 
-    /// Sets the segment size. What it was goes into the journal before, and out of it after it is back.
+    /// Sets the segment size. The journal records the original size before the change, and removes it after it is
+    /// restored.
     fn resize(&mut self, size: Bytes) -> Result<(), NicError> {
         let Some(link) = self.route.link_by_index(self.journal.index)? else {
             return Ok(());
@@ -258,7 +259,7 @@ impl Controller {
         Ok(())
     }
 
-    /// One look at the device: its presence, name, queues and containers.
+    /// Checks the device: presence, name, queues and containers.
     fn look(&mut self) -> Result<Seen, NicError> {
         if self.system.is_abandoned() {
             return Ok(Seen::Abandoned);
@@ -287,8 +288,8 @@ impl Controller {
         Ok(Seen::Same)
     }
 
-    /// Maps that a driver set when the number of queues changed, or as they were before, are emptied. Others are the
-    /// user's: they stay, also at detach, and the programs step aside until they are gone.
+    /// Empties maps that a driver set when the number of queues changed. Maps set by the user stay, also at detach; the
+    /// programs step aside while they exist.
     fn look_at_maps(&mut self, device: &Device, news: bool) -> Result<(), NicError> {
         if !device.has_maps() {
             return match self.journal.aside {
@@ -307,7 +308,7 @@ impl Controller {
         self.step_aside(Aside::XpsMaps)
     }
 
-    /// Steps aside where packets go through other queues than the chosen ones.
+    /// Steps aside if packets use other queues than the chosen ones.
     fn look_at_effect(&mut self) -> Result<(), NicError> {
         if !self.tells_queues || self.journal.aside.is_some() {
             return Ok(());
@@ -318,7 +319,7 @@ impl Controller {
         }
     }
 
-    /// Lets packets pass untouched, and takes back what was changed for the sake of chosen queues.
+    /// Lets packets pass untouched, and undoes the changes that chosen queues need.
     fn step_aside(&mut self, reason: Aside) -> Result<(), NicError> {
         let mut settings =
             attach::settings(&self.system, &self.journal.options, self.journal.queues);
@@ -336,7 +337,7 @@ impl Controller {
         self.journal.save(&self.system)
     }
 
-    /// Goes on as before the programs stepped aside.
+    /// Resumes after the programs stepped aside.
     fn resume(&mut self) -> Result<(), NicError> {
         let settings = attach::settings(&self.system, &self.journal.options, self.journal.queues);
         self.dqa.set(&settings)?;
@@ -352,7 +353,7 @@ impl Controller {
         if self.journal.options.weights != Weights::Cgroup {
             return Ok(());
         }
-        // A container that was named and has ended is no reason to stop caring for the others.
+        // A named container that has ended must not stop the care for the others.
         let Ok(now) = containers::list(&self.system, &self.journal.options) else {
             return Ok(());
         };
@@ -360,14 +361,14 @@ impl Controller {
             .refresh(&mut self.dqa, &now, shared_queues(&self.journal))
     }
 
-    /// Tells the programs of another number of queues. With one queue left they stand aside until there are more.
+    /// Updates the programs after a change of the number of queues. With one queue they step aside.
     fn reload(&mut self, device: &Device) -> Result<(), NicError> {
         let queues = device.managed_queues();
         if queues < 2 {
             return self.step_aside(Aside::OneQueue);
         }
         let by_user = self.journal.aside == Some(Aside::XpsMaps);
-        // Settings name queues that must be there at every moment.
+        // Queues in the settings must exist at every moment.
         let settings = attach::settings(&self.system, &self.journal.options, queues);
         if queues > self.journal.queues {
             self.dqa.set_queues(queues)?;
@@ -389,7 +390,7 @@ impl Controller {
         self.refresh_containers()
     }
 
-    /// Empties maps that somebody set meanwhile, as drivers do when the number of queues changes.
+    /// Empties maps that were set meanwhile; drivers do so when the number of queues changes.
     fn clear_maps(&mut self, name: &str) -> Result<(), NicError> {
         let set = queues::saved_maps(&self.system, name);
         for map in &set {
@@ -403,11 +404,11 @@ impl Controller {
         Ok(queues::clear(&self.system, name, &set)?)
     }
 
-    /// Undoes what is left of a device that went away, and attaches it again when it is back: a driver that was
-    /// loaded again makes a new device of the same name and address.
+    /// Undoes what is left of a removed device, and attaches it again when it returns: a reloaded driver makes a new
+    /// device with the same name and address.
     fn wait_for_return(&mut self, stop: &AtomicBool) -> Result<bool, NicError> {
         attach::undo(&self.system, &self.journal)?;
-        // Whoever detaches meanwhile finds us by it.
+        // A detach in the meantime finds this controller by the journal.
         let waiting = Journal {
             maps: Vec::new(),
             sizes: None,
@@ -425,7 +426,7 @@ impl Controller {
             let queues = queues::count(&self.system, &name);
             if links.iter().any(|link| back(&link)) && queues > 1 {
                 let options = self.journal.options.clone();
-                // A driver that is still at work on its device refuses things: it is asked again.
+                // A driver that is still setting up its device rejects requests: retry.
                 if let Ok(again) = attach::attach(&self.system, &name, options)
                     .and_then(|journal| Self::new(&self.system.clone(), journal))
                 {
@@ -440,7 +441,7 @@ impl Controller {
     }
 }
 
-/// Whether programs that were told of so many queues, or stand aside, must be told of another number.
+/// Whether the programs must be updated to `queues`, given their last number and whether they step aside.
 fn is_news(queues: u16, told: u16, aside: bool) -> bool {
     match aside {
         true => queues > 1,
@@ -448,7 +449,7 @@ fn is_news(queues: u16, told: u16, aside: bool) -> bool {
     }
 }
 
-/// Whether flows share a queue, but for the one that is there to be shared.
+/// Whether flows share a queue other than the shared one.
 fn is_shared(queues: &[QueueSnapshot], journal: &Journal) -> bool {
     let bulk = shared_queues(journal);
     let shared = |(queue, snapshot): (usize, &QueueSnapshot)| {

@@ -1,8 +1,8 @@
-//! Ending an attachment, whoever made it and whatever became of him.
+//! Ends an attachment, regardless of the process that made it.
 //!
-//! Method: the controller is asked to end, and killed if it does not; then the journal is undone. A controller in the
-//! foreground undoes it itself, which leaves nothing to do. Limits: a process is ended only if number and start agree
-//! with the journal and its program has the name of this one.
+//! Method: the controller is signalled, and killed if it does not end; then the journal is undone. A foreground
+//! controller undoes the journal itself. Limits: a process is ended only if its number and start time agree with the
+//! journal and its program has the name of this one.
 
 use crate::attach::undo;
 use crate::error::NicError;
@@ -13,26 +13,26 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a controller may take: it looks up every second at the latest, and undoing is a handful of requests.
+/// How long a controller may take to end: it checks for signals at least once a second, and undo takes a few requests.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks at a process.
+/// Interval of checking whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What was there to undo.
+/// What was undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detached {
-    /// An attachment, now undone.
+    /// An attachment.
     Undone,
-    /// What was left of a device that is gone.
+    /// The rest of the attachment of a removed device.
     Gone,
-    /// Nothing: the device is as it was.
+    /// Nothing: the device was not attached.
     Nothing,
 }
 
-/// Detaches the device that is, or was, called `name`. Doing so again is no error.
+/// Detaches the device that is, or was, called `name`. Repeating it is not an error.
 ///
 /// # Errors
-/// A name that nobody knows; what cannot be undone.
+/// An unknown name, or a failed undo.
 pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
     let mut route = Route::open()?;
     let links = route.links()?;
@@ -56,12 +56,12 @@ pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
     })
 }
 
-/// Ends a controller, gently first. A process that runs another program than this one is none, whatever a journal says.
+/// Ends a controller, first by SIGTERM. A process with another program is not signalled, whatever the journal contains.
 pub fn end(system: &System, process: Process) {
     let Some(pid) = i32::try_from(process.process).ok().and_then(Pid::from_raw) else {
         return;
     };
-    // Held before it is looked at, so that the signal reaches the process that was looked at.
+    // Open the pidfd before the checks, so that the signal reaches the checked process.
     let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else {
         return;
     };
@@ -69,7 +69,7 @@ pub fn end(system: &System, process: Process) {
         return;
     }
     for signal in [Signal::TERM, Signal::KILL] {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = pidfd_send_signal(&held, signal);
         let asked = Instant::now();
         while asked.elapsed() < PATIENCE {
@@ -81,7 +81,7 @@ pub fn end(system: &System, process: Process) {
     }
 }
 
-/// Whether the program file of a process has the name of ours. An upgrade replaces the file, so the file itself may differ.
+/// Whether the process's program file has our name. An upgrade replaces the file, so the file itself may differ.
 fn runs_this_program(system: &System, process: u32) -> bool {
     let name = |process: &str| {
         let name = system.proc().link_name(&format!("{process}/exe"))?;

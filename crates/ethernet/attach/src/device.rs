@@ -1,8 +1,8 @@
-//! A network device with everything that decides how fairly and how fast its flows get out.
+//! A network device with everything that affects the fairness and latency of its flows.
 //!
 //! Method: rtnetlink for the device and its queueing disciplines, ethtool's netlink for the driver, sysfs for queues
-//! and speed, procfs for TCP. Units: bytes, microseconds, Mb/s, as each name says.
-//! Limits: what a kernel or driver does not tell is none; nothing is guessed.
+//! and speed, procfs for TCP. Units: bytes, microseconds, Mb/s; the unit ends the name. Limits: a value that a kernel
+//! or driver does not report is `None`; nothing is guessed.
 
 use crate::error::NicError;
 use crate::ethtool::{self, Driver};
@@ -13,57 +13,57 @@ use crate::system::System;
 use isolane_ethernet_policy::titan::QUEUES_MAX;
 use serde::Serialize;
 
-/// What is known of a device.
+/// A network device as the host reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Device {
-    /// Name.
+    /// Name in its network namespace.
     pub name: String,
-    /// Its network namespace, where it was entered by name.
+    /// Name of its network namespace, if it was entered by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Number in its namespace.
+    /// Interface index in its namespace.
     pub index: u32,
-    /// Driver (`mlx5_core`, `veth`).
+    /// Driver name, such as `mlx5_core` or `veth`.
     pub driver: String,
-    /// Whether it is up.
+    /// Whether the interface is up.
     pub up: bool,
-    /// Largest packet, in bytes.
+    /// MTU, bytes.
     pub mtu_bytes: u32,
-    /// Link speed in Mb/s; none where the driver does not say.
+    /// Link speed, Mb/s; `None` if the driver does not report it.
     pub speed_mbps: Option<u32>,
-    /// Processors of the machine.
+    /// Number of processors of the machine.
     pub processors: u16,
-    /// Devices that it sends through: of a bond, a bridge, a VLAN.
+    /// Lower devices of a bond, a bridge or a VLAN.
     pub lower: Vec<String>,
     /// Transmit queues in use.
     pub queues: Vec<Queue>,
-    /// Transmit queues that the device was made with, or that its driver could use.
+    /// Number of transmit queues that the device was made with, or that its driver can use.
     pub queues_max: u32,
-    /// Queueing disciplines.
+    /// Its queueing disciplines.
     #[serde(skip)]
     pub disciplines: Disciplines,
-    /// The same in words: `mq with 8 fq_codel`.
+    /// The disciplines as text: `mq with 8 fq_codel`.
     pub discipline: String,
     /// Programs on egress.
     pub egress: Vec<Filter>,
-    /// Largest segments.
+    /// Segment size limits.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// Most packets in a segment.
+    /// Largest number of packets in a segment.
     pub gso_max_segments: u32,
-    /// What the driver says.
+    /// What the driver reports: offloads, moderation, channels.
     #[serde(flatten)]
     pub offloads: Driver,
-    /// TCP.
+    /// TCP settings.
     pub tcp: Tcp,
 }
 
-/// Settings of TCP that the device's flows live by.
+/// TCP settings that affect the device's flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Tcp {
-    /// TCP Small Queues: what a flow may have below TCP, in bytes.
+    /// Limit of TCP Small Queues: a flow's bytes below TCP.
     pub limit_output_bytes: Option<u64>,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion_control: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Device {
         Ok(Self::of(system, link, disciplines, egress, offloads))
     }
 
-    /// Puts together what the sockets said and what the files say.
+    /// Combines the answers of the sockets and the files.
     pub fn of(
         system: &System,
         link: Link,
@@ -122,12 +122,12 @@ impl Device {
         }
     }
 
-    /// Refuses a device that no card is behind and that cannot be made with more queues, like the loopback.
+    /// Rejects a software device that cannot have more queues, such as the loopback.
     ///
     /// # Errors
     /// [`NicError::Software`].
     pub(crate) fn refuse_software(&self, system: &System) -> Result<(), NicError> {
-        // These have as many queues as their maker asks for.
+        // These kinds have as many queues as requested at their creation.
         let can_have_more = ["veth", "tun"].contains(&self.driver.as_str()) || self.queues_max > 1;
         if can_have_more || self.queues.len() > 1 || !self.lower.is_empty() {
             return Ok(());
@@ -147,14 +147,14 @@ impl Device {
         })
     }
 
-    /// Queues that can be managed.
+    /// Number of queues that can be managed.
     pub fn managed_queues(&self) -> u16 {
         let queues = u16::try_from(self.queues.len()).unwrap_or(u16::MAX);
         queues.min(QUEUES_MAX)
     }
 
-    /// The command that gives it a transmit queue for each processor, as far as its driver can; none if it cannot
-    /// have more than it uses.
+    /// The command that sets one transmit queue per processor, as far as the driver permits; `None` if it cannot have
+    /// more queues.
     pub fn more_queues(&self) -> Option<String> {
         let channels = self.offloads.channels?;
         let (kind, most) = match channels.combined_max {
@@ -166,7 +166,7 @@ impl Device {
             .then(|| self.command(&format!("ethtool -L {} {kind} {queues}", self.name)))
     }
 
-    /// A command as it must be typed for the device's namespace.
+    /// A command in the form for the device's namespace.
     pub fn command(&self, command: &str) -> String {
         match &self.netns {
             None => command.to_owned(),
@@ -178,7 +178,7 @@ impl Device {
         }
     }
 
-    /// Whether the device itself cuts TCP segments into packets.
+    /// Whether the device itself segments TCP packets (TSO).
     pub fn cuts_segments(&self) -> bool {
         self.offloads.features.contains("tx-tcp-segmentation")
     }
@@ -189,14 +189,14 @@ impl Device {
         self.queues.iter().any(is_set)
     }
 
-    /// Whether packets are counted as sent when the driver frees them. Devices that only hand packets to another one
-    /// never tell when a packet has left.
+    /// Whether freed packets count as sent. Devices that only pass packets to another device never report when a packet
+    /// has left.
     pub fn frees_what_it_sent(&self) -> bool {
         !matches!(self.driver.as_str(), "veth" | "ifb" | "dummy" | "netkit")
     }
 }
 
-/// The kernel's driver: the bound one of hardware, the kind of a software device.
+/// The driver: the bound driver of hardware, the kind of a software device.
 fn driver(system: &System, link: &Link) -> String {
     let bound = system
         .sys()
@@ -205,7 +205,7 @@ fn driver(system: &System, link: &Link) -> String {
     bound.or_else(kind).unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// The devices below, as the kernel links them.
+/// The lower devices, from sysfs links.
 fn lower(system: &System, name: &str) -> Vec<String> {
     let links = system.sys().list(&format!("class/net/{name}"));
     let below = links.iter().filter_map(|link| link.strip_prefix("lower_"));

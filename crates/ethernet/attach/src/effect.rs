@@ -1,29 +1,28 @@
-//! Whether flows get the queues that they are given.
+//! Checks whether flows get the chosen queues.
 //!
-//! Problem: a driver may choose queues itself, a later filter may change the choice, and somebody may set XPS maps, which the
-//! kernel prefers. Attached programs then have no effect, and figures about them would be false. Method, in three places:
-//! a driver that is known to ignore the choice is refused ([`of_driver`]); every second the controller compares the queues
-//! that freed packets had with the chosen ones ([`Effect`]); it looks at the maps. Where a reason is found, the programs
-//! step aside ([`Aside`]) and `status` says so.
-//! Limits: a device that only hands packets over (veth) frees nothing itself; there the kernel keeps a socket's queue while
-//! the receiver holds a packet, so its choices say nothing and only maps are looked at.
-//! Source of the table: `ndo_select_queue` of each driver in the Linux kernel, and `netdev_pick_tx` where it has none.
+//! Problem: a driver may choose queues itself, a later filter may change the choice, and XPS maps override it. Attached
+//! programs then have no effect, and figures about them would be false. Method, in three places: a driver that is known
+//! to ignore the choice is rejected ([`of_driver`]); every second the controller compares the queues of freed packets
+//! with the chosen ones ([`Effect`]); it also checks the maps. If a check fails, the programs step aside ([`Aside`])
+//! and `status` reports the reason. Limits: a device that only passes packets on (veth) frees nothing itself. There the
+//! kernel keeps a socket's queue while the receiver holds a packet, so only the maps are checked. Source of the table:
+//! `ndo_select_queue` of each driver in the Linux kernel, and `netdev_pick_tx` for drivers without it.
 
 use isolane_ethernet_bpf::DqaCounters;
 use serde::{Deserialize, Serialize};
 
-/// What a driver does with the queue that a packet was given.
+/// How a driver treats the queue recorded in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Uses it; where there is something to know, what.
+    /// Uses it; the text holds restrictions, if any.
     Honoured(&'static str),
-    /// Chooses itself, in this way.
+    /// Chooses itself; the text says how.
     Ignored(&'static str),
-    /// Not looked up.
+    /// Not in the table.
     Unknown,
 }
 
-/// Drivers by name: that of the bound driver in sysfs, else the kind of the device. Xen's network driver is bound as `vif`.
+/// Drivers by name: the bound driver in sysfs, else the kind of the device. Xen's network driver is bound as `vif`.
 pub const DRIVERS: [(&str, Choice); 10] = [
     ("ena", Choice::Honoured("")),
     ("hv_netvsc", Choice::Honoured("")),
@@ -54,45 +53,47 @@ pub const DRIVERS: [(&str, Choice); 10] = [
     ("vif", Choice::Ignored("chooses by the packet's hash")),
 ];
 
-/// What the driver of that name does.
+/// The table's entry for a driver name.
 pub fn of_driver(name: &str) -> Choice {
     let known = DRIVERS.iter().find(|(driver, _)| *driver == name);
     known.map_or(Choice::Unknown, |(_, choice)| *choice)
 }
 
-/// Why attached programs do nothing.
+/// Why attached programs step aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum Aside {
-    /// The device has one queue now.
+    /// The device has one queue.
     OneQueue,
-    /// Somebody set XPS maps, which the kernel prefers.
+    /// XPS maps are set, which override the programs.
     XpsMaps,
-    /// Packets went through other queues than the chosen ones.
+    /// Packets used other queues than the chosen ones.
     Overruled {
-        /// Part of the choices that were overruled, percent.
+        /// Share of overruled choices, percent.
         percent: u8,
     },
 }
 
-/// Choices of a second, or of several with fewer.
+/// Counts choices over one second, or longer if there are few.
 #[derive(Clone, Copy, Debug)]
 pub struct Effect {
     before: DqaCounters,
 }
 
 impl Effect {
-    /// Choices that say something: with two queues, a driver that ignores them agrees with eight of eight once in 256.
+    /// Fewest choices for a decision: with two queues, a driver that ignores them agrees with eight of eight once in
+    /// 256.
     const CHOICES_MIN: u64 = 8;
-    /// The part that may be overruled, percent: a socket that has packets outstanding keeps its queue now and then.
+    /// Largest tolerated share of overruled choices, percent: a socket with outstanding packets sometimes keeps its
+    /// queue.
     const PERCENT_MAX: u64 = 25;
 
-    /// From what was counted so far.
+    /// Starts from the current counters.
     pub fn new(counters: DqaCounters) -> Self {
         Self { before: counters }
     }
 
-    /// The part of the choices since the last answer that were overruled, percent, where that is too many.
+    /// The share of overruled choices since the last answer, percent, if it is too large.
     pub fn overruled(&mut self, now: DqaCounters) -> Option<u8> {
         let chosen = now.assigned.saturating_sub(self.before.assigned);
         if chosen < Self::CHOICES_MIN {

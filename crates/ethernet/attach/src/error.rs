@@ -1,150 +1,150 @@
-//! What can go wrong with a network device, with the object, the value and the remedy in every message.
+//! Errors of network devices; each message names object, value and remedy.
 
 use isolane_common_linux::HostError;
 use isolane_ethernet_bpf::EbpfError;
 use std::io;
 use std::path::PathBuf;
 
-/// Names less alike than this are not offered as what was meant (Jaro-Winkler similarity, 0 to 1).
+/// Lowest similarity of a suggested name (Jaro-Winkler, 0 to 1).
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// Why something about a network device did not happen.
+/// Why an operation on a network device failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NicError {
-    /// No device of that name in this network namespace.
+    /// The namespace has no device with that name.
     #[error("no network device is named `{device}` here{}", suggestion(.device, .known))]
     NoDevice {
-        /// The name asked for.
+        /// The requested name.
         device: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// A device with one transmit queue.
+    /// The device has one transmit queue.
     #[error(
         "{device} has one transmit queue: there is nothing to choose between; {}", more_queues(.command)
     )]
     SingleQueue {
-        /// The device.
+        /// Device name.
         device: String,
-        /// What gives it more; none if nothing does.
+        /// Command that adds queues; `None` if no command can.
         command: Option<String>,
     },
-    /// A device of the kernel's own, like the loopback: no card is behind it.
+    /// A software device without a card, such as the loopback.
     #[error(
         "{device} is a device in software: it has no hardware queues, so that no configuration of it helps; {}",
         in_words(.cards)
     )]
     Software {
-        /// The device.
+        /// Device name.
         device: String,
-        /// Devices here that have a card behind them.
+        /// Devices of this host with a card.
         cards: Vec<String>,
     },
-    /// A device that hands packets to others, which choose queues themselves.
+    /// A device that passes packets to others, which choose queues themselves.
     #[error("{device} sends through {}: attach {} instead", .lower.join(", "), if .lower.len() == 1 { "that" } else { "those" })]
     Upper {
-        /// The device.
+        /// Device name.
         device: String,
-        /// The devices below.
+        /// The lower devices.
         lower: Vec<String>,
     },
-    /// A driver that is known to choose queues itself.
+    /// The driver is known to choose queues itself.
     #[error(
         "{device}: its driver {driver} {how}, so flows do not get the queues that they are given; --any-driver attaches all the same"
     )]
     Ignored {
-        /// The device.
+        /// Device name.
         device: String,
-        /// Its driver.
+        /// Driver name.
         driver: String,
-        /// How it chooses.
+        /// How the driver chooses.
         how: &'static str,
     },
-    /// Root is needed.
+    /// A privilege is missing.
     #[error("{action}: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")]
     NotPermitted {
-        /// What was to be done.
+        /// The attempted action.
         action: String,
     },
-    /// The kernel lacks something.
+    /// A kernel feature is missing.
     #[error("{action}: {detail}")]
     Kernel {
-        /// What was to be done.
+        /// The attempted action.
         action: String,
-        /// What is missing, and what to do.
+        /// The missing feature and the remedy.
         detail: String,
     },
-    /// The device is attached already.
+    /// The device is already attached.
     #[error(
         "{device} is attached already{}; `isolane nic detach {device}{place}` first, or `isolane nic status {device}{place}`",
         by(*.process)
     )]
     Attached {
-        /// The device.
+        /// Device name.
         device: String,
-        /// What names its namespace on the command line ([`crate::System::place`]).
+        /// Command line option for its namespace ([`crate::System::place`]).
         place: String,
-        /// The controller that runs, if one does.
+        /// Process id of the running controller, if any.
         process: Option<u32>,
     },
     /// The device is not attached.
     #[error("{device} is not attached; `isolane nic attach {device}{place}` does it")]
     NotAttached {
-        /// The device.
+        /// Device name.
         device: String,
-        /// What names its namespace on the command line ([`crate::System::place`]).
+        /// Command line option for its namespace ([`crate::System::place`]).
         place: String,
     },
-    /// Another attach or detach is at work on the device.
-    #[error("another `isolane nic` is at work on {device}; wait for it, or end it")]
+    /// Another process attaches or detaches the device.
+    #[error("another `isolane nic` changes {device}; wait for it to end, or end it")]
     Busy {
-        /// The device.
+        /// Device name.
         device: String,
     },
-    /// The device went away.
+    /// The device was removed.
     #[error("{device} is gone: removed, or its driver was unloaded")]
     Gone {
-        /// The device.
+        /// Device name.
         device: String,
     },
-    /// A network namespace that cannot be entered.
+    /// The network namespace cannot be entered.
     #[error(
         "cannot enter the network namespace `{name}`: {reason}; `ip netns list` shows the named ones"
     )]
     Namespace {
-        /// Its name.
+        /// Name of the namespace.
         name: String,
-        /// Why.
+        /// The kernel's error.
         reason: io::Error,
     },
-    /// A value that does not fit.
+    /// A value out of range.
     #[error("{what} `{value}`: {expected}")]
     Value {
-        /// Which value.
+        /// Name of the value.
         what: &'static str,
-        /// What it was.
+        /// The given value.
         value: String,
-        /// What it must be.
+        /// What is allowed.
         expected: String,
     },
-    /// A file of ours that cannot be read, written or understood.
+    /// A file that cannot be read, written or parsed.
     #[error("{}: {detail}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason and the remedy.
         detail: String,
     },
-    /// The kernel's answer.
+    /// An error of the kernel or of a host file.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The programs in the kernel.
+    /// An error of the BPF programs.
     #[error(transparent)]
     Programs(#[from] EbpfError),
 }
 
 impl NicError {
-    /// True when the command line asked for something that cannot be, false when the machine cannot do it.
+    /// Whether the command line is wrong, rather than the machine.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
@@ -167,7 +167,7 @@ impl NicError {
     }
 }
 
-/// The member of `known` that looks most like `name`; none when all are far.
+/// The most similar member of `known`; `None` if none is similar.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     known
         .iter()

@@ -1,8 +1,8 @@
-//! What a driver says of itself through ethtool's netlink interface: offloads, interrupt moderation, channels.
+//! Reads a driver's offloads, interrupt moderation and channels through ethtool's netlink interface.
 //!
-//! Units: microseconds and frames, as drivers take them. Limits: what a driver does not say is none; a kernel before
-//! 5.6 has no such interface, and everything is none then.
-//! Source: `Documentation/networking/ethtool-netlink.rst`.
+//! Units: microseconds and frames, as drivers use them. Limits: a value that a driver does not report is `None`; a
+//! kernel before 5.6 has no such interface, and all values are `None`. Source:
+//! `Documentation/networking/ethtool-netlink.rst`.
 
 use crate::error::NicError;
 use crate::generic::{Ask, Generic};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const FEATURES_GET: u8 = 11;
 const CHANNELS_GET: u8 = 17;
 const COALESCE_GET: u8 = 19;
-/// The header is attribute 1 of every message, with the device's number in its own attribute 1.
+/// The header is attribute 1 of every message; the interface index is the header's attribute 1.
 const HEADER: u16 = 1;
 const HEADER_DEVICE_INDEX: u16 = 1;
 const FEATURES_HARDWARE: u16 = 2;
@@ -30,46 +30,46 @@ const CHANNELS_COMBINED_MAX: u16 = 5;
 const CHANNELS_TX: u16 = 7;
 const CHANNELS_COMBINED: u16 = 9;
 
-/// What moderates the transmit interrupts of a device.
+/// Moderation of a device's transmit interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Moderation {
-    /// An interrupt waits for so long after a packet, in microseconds.
+    /// Delay of an interrupt after a packet, microseconds.
     pub tx_usecs: Option<u32>,
-    /// Or for so many packets.
+    /// Number of packets after which an interrupt is sent earlier.
     pub tx_frames: Option<u32>,
-    /// The driver adapts both.
+    /// Whether the driver adapts both.
     pub adaptive: Option<bool>,
 }
 
-/// How many transmit queues a driver uses and could use.
+/// Transmit queues in use and possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Channels {
     /// Queues in use.
     pub queues: u32,
-    /// Queues possible.
+    /// Largest possible number of queues.
     pub queues_max: u32,
-    /// Those of them that also receive; none where queues for either direction are set apart.
+    /// How many of them can also receive; `None` if queues are separate per direction.
     pub combined_max: u32,
 }
 
-/// What a driver says.
+/// What a driver reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Driver {
-    /// Offloads that are on, by the kernel's names: `tx-tcp-segmentation`.
+    /// Enabled offloads, by the kernel's names such as `tx-tcp-segmentation`.
     pub features: BTreeSet<String>,
-    /// Offloads that could be switched on.
+    /// Offloads that can be enabled.
     #[serde(skip)]
     pub possible: BTreeSet<String>,
-    /// Interrupt moderation; none where the driver has none to tell of.
+    /// Interrupt moderation; `None` if the driver reports none.
     pub moderation: Option<Moderation>,
-    /// Channels; none where the driver has none to tell of.
+    /// Channels; `None` if the driver reports none.
     pub channels: Option<Channels>,
 }
 
-/// Reads what the driver of device `index` says.
+/// Reads the driver's values of the device with that index.
 ///
 /// # Errors
-/// The kernel's, but for "not supported".
+/// The kernel's, except "not supported".
 pub fn read(index: u32) -> Result<Driver, NicError> {
     let Some(mut family) = Generic::open("ethtool")? else {
         return Ok(Driver::default());
@@ -96,7 +96,7 @@ pub fn read(index: u32) -> Result<Driver, NicError> {
     Ok(driver)
 }
 
-/// What is on, and what can be.
+/// Enabled offloads, and offloads that can be enabled.
 fn features(answer: &Attributes<'_>) -> (BTreeSet<String>, BTreeSet<String>) {
     let names = |set| {
         let bits = answer.nested(set).nested(BITSET_BITS);

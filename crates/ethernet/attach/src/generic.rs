@@ -1,13 +1,13 @@
-//! Generic netlink: families are found by name, then asked by command.
+//! Generic netlink: finds families by name and sends their commands.
 //!
-//! Limits: a family that the kernel does not have is none, not an error: a module may be missing on purpose.
-//! Source: genetlink(7)'s kernel documentation, `linux/genetlink.h`.
+//! Limits: a family that the kernel does not have is `None`, not an error, because modules are optional. Source:
+//! genetlink(7)'s kernel documentation, `linux/genetlink.h`.
 
 use crate::error::NicError;
 use isolane_common_linux::HostError;
 use isolane_common_linux::netlink::{Attributes, AttributesBuilder, Family, Request, Socket};
 
-/// GENL_ID_CTRL: the family that knows the others.
+/// GENL_ID_CTRL: the family that resolves family names.
 const CONTROLLER: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -15,9 +15,9 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 /// `struct genlmsghdr`: command, version, reserved.
 const HEADER_BYTES: usize = 4;
 
-/// Whoever answers the requests of a family: the kernel, or what stands for it in a test.
+/// Answers the requests of a family: the kernel, or a substitute in tests.
 pub trait Ask: std::fmt::Debug {
-    /// Asks one object, or with `dump` all of them; `each` sees the attributes of every answer.
+    /// Requests one object, or with `dump` all; `each` receives the attributes of every answer.
     ///
     /// # Errors
     /// The kernel's.
@@ -39,7 +39,7 @@ pub struct Generic {
 }
 
 impl Generic {
-    /// Opens the family of that name; none where the kernel has none.
+    /// Opens the family with that name; `None` if the kernel does not have it.
     ///
     /// # Errors
     /// The kernel's.
@@ -75,7 +75,7 @@ impl Ask for Generic {
     }
 }
 
-/// The message of a command.
+/// Builds the message of a command.
 pub(crate) fn request(
     family: u16,
     command: u8,

@@ -1,15 +1,14 @@
-//! What an attachment changed, written down before it is changed, so that anybody can undo it.
+//! Records each change of an attachment before it is made, so that any process can undo it.
 //!
-//! Problem: the controller may be killed at any time, and the device may go away; what it changed must still be undone,
-//! once, by whoever comes next.
-//! Method: one JSON file for each device below the runtime directory, named by network namespace and device number, as
-//! numbers of devices repeat from namespace to namespace. It is replaced as a whole (written beside, renamed). A lock
-//! file serialises those who attach and detach. A journal of another boot is void: nothing of it lives on.
-//! A journal makes a privileged program write to the device, so the directory is the superuser's alone, no link in it is
-//! followed ([`PrivateDirectory`]), and every field is checked when the file is read (`checks`).
-//! A device is the journal's if the namespace's cookie and the device's number agree, neither of which is used again,
-//! and its permanent address where it has one. Its name and its present address may change meanwhile.
-//! Limits: a kernel before 5.14 has no cookies; there a namespace that has ended may be taken for one that got its number.
+//! Problem: the controller may be killed at any time, and the device may be removed; the changes must still be undone,
+//! once. Method: one JSON file per device in the runtime directory, named by network namespace and interface index,
+//! because indices repeat across namespaces. The file is replaced as a whole (written beside, renamed). A lock file
+//! serialises attach and detach. A journal of another boot is void, because none of its changes survive a boot. A
+//! journal makes a privileged program write to the device. Therefore the directory is the superuser's alone, links in
+//! it are not followed ([`PrivateDirectory`]), and every field is checked when the file is read (`checks`). A journal
+//! belongs to a device if the namespace's cookie and the interface index agree, neither of which is reused, and the
+//! permanent address if there is one. The device's name and current address may change meanwhile. Limits: a kernel
+//! before 5.14 has no cookies; there an ended namespace can be mistaken for a new one with the same number.
 
 use crate::effect::Aside;
 use crate::error::NicError;
@@ -25,66 +24,66 @@ use std::path::PathBuf;
 
 mod checks;
 
-/// The form of the file.
+/// Version of the file's format.
 const VERSION: u32 = 1;
-/// Longest journal, bytes: two maps of 4 KiB for each of the most queues that a device has would be more, and no device has
+/// Longest journal, bytes. Two maps of 4 KiB for each of the most queues of a device would exceed it, but no device has
 /// such maps.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// A process that is told from a later one with the same number by when it started.
+/// A process; its start time distinguishes it from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub process: u32,
-    /// Start in ticks since boot.
+    /// Start time, clock ticks since boot.
     pub started: u64,
 }
 
-/// What was changed, and by whom.
+/// The changes of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
-    /// Form of the file.
+    /// Version of the file's format.
     pub version: u32,
-    /// The boot it belongs to.
+    /// Boot id.
     pub boot: String,
-    /// Network namespace.
+    /// Inode number of the network namespace.
     pub namespace: u64,
-    /// Its cookie, 0 where the kernel does not tell.
+    /// Cookie of the namespace, 0 if the kernel has none.
     #[serde(default)]
     pub cookie: u64,
-    /// The device's name when it was attached.
+    /// Device name at the time of the attachment.
     pub device: String,
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its hardware address.
+    /// Hardware address.
     pub address: Vec<u8>,
-    /// Whether that is the permanent one.
+    /// Whether the address is the permanent one.
     #[serde(default)]
     pub has_permanent_address: bool,
-    /// Where programs and maps are pinned.
+    /// Directory of the pinned programs and maps.
     pub pins: PathBuf,
-    /// Queues that are managed.
+    /// Number of managed queues.
     pub queues: u16,
-    /// What the user asked for.
+    /// The user's options.
     pub options: Options,
-    /// Who controls it; none before and after.
+    /// The controller; `None` before it starts and after it ends.
     pub controller: Option<Process>,
-    /// XPS maps as they were.
+    /// Original XPS maps.
     pub maps: Vec<SavedMap>,
-    /// Segment sizes as they were before they were reduced; none while they are not.
+    /// Original segment sizes; `None` while they are unchanged.
     pub sizes: Option<Sizes>,
-    /// Who is told queue weights.
+    /// Interface that receives queue weights.
     pub weights_told_to: Option<String>,
-    /// Whether he was told any, so that what he made of them is ours to take back.
+    /// Whether weights were set, so that they must be taken back.
     #[serde(default)]
     pub weights_told: bool,
-    /// Why the programs do nothing; absent while they work.
+    /// Why the programs step aside; absent while they work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Aside>,
 }
 
 impl Journal {
-    /// The journal of an attachment that has changed nothing yet.
+    /// The journal of an attachment without changes.
     pub fn new(system: &System, link: &Link, pins: PathBuf, queues: u16, options: Options) -> Self {
         Self {
             version: VERSION,
@@ -107,7 +106,7 @@ impl Journal {
         }
     }
 
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
     /// [`NicError::File`].
@@ -119,7 +118,7 @@ impl Journal {
         written.map_err(|error| NicError::file(path, format!("cannot be written: {error}")))
     }
 
-    /// Removes it. One that is gone is as good.
+    /// Removes the file. A missing file is not an error.
     ///
     /// # Errors
     /// [`NicError::File`].
@@ -127,7 +126,7 @@ impl Journal {
         let Some(directory) = system.private()? else {
             return Ok(());
         };
-        // The controller's last words, if it had any.
+        // The controller's log, if it wrote one.
         let _ = directory.remove(&self.log());
         directory.remove(&self.file()).map_err(|error| {
             let path = system.run().join(self.file());
@@ -135,12 +134,12 @@ impl Journal {
         })
     }
 
-    /// The name of its file.
+    /// Name of the file.
     fn file(&self) -> String {
         format!("{}-{}.json", self.namespace, self.index)
     }
 
-    /// The name of the file with the controller's last words.
+    /// Name of the controller's log file.
     pub fn log(&self) -> String {
         format!("{}-{}.log", self.namespace, self.index)
     }
@@ -148,7 +147,7 @@ impl Journal {
     /// The journals of this thread's namespace and of this boot.
     ///
     /// # Errors
-    /// [`NicError::File`] if one cannot be read or understood.
+    /// [`NicError::File`] if a file cannot be read or parsed.
     pub fn all(system: &System) -> Result<Vec<Self>, NicError> {
         let namespace = System::namespace();
         let prefix = format!("{namespace}-");
@@ -166,8 +165,8 @@ impl Journal {
         Ok(journals)
     }
 
-    /// The journal of the device that is called so among `links`, which are all there are; else that of a device which
-    /// was called so and is gone. A device that has another name now is not meant by its old one.
+    /// The journal of the device called `name` among `links`, which must be complete; else the journal of a removed
+    /// device with that name. A device's former name does not match.
     ///
     /// # Errors
     /// [`NicError::File`].
@@ -182,7 +181,7 @@ impl Journal {
         Ok(found.or_else(|| journals.iter().find(was_called)).cloned())
     }
 
-    /// [`Journal::find`] among the devices that there are now.
+    /// [`Journal::find`] among the current devices.
     ///
     /// # Errors
     /// [`NicError::File`], and the kernel's.
@@ -190,7 +189,7 @@ impl Journal {
         Self::find(system, &Route::open()?.links()?, name)
     }
 
-    /// Whether it is about this device, under whatever name and present address.
+    /// Whether it belongs to this device, under any name and current address.
     pub fn is_of(&self, link: &Link) -> bool {
         let both_permanent = self.has_permanent_address && link.has_permanent_address;
         self.is_here()
@@ -198,7 +197,7 @@ impl Journal {
             && (!both_permanent || self.address == link.address)
     }
 
-    /// Whether its network namespace is this thread's, not an earlier one of the same number.
+    /// Whether its network namespace is this thread's, not an earlier one with the same number.
     pub fn is_here(&self) -> bool {
         let here = System::cookie();
         let known = self.cookie != 0 && here != 0;
@@ -213,19 +212,19 @@ impl Journal {
 }
 
 impl Process {
-    /// The process of that number; none when there is none.
+    /// The process with that id; `None` if there is none.
     pub fn of(system: &System, process: u32) -> Option<Self> {
         let started = started(&system.proc().text(&format!("{process}/stat"))?)?;
         Some(Self { process, started })
     }
 
-    /// Whether it still runs: a process that has ended but was not waited for does not.
+    /// Whether it still runs. A zombie does not.
     pub fn is_running(self, system: &System) -> bool {
         Self::of(system, self.process) == Some(self)
     }
 }
 
-/// Start of a process from `/proc/PID/stat`, none for one that has ended. Its name, in parentheses, may hold anything.
+/// Start time from `/proc/PID/stat`; `None` for an ended process. The name in parentheses may contain any character.
 fn started(stat: &str) -> Option<u64> {
     const STATE: usize = 0;
     const STARTED: usize = 19;
@@ -237,7 +236,7 @@ fn started(stat: &str) -> Option<u64> {
     }
 }
 
-/// Held while a device is attached or detached. Its file goes with it.
+/// The lock held during attach and detach. Its file is removed with it.
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
@@ -249,7 +248,7 @@ impl Lock {
     /// Takes the lock of a device.
     ///
     /// # Errors
-    /// [`NicError::Busy`] if somebody else has it.
+    /// [`NicError::Busy`] if another process holds it.
     pub fn take(system: &System, device: &str) -> Result<Self, NicError> {
         let name = format!("{}-{device}.lock", System::namespace());
         let path = system.run().join(&name);
@@ -266,7 +265,7 @@ impl Lock {
                 }
                 Err(error) => return Err(denied(&path, error.into())),
             }
-            // Otherwise whoever had it before removed the file between the two calls: ours has no name any more.
+            // The previous holder may have removed the file between the two calls; then our lock has no name any more.
             if directory.names_file(&name, &file) {
                 return Ok(Self {
                     file,
@@ -280,14 +279,14 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is still held, so that nobody else's is removed. One that stays does no harm.
+        // Removed while the lock is held, so that no other lock file is removed. A file that stays does no harm.
         if self.directory.names_file(&self.name, &self.file) {
             let _ = self.directory.remove(&self.name);
         }
     }
 }
 
-/// A journal; none if it is of another boot or went away meanwhile.
+/// Reads a journal; `None` if it is of another boot or was removed meanwhile.
 fn read(directory: &PrivateDirectory, name: &str, boot: &str) -> Result<Option<Journal>, NicError> {
     let path = &directory.path().join(name);
     let text = directory.read(name, BYTES_MAX);
@@ -295,7 +294,8 @@ fn read(directory: &PrivateDirectory, name: &str, boot: &str) -> Result<Option<J
         return Ok(None);
     };
     let journal: Journal = serde_json::from_str(&text).map_err(|error| {
-        let detail = format!("is no journal of ours ({error}); remove it if nothing is attached");
+        let detail =
+            format!("is not a journal of isolane ({error}); remove it if nothing is attached");
         NicError::file(path, detail)
     })?;
     match (journal.version == VERSION, journal.boot == boot) {
@@ -417,7 +417,7 @@ mod tests {
         );
     }
 
-    /// A program with the rights of the superuser follows no link that somebody else put into the directory.
+    /// A program with the superuser's rights follows no link that another user put into the directory.
     #[test]
     fn links_in_the_directory_are_not_followed() {
         use std::os::unix::fs::symlink;
@@ -472,8 +472,8 @@ mod tests {
         );
     }
 
-    /// Goal: of many that try at once, one at a time has it, though each removes the file. Method: a counter that only
-    /// whoever has the lock changes, in two steps.
+    /// Goal: of many concurrent callers, one at a time holds the lock although each removes the file. Method: the
+    /// holder changes a counter in two steps.
     #[test]
     fn a_removed_file_lets_nobody_in_twice() {
         use std::sync::atomic::{AtomicU32, Ordering};

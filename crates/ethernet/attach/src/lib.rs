@@ -1,14 +1,14 @@
-//! Ordinary network devices with several transmit queues: what the host says of them, and Titan on them.
+//! Network devices with several transmit queues: reads their configuration, and attaches Titan to them.
 //!
-//! * [`device`] - one device with everything that decides fairness and latency, from [`link`], [`qdisc`], [`queues`]
-//!   and [`ethtool`]; files lie where [`system`] says;
-//! * [`options`] - what the user wants; [`journal`] - what was changed, to be undone by whoever comes next;
-//! * [`mod@attach`], [`mod@detach`] - Titan on a device and off it; [`control`] - the loop beside it, with [`push`] (queue
+//! * [`device`] - one device with everything that affects fairness and latency, from [`link`], [`qdisc`], [`queues`]
+//!   and [`ethtool`]; [`system`] locates the files;
+//! * [`options`] - the user's options; [`journal`] - the changes to undo;
+//! * [`mod@attach`], [`mod@detach`] - attach Titan and undo it; [`control`] - the control loop, with [`push`] (queue
 //!   weights), [`segments`] (segment sizes) and [`containers`];
-//! * [`status`] - what an attachment does, [`openmetrics`] - for machines; [`mod@advise`] - what a configuration costs.
+//! * [`status`] - report of an attachment, [`openmetrics`] - its metrics; [`mod@advise`] - advice on a configuration.
 //!
-//! Netlink is spoken through the codec and socket of `isolane_common_linux`: the messages needed here are a dozen, two of
-//! their families have no maintained bindings, and a second netlink stack would bring an async run time along.
+//! Netlink uses the codec and socket of `isolane_common_linux`: a dozen messages are needed, two of their families have
+//! no maintained bindings, and a second netlink stack would add an async run time.
 #![forbid(unsafe_code)]
 
 pub mod advise;

@@ -1,9 +1,8 @@
-//! Network devices over rtnetlink: what they are, and how large segments may be.
+//! Network devices over rtnetlink: their properties and segment size limits.
 //!
-//! Units: sizes in bytes with headers, as the kernel counts; queue counts are those the device was made with, of which
-//! a driver may use fewer ([`crate::queues`]).
-//! Limits: a kernel before 6.3 has one limit for both address families; [`Sizes::ipv4`] is then none.
-//! Source: rtnetlink(7), `linux/if_link.h`.
+//! Units: sizes in bytes with headers, as the kernel counts. Queue counts are those that the device was made with; a
+//! driver may use fewer ([`crate::queues`]). Limits: a kernel before 6.3 has one limit for both address families;
+//! [`Sizes::ipv4`] is then `None`. Source: rtnetlink(7), `linux/if_link.h`.
 
 use crate::error::NicError;
 use isolane_common_linux::netlink::{Attributes, AttributesBuilder, Family, Request, Socket};
@@ -31,15 +30,15 @@ const IFLA_TSO_MAX_SIZE: u16 = 59;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_INFO_KIND: u16 = 1;
 
-/// Largest segments that the stack hands to a device.
+/// Largest segments that the stack passes to a device.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct Sizes {
-    /// Of IPv6, and of both on old kernels, in bytes.
+    /// Limit for IPv6, and for both families on old kernels, bytes.
     #[serde(rename = "gso_max_size_bytes")]
     pub general: u32,
-    /// Of IPv4, in bytes.
+    /// Limit for IPv4, bytes.
     #[serde(rename = "gso_ipv4_max_size_bytes")]
     pub ipv4: Option<u32>,
 }
@@ -47,35 +46,35 @@ pub struct Sizes {
 /// A network device as the kernel describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in this namespace; never used again while the namespace lives.
+    /// Interface index; not reused while the namespace lives.
     pub index: u32,
     /// Its name, which may change.
     pub name: String,
-    /// Whether it is up.
+    /// Whether the interface is up.
     pub up: bool,
-    /// What kind of software device: `veth`; none for hardware.
+    /// Kind of a software device, such as `veth`; `None` for hardware.
     pub kind: Option<String>,
-    /// Largest packet, in bytes.
+    /// MTU, bytes.
     pub mtu: u32,
-    /// Transmit queues that it was made with.
+    /// Number of transmit queues that it was made with.
     pub queues_max: u32,
-    /// Largest segments.
+    /// Segment size limits.
     pub sizes: Sizes,
-    /// Most packets in a segment.
+    /// Largest number of packets in a segment.
     pub gso_max_segments: u32,
-    /// Largest segment that the device itself can cut, in bytes.
+    /// Largest segment that the device itself can split, bytes.
     pub tso_max_size: Option<u32>,
     /// The root queueing discipline.
     pub qdisc: String,
-    /// Hardware address, the permanent one where there is one.
+    /// Hardware address; the permanent one if it exists.
     pub address: Vec<u8>,
-    /// Whether that is the permanent one, which nobody can change.
+    /// Whether the address is the permanent one, which cannot be changed.
     pub has_permanent_address: bool,
-    /// Bus and name of the device behind it: `pci`, `0000:3b:00.0`.
+    /// Bus and name of the parent device, such as `pci`, `0000:3b:00.0`.
     pub parent: Option<(String, String)>,
 }
 
-/// The rtnetlink socket of a namespace: that of the thread that opens it.
+/// The rtnetlink socket of the opening thread's namespace.
 #[derive(Debug)]
 pub struct Route {
     socket: Socket,
@@ -92,7 +91,7 @@ impl Route {
         })
     }
 
-    /// Asks; see [`Socket::request`].
+    /// Sends a request; see [`Socket::request`].
     pub(crate) fn ask(
         &mut self,
         action: &str,
@@ -102,7 +101,7 @@ impl Route {
         Ok(self.socket.request(action, request, each)?)
     }
 
-    /// Every device.
+    /// All devices.
     ///
     /// # Errors
     /// The kernel's.
@@ -120,15 +119,15 @@ impl Route {
         Ok(links)
     }
 
-    /// The device of that name.
+    /// The device with that name.
     ///
     /// # Errors
-    /// [`NicError::NoDevice`] with the names there are.
+    /// [`NicError::NoDevice`] with the existing names.
     pub fn link(&mut self, name: &str) -> Result<Link, NicError> {
         named(&self.links()?, name).cloned()
     }
 
-    /// The device of that number; none when it is gone.
+    /// The device with that index; `None` if it was removed.
     ///
     /// # Errors
     /// The kernel's.
@@ -137,10 +136,10 @@ impl Route {
         Ok(links.into_iter().find(|link| link.index == index))
     }
 
-    /// Sets the largest segments of a device. Segments already made that are larger are cut in software.
+    /// Sets a device's segment size limits. Larger segments that already exist are split in software.
     ///
     /// # Errors
-    /// The kernel's; a size below a header's is refused.
+    /// The kernel's; it rejects a size below a header's.
     pub fn set_sizes(&mut self, index: u32, sizes: Sizes) -> Result<(), NicError> {
         let request = set_sizes(index, sizes);
         let action = format!(
@@ -151,10 +150,10 @@ impl Route {
     }
 }
 
-/// The device of that name among those there are.
+/// The device with that name among `links`.
 ///
 /// # Errors
-/// [`NicError::NoDevice`] with the names there are.
+/// [`NicError::NoDevice`] with the existing names.
 pub fn named<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, NicError> {
     let found = links.iter().find(|link| link.name == name);
     found.ok_or_else(|| NicError::NoDevice {
@@ -163,7 +162,7 @@ pub fn named<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, NicError> {
     })
 }
 
-/// The request that sets sizes. The limit of IPv4 comes last: the kernel moves it along with the general one.
+/// The request that sets sizes. The IPv4 limit comes last, because the kernel changes it together with the general one.
 fn set_sizes(index: u32, sizes: Sizes) -> Request {
     let mut attributes = AttributesBuilder::new().with_u32(IFLA_GSO_MAX_SIZE, sizes.general);
     if let Some(ipv4) = sizes.ipv4 {
@@ -185,7 +184,7 @@ fn header(index: u32) -> Vec<u8> {
     header
 }
 
-/// Reads one device; none if it has no header or no name.
+/// Parses one device; `None` if it has no header or no name.
 pub fn parse(payload: &[u8]) -> Option<Link> {
     let word = |at: usize| -> Option<u32> {
         Some(u32::from_ne_bytes(

@@ -8,13 +8,13 @@ use crate::status::{Asked, Report, report};
 use crate::system::System;
 use isolane_common_text_output::openmetrics::{Families, Kind, Labels};
 
-/// Families for every device that is attached in this namespace, without the end mark; empty where there is none.
+/// Families of all attached devices of this namespace, without the end mark; empty if there are none.
 ///
 /// # Errors
-/// A journal that cannot be read.
+/// A journal cannot be read.
 pub fn families(system: &System) -> Result<String, NicError> {
     let journals = Journal::all(system)?;
-    // A device that goes away meanwhile is left out.
+    // A device that is removed meanwhile is left out.
     let reports = journals
         .iter()
         .filter_map(|journal| report(system, &journal.device, Asked::default()).ok());
@@ -36,8 +36,7 @@ fn written(reports: &[Report]) -> Families {
     for report in reports {
         family.sample(&[("device", &report.device)], report.controller.is_some());
     }
-    let help =
-        "Whether flows get the queues that they are given; 0 where the programs have stepped aside";
+    let help = "Whether flows get the chosen queues; 0 while the programs step aside";
     let mut family = text.family(Kind::Gauge, "isolane_nic_effective", help);
     for report in reports {
         family.sample(&[("device", &report.device)], report.aside.is_none());
@@ -47,20 +46,19 @@ fn written(reports: &[Report]) -> Families {
     for report in reports {
         family.sample(&[("device", &report.device)], report.sizes.general);
     }
-    let help = "Flows with anything outstanding in a queue";
+    let help = "Flows with outstanding packets in a queue";
     let mut family = text.family(Kind::Gauge, "isolane_nic_queue_flows", help);
     for (report, queue) in queues(reports) {
         let labels: &Labels<'_> = &[("device", &report.device), ("queue", &queue.queue)];
         family.sample(labels, queue.flows);
     }
-    let help = "Weight of those flows; one is 1";
+    let help = "Sum of the weights of these flows; a usual flow has 1";
     let mut family = text.family(Kind::Gauge, "isolane_nic_queue_weight", help);
     for (report, queue) in queues(reports) {
         let labels: &Labels<'_> = &[("device", &report.device), ("queue", &queue.queue)];
         family.sample(labels, queue.weight);
     }
-    let help =
-        "What became of packets, and of flows whose completions were lost or that lost their entry";
+    let help = "Packets by outcome, and flows that lost completions or their table entry";
     let mut family = text.family(Kind::Counter, "isolane_nic_events", help);
     for report in reports {
         let events = &report.events;
@@ -133,20 +131,20 @@ mod tests {
             # HELP isolane_nic_controlled Whether a controller runs
             isolane_nic_controlled{device="eth0"} 1
             # TYPE isolane_nic_effective gauge
-            # HELP isolane_nic_effective Whether flows get the queues that they are given; 0 where the programs have stepped aside
+            # HELP isolane_nic_effective Whether flows get the chosen queues; 0 while the programs step aside
             isolane_nic_effective{device="eth0"} 1
             # TYPE isolane_nic_segment_bytes gauge
             # UNIT isolane_nic_segment_bytes bytes
             # HELP isolane_nic_segment_bytes Largest segment
             isolane_nic_segment_bytes{device="eth0"} 16384
             # TYPE isolane_nic_queue_flows gauge
-            # HELP isolane_nic_queue_flows Flows with anything outstanding in a queue
+            # HELP isolane_nic_queue_flows Flows with outstanding packets in a queue
             isolane_nic_queue_flows{device="eth0",queue="0"} 2
             # TYPE isolane_nic_queue_weight gauge
-            # HELP isolane_nic_queue_weight Weight of those flows; one is 1
+            # HELP isolane_nic_queue_weight Sum of the weights of these flows; a usual flow has 1
             isolane_nic_queue_weight{device="eth0",queue="0"} 2.5
             # TYPE isolane_nic_events counter
-            # HELP isolane_nic_events What became of packets, and of flows whose completions were lost or that lost their entry
+            # HELP isolane_nic_events Packets by outcome, and flows that lost completions or their table entry
             isolane_nic_events_total{device="eth0",event="assigned"} 9
             # EOF"##]]
         .assert_eq(&kept.join("\n"));

@@ -1,4 +1,4 @@
-//! What the user wants of an attachment, as checked values.
+//! The user's options of an attachment, as checked values.
 
 use crate::error::NicError;
 use isolane_common_quantities::units::Bytes;
@@ -6,30 +6,30 @@ use isolane_ethernet_policy::titan::WEIGHT_ONE;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Segments while queues are shared, unless the user says otherwise: titan's choice (titan 7.1).
+/// Default segment size while queues are shared (titan 7.1), bytes.
 pub const REDUCED_DEFAULT: u32 = 16 << 10;
-/// The kernel refuses a limit that is not larger than its largest header, 320 bytes at most; below a few packets
+/// The kernel rejects a limit that is not larger than its largest header, 320 bytes at most. Below a few packets
 /// segmentation saves nothing.
 pub(crate) const REDUCED_MIN: u32 = 4 << 10;
 /// The largest segment that needs no jumbo payload header.
 const REDUCED_MAX: u32 = 64 << 10;
-/// Weight of a cgroup that nobody changed (`Documentation/admin-guide/cgroup-v2.rst`).
+/// Default weight of a cgroup (`Documentation/admin-guide/cgroup-v2.rst`).
 pub const CGROUP_WEIGHT_DEFAULT: u32 = 100;
-/// Its range.
+/// Largest weight of a cgroup.
 const CGROUP_WEIGHT_MAX: u32 = 10_000;
 
-/// Where a flow's weight comes from.
+/// Source of a flow's weight.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Weights {
-    /// Every flow weighs one.
+    /// Every flow has weight 1.
     #[default]
     Flow,
-    /// Its DSCP: the class selector counts, from 1 to 8.
+    /// The class selector of the flow's DSCP, 1 to 8.
     Dscp,
-    /// Its container's weight, divided among the container's flows.
+    /// The container's weight, divided among its flows.
     Cgroup,
 }
 
@@ -39,17 +39,17 @@ pub enum Weights {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Segments {
-    /// 16 KiB while queues are shared.
+    /// 16 KiB while queues are shared, otherwise the original size.
     #[default]
     Auto,
-    /// Never changed.
+    /// The size is never changed.
     Off,
-    /// So many bytes while queues are shared.
+    /// This size in bytes while queues are shared.
     Bytes(u32),
 }
 
 impl Segments {
-    /// Size while queues are shared; none if it is never changed.
+    /// Size while queues are shared; `None` if it is never changed.
     pub fn reduced(self) -> Option<Bytes> {
         match self {
             Self::Auto => Some(Bytes::new(REDUCED_DEFAULT.into())),
@@ -89,12 +89,12 @@ impl FromStr for Segments {
     }
 }
 
-/// A container that the user named.
+/// A container named by the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Named {
     /// Path of its cgroup below the version 2 hierarchy, with the leading `/`.
     pub path: String,
-    /// Weight as `cpu.weight` has it, from 1 to 10,000.
+    /// Weight as in `cpu.weight`, from 1 to 10,000.
     pub weight: u32,
 }
 
@@ -128,28 +128,28 @@ impl FromStr for Named {
     }
 }
 
-/// What the user wants.
+/// The user's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Options {
-    /// Weights of flows.
+    /// Source of the flows' weights.
     pub weights: Weights,
-    /// Segment sizes.
+    /// Segment sizes while queues are shared.
     pub segments: Segments,
-    /// Queues belong to processors.
+    /// Whether queues are assigned to processors.
     pub pools: bool,
-    /// One queue is kept light for small and marked packets.
+    /// Whether one queue is reserved for small and marked packets.
     pub latency: bool,
-    /// Containers by name.
+    /// Containers named by the user.
     pub containers: Vec<Named>,
-    /// A cgroup whose children are the containers, with the weight that their `cpu.weight` says.
+    /// A cgroup whose children are the containers, with their `cpu.weight`.
     pub slice: Option<String>,
-    /// Whether a driver that is known to choose queues itself is attached all the same.
+    /// Whether to attach despite a driver that chooses queues itself.
     #[serde(default)]
     pub any_driver: bool,
 }
 
 impl Options {
-    /// Checks what only holds together.
+    /// Checks combinations of options.
     ///
     /// # Errors
     /// [`NicError::Value`].
@@ -169,7 +169,7 @@ impl Options {
         })
     }
 
-    /// Whether every value is one that the command line takes: a journal may have been changed.
+    /// Whether every value is one that the command line accepts: a journal may have been changed.
     pub(crate) fn is_in_range(&self) -> bool {
         let has_size = match self.segments {
             Segments::Bytes(bytes) => (REDUCED_MIN..=REDUCED_MAX).contains(&bytes),
@@ -198,12 +198,12 @@ impl Options {
     }
 }
 
-/// The weight of each code point: one for best effort, and one more for each class selector above it.
+/// The weight of each code point: one for best effort, one more per class selector.
 pub fn dscp_weights() -> [u32; 64] {
     std::array::from_fn(|code_point| WEIGHT_ONE * (code_point as u32 / 8 + 1))
 }
 
-/// A cgroup's weight in parts of [`WEIGHT_ONE`], to the nearest, at least one.
+/// A cgroup's weight in units of [`WEIGHT_ONE`], rounded to the nearest, at least one.
 pub fn flow_weight(cgroup_weight: u32) -> u32 {
     let scaled = u64::from(cgroup_weight) * u64::from(WEIGHT_ONE) * 2;
     let usual = u64::from(CGROUP_WEIGHT_DEFAULT);

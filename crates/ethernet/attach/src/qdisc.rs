@@ -1,7 +1,6 @@
 //! The queueing disciplines of a device, and the programs on its egress.
 //!
-//! Limits: only what decides fairness is kept: kind and place, no parameters.
-//! Source: rtnetlink(7), `linux/pkt_sched.h`.
+//! Limits: only kind and parent are kept, no parameters. Source: rtnetlink(7), `linux/pkt_sched.h`.
 
 use crate::error::NicError;
 use crate::link::Route;
@@ -24,18 +23,18 @@ const HEADER_BYTES: usize = 20;
 /// The parent of the root discipline, and of clsact.
 const ROOT: u32 = 0xffff_ffff;
 const CLSACT: u32 = 0xffff_fff1;
-/// Where egress programs of clsact hang.
+/// Parent of clsact's egress programs.
 const EGRESS: u32 = 0xffff_fff3;
 
 /// A queueing discipline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Discipline {
-    /// `mq`, `fq_codel`.
+    /// Kind, such as `mq` or `fq_codel`.
     pub kind: String,
-    /// Its number.
+    /// Handle of the discipline.
     #[serde(skip)]
     pub handle: u32,
-    /// Where it hangs.
+    /// Handle of its parent.
     #[serde(skip)]
     pub parent: u32,
 }
@@ -43,32 +42,32 @@ pub struct Discipline {
 /// A program or rule on egress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Filter {
-    /// `bpf`, `u32`.
+    /// Kind, such as `bpf` or `u32`.
     pub kind: String,
-    /// Order: lower ones first.
+    /// Priority; lower values run first.
     pub preference: u16,
-    /// Number among those of its preference.
+    /// Handle among those of its priority.
     #[serde(skip)]
     pub handle: u32,
-    /// Name of the program; empty where it has none.
+    /// Name of the program; empty if it has none.
     pub name: String,
 }
 
 /// The disciplines of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Disciplines {
-    /// All of them.
+    /// All disciplines in the kernel's order.
     pub all: Vec<Discipline>,
 }
 
 impl Disciplines {
-    /// The root's kind; none where the device has none (`noqueue`).
+    /// The root's kind; `None` if the device has none (`noqueue`).
     pub fn root(&self) -> Option<&str> {
         let root = self.all.iter().find(|discipline| discipline.parent == ROOT);
         root.map(|root| root.kind.as_str())
     }
 
-    /// Kinds of those that hang at the transmit queues of `mq`, with their number.
+    /// Kinds of the disciplines at the transmit queues of `mq`, with their number.
     pub fn leaves(&self) -> BTreeMap<&str, usize> {
         let mut leaves = BTreeMap::new();
         let below = |discipline: &&Discipline| !matches!(discipline.parent, ROOT | CLSACT);
@@ -78,19 +77,19 @@ impl Disciplines {
         leaves
     }
 
-    /// Whether the hook for our program is there.
+    /// Whether clsact, which our program needs, is present.
     pub fn has_clsact(&self) -> bool {
         self.all
             .iter()
             .any(|discipline| discipline.kind == "clsact")
     }
 
-    /// Whether one of them cuts segments into packets before the device sees them, as cake does.
+    /// Whether a discipline splits segments into packets before the device, as cake does.
     pub fn cuts_segments(&self) -> bool {
         self.all.iter().any(|discipline| discipline.kind == "cake")
     }
 
-    /// In a few words: `mq with 8 fq_codel`.
+    /// The disciplines as text: `mq with 8 fq_codel`.
     pub fn text(&self) -> String {
         let root = self.root().unwrap_or("noqueue");
         let leaves = self.leaves();
@@ -105,7 +104,7 @@ impl Disciplines {
     }
 }
 
-/// Reads the disciplines of device `index`.
+/// Reads the disciplines of the device with that index.
 ///
 /// # Errors
 /// The kernel's.
@@ -114,7 +113,7 @@ pub fn read(route: &mut Route, index: u32) -> Result<Disciplines, NicError> {
     let mut all = Vec::new();
     route.ask("list queueing disciplines", &request, |kind, payload| {
         let parsed = (kind == RTM_NEWQDISC).then(|| parse(payload)).flatten();
-        // The kernel lists those of every device.
+        // The kernel lists the disciplines of all devices.
         all.extend(
             parsed
                 .filter(|(device, _)| *device == index)
@@ -124,7 +123,7 @@ pub fn read(route: &mut Route, index: u32) -> Result<Disciplines, NicError> {
     Ok(Disciplines { all })
 }
 
-/// The programs on the egress of device `index`; none where there is no clsact.
+/// The programs on the device's egress; `None` without clsact.
 ///
 /// # Errors
 /// The kernel's.
@@ -140,7 +139,7 @@ pub fn egress(route: &mut Route, index: u32) -> Result<Vec<Filter>, NicError> {
     }
 }
 
-/// Removes a filter from the egress of device `index`. One that is gone is no error.
+/// Removes a filter from the device's egress. A missing filter is not an error.
 ///
 /// # Errors
 /// The kernel's.
@@ -168,7 +167,7 @@ fn dump(kind: u16, index: u32, parent: u32) -> Request {
     }
 }
 
-/// Device and discipline of a message.
+/// Interface index and discipline of a message.
 fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
     let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
     let discipline = Discipline {
@@ -179,7 +178,7 @@ fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
     Some((word(payload, 4)?, discipline))
 }
 
-/// The filter of a message; none for the message that stands for a whole preference.
+/// The filter of a message; `None` for the message of a whole priority.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
     let handle = word(payload, 8)?;

@@ -1,10 +1,9 @@
-//! The transmit queues that a driver uses: which processors each serves (XPS), and its byte limit (BQL).
+//! The transmit queues in use: the processors of each (XPS), and its byte limit (BQL).
 //!
-//! Problem: an XPS map decides a packet's queue before the queue that was recorded in the packet, so maps must be
-//! empty while queues are assigned dynamically, and as before afterwards.
-//! Method: maps are kept as the text that the kernel printed, which it also takes.
-//! Units: bytes. Limits: a device with one queue has no maps; a driver without BQL shows limits that stay zero.
-//! Source: `Documentation/ABI/testing/sysfs-class-net-queues`.
+//! Problem: an XPS map overrides the queue recorded in a packet. Maps must therefore be empty while queues are assigned
+//! dynamically, and be restored afterwards. Method: maps are kept as the kernel's text, which the kernel also accepts.
+//! Units: bytes. Limits: a device with one queue has no maps; a driver without BQL shows limits that stay zero. Source:
+//! `Documentation/ABI/testing/sysfs-class-net-queues`.
 
 use crate::system::System;
 use isolane_common_linux::HostError;
@@ -12,54 +11,54 @@ use serde::{Deserialize, Serialize};
 
 /// Files with a map, by processors and by receive queues.
 const MAPS: [&str; 2] = ["xps_cpus", "xps_rxqs"];
-/// Longest map, bytes: one page, which is the most that such a file prints.
+/// Longest map, bytes: one page, the kernel's limit for such a file.
 const MAP_MAX: usize = 4_096;
-/// What the limit is where none is set.
+/// The kernel's value for no limit.
 const UNLIMITED: u64 = 1_879_048_192;
 
 /// One transmit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Queue {
-    /// Number.
+    /// Number of the queue.
     pub queue: u16,
-    /// Processors that send through it; none where nothing is set.
+    /// Map of processors that send through it; `None` if unset.
     pub processors: Option<String>,
-    /// Receive queues whose connections send through it; none where nothing is set.
+    /// Map of receive queues whose connections send through it; `None` if unset.
     pub receive_queues: Option<String>,
-    /// Byte limit; none where the driver keeps none.
+    /// Byte limit; `None` if the driver has none.
     pub limit: Option<ByteLimit>,
 }
 
 /// The limit on bytes in a hardware queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct ByteLimit {
-    /// Now, in bytes.
+    /// Current limit, bytes.
     pub limit_bytes: u64,
-    /// Never above, in bytes; none is unlimited.
+    /// Upper bound of the limit, bytes; `None` is unlimited.
     pub limit_max_bytes: Option<u64>,
-    /// In the queue now, in bytes.
+    /// Bytes in the queue at this moment.
     pub inflight_bytes: u64,
 }
 
-/// A map as it was.
+/// An original map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedMap {
-    /// Queue.
+    /// Number of the queue.
     pub queue: u16,
-    /// File: `xps_cpus` or `xps_rxqs`.
+    /// Name of the file: `xps_cpus` or `xps_rxqs`.
     pub file: String,
-    /// What it said.
+    /// Original content.
     pub value: String,
 }
 
-/// How many transmit queues the driver uses now; 0 when there is no such device.
+/// Number of transmit queues in use; 0 if the device does not exist.
 pub fn count(system: &System, device: &str) -> u16 {
     let names = system.sys().list(&format!("class/net/{device}/queues"));
     let count = names.iter().filter(|name| name.starts_with("tx-")).count();
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// Reads every queue.
+/// Reads all queues.
 pub fn read(system: &System, device: &str) -> Vec<Queue> {
     (0..count(system, device))
         .map(|queue| read_one(system, device, queue))
@@ -92,7 +91,7 @@ fn read_one(system: &System, device: &str, queue: u16) -> Queue {
     }
 }
 
-/// The maps that are set, as they are.
+/// The current nonempty maps.
 pub fn saved_maps(system: &System, device: &str) -> Vec<SavedMap> {
     let mut saved = Vec::new();
     for queue in 0..count(system, device) {
@@ -111,7 +110,7 @@ pub fn saved_maps(system: &System, device: &str) -> Vec<SavedMap> {
 }
 
 impl SavedMap {
-    /// Whether it is a map as the kernel prints one, of a queue's own file: a journal may have been changed.
+    /// Whether it has the form of a kernel map of a queue's own file: a journal may have been changed.
     pub(crate) fn is_plausible(&self) -> bool {
         let is_digit = |digit: char| digit.is_ascii_hexdigit() || digit == ',';
         MAPS.contains(&self.file.as_str())
@@ -128,8 +127,8 @@ pub fn clear(system: &System, device: &str, maps: &[SavedMap]) -> Result<(), Hos
     write(system, device, maps, |_| "0")
 }
 
-/// Sets maps to what they were. Queues that are no longer there are left out, and maps that are so already: whoever was not
-/// allowed to change anything is not allowed to change it back either.
+/// Restores maps. Skips queues that no longer exist and maps that already have the value, so a caller without
+/// permission fails only if something must change.
 ///
 /// # Errors
 /// The kernel's.
@@ -161,7 +160,7 @@ fn place(device: &str, queue: u16, file: &str) -> String {
     format!("class/net/{device}/queues/tx-{queue}/{file}")
 }
 
-/// Whether a map such as `00000000,00000000` names nobody.
+/// Whether a map such as `00000000,00000000` contains no processor.
 fn is_empty(map: &str) -> bool {
     map.chars().all(|digit| matches!(digit, '0' | ',' | '\n'))
 }

@@ -1,18 +1,17 @@
-//! Performing what the policy of segment sizes decides: the device's limit, and the sockets' knowledge of it.
+//! Applies segment sizes: sets the device's limit, and makes sockets use it.
 //!
-//! Problem: a TCP socket copies the device's limit when it takes a route, so a new limit means nothing to sockets that
-//! have one; the device then cuts their segments in software, packet by packet, which costs more than it helps.
-//! Method: after the limit is set, every cached route of the namespace is made stale, and each socket looks up its
-//! route again with its next segment. IPv4 has a switch for that (`net.ipv4.route.flush`). IPv6 has none: there the
-//! limit reaches a socket when its route changes. A route of the same prefix with the worst metric, which nobody takes as
-//! long as there is the other, is added beside each of the device's routes and removed again: that renews the serial
-//! number which cached routes of that prefix, and of the prefixes above it, are compared with. It does not reach prefixes
-//! beside or below, so one route is not enough. The routes bear a protocol number of ours; one that a kill left behind is
-//! removed by whoever sets sizes next, which undoing does.
-//! Units: bytes with headers. Limits: sockets of other namespaces that send through the device (veth into a container)
-//! have routes of their own and keep their size; the device cuts theirs. So it does for IPv6 prefixes beyond the
-//! `PREFIXES_MAX` widest, until their sockets look up their route by themselves.
-//! Source: titan 4.3; the kernel's `sk_setup_caps`, `ip6_dst_check`, `fib6_add`.
+//! Problem: a TCP socket copies the device's limit when it takes a route, so a new limit does not affect existing
+//! sockets. The device then splits their segments in software, packet by packet, which costs more than it helps.
+//! Method: after the limit is set, every cached route of the namespace is invalidated, and each socket looks up its
+//! route again with its next segment. IPv4 has a switch for that (`net.ipv4.route.flush`). IPv6 has none: there a
+//! socket sees the limit when its route changes. Beside each of the device's routes, a route of the same prefix with
+//! the worst metric is added and removed again; no packet uses it. This renews the serial number that cached routes of
+//! that prefix, and of the prefixes above it, are compared with. It does not reach other prefixes, so one route is not
+//! enough. Our routes have their own protocol number; the next change of sizes, or undo, removes a route that a kill
+//! left behind. Units: bytes with headers. Limits: sockets of other namespaces that send through the device (veth into
+//! a container) have their own routes and keep their size; the device splits their segments. The same holds for IPv6
+//! prefixes beyond the `PREFIXES_MAX` widest, until their sockets look up their routes. Source: titan 4.3; the kernel's
+//! `sk_setup_caps`, `ip6_dst_check`, `fib6_add`.
 
 use crate::error::NicError;
 use crate::link::{Route, Sizes};
@@ -29,15 +28,15 @@ const RTA_OIF: u16 = 4;
 const RTA_PRIORITY: u16 = 6;
 const AF_INET6: u8 = 10;
 const RT_TABLE_MAIN: u8 = 254;
-/// Marks our routes; no routing program has this number.
+/// Protocol number of our routes; no routing program uses it.
 const PROTOCOL: u8 = 219;
 const RTN_UNICAST: u8 = 1;
 const RTN_UNREACHABLE: u8 = 7;
 /// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
 const HEADER_BYTES: usize = 12;
-/// Last among routes to the same place.
+/// Metric that sorts last among routes to the same place.
 const PRIORITY: u32 = u32::MAX - 1;
-/// Prefixes whose routes are renewed: a router may have a million, and each takes two requests.
+/// Most prefixes whose routes are renewed: a router may have a million, and each takes two requests.
 const PREFIXES_MAX: usize = 64;
 
 /// A destination and its length in bits.
@@ -47,16 +46,16 @@ struct Prefix {
     destination: [u8; 16],
 }
 
-/// A route of the main table, as far as it matters here.
+/// A relevant route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// The device's.
+    /// A route of the device.
     Device(Prefix),
-    /// One that we left behind.
+    /// A route of ours, left by a kill.
     Left(Prefix),
 }
 
-/// What a size means for both address families: no family gets more than it had.
+/// A size for both address families; no family gets more than it had.
 pub fn sizes(before: Sizes, size: Bytes) -> Sizes {
     let size = u32::try_from(size.get()).unwrap_or(u32::MAX);
     Sizes {
@@ -65,7 +64,7 @@ pub fn sizes(before: Sizes, size: Bytes) -> Sizes {
     }
 }
 
-/// Sets the limit of device `index` and lets sockets know.
+/// Sets the limit of the device with that index and invalidates cached routes.
 ///
 /// # Errors
 /// The kernel's.
@@ -89,9 +88,9 @@ pub fn forget_routes(system: &System, route: &mut Route, index: u32) -> Result<(
     for prefix in chosen(&found) {
         match route.ask(ACTION, &worst_route(RTM_NEWROUTE, prefix), |_, _| {}) {
             Ok(()) => remove(route, prefix)?,
-            // It is there, left by another attachment just now, or IPv6 is off.
+            // The route exists, just left by another attachment, or IPv6 is off.
             Err(NicError::Host(HostError::Kernel { .. } | HostError::NotOffered { .. })) => {
-                // Nothing to remove is as good.
+                // The route is already gone.
                 let _ = remove(route, prefix);
             }
             Err(error) => return Err(error),
@@ -106,7 +105,7 @@ fn remove(route: &mut Route, prefix: Prefix) -> Result<(), NicError> {
     route.ask(ACTION, &worst_route(RTM_DELROUTE, prefix), |_, _| {})
 }
 
-/// The device's prefixes, each once, the widest first: they serve most sockets.
+/// The device's prefixes, each once, widest first, because these serve most sockets.
 fn chosen(found: &[Found]) -> Vec<Prefix> {
     let device = |found: &Found| match found {
         Found::Device(prefix) => Some(*prefix),
@@ -119,7 +118,7 @@ fn chosen(found: &[Found]) -> Vec<Prefix> {
     prefixes
 }
 
-/// The device's unicast routes in the main table, and ours.
+/// The device's unicast routes in the main table, and our routes.
 fn routes(route: &mut Route, index: u32) -> Result<Vec<Found>, NicError> {
     let mut payload = vec![0; HEADER_BYTES];
     payload[0] = AF_INET6;
@@ -164,7 +163,7 @@ fn parse(payload: &[u8], index: u32) -> Option<Found> {
     }
 }
 
-/// An unreachable route to a prefix, for when there is no other.
+/// An unreachable route to a prefix with the worst metric.
 fn worst_route(kind: u16, prefix: Prefix) -> Request {
     let attributes = AttributesBuilder::new()
         .with(RTA_DST, &prefix.destination)

@@ -1,15 +1,13 @@
-//! What an attachment does: flows per queue, weights, reassignments, fairness, cost for each packet.
+//! The report of an attachment: flows per queue, weights, reassignments, fairness, cost per packet.
 //!
-//! Method: queues, flows and counters are read from the programs' memory. Fairness is measured: every `SAMPLE` the bytes
-//! that each flow has got out are noted in a table of slots that long, and NFM is that of titan 3, over 1 ms and 1 s,
-//! among flows that were busy all the time. Cost comes from the kernel's own statistics of BPF programs, which are on
-//! only while it is asked.
-//! Units: bytes with link headers, nanoseconds. NFM has none.
-//! Dropped packets count as dropped, never as sent.
-//! Limits: bytes are counted when the device frees a packet, a whole segment at once (on devices that only hand packets
-//! over, when they are handed over), and sampled by a program that the machine may delay: at 1 ms the figure is an upper
-//! bound on what a capture on the wire would give. The completion program runs for every packet that anything in the
-//! machine frees, so its cost is told for each run, and summed for each packet of this device.
+//! Method: queues, flows and counters are read from the programs' memory. Fairness is measured: every `SAMPLE` the sent
+//! bytes of each flow are recorded in a table of slots of that length. NFM is that of titan 3, over 1 ms and 1 s, among
+//! flows that were busy all the time. Cost comes from the kernel's own statistics of BPF programs, which are enabled
+//! only during the measurement. Units: bytes with link headers, nanoseconds. NFM has none. Dropped packets count as
+//! dropped, never as sent. Limits: bytes are counted when the device frees a packet, a whole segment at once; on
+//! devices that only pass packets on, when they are passed on. The sampling program may be delayed, so the figure for 1
+//! ms is an upper bound of what a capture on the wire would show. The completion program runs for every packet that the
+//! machine frees, so its cost is reported per run, and summed per packet of this device.
 
 use crate::effect::Aside;
 use crate::error::NicError;
@@ -26,145 +24,146 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The form of the report.
+/// Version of the report's format.
 const VERSION: u32 = 1;
-/// Between two samples, and a slot.
+/// Interval of samples, and length of a slot.
 const SAMPLE: Duration = Duration::from_millis(1);
-/// Slots of a second.
+/// Slots per second.
 const SECOND: usize = 1_000;
-/// Parts of the measurement in each of which a flow must have sent to count as busy.
+/// A flow counts as busy if it sent in each of this many parts of the measurement.
 const PARTS: usize = 10;
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// How long fairness is measured; none is not at all.
+    /// Length of the fairness measurement; `None` skips it.
     pub fairness: Option<Duration>,
-    /// Whether cost is measured meanwhile.
+    /// Whether cost is measured too.
     pub cost: bool,
 }
 
-/// The report.
+/// The report of one attachment.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Report {
-    /// Form of the report.
+    /// Version of the report's format.
     pub version: u32,
-    /// Device.
+    /// Device name.
     pub device: String,
-    /// The controller's process; none if it does not run, which leaves queue assignment as it is.
+    /// Process id of the controller; `None` if it does not run, in which case the kernel still assigns queues.
     pub controller: Option<u32>,
-    /// Why the programs do nothing; none while they work.
+    /// Why the programs step aside; `None` while they work.
     pub aside: Option<Aside>,
-    /// What the user asked for.
+    /// The user's options.
     pub options: Options,
-    /// Who is told queue weights; none if nobody is.
+    /// Interface that receives queue weights; `None` if there is none.
     pub weights_told_to: Option<String>,
-    /// Largest segments now.
+    /// Current segment size limits.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// Whether they are reduced, as flows share queues.
+    /// Whether they are reduced because flows share queues.
     pub segments_reduced: bool,
-    /// Queues.
+    /// Reports of the queues.
     pub queues: Vec<QueueReport>,
-    /// Flows that have an entry.
+    /// Number of flows with an entry.
     pub flows_known: usize,
-    /// Flows with anything outstanding, or that sent while it was measured, largest first.
+    /// Flows with outstanding packets, or that sent during the measurement, largest first.
     pub flows: Vec<FlowReport>,
-    /// Events since it was attached.
+    /// Event counters since the attachment.
     pub events: Events,
-    /// Fairness, where it was asked for.
+    /// Fairness, if requested.
     pub fairness: Option<Fairness>,
-    /// Cost, where it was asked for.
+    /// Cost, if requested.
     pub cost: Option<Cost>,
 }
 
-/// A queue.
+/// Report of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct QueueReport {
-    /// Number.
+    /// Number of the queue.
     pub queue: u16,
-    /// Flows with anything outstanding in it.
+    /// Number of flows with outstanding packets in it.
     pub flows: u32,
-    /// Their weight together; one flow is 1.
+    /// Sum of their weights; a usual flow has 1.
     pub weight: f64,
-    /// Bytes that left it while it was measured: each millisecond's bytes of a flow count where the flow is at its end.
+    /// Bytes sent during the measurement. Each flow's bytes of a millisecond count at the queue where the flow is at
+    /// the end of it.
     pub sent_bytes: u64,
 }
 
-/// A flow.
+/// Report of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct FlowReport {
     /// The kernel's hash of its packets.
     pub hash: u32,
-    /// Its queue.
+    /// Number of its queue.
     pub queue: u16,
-    /// Its weight; 1 is usual.
+    /// Its weight; usually 1.
     pub weight: f64,
-    /// Packets that the device has not sent yet.
+    /// Number of packets that the device has not sent yet.
     pub outstanding: u32,
-    /// Bytes sent while it was measured.
+    /// Bytes sent during the measurement.
     pub sent_bytes: u64,
-    /// How often it took another queue.
+    /// Number of changes of its queue.
     pub moves: u32,
-    /// Its container's cgroup; 0 where containers do not count.
+    /// Cgroup id of its container; 0 without container weights.
     pub cgroup: u64,
 }
 
-/// Events since it was attached.
+/// Event counters since the attachment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Events {
-    /// Packets for which a queue was chosen, as their flow had nothing outstanding.
+    /// Packets for which a queue was chosen, because their flow had no outstanding packets.
     pub assigned: u64,
     /// Packets that followed others of their flow.
     pub kept: u64,
-    /// Of the assigned, those that took the latency queue.
+    /// Assigned packets that took the latency queue.
     pub latency: u64,
-    /// Packets left to the kernel because the table of flows was full.
+    /// Packets left to the kernel's choice because the table of flows was full.
     pub table_full: u64,
-    /// Packets left to the kernel because the device reported nothing sent.
+    /// Packets left to the kernel's choice because the device reported no completions.
     pub stood_aside: u64,
-    /// Times the kernel used another queue than it was told.
+    /// Times that the kernel used another queue than the chosen one.
     pub overruled: u64,
-    /// Packets that were dropped before the device sent them.
+    /// Packets dropped before the device sent them.
     pub dropped: u64,
-    /// Flows whose completions were lost.
+    /// Flows with lost completions.
     pub healed: u64,
-    /// Flows that lost their entry to another.
+    /// Flows that lost their table entry to another flow.
     pub evicted: u64,
 }
 
-/// How evenly busy flows got out.
+/// Fairness among busy flows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Fairness {
-    /// How long it was measured, in seconds.
+    /// Length of the measurement, seconds.
     pub seconds: f64,
-    /// Flows that sent all the time.
+    /// Number of flows that sent all the time.
     pub busy_flows: usize,
-    /// The worst of all intervals of 1 ms; none with fewer than two busy flows.
+    /// Worst NFM of all intervals of 1 ms; `None` with fewer than two busy flows.
     pub nfm_1ms: Option<f64>,
-    /// The worst of all intervals of 1 s; none also below a second.
+    /// Worst NFM of all intervals of 1 s; also `None` for measurements below a second.
     pub nfm_1s: Option<f64>,
-    /// Jain index over the whole time; 1 is even.
+    /// Jain index over the whole time; 1 is perfectly fair.
     pub jain: Option<f64>,
 }
 
-/// What the programs cost while it was measured.
+/// Cost of the programs during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Cost {
     /// Packets of this device.
     pub packets: u64,
-    /// At egress, for each packet, in nanoseconds.
+    /// Egress program, nanoseconds per packet.
     pub egress_ns: Option<f64>,
-    /// At completion, for each packet that anything in the machine freed.
+    /// Completion program, nanoseconds per packet that the machine freed.
     pub completion_ns: Option<f64>,
-    /// Both, for each packet of this device.
+    /// Both, nanoseconds per packet of this device.
     pub packet_ns: Option<f64>,
 }
 
-/// Reports on the device that is called `name`.
+/// Reports on the device called `name`.
 ///
 /// # Errors
-/// A device that is not there or not attached; missing privileges.
+/// The device does not exist or is not attached, or privileges are missing.
 pub fn report(system: &System, name: &str, asked: Asked) -> Result<Report, NicError> {
     let mut route = Route::open()?;
     let links = route.links()?;
@@ -180,11 +179,11 @@ pub fn report(system: &System, name: &str, asked: Asked) -> Result<Report, NicEr
     assemble(system, &dqa, &journal, link.sizes, table, cost)
 }
 
-/// Bytes of flows by slot.
+/// Sent bytes of flows by slot.
 #[derive(Debug, Default)]
 struct Samples {
     slots: usize,
-    /// By flow: what it had sent when it was first seen and last, and the bytes of each slot.
+    /// By flow: its first and last total, and the bytes of each slot.
     flows: BTreeMap<u32, Sampled>,
     /// Bytes by queue.
     queues: BTreeMap<u16, u64>,
@@ -198,7 +197,7 @@ struct Sampled {
 }
 
 impl Samples {
-    /// Notes what a flow has got out by the slot; returns what is new of it.
+    /// Records a flow's total at a slot; returns the increase.
     fn note(&mut self, slot: usize, key: u32, completed: u64, weight: u32) -> u64 {
         self.slots = self.slots.max(slot + 1);
         let first = Sampled {
@@ -207,7 +206,7 @@ impl Samples {
             by_slot: BTreeMap::new(),
         };
         let flow = self.flows.entry(key).or_insert(first);
-        // An entry that another flow of the same hash took begins anew.
+        // An entry that another flow with the same hash took starts again.
         let sent = completed.saturating_sub(flow.last);
         flow.last = completed;
         if sent > 0 {
@@ -297,7 +296,7 @@ fn sample(dqa: &Dqa, duration: Duration) -> Samples {
 fn cost_of(before: &RunTime, after: &RunTime) -> Cost {
     let time = |before: u64, after: u64| after.saturating_sub(before) as f64;
     let packets = after.egress.runs.saturating_sub(before.egress.runs);
-    // A packet that is freed was sent or dropped: a program for each.
+    // A freed packet was sent or dropped; a program counts each case.
     let freed = |of: &RunTime| of.completed.runs + of.dropped.runs;
     let freeing = |of: &RunTime| of.completed.time_ns + of.dropped.time_ns;
     let frees = freed(after).saturating_sub(freed(before));
@@ -386,7 +385,8 @@ fn flow_report(flow: &FlowSnapshot, sent_bytes: u64) -> FlowReport {
 mod tests {
     use super::*;
 
-    /// Two flows for a second: the first sends 1,000 bytes in each millisecond, the second `bytes` in every `every`th.
+    /// Two flows for one second: the first sends 1,000 bytes in each millisecond, the second `bytes` every `every`
+    /// milliseconds.
     fn samples(bytes: u64, every: usize) -> Samples {
         let mut samples = Samples::default();
         let (mut first, mut second) = (5_000, 0);
@@ -405,7 +405,7 @@ mod tests {
     fn fairness_depends_on_the_interval() {
         let fairness = samples(2_000, 2).fairness();
         assert_eq!(fairness.busy_flows, 2);
-        // In a millisecond the second flow sends nothing: the difference is twice the fair share of 500 bytes.
+        // In a millisecond without bytes of the second flow, the difference is twice the fair share of 500 bytes.
         assert_eq!((fairness.nfm_1ms, fairness.nfm_1s), (Some(2.0), Some(0.0)));
         assert_eq!(samples(1_000, 1).fairness().nfm_1ms, Some(0.0));
     }

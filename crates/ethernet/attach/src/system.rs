@@ -1,10 +1,9 @@
-//! Where a host's files lie: `/sys` and `/proc` of the network namespace that this thread is in, or made-up trees.
+//! The files of a host: `/sys` and `/proc` of this thread's network namespace, or test trees.
 //!
-//! Problem: `/sys/class/net` shows the devices of the namespace in which it was mounted, which is not the one that a
-//! process has entered since.
-//! Method: after entering a namespace a sysfs of our own is mounted, detached: it hangs nowhere in the file tree, is
-//! reached through its descriptor, and ends with it. `/proc/sys/net` follows the reading thread by itself.
-//! Limits: entering a namespace and mounting need CAP_SYS_ADMIN. Source: network_namespaces(7), fsmount(2).
+//! Problem: `/sys/class/net` shows the devices of the namespace in which it was mounted, not of one entered later.
+//! Method: after entering a namespace, a detached sysfs is mounted: it is not part of the file tree, is reached through
+//! its descriptor, and ends with it. `/proc/sys/net` follows the reading thread by itself. Limits: entering a namespace
+//! and mounting need CAP_SYS_ADMIN. Source: network_namespaces(7), fsmount(2).
 
 use crate::error::NicError;
 use isolane_common_linux::Root;
@@ -17,16 +16,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where `ip netns` keeps namespaces.
+/// Directory in which `ip netns` keeps namespaces.
 const NAMED: &str = "/run/netns";
-/// Where cgroups are mounted.
+/// Mount point of cgroups.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Where journals lie, below the runtime directory.
+/// Directory of journals.
 const RUN: &str = "/run/isolane/nic";
-/// The namespace of this thread. `/proc/self` would be the one of the process's first thread.
+/// The namespace of this thread. `/proc/self` would be that of the process's first thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// A host as files.
+/// The files of a host.
 #[derive(Clone, Debug)]
 pub struct System {
     sys: Root,
@@ -40,7 +39,7 @@ pub struct System {
 }
 
 impl System {
-    /// This machine, in the namespace that the process was started in.
+    /// This machine, in the process's initial namespace.
     pub fn machine() -> Self {
         Self {
             sys: Root::at("/sys"),
@@ -52,7 +51,7 @@ impl System {
         }
     }
 
-    /// The trees `sys`, `proc` and `run` below `directory`.
+    /// The trees `sys`, `proc` and `run` below `directory`, for tests.
     pub fn at(directory: &Path) -> Self {
         Self {
             sys: Root::at(directory.join("sys")),
@@ -64,8 +63,8 @@ impl System {
         }
     }
 
-    /// Moves this thread, and those that it will start, into the network namespace `name`, a name of `ip netns` or a
-    /// path, and sees its files.
+    /// Moves this thread, and threads that it starts, into the network namespace `name` (a name of `ip netns` or a
+    /// path), and uses its files.
     ///
     /// # Errors
     /// [`NicError::Namespace`], [`NicError::NotPermitted`].
@@ -94,7 +93,7 @@ impl System {
         })
     }
 
-    /// The namespace that this thread is in, through a sysfs of its own.
+    /// The namespace of this thread, through its own sysfs.
     ///
     /// # Errors
     /// Those of fsopen(2) and fsmount(2).
@@ -136,12 +135,12 @@ impl System {
         &self.cgroups
     }
 
-    /// Where journals lie.
+    /// Directory of the journals.
     pub fn run(&self) -> &Path {
         &self.run
     }
 
-    /// The directory of journals, made where it is missing.
+    /// The directory of journals; created if missing.
     ///
     /// # Errors
     /// [`NicError::File`] and [`NicError::NotPermitted`].
@@ -149,7 +148,7 @@ impl System {
         PrivateDirectory::open_or_make(&self.run).map_err(|error| denied(&self.run, error))
     }
 
-    /// The directory of journals; none where there is none.
+    /// The directory of journals; `None` if it does not exist.
     ///
     /// # Errors
     /// [`NicError::File`] and [`NicError::NotPermitted`].
@@ -160,33 +159,32 @@ impl System {
         }
     }
 
-    /// The number of this thread's network namespace; 0 where there is none to be seen.
+    /// Inode number of this thread's network namespace; 0 if it is not visible.
     pub fn namespace() -> u64 {
         std::fs::metadata(OWN).map_or(0, |namespace| namespace.ino())
     }
 
-    /// What names this thread's network namespace until the next boot, unlike its number, which is used again; 0 where the
-    /// kernel does not tell.
+    /// Cookie of this thread's network namespace: unique until the next boot, while its inode number is reused. 0 if
+    /// the kernel has none.
     pub fn cookie() -> u64 {
         isolane_ethernet_bpf::net_cookie().unwrap_or(0)
     }
 
-    /// The name of the namespace that was entered, as `--netns` takes it.
+    /// Name of the entered namespace, in the form of `--netns`.
     pub fn entered(&self) -> Option<&str> {
         let path = self.entered.as_ref()?;
         let named = path.strip_prefix(NAMED).unwrap_or(path);
         named.to_str()
     }
 
-    /// What a command of ours needs after the device's name to mean the device of this namespace: nothing, or
-    /// ` --netns NAME`.
+    /// The option that follows the device's name in a command for this namespace: empty, or ` --netns NAME`.
     pub fn place(&self) -> String {
         self.entered()
             .map_or_else(String::new, |name| format!(" --netns {name}"))
     }
 
-    /// Whether the name under which this namespace was entered is gone, or names another one now: its owner wants it
-    /// to end, which it cannot while we are in it.
+    /// Whether the name of the entered namespace is gone or names another one now: its owner deleted it, but it lives
+    /// while we are in it.
     pub fn is_abandoned(&self) -> bool {
         let of = |path: &PathBuf| std::fs::metadata(path).map_or(0, |namespace| namespace.ino());
         self.entered
@@ -194,10 +192,11 @@ impl System {
             .is_some_and(|path| of(path) != Self::namespace())
     }
 
-    /// Whether this process has a file tree of its own (`ip netns exec` makes one), so that what it mounts ends with it.
+    /// Whether this process has its own file tree (`ip netns exec` makes one), so that its mounts end with it.
     ///
-    /// The first process's tree tells, where it may be looked at. Where not, the mounts do: a tree that `ip netns exec`
-    /// made has the namespace's name for a source at `/sys`, and one whose root only follows another is a copy.
+    /// Compares with the first process's tree if that is visible. Otherwise the mounts decide: a tree of `ip netns
+    /// exec` has the namespace's name as the source of `/sys`, and a tree whose root is only a slave of another one is
+    /// a copy.
     pub fn is_private(&self) -> bool {
         let tree = |process: &str| self.proc.link_name(&format!("{process}/ns/mnt"));
         if let Some(first) = tree("1") {
@@ -208,20 +207,20 @@ impl System {
             .is_some_and(|mounts| is_copy(&mounts))
     }
 
-    /// What tells this boot from the last one.
+    /// Boot id.
     pub fn boot(&self) -> String {
         let boot = self.proc.text("sys/kernel/random/boot_id");
         boot.unwrap_or_default()
     }
 
-    /// Processors that are on.
+    /// Number of online processors.
     pub fn processors(&self) -> u16 {
         let text = self.sys.text("devices/system/cpu/online");
         let count = text.as_deref().map_or(1, count_of_list);
         count.max(1)
     }
 
-    /// The kernel's version, as `6.18.1`.
+    /// The kernel's version, such as `6.18.1`.
     pub fn kernel(&self) -> String {
         let release = self.proc.text("sys/kernel/osrelease");
         release.unwrap_or_else(|| "unknown".to_owned())
@@ -242,7 +241,7 @@ pub(crate) fn denied(path: &Path, error: std::io::Error) -> NicError {
     }
 }
 
-/// The version 2 hierarchy: the mount itself, or on hosts that also have version 1, a directory in it.
+/// The version 2 hierarchy: the mount itself, or a directory in it on hosts that also have version 1.
 fn unified(mount: &Path) -> PathBuf {
     match mount.join("cgroup.controllers").exists() {
         true => mount.to_owned(),
@@ -250,11 +249,11 @@ fn unified(mount: &Path) -> PathBuf {
     }
 }
 
-/// Whether `/proc/self/mountinfo` is that of a tree that another one was copied to.
+/// Whether `/proc/self/mountinfo` describes a copied tree.
 fn is_copy(mounts: &str) -> bool {
     const PLACE: usize = 4;
     const OPTIONAL: usize = 6;
-    // The last one at a place hides those before it.
+    // The last mount at a place hides earlier ones.
     let at = |place: &str| {
         let mut lines = mounts.lines().rev();
         lines.find(|line| line.split(' ').nth(PLACE) == Some(place))
@@ -273,7 +272,7 @@ fn is_copy(mounts: &str) -> bool {
     follows || named
 }
 
-/// How many numbers a list such as `0-3,8` has.
+/// Number of entries of a list such as `0-3,8`.
 fn count_of_list(list: &str) -> u16 {
     let count = |range: &str| -> Option<u16> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -298,7 +297,7 @@ mod tests {
         );
     }
 
-    /// Lines as `ip netns exec` leaves them on a host whose root is private, and on one whose root is shared.
+    /// Lines that `ip netns exec` makes on a host with a private root, and on one with a shared root.
     #[test]
     fn a_copied_tree_is_known_by_its_mounts() {
         let host = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\

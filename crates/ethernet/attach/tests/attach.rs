@@ -1,4 +1,4 @@
-//! Titan attached to a real device of the real kernel, with real traffic: nothing stalls, nothing is left behind.
+//! Attaches Titan to a device of the real kernel under real traffic: no stall, nothing left behind.
 
 mod lab;
 
@@ -19,10 +19,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Bytes of a mean segment that nothing limits, at least: far above 16 KiB.
+/// Lower bound of the mean segment without a limit, bytes: far above 16 KiB.
 const LARGE: f64 = 20_000.0;
 
-/// What a device must be like afterwards.
+/// The state that a device must return to.
 #[derive(Debug, PartialEq)]
 struct State {
     maps: Vec<queues::SavedMap>,
@@ -55,8 +55,8 @@ fn set_map(lab: &Lab, queue: u16, processors: &str) {
     lab.in_sender(&["sh", "-c", &format!("echo {processors} > {path}")]);
 }
 
-/// Goal: through attach, a change of settings and detach no half second passes without bytes, and the device ends as it
-/// was, its XPS maps and somebody else's program included.
+/// Goal: bytes flow in every half second of attach, a change of settings and detach, and the device returns to its
+/// state, including its XPS maps and a foreign program.
 #[test]
 fn traffic_flows_through_attach_change_and_detach() {
     let Some(mut lab) = Lab::new(8) else { return };
@@ -104,8 +104,8 @@ fn traffic_flows_through_attach_change_and_detach() {
     assert_eq!(Journal::all(&system).unwrap(), []);
 }
 
-/// Goal: a journal that somebody forged makes `detach` write nothing. Method: its map names another device's attribute, whose
-/// value the privileged program would have written.
+/// Goal: a forged journal makes `detach` write nothing. Method: its map names another device's attribute, whose value
+/// the privileged program would have written.
 #[test]
 fn a_forged_journal_writes_to_no_other_device() {
     let Some(lab) = Lab::new(4) else { return };
@@ -126,8 +126,8 @@ fn a_forged_journal_writes_to_no_other_device() {
     assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
 }
 
-/// Goal: a controller that is killed leaves traffic and queue assignment as they are; whoever detaches undoes
-/// everything, and whoever attaches again starts from what the device was.
+/// Goal: after the kill of a controller, traffic and queue assignment go on; a detach undoes everything, and a new
+/// attach starts from the device's original state.
 #[test]
 fn a_killed_controller_harms_nobody() {
     let Some(mut lab) = Lab::new(4) else { return };
@@ -142,7 +142,7 @@ fn a_killed_controller_harms_nobody() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // On a veth only the queueing discipline counts as outstanding: whether nine flows share at a beat is chance.
+    // On a veth only the queueing discipline counts as outstanding, so it is random whether nine flows share at a beat.
     wait_for("a controller", || {
         Journal::all(&system).unwrap()[0].running(&system).is_some()
     });
@@ -196,8 +196,8 @@ fn controller_process() {
         .unwrap();
 }
 
-/// Goal: pins of another version, which nobody knows of any more, are in nobody's way. Method: two pins change names, so that
-/// their maps are of other sizes, and the journal is lost.
+/// Goal: forgotten pins of another version do not block an attachment. Method: two pins change names, so their maps
+/// have other sizes, and the journal is lost.
 #[test]
 fn pins_of_another_version_without_a_journal_are_replaced() {
     let Some(lab) = Lab::new(4) else { return };
@@ -217,7 +217,7 @@ fn pins_of_another_version_without_a_journal_are_replaced() {
     attach(&system, "v0", options(Segments::Off)).unwrap();
     assert_eq!(state(&system, "v0").egress.len(), before.egress.len() + 1);
     assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
-    // Who added the place for filters, which is empty again, was written down in the maps that nobody could read.
+    // The unreadable maps recorded who added clsact, which is empty again.
     let after = state(&system, "v0");
     assert_eq!((after.egress, after.maps), (before.egress, before.maps));
 }
@@ -235,8 +235,8 @@ fn a_device_that_goes_away_leaves_nothing() {
     assert!(matches!(error, NicError::NoDevice { .. }), "{error}");
 }
 
-/// Goal: the controller notices that the device went away, undoes what is left, and attaches the device that comes back
-/// under the same name and address, as after loading its driver again.
+/// Goal: the controller detects the removal of the device, undoes what is left, and attaches the device that returns
+/// with the same name and address, as after reloading its driver.
 #[test]
 fn a_device_that_comes_back_is_attached_again() {
     let Some(lab) = Lab::new(4) else { return };
@@ -274,7 +274,8 @@ fn a_device_that_comes_back_is_attached_again() {
     undo(&system, &second).unwrap();
 }
 
-/// Goal: fewer queues, and maps that somebody sets, are noticed while traffic flows; the maps come back at the end.
+/// Goal: a smaller number of queues, and maps set by others, are detected under traffic; the maps are restored at the
+/// end.
 #[test]
 fn another_number_of_queues_is_followed_under_traffic() {
     let Some(mut lab) = Lab::new(8) else { return };
@@ -308,8 +309,8 @@ fn another_number_of_queues_is_followed_under_traffic() {
     assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
 }
 
-/// Goal: a device with another address is still the one that was attached; what the controller wrote down since is undone
-/// by whoever holds an older journal.
+/// Goal: a device with another address is still the attached one; an older journal also undoes what the controller
+/// recorded later.
 #[test]
 fn an_address_may_change_and_an_old_journal_undoes_what_is_new() {
     let Some(lab) = Lab::new(4) else { return };
@@ -335,7 +336,7 @@ fn an_address_may_change_and_an_old_journal_undoes_what_is_new() {
     assert_eq!(state(&system, "v1").egress, before.egress);
 }
 
-/// Goal: an IPv6 route of ours that a kill left behind goes with the next change of sizes, and none of ours stays.
+/// Goal: the next change of sizes removes an IPv6 route of ours that a kill left behind, and none of ours stays.
 #[test]
 fn no_route_of_ours_stays() {
     let Some(lab) = Lab::new(2) else { return };
@@ -351,8 +352,8 @@ fn no_route_of_ours_stays() {
     assert_eq!(routes(), before);
 }
 
-/// Goal: numbers of network namespaces are used again, so pins that a lost attachment left under the number of this one do not
-/// keep a device from being attached. Method: pins of one lab are moved to where the other's will be.
+/// Goal: namespace numbers are reused, so pins of a lost attachment under this number must not block an attachment.
+/// Method: pins of one lab are moved to the path of the other's.
 #[test]
 fn pins_of_an_ended_namespace_of_the_same_number_are_replaced() {
     let (Some(ended), Some(lab)) = (Lab::new(4), Lab::new(4)) else {
@@ -411,8 +412,8 @@ fn programs_that_stood_aside_come_back() {
     assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
 }
 
-/// Goal: XPS maps that the user sets while the device is attached are respected: the programs step aside, say so, and leave the
-/// maps at detach; they go on when the maps are gone.
+/// Goal: XPS maps that the user sets while the device is attached are respected: the programs step aside, report it,
+/// and leave the maps at detach; they resume when the maps are gone.
 #[test]
 fn maps_that_the_user_sets_are_respected_and_kept() {
     let Some(lab) = Lab::new(4) else { return };
@@ -436,9 +437,9 @@ fn maps_that_the_user_sets_are_respected_and_kept() {
     assert_eq!((kept[0].queue, kept[0].value.as_str()), (1, "2"));
 }
 
-/// Goal: a driver that chooses queues itself is refused, and where it is attached all the same the controller finds out, so that
-/// `status` never shows a fairness that is not there. Method: a TUN device of four queues without a steering program, whose
-/// packets are read at once, and 64 flows.
+/// Goal: a driver that chooses queues itself is rejected. If it is attached anyway, the controller detects it, so
+/// `status` never shows a false fairness. Method: a TUN device of four queues without a steering program, whose packets
+/// are read at once, and 64 flows.
 #[test]
 fn a_driver_that_chooses_itself_is_refused_or_found_out() {
     let Some(lab) = Lab::new(1) else { return };
@@ -470,7 +471,7 @@ fn a_driver_that_chooses_itself_is_refused_or_found_out() {
                 .collect();
             while !stop.load(Ordering::Relaxed) {
                 for socket in &sockets {
-                    // A full ring drops; both is traffic.
+                    // A full ring drops packets; both count as traffic.
                     let _ = socket.send_to(&[0; 100], "10.97.0.2:9");
                 }
             }
@@ -503,8 +504,8 @@ fn devices_that_cannot_be_attached_say_why() {
     assert_eq!(Journal::all(&system).unwrap(), []);
 }
 
-/// Goal: without privileges (as where BPF is not allowed) the message names them, and the device stays as it is. Method:
-/// a thread gives up what root may do.
+/// Goal: without privileges (as where BPF is not permitted) the message names them, and the device is unchanged.
+/// Method: a thread drops its capabilities.
 #[test]
 fn without_privileges_nothing_changes() {
     let Some(lab) = Lab::new(4) else { return };
@@ -529,7 +530,7 @@ fn without_privileges_nothing_changes() {
     assert_eq!(state(&system, "v0"), before);
 }
 
-/// Goal: a limit set under a running flow changes the segments that leave, in both address families. Method: the kernel
+/// Goal: a limit set under a running flow changes the sent segments, in both address families. Method: the kernel
 /// counts packets and bytes at the device before it segments; their ratio is the mean segment.
 #[test]
 fn a_smaller_limit_makes_smaller_segments_under_a_running_flow() {
@@ -546,7 +547,8 @@ fn a_smaller_limit_makes_smaller_segments_under_a_running_flow() {
         is_mean_segment(&lab, "large segments", |mean| mean > LARGE);
         isolane_ethernet_attach::segments::set(&system, &mut route, before.index, small_sizes)
             .unwrap();
-        // Segments of whole packets below 16 KiB, not packets: the sockets know, and the device need not cut.
+        // Segments of several packets below 16 KiB, not single packets: the sockets use the limit, and the device need
+        // not split.
         is_mean_segment(&lab, "segments below 16 KiB", |mean| {
             mean <= 16_384.0 && mean > 8_000.0
         });
@@ -558,8 +560,7 @@ fn a_smaller_limit_makes_smaller_segments_under_a_running_flow() {
     }
 }
 
-/// Waits until the bytes for each packet that leaves the sender are as wanted, over a few megabytes: what was on its way when
-/// a limit changed is of the old size.
+/// Waits until the mean segment is as wanted over a few megabytes: segments in flight at a change have the old size.
 fn is_mean_segment(lab: &Lab, what: &str, wanted: impl Fn(f64) -> bool) {
     wait_for(what, || {
         let first = lab.sent();
@@ -569,7 +570,7 @@ fn is_mean_segment(lab: &Lab, what: &str, wanted: impl Fn(f64) -> bool) {
     });
 }
 
-/// Stops a controller when a thread beside it ends, also by a failure.
+/// Stops a controller when a concurrent thread ends or panics.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -578,7 +579,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs a controller until a thread beside it, in the same namespace, sees `is_done` in the journals.
+/// Runs a controller until a concurrent thread in the same namespace sees `is_done` in the journals.
 fn run_until(lab: &Lab, controller: &mut Controller, is_done: fn(&[Journal]) -> bool) -> Ended {
     let (stop, namespace, run) = (AtomicBool::new(false), lab.sender.clone(), lab.directory());
     thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! What a device's configuration costs its flows in fairness or latency, by how much, and what changes it.
+//! Advice: what a device's configuration costs its flows in fairness or latency, and how to change it.
 //!
-//! Method: each rule of `rules` looks at one thing and is silent, or says what it found, what that costs, the
-//! measurement that shows it, and the command that changes it. The measurements are those of titan, tables 3 and 4: a
-//! 10 Gb/s card with 8 queues and 8 threads, so they say which way and how much, not what this machine would measure.
-//! Limits: rules know what files and sockets tell; firmware settings are unseen. Nothing is changed here.
+//! Method: each rule of `rules` checks one property. It returns nothing, or the finding, its cost, a measurement of
+//! that cost, and the command that changes it. The measurements are those of titan, tables 3 and 4: a 10 Gb/s card with
+//! 8 queues and 8 threads. They show direction and size, not the values of this machine. Limits: rules see files and
+//! sockets, not firmware settings. Nothing is changed.
 
 mod rules;
 #[cfg(test)]
@@ -15,59 +15,59 @@ use crate::journal::Journal;
 use crate::system::System;
 use serde::Serialize;
 
-/// The form of the advice.
+/// Version of the advice's format.
 const VERSION: u32 = 1;
 
-/// How much it matters.
+/// Importance of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
     /// It costs fairness or latency and can be changed.
     Change,
-    /// Worth knowing: it cannot be changed here, or it depends on what is wanted.
+    /// It cannot be changed here, or the change depends on the user's goals.
     Know,
 }
 
-/// Something found.
+/// A finding of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: &'static str,
-    /// How much it matters.
+    /// Its importance.
     pub weight: Weight,
-    /// What is so.
+    /// The observed configuration.
     pub found: String,
-    /// What that costs.
+    /// What it costs.
     pub costs: &'static str,
-    /// The measurement, with its source.
+    /// A measurement of the cost, with its source.
     pub measured: &'static str,
-    /// The command that changes it; none if none does.
+    /// The command that changes it; `None` if there is none.
     pub command: Option<String>,
 }
 
 /// The advice for a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Advice {
-    /// Form of the advice.
+    /// Version of the advice's format.
     pub version: u32,
-    /// The kernel.
+    /// The kernel's version.
     pub kernel: String,
-    /// The device as it was found.
+    /// The device as it was read.
     pub device: Device,
     /// Whether Titan is attached.
     pub attached: bool,
-    /// What was found, what can be changed first.
+    /// The findings; those that can be changed come first.
     pub findings: Vec<Finding>,
 }
 
 impl Advice {
-    /// Whether something should be changed.
+    /// Whether a finding should be changed.
     pub fn is_change_due(&self) -> bool {
         let due = |finding: &Finding| finding.weight == Weight::Change;
         self.findings.iter().any(due)
     }
 
-    /// In words.
+    /// The advice as text.
     pub fn text(&self) -> String {
         let device = &self.device;
         let queues = match device.queues.len() {
@@ -102,14 +102,14 @@ impl Advice {
     }
 }
 
-/// Reads the device of that name and says what is found.
+/// Reads the device with that name and returns the findings.
 ///
 /// # Errors
-/// A device that is not there; the kernel's.
+/// The device does not exist; the kernel's.
 pub fn advise(system: &System, name: &str) -> Result<Advice, NicError> {
     let device = Device::read(system, name)?;
     device.refuse_software(system)?;
-    // Whoever may not read them is not told of the attachment.
+    // Without permission to read the journals, the advice ignores the attachment.
     let journals = match Journal::all(system) {
         Err(NicError::NotPermitted { .. }) => Vec::new(),
         journals => journals?,

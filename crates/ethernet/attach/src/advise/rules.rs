@@ -4,7 +4,7 @@ use super::{Finding, Weight};
 use crate::device::Device;
 use crate::ethtool::Moderation;
 
-/// What is attached to the device.
+/// The attachment of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
     /// Whether its controller runs.
@@ -30,13 +30,13 @@ pub(super) const ALL: &[Rule] = &[
     large_tcp_limit,
 ];
 
-/// Byte limit of the study's best configuration.
+/// Byte limit of the study's best configuration, bytes.
 const BYTE_LIMIT: u64 = 256 << 10;
-/// 20,000 interrupts in a second.
+/// Microseconds between interrupts at 20,000 interrupts per second.
 const INTERRUPT_USECS: u32 = 50;
-/// What kernels of the last years allow a flow below TCP; more turns TCP Small Queues off in effect.
+/// A flow's limit below TCP in recent kernels, bytes; a higher one makes TCP Small Queues ineffective.
 const TCP_LIMIT: u64 = 4 << 20;
-/// Without jumbo payload headers.
+/// Largest segment without jumbo payload headers, bytes.
 const SEGMENT: u32 = 64 << 10;
 
 fn finding(rule: &'static str, weight: Weight, found: impl Into<String>) -> Finding {
@@ -73,7 +73,7 @@ fn one_queue(device: &Device, _: Option<Attachment>) -> Option<Finding> {
 }
 
 fn hashing(device: &Device, attachment: Option<Attachment>) -> Option<Finding> {
-    // Packets do not wait in the queues of a device that only hands them to another one.
+    // A device that only passes packets on does not queue them.
     if device.queues.len() < 2 || attachment.is_some() || !device.frees_what_it_sent() {
         return None;
     }
@@ -151,7 +151,7 @@ fn large_segments(device: &Device, attachment: Option<Attachment>) -> Option<Fin
         measured: "NFM at 1 ms with 12 flows: 1.20 with 64 KiB, 0.32 with 16 KiB while queues are shared \
                    (titan, table 3: T2, T3); 16 KiB at all times costs 3 flows 70 instead of 57 % of a processor (C9, C6)",
         command: Some(device.command(&format!("isolane nic attach {} --dsos auto", device.name))),
-        // Without Titan the rule about hashing names the same command.
+        // Without Titan, the rule about hashing names the same command.
         ..finding(
             "large-segments",
             if attachment.is_some() {

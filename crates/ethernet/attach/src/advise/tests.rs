@@ -1,4 +1,4 @@
-//! Each rule on a card that has its fault and no other, and the words of the whole.
+//! Each rule on a card with exactly its fault, and the full text.
 
 use super::rules::Attachment;
 use super::*;
@@ -8,7 +8,7 @@ use crate::qdisc::{Discipline, Disciplines};
 use crate::queues::{ByteLimit, Queue};
 use expect_test::{Expect, expect};
 
-/// A card that has nothing to be said against once Titan is on it.
+/// A card without findings once Titan is attached.
 fn good() -> Device {
     let limit = ByteLimit {
         limit_bytes: 200_000,

@@ -1,8 +1,8 @@
-//! What a journal may say: each field in the range of what an attachment writes.
+//! Checks a journal: each field must be in the range of what an attachment writes.
 //!
-//! Problem: undoing writes to files, deletes pins and ends a process, all with the rights of the superuser, by what the journal
-//! says. Method: whatever an attachment could not have written is refused before anything is done. The device itself is known
-//! by namespace and number, never by the name in the journal.
+//! Problem: undo writes to files, deletes pins and ends a process, with the superuser's rights, as the journal says.
+//! Method: a value that an attachment cannot have written is rejected before anything is done. The device is identified
+//! by namespace and index, never by the name in the journal.
 
 use super::Journal;
 use crate::options::REDUCED_MIN;
@@ -14,14 +14,14 @@ use std::path::Path;
 const NAME_MAX: usize = 15;
 /// Longest hardware address, bytes (`MAX_ADDR_LEN`).
 const ADDRESS_MAX: usize = 32;
-/// Largest segment that the kernel takes, bytes (`GSO_MAX_SIZE`).
+/// Largest segment that the kernel accepts, bytes (`GSO_MAX_SIZE`).
 const SEGMENT_MAX: u32 = 8 * 65_535;
 /// Smallest segment of IPv4: larger than the kernel's largest header, bytes.
 const SEGMENT_MIN: u32 = 320;
-/// Longest name of whoever is told weights, with a reason.
+/// Longest text about the receiver of weights, bytes.
 const TOLD_MAX: usize = 1_024;
 
-/// The first field that no attachment writes, with its value and what is allowed.
+/// The first invalid field, with its value and what is allowed.
 pub(super) fn check(journal: &Journal) -> Result<(), String> {
     let wrong = |field: &str, value: String, allowed: &str| {
         Err(format!(
@@ -88,7 +88,7 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
     }
 }
 
-/// Whether the pins lie where an attachment of this device puts them.
+/// Whether the pins lie in the directory of an attachment of this device.
 fn are_own_pins(journal: &Journal) -> bool {
     let name = format!("nic-{}-{}", journal.namespace, journal.index);
     let usual = Path::new(bpffs::USUAL).join("isolane");

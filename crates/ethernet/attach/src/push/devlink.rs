@@ -1,12 +1,11 @@
-//! Queue weights by devlink's rate objects.
+//! Sets queue weights through devlink's rate objects.
 //!
 //! Problem: devlink's leaves are ports, not queues. Some drivers show the nodes of their transmit scheduler, and an
-//! operator may have named one for each queue.
-//! Method: the nodes `queue_0`, `queue_1`, ... of the device's devlink instance get `tx_weight`; it is used only if every
-//! managed queue has its node. Undoing gives all of them weight 1.
-//! Limits: weights from 1 to 200, which is what the drivers that take them allow (ice); what weights were before is
-//! not known afterwards, so nodes with other weights than each other are refused.
-//! Source: `linux/devlink.h`, `Documentation/networking/devlink/devlink-port.rst`.
+//! operator may have named one per queue. Method: the nodes `queue_0`, `queue_1`, ... of the device's devlink instance
+//! get `tx_weight`; this requires a node for every managed queue. Undo sets all of them to weight 1. Limits: weights
+//! from 1 to 200, the range of the drivers that accept them (ice). The original weights are not known afterwards, so
+//! nodes with unequal weights are rejected. Source: `linux/devlink.h`,
+//! `Documentation/networking/devlink/devlink-port.rst`.
 
 use super::Pusher;
 use crate::error::NicError;
@@ -16,7 +15,7 @@ use isolane_common_linux::netlink::{Attributes, AttributesBuilder};
 use isolane_common_quantities::units::Duration;
 use isolane_ethernet_policy::titan::weights::WeightOptions;
 
-/// Its name.
+/// Name of this interface in journals and reports.
 pub const NAME: &str = "devlink";
 
 pub(super) const PORT_GET: u8 = 5;
@@ -28,27 +27,27 @@ pub(super) const PORT_NETWORK_DEVICE: u16 = 6;
 pub(super) const RATE_NODE: u16 = 168;
 pub(super) const RATE_WEIGHT: u16 = 178;
 
-/// How nodes of queues are called.
+/// Prefix of the node names.
 const NODE_PREFIX: &str = "queue_";
-/// A write goes to the device's firmware.
+/// Shortest interval of writes: each write goes to the device's firmware.
 const INTERVAL: Duration = Duration::from_ms(100);
 const WEIGHT_MAX: u32 = 200;
 
-/// A device that takes weights this way.
+/// A device with queue nodes.
 #[derive(Debug)]
 pub struct Devlink {
     family: Box<dyn Ask>,
     bus: String,
     device: String,
-    /// The weight of each queue's node when it was opened; none where a queue has no node.
+    /// The original weight of each queue's node; `None` for a queue without a node.
     weights: Vec<Option<u32>>,
 }
 
 impl Devlink {
-    /// Opens the devlink instance of network device `index`, or says why it cannot be used.
+    /// Opens the devlink instance of the device with that index, or returns why it cannot be used.
     ///
     /// # Errors
-    /// The kernel's, but for "not supported".
+    /// The kernel's, except "not supported".
     pub fn open(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
         match Generic::open(NAME)? {
             Some(family) => Self::over(Box::new(family), index, queues),
@@ -56,7 +55,7 @@ impl Devlink {
         }
     }
 
-    /// The same over a family that is open.
+    /// The same over an open family.
     pub(super) fn over(
         family: Box<dyn Ask>,
         index: u32,
@@ -68,10 +67,10 @@ impl Devlink {
         }))
     }
 
-    /// Opens it to take back what was told, whatever weights its nodes have by now; none where no node is left.
+    /// Opens it to undo weights, whatever weights its nodes have by now; `None` if no node is left.
     ///
     /// # Errors
-    /// The kernel's, but for "not supported".
+    /// The kernel's, except "not supported".
     pub fn reopen(index: u32, queues: u16) -> Result<Option<Self>, NicError> {
         let Some(family) = Generic::open(NAME)? else {
             return Ok(None);
@@ -80,7 +79,7 @@ impl Devlink {
         Ok(found.filter(|devlink| devlink.weights.iter().any(Option::is_some)))
     }
 
-    /// Finds the devlink instance of network device `index` and its queues' nodes, or says why there is none.
+    /// Finds the device's devlink instance and its queues' nodes, or returns why there is none.
     fn look(
         mut family: Box<dyn Ask>,
         index: u32,
@@ -135,7 +134,7 @@ impl Pusher for Devlink {
     }
 
     fn is_free(&mut self) -> Result<bool, NicError> {
-        // Nodes are somebody else's in any case; only their weights are ours.
+        // The nodes belong to the operator; only their weights are ours.
         Ok(true)
     }
 
@@ -155,7 +154,7 @@ impl Pusher for Devlink {
     }
 }
 
-/// Whether there is a node for each queue and nobody has given them weights; why not.
+/// Checks that each queue has a node and that all nodes have the same weight.
 fn check(weights: &[Option<u32>]) -> Result<(), String> {
     let first = weights.first().copied().flatten();
     if first.is_none() || weights.contains(&None) {
@@ -163,11 +162,11 @@ fn check(weights: &[Option<u32>]) -> Result<(), String> {
     }
     match weights.iter().all(|weight| *weight == first) {
         true => Ok(()),
-        false => Err("somebody has given its devlink nodes weights already".to_owned()),
+        false => Err("its devlink nodes already have different weights".to_owned()),
     }
 }
 
-/// Nothing where the kernel does not offer what was asked.
+/// `None` if the kernel does not support the request.
 fn offered(asked: Result<(), HostError>) -> Result<Option<()>, NicError> {
     match asked {
         Ok(()) => Ok(Some(())),
@@ -229,7 +228,7 @@ mod tests {
         assert!(words(&[Some(1), Some(9)]).contains("already"));
         assert!(words(&[Some(1), None]).contains("no devlink node"));
         assert!(words(&[]).contains("no devlink node"));
-        // What we left is taken back whatever it is; loopback has nothing to reopen.
+        // Our weights are taken back regardless of their values; the loopback has nothing to reopen.
         assert!(Devlink::reopen(1, 1).unwrap().is_none());
     }
 

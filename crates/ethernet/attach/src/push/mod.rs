@@ -1,13 +1,13 @@
-//! Telling a device's scheduler the weight of each queue (DQWA), by whatever interface its driver has.
+//! Sets the weight of each queue in a device's scheduler (DQWA), through the interface of its driver.
 //!
 //! * [`net_shaper`] - the kernel's interface for shapers of queues, Linux 6.13 and newer;
-//! * [`devlink`] - rates of a device's scheduling nodes, where a node stands for a queue;
-//! * [`Told::Nobody`] - neither: queues are served as the device pleases, in turn as a rule, and titan's figures for
-//!   DQA alone are what to expect.
+//! * [`devlink`] - rates of a device's scheduling nodes, if a node stands for a queue;
+//! * [`Told::Nobody`] - neither: the device serves queues by its own rule, usually in turn; expect titan's figures for
+//!   DQA alone.
 //!
-//! Limits: no device at hand takes weights, so both encodings are compared with the kernel's specification byte by
-//! byte, and driven against a stand-in of the kernel's side that refuses at any request; they were never seen to move a
-//! real scheduler. Shapers that somebody else made are left alone.
+//! Limits: not tested on a device that accepts weights. Both encodings are compared with the kernel's specification
+//! byte by byte, and tested against a substitute of the kernel's side that fails at any request. Existing shapers of
+//! others are not touched.
 
 pub mod devlink;
 pub mod net_shaper;
@@ -18,47 +18,47 @@ use crate::device::Device;
 use crate::error::NicError;
 use isolane_ethernet_policy::titan::weights::WeightOptions;
 
-/// A way to tell a device weights.
+/// An interface that sets queue weights.
 pub trait Pusher {
-    /// Its name, in journals and reports.
+    /// Name in journals and reports.
     fn name(&self) -> &'static str;
 
-    /// The range it takes, and how often.
+    /// Range of weights and shortest interval.
     fn options(&self) -> WeightOptions;
 
-    /// Whether nobody else has told the device weights since it was opened. Asked once, before the first are told: what
-    /// is there afterwards is ours.
+    /// Whether no other program has set weights since it was opened. Called once before the first weights are set;
+    /// later weights are ours.
     ///
     /// # Errors
     /// The kernel's.
     fn is_free(&mut self) -> Result<bool, NicError>;
 
-    /// Tells the weight of each queue.
+    /// Sets the weight of each queue.
     ///
     /// # Errors
     /// The kernel's.
     fn push(&mut self, weights: &[u32]) -> Result<(), NicError>;
 
-    /// Takes back what was told, for this many queues. Nothing to take back is no error.
+    /// Takes the weights of this many queues back. Repeating it is not an error.
     ///
     /// # Errors
     /// The kernel's.
     fn undo(&mut self, queues: u16) -> Result<(), NicError>;
 }
 
-/// Who is told weights.
+/// The interface that receives weights.
 pub enum Told {
     /// A pusher.
     By(Box<dyn Pusher>),
-    /// Nobody, with the reason.
+    /// None, with the reason.
     Nobody(String),
 }
 
 impl Told {
-    /// The pusher that the device takes.
+    /// Chooses the interface that the device supports.
     ///
     /// # Errors
-    /// The kernel's, but for "not supported".
+    /// The kernel's, except "not supported".
     pub fn choose(device: &Device) -> Result<Self, NicError> {
         let shaper = match net_shaper::NetShaper::open(device.index)? {
             Ok(shaper) => return Ok(Self::By(Box::new(shaper))),
@@ -72,7 +72,7 @@ impl Told {
         )
     }
 
-    /// The pusher that a journal names; none if it is not there any more, and nothing can be left of it then.
+    /// The interface that a journal names; `None` if it no longer exists, in which case nothing is left to undo.
     ///
     /// # Errors
     /// The kernel's.
@@ -86,7 +86,7 @@ impl Told {
         })
     }
 
-    /// In words, for a report.
+    /// Text for a report.
     pub fn text(&self) -> String {
         match self {
             Self::By(pusher) => pusher.name().to_owned(),

@@ -1,11 +1,11 @@
-//! Queue weights by the net-shaper interface.
+//! Sets queue weights through the net-shaper interface.
 //!
 //! Method: one GROUP request makes every queue a leaf of the device's own scheduler with its weight; the kernel applies
-//! all of it or nothing. It makes the device's own shaper too. As nothing is told where there are shapers, all of them are
-//! ours afterwards: undoing deletes the queues' and then the device's, after which queues are served equally again.
-//! Limits: only where the driver says that queues take weights; not where anybody has shapers on the device already.
-//! Units: weights are relative numbers of 32 bits. Drivers that take them keep 7 bits at least.
-//! Source: `Documentation/netlink/specs/net_shaper.yaml` of Linux 6.13.
+//! the whole request or nothing. The request also makes the device's own shaper. Weights are set only if there are no
+//! shapers, so all shapers are ours afterwards. Undo deletes the queues' shapers and then the device's, after which
+//! queues are served equally again. Limits: requires a driver that reports weights of queues and a device without
+//! shapers. Units: weights are relative numbers of 32 bits; drivers keep at least 7 bits. Source:
+//! `Documentation/netlink/specs/net_shaper.yaml` of Linux 6.13.
 
 use super::Pusher;
 use crate::error::NicError;
@@ -15,7 +15,7 @@ use isolane_common_linux::netlink::AttributesBuilder;
 use isolane_common_quantities::units::Duration;
 use isolane_ethernet_policy::titan::weights::WeightOptions;
 
-/// Its name.
+/// Name of this interface in journals and reports.
 pub const NAME: &str = "net-shaper";
 
 pub(super) const GET: u8 = 1;
@@ -35,10 +35,10 @@ const CAPABILITIES_DEVICE: u16 = 1;
 const CAPABILITIES_SCOPE: u16 = 2;
 pub(super) const CAPABILITIES_WEIGHT: u16 = 10;
 
-/// A write goes through the driver to the device, often by a mailbox: not each millisecond.
+/// Shortest interval of writes: each write goes through the driver to the device, often through a mailbox.
 const INTERVAL: Duration = Duration::from_ms(10);
 
-/// A device that takes weights this way.
+/// A device that supports the interface.
 #[derive(Debug)]
 pub struct NetShaper {
     family: Box<dyn Ask>,
@@ -46,10 +46,10 @@ pub struct NetShaper {
 }
 
 impl NetShaper {
-    /// Opens the interface of device `index`, or says why it cannot be used.
+    /// Opens the interface of the device with that index, or returns why it cannot be used.
     ///
     /// # Errors
-    /// The kernel's, but for "not supported".
+    /// The kernel's, except "not supported".
     pub fn open(index: u32) -> Result<Result<Self, String>, NicError> {
         match Generic::open(NAME)? {
             Some(family) => Self::over(Box::new(family), index),
@@ -59,7 +59,7 @@ impl NetShaper {
         }
     }
 
-    /// The same over a family that is open.
+    /// The same over an open family.
     pub(super) fn over(
         mut family: Box<dyn Ask>,
         index: u32,
@@ -75,18 +75,20 @@ impl NetShaper {
         match asked {
             Ok(()) if takes_weights => {}
             Ok(()) | Err(HostError::NotOffered { .. }) => {
-                return Ok(Err("its driver takes no weights of queues".to_owned()));
+                return Ok(Err(
+                    "its driver does not support weights of queues".to_owned()
+                ));
             }
             Err(error) => return Err(error.into()),
         }
         let mut opened = Self { family, index };
         Ok(match opened.shapers()? {
             0 => Ok(opened),
-            count => Err(format!("somebody has {count} shapers on it already")),
+            count => Err(format!("it already has {count} shapers of another program")),
         })
     }
 
-    /// Opens the interface to take back what was told; none where the kernel has none.
+    /// Opens the interface to undo weights; `None` if the kernel does not have it.
     ///
     /// # Errors
     /// The kernel's.
@@ -98,7 +100,7 @@ impl NetShaper {
         }))
     }
 
-    /// How many shapers the device has.
+    /// Number of shapers of the device.
     fn shapers(&mut self) -> Result<u32, HostError> {
         let mut shapers = 0;
         let device = AttributesBuilder::new().with_u32(DEVICE, self.index);
@@ -150,7 +152,7 @@ impl Pusher for NetShaper {
     }
 }
 
-/// What a group made, in the order in which it is deleted, with what to say: leaves first.
+/// The objects of a group in the order of their deletion, leaves first, with texts for errors.
 fn ours(index: u32, queues: u16) -> Vec<(String, AttributesBuilder)> {
     let shaper = |handle: AttributesBuilder| {
         AttributesBuilder::new()
@@ -180,7 +182,7 @@ fn handle(scope: u32, id: Option<u32>) -> AttributesBuilder {
     }
 }
 
-/// Every queue a leaf of the device, with its weight.
+/// Makes every queue a leaf of the device with its weight.
 fn group(index: u32, weights: &[u32]) -> AttributesBuilder {
     let group = AttributesBuilder::new()
         .with_u32(DEVICE, index)
@@ -201,8 +203,8 @@ fn group(index: u32, weights: &[u32]) -> AttributesBuilder {
 mod tests {
     use super::*;
 
-    /// Written out by hand from the specification's numbers: lengths count the four bytes of the header, and bit 15 of
-    /// a type marks what is nested.
+    /// Written by hand from the specification's numbers: lengths include the four bytes of the header, and bit 15 of a
+    /// type marks nested attributes.
     #[test]
     fn a_group_is_encoded_as_the_specification_says() {
         let leaf = |queue: u8, weight: u8| {

@@ -1,7 +1,8 @@
-//! Weights told to a stand-in of the kernel's side: what it holds afterwards, and what is left when it refuses anything.
+//! Sets weights on a substitute of the kernel's side, and checks its state after success and after a failure of any
+//! request.
 //!
-//! The stand-in keeps the kernel's rules: a device's own shaper outlives its queues', what is not there is not found, a
-//! node is set one at a time. `EBUSY` comes at the request that a test names.
+//! The substitute keeps the kernel's rules: a device's own shaper outlives its queues', missing objects are not found,
+//! a node is set one at a time. The request that a test names fails with `EBUSY`.
 
 use super::devlink::{self, Devlink};
 use super::net_shaper::{self, NetShaper};
@@ -19,16 +20,16 @@ const EBUSY: i32 = 16;
 const ENOENT: i32 = 2;
 const INDEX: u32 = 3;
 
-/// What the kernel's side holds.
+/// State of the kernel's side.
 #[derive(Debug, Default)]
 struct Side {
-    /// Requests so far, and the one that is refused.
+    /// Number of requests so far, and the one that fails.
     requests: usize,
     refused: Option<usize>,
-    /// Shapers by scope and number, with their weight.
+    /// Shapers by scope and number, with their weights.
     shapers: BTreeMap<(u32, u32), u32>,
     takes_weights: bool,
-    /// devlink nodes by name, with their weight.
+    /// devlink nodes by name, with their weights.
     nodes: BTreeMap<String, u32>,
 }
 
@@ -51,7 +52,7 @@ impl Kernel {
         kernel
     }
 
-    /// Refuses the request so many after the next.
+    /// Makes a later request fail: `after` requests succeed first.
     fn refuse(&self, after: usize) {
         let mut side = self.0.borrow_mut();
         side.refused = Some(side.requests + after);
@@ -186,7 +187,7 @@ impl Ask for Kernel {
             return Err(refusal(action, EBUSY));
         }
         let asked = Attributes::new(attributes.bytes());
-        // Families number their commands alike.
+        // Families use the same command numbers.
         let answered = match side.nodes.is_empty() {
             true => side.answer(command, &asked, each),
             false => side.answer_devlink(command, &asked, each),
@@ -216,7 +217,7 @@ fn queues_become_leaves_with_their_weights_and_nothing_is_left_afterwards() {
 #[test]
 fn drivers_without_weights_and_shapers_of_others_are_left_alone() {
     let reason = |kernel: &Kernel| kernel.open_shaper().unwrap().unwrap_err();
-    assert!(reason(&Kernel::shaper(false)).contains("takes no weights"));
+    assert!(reason(&Kernel::shaper(false)).contains("does not support weights"));
     let kernel = Kernel::shaper(true);
     let mut shaper = kernel.open_shaper().unwrap().unwrap();
     let theirs = (net_shaper::SCOPE_QUEUE, 5);
@@ -225,7 +226,7 @@ fn drivers_without_weights_and_shapers_of_others_are_left_alone() {
     assert!(reason(&kernel).contains("1 shapers"));
 }
 
-/// A refusal anywhere, once: opening says it, and undoing again takes everything back.
+/// One failure anywhere: opening reports it, and a repeated undo takes everything back.
 #[test]
 fn a_refused_request_leaves_nothing_that_undoing_again_does_not_take_back() {
     let open = |kernel: &Kernel| kernel.open_shaper().map(|opened| opened.unwrap());
@@ -248,7 +249,7 @@ fn a_refused_request_leaves_nothing_that_undoing_again_does_not_take_back() {
     }
 }
 
-/// Nodes are set one after the other: whichever is refused, undoing makes all of them equal again.
+/// Nodes are set one after the other: whichever fails, undo makes all of them equal again.
 #[test]
 fn nodes_that_were_told_in_part_are_equal_again() {
     for after in 0..4 {
@@ -272,7 +273,7 @@ fn nodes_that_were_told_in_part_are_equal_again() {
     assert!(few.unwrap_err().contains("no devlink node"));
 }
 
-/// A kernel that answers everything with the same bytes.
+/// A kernel that answers every request with the same bytes.
 #[derive(Debug)]
 struct Garbled(Vec<u8>);
 
@@ -291,10 +292,10 @@ impl Ask for Garbled {
 }
 
 proptest! {
-    /// Whatever bytes come back, nobody is told weights whose nodes or capabilities were not named in them.
+    /// For all bytes, no weights are set without nodes or capabilities in the answer.
     #[test]
     fn garbled_answers_are_refused_and_break_nothing(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-        // An answer to the list of shapers counts as a shaper, so that the device is never free.
+        // An answer to the list of shapers counts as a shaper, so the device is never free.
         let shaper = NetShaper::over(Box::new(Garbled(bytes.clone())), INDEX).unwrap();
         prop_assert!(shaper.is_err());
         let nodes = Devlink::over(Box::new(Garbled(bytes)), INDEX, 2).unwrap();

@@ -1,8 +1,8 @@
 //! Two network namespaces with a veth pair of several queues between them, and real traffic.
 //!
-//! Needs root, `ip`, `tc`, `iperf3` and BPF; [`Lab::new`] says what is missing, and the test that asks is skipped then,
-//! unless `ISOLANE_REQUIRE_LAB` is set, as where everything is installed. Everything is removed on drop.
-//! Names carry the process number and a count, so that tests may run side by side.
+//! Needs root, `ip`, `tc`, `iperf3` and BPF. [`Lab::new`] prints what is missing, and the test is skipped, unless
+//! `ISOLANE_REQUIRE_LAB` is set. Everything is removed on drop. Names contain the process id and a count, so tests may
+//! run concurrently.
 
 use isolane_ethernet_attach::System;
 use std::io::Read;
@@ -22,7 +22,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// A lab whose sender has so many queues; none, with the reason printed, where it cannot be.
+    /// A lab whose sender has `queues` queues; `None`, with the reason printed, where it cannot be made.
     pub(crate) fn new(queues: u16) -> Option<Self> {
         match Self::try_new(queues) {
             Ok(lab) => Some(lab),
@@ -106,8 +106,8 @@ impl Lab {
         run(&all).expect("a command in the sender's namespace")
     }
 
-    /// Bytes and packets that have left the sender's device. Both come from one line that the kernel writes at once: read one
-    /// after the other, they would be of different times on a busy machine.
+    /// Bytes and packets that the sender's device has sent. One line of the kernel contains both; two reads would be of
+    /// different times on a busy machine.
     pub(crate) fn sent(&self) -> (u64, u64) {
         const TX_BYTES: usize = 8;
         const TX_PACKETS: usize = 9;
@@ -119,15 +119,15 @@ impl Lab {
         (numbers[TX_BYTES], numbers[TX_PACKETS])
     }
 
-    /// Waits until the flows have moved on by a few megabytes, however long a busy machine takes for it.
+    /// Waits until the flows have moved a few megabytes, however long that takes.
     pub(crate) fn flows_move_on(&self) {
         const MUCH: u64 = 4 << 20;
         let before = self.sent().0;
         wait_for("flows that move on", || self.sent().0 > before + MUCH);
     }
 
-    /// Starts a server, then a client that sends in `flows` flows until [`intervals`] ends it, and reports each half second.
-    /// Returns when bytes flow.
+    /// Starts a server and a client that sends in `flows` flows until [`intervals`] ends it, with a report each half
+    /// second. Returns when bytes flow.
     pub(crate) fn iperf(&mut self, flows: u32, more: &[&str]) -> Child {
         let mut command = Command::new("ip");
         command.args([
@@ -143,7 +143,7 @@ impl Lab {
             .stdout(Stdio::piped())
             .spawn()
             .expect("iperf3 is installed");
-        // The server says that it listens.
+        // The server reports that it listens.
         let mut said = [0; 64];
         let out = server.stdout.as_mut().expect("piped");
         assert!(out.read(&mut said).expect("a pipe") > 0, "the server ended");
@@ -173,7 +173,7 @@ impl Lab {
     }
 }
 
-/// Opens a TUN device with several queues, says so, and takes what is sent through it until its standard input ends.
+/// Opens a TUN device with several queues, reports it, and reads what is sent through it until its standard input ends.
 const TUN: &str = r#"
 import fcntl, os, select, struct, sys
 name, count = sys.argv[1].encode(), int(sys.argv[2])
@@ -201,7 +201,8 @@ impl Drop for Tun {
 }
 
 impl Lab {
-    /// A TUN device in the sender's namespace, of so many queues, without a steering program. It ends with what is returned.
+    /// A TUN device in the sender's namespace with `queues` queues and no steering program. It is removed when the
+    /// value is dropped.
     pub(crate) fn tun(&self, name: &str, queues: u16) -> Tun {
         let count = queues.to_string();
         let mut child = Command::new("ip")
@@ -238,12 +239,12 @@ impl Drop for Lab {
     }
 }
 
-/// Ends the client after another four seconds and returns the bytes of each whole interval, summed over flows.
+/// Ends the client after four more seconds and returns the bytes of each whole interval, summed over flows.
 pub(crate) fn intervals(client: Child) -> Vec<u64> {
-    /// Shorter than half of one: what the end cut short.
+    /// Intervals shorter than half of one were cut off by the end.
     const WHOLE_S: f64 = 0.25;
     std::thread::sleep(Duration::from_secs(4));
-    // `ip netns exec` has become iperf3, which reports what it has when it is interrupted.
+    // `ip netns exec` has become iperf3, which reports its results when it is interrupted.
     let id = rustix::process::Pid::from_child(&client);
     rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it still runs");
     let output: Output = client.wait_with_output().expect("iperf3 ends");
@@ -262,7 +263,7 @@ pub(crate) fn intervals(client: Child) -> Vec<u64> {
     bytes
 }
 
-/// Waits for something that another process does. The limit only ends a test that would wait for ever.
+/// Waits for an event of another process. The limit only ends a test that would wait forever.
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(120);
     while !is_so() {
@@ -271,7 +272,7 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Standard output of a command, or what it said instead.
+/// Standard output of a command, or its error output.
 pub(crate) fn run(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(arguments[0]);
     let output = command.args(&arguments[1..]).output();
