@@ -16,50 +16,51 @@ import (
 	"time"
 )
 
-// Group is destinations that share a quota: those behind one narrowest port.
+// Group is a set of destinations that share a quota: those behind one narrowest port.
 type Group struct {
-	// Name is what the quota server calls it.
+	// Name of the group at the quota server.
 	Name string
-	// Destinations are patterns of their names, separated by commas: * stands for any text, ? for one character. The first
-	// group that fits a destination has it.
+	// Destinations are patterns of names, separated by commas: * stands for any text, ? for one character. The first
+	// matching group counts.
 	Destinations string
 }
 
-// Quota says which quota server (`isolane rpc quota serve`) guarantees this process admitted traffic.
+// Quota names the quota server (`isolane rpc quota serve`) and this process's tenant.
 type Quota struct {
 	// Server is "unix:/absolute/path" or an address and a port, like "127.0.0.1:7480".
 	Server string
-	// KeyFile is the file of the key that the server asks for, which only its owner may read; none if empty. It is read with
-	// each connection.
+	// KeyFile is the file of the server's key, which only its owner may read; none if empty. It is read for each
+	// connection.
 	KeyFile string
-	// Tenant is for whom the process sends.
+	// Tenant that the process sends for.
 	Tenant string
 }
 
 const (
 	groupsMax = 256
-	// quotaPatience is the longest wait for the server, an answer included.
+	// quotaPatience is the longest wait for the server, including an answer.
 	quotaPatience = 2 * time.Second
-	// quotaHeadroom is what is asked for beyond what was used, in percent: so that a growing sender is not held to its past.
+	// quotaHeadroom is the requested rate above the used rate, percent, so that a growing sender is not limited to its
+	// past rate.
 	quotaHeadroom = 25
-	// quotaClientPart is the part of a term that is used, in percent: clocks that differ by less than a tenth do no harm.
+	// quotaClientPart is the used part of a term, percent: clocks may differ by up to a tenth.
 	quotaClientPart = 90
 	// quotaFirst is the time between two rounds before a term is known, and after a failure.
 	quotaFirst = 200 * time.Millisecond
-	// quotaAnswerMax is the longest answer that is read, bytes.
+	// quotaAnswerMax is the longest answer, bytes.
 	quotaAnswerMax = 1 << 20
 )
 
-// StartQuota keeps leases from the configured quota server until the context ends, from a goroutine of its own. No call waits
-// for it: without the server leases run out and the admit probability decides. say gets one line whenever the server goes or
-// comes; it may be nil.
+// StartQuota renews leases from the configured quota server until the context ends, in its own goroutine. Calls never
+// wait for it: without the server, leases expire and the admit probability decides. say gets one line whenever the
+// server becomes unreachable or reachable; it may be nil.
 func (a *Admission) StartQuota(ctx context.Context, say func(string)) error {
 	config := a.config.Load()
 	if config.Quota == nil {
 		return errors.New("isolane: no quota server is configured; set Config.Quota, or [quota] in the settings file")
 	}
 	if !a.quotaRuns.CompareAndSwap(false, true) {
-		return errors.New("isolane: leases are being kept already; call StartQuota once")
+		return errors.New("isolane: leases are already renewed; call StartQuota once")
 	}
 	if say == nil {
 		say = func(string) {}
@@ -86,7 +87,7 @@ func (a *Admission) StartQuota(ctx context.Context, say func(string)) error {
 	return nil
 }
 
-// lease of a group and a class that has an objective.
+// lease returns the lease of a group and a class with an objective.
 func (a *Admission) lease(group, class int) *lease {
 	return &a.leases[group*(len(a.config.Load().Classes)-1)+class]
 }
@@ -98,12 +99,12 @@ type quotaKeeper struct {
 	client    string
 	say       func(string)
 	seats     []quotaSeat
-	// looked is when the seats' demand was last read, on the Admission's clock.
+	// looked is the time of the last reading of the seats' demand, on the Admission's clock.
 	looked uint64
 	line   *quotaLine
 }
 
-// quotaSeat is one group and class, with what was asked for by the last look and the number of the lease it has.
+// quotaSeat is one group and class, with the bytes requested at the last reading and the number of its lease.
 type quotaSeat struct {
 	group, class int
 	asked        uint64
@@ -138,15 +139,15 @@ func (k *quotaKeeper) keep(ctx context.Context) {
 	}
 }
 
-// giveUp lets calls go on without leases: the server gives our rates to others from here on, and need not wait for the end of
-// our term.
+// giveUp ends all leases at the end of the context: the server gives our rates to others from here on, without waiting
+// for the end of our term.
 func (k *quotaKeeper) giveUp() {
 	now := k.admission.now() / psPerNs
 	for _, seat := range k.seats {
 		k.admission.lease(seat.group, seat.class).set(0, 0, now)
 	}
 	if k.line != nil {
-		// It is on its way out; what cannot be said now the server finds out by itself.
+		// Best effort: if the message is lost, the lease expires at the server.
 		_, _ = k.line.ask(quotaRequest{Ask: "release", Tenant: k.quota.Tenant, Client: k.client})
 		k.close()
 	}
@@ -159,7 +160,7 @@ func (k *quotaKeeper) close() {
 	}
 }
 
-// round asks once; the term.
+// round makes one request and returns the term.
 func (k *quotaKeeper) round() (time.Duration, error) {
 	config := k.admission.config.Load()
 	begin := k.admission.now()
@@ -208,13 +209,13 @@ func (k *quotaKeeper) round() (time.Duration, error) {
 	return time.Duration(min(max(term, 300), 600_000)) * time.Millisecond, nil
 }
 
-// quotaDemand is what is asked for, with headroom, from the bytes of so many picoseconds.
+// quotaDemand is the reported demand with headroom, from the bytes of so many picoseconds.
 func quotaDemand(asked, since uint64) uint64 {
 	ns := max(since/psPerNs, 1)
 	return mulDiv(saturatingMul(asked, 100+quotaHeadroom), 10_000_000, ns)
 }
 
-// What clients and the server say: one line of JSON each.
+// The messages of clients and the server: one line of JSON each.
 type quotaRequest struct {
 	Ask    string      `json:"ask"`
 	Tenant string      `json:"tenant"`
@@ -253,7 +254,7 @@ type quotaLine struct {
 	seals *seals
 }
 
-// dialQuota connects; with a key file, only to a server that has the key too.
+// dialQuota connects. With a key file, it connects only to a server that proves the same key.
 func dialQuota(server, keyFile string) (*quotaLine, error) {
 	var key []byte
 	if keyFile != "" {
@@ -280,7 +281,7 @@ func dialQuota(server, keyFile string) (*quotaLine, error) {
 	return line, nil
 }
 
-// prove exchanges nonces; whether the other end has the key shows with its first answer.
+// prove exchanges nonces; the seal of the first answer shows whether the peer has the key.
 func (l *quotaLine) prove(key []byte) error {
 	nonce := newNonce()
 	answer, err := l.ask(quotaHello{Ask: "hello", Nonce: nonce})
@@ -317,12 +318,12 @@ func (l *quotaLine) ask(request any) (quotaAnswer, error) {
 	if l.seals != nil {
 		text, proven := l.seals.open(line)
 		if !proven {
-			// A server that does not take the key cannot make a seal: its refusal needs none.
+			// A server without the key cannot make a seal, so its rejection needs none.
 			var refused quotaAnswer
 			if json.Unmarshal(line, &refused) == nil && refused.Error != "" {
 				return quotaAnswer{Error: refused.Error}, nil
 			}
-			return quotaAnswer{}, errors.New("an answer of somebody who has not the key")
+			return quotaAnswer{}, errors.New("an answer without a valid seal of the shared key")
 		}
 		line = text
 	}
@@ -364,7 +365,7 @@ func splitPatterns(patterns string) iter.Seq[string] {
 	}
 }
 
-// checkQuota refuses groups and servers that cannot be: the object, its value, the remedy.
+// checkQuota rejects invalid groups and servers with object, value and remedy.
 func (c Config) checkQuota() error {
 	if len(c.Groups) > groupsMax {
 		return fmt.Errorf("isolane: %d groups; give at most %d", len(c.Groups), groupsMax)
@@ -389,7 +390,7 @@ func (c Config) checkQuota() error {
 		return errors.New("isolane: a quota is for groups of destinations; add a group")
 	}
 	if c.Quota.Tenant == "" {
-		return errors.New("isolane: the quota has no tenant; say for whom this process sends")
+		return errors.New("isolane: the quota has no tenant; name the tenant that this process sends for")
 	}
 	if c.Quota.KeyFile != "" && !strings.HasPrefix(c.Quota.KeyFile, "/") {
 		return fmt.Errorf("isolane: quota key file %q: must be an absolute path", c.Quota.KeyFile)

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The calls that ran in one class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClassFigures {
-    /// Calls that asked for the class.
+    /// Calls that requested the class.
     pub asked: usize,
     /// Calls that ran in it.
     pub ran: usize,

@@ -1,9 +1,9 @@
-//! What a decision costs, and what destinations take: `cargo bench -p isolane-rpc-library --bench decide`.
+//! Measures the time of a decision and the memory of destinations: `cargo bench -p isolane-rpc-library --bench decide`.
 //!
-//! Each case makes one million decisions (names of 20 bytes, three classes) and prints nanoseconds per decision on the
-//! table with time and randomness given, and through the whole path of an application (clock and randomness of the
-//! machine, C interface): median of 9 repeats, with the fastest and the slowest. The case of 100,000
-//! destinations visits them in an order that caches cannot guess. Without `--bench` each case runs once.
+//! Each case makes one million decisions (names of 20 bytes, three classes) and prints nanoseconds per decision: once
+//! on the table with given time and randomness, once through the C interface with the machine's clock and randomness.
+//! It prints the median of 9 repeats, with the fastest and the slowest. The case of 100,000 destinations visits them in
+//! an order that caches cannot predict. Without `--bench` each case runs once.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 use isolane_rpc::ffi;

@@ -1,8 +1,8 @@
-//! What an application holds: the table with the machine's clock and randomness, and its settings.
+//! The application's handle: the table with the machine's clock and randomness, and its settings.
 //!
 //! Method: cheap to share (`Arc`), never waits. The settings can be replaced while calls run, by a call or by a change
-//! of their file; a file with a mistake changes nothing and the mistake is kept for whoever asks.
-//! Units: latencies are [`std::time::Duration`]. Limits: classes and the table's size stay as they were at the start.
+//! of their file; a file with a mistake changes nothing, and the mistake is kept for the caller. Units: latencies are
+//! [`std::time::Duration`]. Limits: classes and the table's size cannot change.
 
 use crate::clock;
 use crate::metrics;
@@ -18,69 +18,69 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Longest file of settings that is read, bytes: eight classes need a hundredth of it.
+/// Longest settings file, bytes: eight classes need a hundredth of it.
 const FILE_MAX: u64 = 1 << 20;
 
-/// How often a file of settings is looked at.
+/// Interval of checking the settings file for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// Why settings were not taken.
+/// Why settings were rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
     #[error("cannot read the settings {}: {error}", .file.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The file is far too long.
+    /// The file is too long.
     #[error("the settings {} have more than {FILE_MAX} bytes; give a shorter file", .file.display())]
     Long {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// They say something that cannot be.
+    /// The settings have a mistake.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// They change what calls in flight rely on.
-    #[error("{keys} cannot change while the program runs; restart it for that")]
+    /// The settings change values that calls in flight depend on.
+    #[error("{keys} cannot change while the program runs; restart it to apply the change")]
     Restart {
-        /// Which keys.
+        /// The changed keys.
         keys: String,
     },
-    /// There is no file to read again.
+    /// The settings did not come from a file.
     #[error("the settings came as text, not from a file; give the new text")]
     NoFile,
 }
 
-/// What can change.
+/// The replaceable part.
 #[derive(Debug)]
 struct Current {
     settings: Arc<Settings>,
-    /// When the file was last changed, as far as we have read it.
+    /// Modification time of the file when it was read.
     read: Option<SystemTime>,
 }
 
-/// The admission of one process.
+/// Admission control of one process.
 #[derive(Debug)]
 pub struct Admission {
     table: Table,
     file: Option<PathBuf>,
     current: Mutex<Current>,
     stopped: AtomicBool,
-    /// What was said where nobody listens, the latest last.
+    /// Messages for [`Admission::take_said`], the latest last.
     said: Mutex<VecDeque<String>>,
 }
 
 impl Admission {
-    /// With these settings.
+    /// Makes an admission with these settings.
     pub fn new(settings: Settings) -> Self {
         Self::with(settings, None, None)
     }
 
-    /// With the settings that `text` says; `name` stands for it in messages.
+    /// Makes an admission with the settings in `text`; `name` stands for it in messages.
     ///
     /// # Errors
     /// The first mistake: line, key, value, what is allowed.
@@ -88,10 +88,10 @@ impl Admission {
         Ok(Self::new(settings::parse(name, text)?))
     }
 
-    /// With the settings of a file, which [`Admission::reload_if_changed`] reads again.
+    /// Makes an admission with the settings of a file, which [`Admission::reload_if_changed`] reads again.
     ///
     /// # Errors
-    /// When it cannot be read, or says something that cannot be.
+    /// The file cannot be read or has a mistake.
     pub fn from_file(file: &Path) -> Result<Self, SettingsError> {
         let (settings, changed) = read(file)?;
         Ok(Self::with(settings, Some(file.to_owned()), changed))
@@ -113,23 +113,24 @@ impl Admission {
     /// Decides on a call. Never waits; the first call to a destination allocates its place.
     ///
     /// # Panics
-    /// When the class is none of the settings'.
+    /// When the settings do not have the class.
     #[inline]
     pub fn decide(&self, ask: Ask<'_>) -> Verdict {
         self.table.decide(ask, clock::coarse_ns(), clock::random())
     }
 
-    /// A call ended, `latency` after it was handed to the transport: see `docs/internals/rpc.md` for what to measure.
+    /// Reports the end of a call, `latency` after it was passed to the transport; `docs/internals/rpc.md` says what to
+    /// measure.
     ///
     /// # Errors
-    /// When the ticket is none of ours, or its destination has left the table meanwhile.
+    /// The ticket is not from this table, or its destination has left the table.
     pub fn complete(&self, ticket: Ticket, latency: Duration) -> Result<(), TicketError> {
         let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.table.complete(ticket, latency_ns, clock::fine_ns())
     }
 
-    /// A call with a response of `response_bytes` ended: the objective is for the packets of both directions. `latency` is
-    /// without the server's own time.
+    /// Reports the end of a call with a response of `response_bytes`: the objective covers the packets of both
+    /// directions. `latency` excludes the server's own time.
     ///
     /// # Errors
     /// As [`Admission::complete`].
@@ -144,9 +145,9 @@ impl Admission {
             .complete_read(ticket, response_bytes, latency_ns, clock::fine_ns())
     }
 
-    /// A call ended without an answer `elapsed` after it was handed to the transport: by its deadline, by cancellation or
-    /// with its connection. It lasted at least so long: beyond its objective that is a miss; before, it says nothing.
-    /// Returns whether it was one.
+    /// Reports the end of a call without an answer, `elapsed` after it was passed to the transport: by its deadline, by
+    /// cancellation or with its connection. `elapsed` is a lower bound of its latency: beyond the objective it counts
+    /// as a miss, below it counts as nothing. Returns whether it counted as a miss.
     ///
     /// # Errors
     /// As [`Admission::complete`].
@@ -155,7 +156,7 @@ impl Admission {
         self.table.give_up(ticket, elapsed_ns, clock::fine_ns())
     }
 
-    /// The table behind it.
+    /// The table.
     pub fn table(&self) -> &Table {
         &self.table
     }
@@ -165,7 +166,7 @@ impl Admission {
         Arc::clone(&self.current().settings)
     }
 
-    /// The metrics as OpenMetrics text. Idle destinations leave the table here, if not before.
+    /// The metrics as OpenMetrics text. Also removes idle destinations from the table.
     pub fn metrics(&self) -> String {
         self.table.sweep(clock::coarse_ns());
         let settings = self.settings();
@@ -173,10 +174,10 @@ impl Admission {
         metrics::render(&report, &settings)
     }
 
-    /// Takes other settings over.
+    /// Applies other settings.
     ///
     /// # Errors
-    /// When they change the classes or the table's size; nothing changes then.
+    /// They change the classes or the table's size; then nothing changes.
     pub fn reconfigure(&self, next: Settings) -> Result<(), SettingsError> {
         let mut current = self.current();
         let stuck = current.settings.needs_restart(&next);
@@ -190,19 +191,19 @@ impl Admission {
         Ok(())
     }
 
-    /// Takes the settings of a text over.
+    /// Applies the settings in a text.
     ///
     /// # Errors
-    /// When the text says something that cannot be, or that needs a restart; nothing changes then.
+    /// The text has a mistake or needs a restart; then nothing changes.
     pub fn reload_text(&self, name: &str, text: &str) -> Result<(), SettingsError> {
         self.reconfigure(settings::parse(name, text)?)
     }
 
-    /// Reads the file again, if it has changed since. Returns whether other settings are in force.
+    /// Reads the file again if it has changed. Returns whether other settings apply now.
     ///
     /// # Errors
-    /// When the file cannot be read, says something that cannot be, or something that needs a restart; nothing changes
-    /// then, and the file is read again only when it has changed once more.
+    /// The file cannot be read, has a mistake or needs a restart; then nothing changes, and the file is read again only
+    /// after its next change.
     pub fn reload_if_changed(&self) -> Result<bool, SettingsError> {
         let file = self.file.as_deref().ok_or(SettingsError::NoFile)?;
         let changed = std::fs::metadata(file)
@@ -220,11 +221,11 @@ impl Admission {
         Ok(true)
     }
 
-    /// Looks at the file from a thread of its own every `period`, as long as somebody holds the admission; `say` gets
-    /// one line for people whenever something changed or could not be read.
+    /// Checks the file from a thread of its own every `period` while the admission exists. `say` gets one line after
+    /// each change or failure.
     ///
     /// # Errors
-    /// When there is no file, or no thread to be had.
+    /// There is no file, or no thread can be started.
     pub fn watch(
         self: &Arc<Self>,
         period: Duration,
@@ -252,11 +253,11 @@ impl Admission {
         thread.spawn(watch).map(drop)
     }
 
-    /// Starts what the settings ask for beside calls, as long as somebody holds the admission: a look at the file every
-    /// second, and the client of the quota server. `say` gets a line for people now and then.
+    /// Starts the background work that the settings require while the admission exists: a check of the file every
+    /// second, and the client of the quota server. `say` gets lines for people.
     ///
     /// # Errors
-    /// When no thread is to be had.
+    /// No thread can be started.
     pub fn start(
         self: &Arc<Self>,
         say: impl Fn(&str) + Clone + Send + 'static,
@@ -267,10 +268,10 @@ impl Admission {
         self.start_quota(say)
     }
 
-    /// The same for the client of the quota server alone: for callers that read their file again themselves.
+    /// The same for the client of the quota server alone, for callers that reload their file themselves.
     ///
     /// # Errors
-    /// When no thread is to be had.
+    /// No thread can be started.
     pub fn start_quota(
         self: &Arc<Self>,
         say: impl Fn(&str) + Send + 'static,
@@ -281,10 +282,10 @@ impl Admission {
         client::start(self, client::Options::new(quota), say)
     }
 
-    /// [`Admission::start`] for callers that cannot be told at any time: what is said waits for [`Admission::take_said`].
+    /// [`Admission::start`] for callers without a callback: messages wait for [`Admission::take_said`].
     ///
     /// # Errors
-    /// When no thread is to be had.
+    /// No thread can be started.
     pub fn start_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
         self.start(self.keeper())
     }
@@ -314,7 +315,7 @@ impl Admission {
         said.push_back(line.to_owned());
     }
 
-    /// Shows what was said and not taken yet to `look`, line by line; it is gone if that says so.
+    /// Passes each waiting message to `look`, and removes it if `look` returns true.
     ///
     /// # Errors
     /// Those of `look`.
@@ -327,7 +328,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Ends what [`Admission::start`] began, also while others still hold the admission. Calls go on.
+    /// Ends the work of [`Admission::start`], even while others hold the admission. Calls go on.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -341,10 +342,10 @@ impl Admission {
     }
 }
 
-/// Most lines that are kept for [`Admission::take_said`].
+/// Largest number of messages kept for [`Admission::take_said`].
 const SAID_MAX: usize = 16;
 
-/// The settings of a file, and when it was changed.
+/// The settings of a file, and its modification time.
 fn read(file: &Path) -> Result<(Settings, Option<SystemTime>), SettingsError> {
     let failed = |error| SettingsError::Read {
         file: file.to_owned(),
@@ -352,7 +353,7 @@ fn read(file: &Path) -> Result<(Settings, Option<SystemTime>), SettingsError> {
     };
     let data = std::fs::metadata(file).map_err(failed)?;
     let mut text = String::new();
-    // A device or a file that grows has no size to go by.
+    // A device or a growing file has no reliable size.
     let open = File::open(file).map_err(failed)?;
     let read = open.take(FILE_MAX + 1).read_to_string(&mut text);
     let bytes = read.map_err(failed)? as u64;
@@ -441,7 +442,7 @@ dscp = 8
         let error = admission.reload_if_changed().unwrap_err().to_string();
         assert_eq!(
             error,
-            "class (number, name, dscp) cannot change while the program runs; restart it for that"
+            "class (number, name, dscp) cannot change while the program runs; restart it to apply the change"
         );
     }
 }

@@ -11,13 +11,13 @@ use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Now, a few milliseconds late at most.
+/// Current time, at most a few milliseconds late.
 #[inline]
 pub(crate) fn coarse_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::MonotonicCoarse))
 }
 
-/// Now.
+/// Current time.
 #[inline]
 pub(crate) fn fine_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
@@ -27,12 +27,12 @@ fn nanoseconds(time: rustix::time::Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A number that nobody chose.
+/// A random seed.
 pub(crate) fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// An evenly distributed number.
+/// A uniformly distributed number.
 #[inline]
 pub(crate) fn random() -> u32 {
     thread_local! {
@@ -65,7 +65,7 @@ mod tests {
         for _ in 0..16_000 {
             bins[(random() >> 28) as usize] += 1;
         }
-        // 1,000 in each on average; 8 standard deviations either way.
+        // 1,000 in each on average; the bounds are 8 standard deviations away.
         assert!(
             bins.iter().all(|&bin| (750..1250).contains(&bin)),
             "{bins:?}"

@@ -1,13 +1,13 @@
 //! The interface for C: handles, lengths and error codes around [`crate::admission`].
 //!
-//! Problem: callers in other languages pass anything. Method: a handle is a number from a registry, dressed as a
-//! pointer, so that a null, closed or invented one is found out instead of followed; every pointer is checked for null
-//! and every length for its bound before it is used; a panic becomes an error code. `include/isolane_rpc.h` says the
-//! same for C, and a test compares the two.
-//! Units: nanoseconds, bytes; classes from 0, the highest.
-//! Limits: a pointer that is not null must point to as many bytes as the caller says, which nobody can check; at most
-//! [`HANDLES_MAX`] handles are open at a time. A closed handle's memory goes when each thread that used it last has used
-//! another or ended. In a thread that ends, after its thread-local values have gone, errors have codes and no words.
+//! Problem: callers in other languages can pass any value. Method: a handle is a number from a registry in the form of
+//! a pointer, so a null, closed or invented handle is detected and never dereferenced. Every pointer is checked for
+//! null and every length for its bound before use; a panic becomes an error code. `include/isolane_rpc.h` declares the
+//! same for C, and a test compares the two. Units: nanoseconds, bytes; classes from 0, the highest. Limits: a pointer
+//! that is not null must point to as many bytes as the caller says, which cannot be checked; at most [`HANDLES_MAX`]
+//! handles are open at a time. The memory of a closed handle is freed when each thread that used it last has used
+//! another handle or ended. In a thread that is ending, after its thread-local values are gone, errors have codes and
+//! no texts.
 #![allow(unsafe_code)]
 
 mod caller;
@@ -26,28 +26,28 @@ use std::time::Duration;
 
 /// Version of the interface.
 pub const ABI_VERSION: u32 = 1;
-/// Longest text or name that is read, bytes.
+/// Longest text or name, bytes.
 pub const LENGTH_MAX: usize = 1 << 20;
-/// Most handles at a time: one for each library in a process that has its own, with room.
+/// Largest number of open handles: more than the libraries in a process that could each open one.
 pub const HANDLES_MAX: usize = 64;
 
-/// Why a call failed; the values are part of the interface.
+/// Error codes; the values are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
-    /// Done.
+    /// Success.
     Ok = 0,
     /// A pointer that must not be null is null.
     NullPointer = -1,
     /// A length is too large, or zero where something is needed.
     BadLength = -2,
-    /// Text that is not UTF-8.
+    /// The text is not UTF-8.
     BadText = -3,
-    /// Settings that cannot be.
+    /// The settings have a mistake.
     BadSettings = -4,
-    /// A class that the settings do not have.
+    /// The settings do not have this class.
     BadClass = -5,
-    /// A ticket that was not given by this handle.
+    /// The ticket is not from this handle.
     BadTicket = -6,
     /// The ticket's destination has left the table.
     Departed = -7,
@@ -57,43 +57,43 @@ pub enum Code {
     Internal = -9,
 }
 
-/// What a caller holds; never followed as a pointer.
+/// An opaque handle; never dereferenced.
 #[repr(C)]
 pub struct Handle {
     _opaque: [u8; 0],
 }
 
-/// What to do with a call.
+/// A decision on a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CDecision {
-    /// To be passed to `isolane_rpc_complete`; never 0.
+    /// Argument of `isolane_rpc_complete`; never 0.
     pub ticket: u64,
-    /// The class to send it in.
+    /// The class to send the call in.
     pub class_index: u32,
-    /// The mark of that class.
+    /// DSCP of that class.
     pub dscp: u8,
-    /// 1 where the class is lower than what was asked for.
+    /// 1 if the class is lower than the requested one.
     pub downgraded: u8,
-    /// 1 where it would be, were the mode not shadow.
+    /// 1 if it would be lower outside shadow mode.
     pub would_downgrade: u8,
-    /// 0.
+    /// Always 0.
     pub reserved: u8,
 }
 
-/// An error code with its words.
+/// An error code with its text.
 type Failure = (Code, String);
 type Answer<T> = Result<T, Failure>;
 
 struct Entry {
     admission: Arc<Admission>,
-    /// By class: they cannot change while the handle is open.
+    /// DSCP by class; constant while the handle is open.
     dscp: Vec<u8>,
     names: Vec<String>,
     closed: AtomicBool,
 }
 
-/// One place of the registry; `serial` grows with each use, so that a closed handle never names its successor.
+/// One place of the registry. `serial` grows with each use, so a closed handle never matches its successor.
 #[derive(Default)]
 struct Place {
     serial: usize,
@@ -107,17 +107,17 @@ fn registry() -> &'static [RwLock<Place>; HANDLES_MAX] {
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
-    /// The handle that this thread used last: the registry's lock is not taken for each call.
+    /// The handle that this thread used last, so that calls need not take the registry's lock.
     static LATEST: RefCell<Option<(usize, Arc<Entry>)>> = const { RefCell::new(None) };
 }
 
 fn remember(message: &str) {
     let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    // A destructor of the caller's may run when the thread's own values have gone.
+    // A destructor of the caller may run after the thread's own values are gone.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// Runs `body`; errors are remembered, panics become one.
+/// Runs `body`; stores errors, and turns panics into an error.
 fn guarded<T>(failed: impl Fn(Code) -> T, body: impl FnOnce() -> Answer<T>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
@@ -141,8 +141,8 @@ fn bad_handle() -> Failure {
     (Code::BadHandle, message.to_owned())
 }
 
-/// Runs `body` with what the handle stands for. A thread keeps the entry that it used last, so that calls on many
-/// threads share no counter; a closed one goes when the thread uses another.
+/// Runs `body` with the handle's entry. A thread keeps its last entry, so calls on many threads share no counter; a
+/// closed entry is freed when the thread uses another.
 fn with<T>(handle: *mut Handle, body: impl FnOnce(&Entry) -> Answer<T>) -> Answer<T> {
     let number = handle.addr();
     let mut body = Some(body);
@@ -157,7 +157,7 @@ fn with<T>(handle: *mut Handle, body: impl FnOnce(&Entry) -> Answer<T>) -> Answe
         open(entry).and_then(body)
     });
     known.unwrap_or_else(|_| {
-        // This thread's own values have gone: it ends, and a destructor of the caller's is on its way.
+        // This thread's own values are gone: it ends, and a destructor of the caller runs.
         let entry = look_up(number).ok_or_else(bad_handle)?;
         let body = body.take().expect("not called when there is no value");
         open(&entry).and_then(body)
@@ -171,7 +171,7 @@ fn open(entry: &Entry) -> Answer<&Entry> {
     }
 }
 
-/// A handle is its place and serial, times 16 so that it looks like an aligned pointer, and never null.
+/// A handle consists of place and serial, times 16 so that it looks like an aligned pointer; never null.
 fn number(place: usize, serial: usize) -> usize {
     (serial * HANDLES_MAX + place) * 16
 }
@@ -194,7 +194,7 @@ fn look_up(number: usize) -> Option<Arc<Entry>> {
 fn register(admission: Admission) -> Answer<*mut Handle> {
     let settings = admission.settings();
     let admission = Arc::new(admission);
-    // A library must not print: who holds the handle asks.
+    // A library must not print; the caller fetches messages.
     let started = admission.start_and_keep();
     started.map_err(|error| (Code::Internal, format!("cannot start a thread: {error}")))?;
     let entry = Entry {
@@ -233,7 +233,7 @@ fn class_of(entry: &Entry, class_index: u32) -> Answer<u8> {
     }
 }
 
-/// The version of the interface.
+/// Returns the version of the interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_abi_version() -> u32 {
     ABI_VERSION
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn isolane_rpc_open(text: *const c_char, text_length: usiz
     )
 }
 
-/// Opens an admission with the settings of a file, which is read again when it changes.
+/// Opens an admission with the settings of a file, which is reloaded when it changes.
 ///
 /// # Safety
 /// `path` is null or points to `path_length` bytes.
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn isolane_rpc_open_file(
     )
 }
 
-/// Takes other settings over while calls run.
+/// Applies other settings while calls run.
 ///
 /// # Safety
 /// `text` is null or points to `text_length` bytes.
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn isolane_rpc_reload(
     })
 }
 
-/// How many classes there are; 0 for a bad handle.
+/// Number of classes; 0 for a bad handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_classes(handle: *mut Handle) -> u32 {
     guarded(|_| 0, || with(handle, |entry| Ok(entry.dscp.len() as u32)))
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn isolane_rpc_class_index(
     )
 }
 
-/// The mark of a class.
+/// DSCP of a class.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_class_dscp(handle: *mut Handle, class_index: u32) -> i32 {
     guarded(
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn isolane_rpc_decide(
     })
 }
 
-/// A call ended.
+/// Reports the end of a call.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_complete(handle: *mut Handle, ticket: u64, latency_ns: u64) -> i32 {
     let latency = Duration::from_nanos(latency_ns);
@@ -415,7 +415,7 @@ pub extern "C" fn isolane_rpc_complete(handle: *mut Handle, ticket: u64, latency
     })
 }
 
-/// A call with a large response ended.
+/// Reports the end of a call with a large response.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_complete_read(
     handle: *mut Handle,
@@ -432,7 +432,7 @@ pub extern "C" fn isolane_rpc_complete_read(
     })
 }
 
-/// A call ended without an answer.
+/// Reports the end of a call without an answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_give_up(handle: *mut Handle, ticket: u64, elapsed_ns: u64) -> i32 {
     let elapsed = Duration::from_nanos(elapsed_ns);
@@ -485,7 +485,7 @@ pub unsafe extern "C" fn isolane_rpc_probability(
     })
 }
 
-/// Forgets a destination.
+/// Removes a destination.
 ///
 /// # Safety
 /// `destination` is null or points to `destination_length` bytes.
@@ -524,7 +524,7 @@ pub unsafe extern "C" fn isolane_rpc_metrics(
     })
 }
 
-/// What was said beside the calls since somebody last took it, one line each; taken once all of it fits.
+/// Returns the messages since the last call, one line each. They are removed once all of them fit.
 ///
 /// # Safety
 /// As `isolane_rpc_metrics`.
@@ -546,14 +546,14 @@ pub unsafe extern "C" fn isolane_rpc_said(
     })
 }
 
-/// What went wrong in this thread's last call that failed.
+/// The text of this thread's last error.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_last_error() -> *const c_char {
     let words = LAST_ERROR.try_with(|last| last.borrow().as_ptr());
     words.unwrap_or(c"".as_ptr())
 }
 
-/// Ends an admission.
+/// Closes an admission.
 #[unsafe(no_mangle)]
 pub extern "C" fn isolane_rpc_close(handle: *mut Handle) {
     if handle.is_null() {
@@ -563,7 +563,7 @@ pub extern "C" fn isolane_rpc_close(handle: *mut Handle) {
         let number = handle.addr();
         let entry = withdraw(number).ok_or_else(bad_handle)?;
         entry.closed.store(true, Ordering::Relaxed);
-        // Other threads may keep the entry until their next call; this one need not.
+        // Other threads may keep the entry until their next call; this one drops it now.
         entry.admission.stop();
         let _ = LATEST.try_with(|latest| {
             latest
@@ -576,8 +576,8 @@ pub extern "C" fn isolane_rpc_close(handle: *mut Handle) {
     guarded(|_| (), closed);
 }
 
-/// Takes the entry that `number` names out of the registry: of two threads that close it, one gets it, and what was
-/// opened in its place meanwhile stays.
+/// Removes the entry of `number` from the registry. If two threads close it, one gets it; a later entry at the same
+/// place stays.
 fn withdraw(number: usize) -> Option<Arc<Entry>> {
     let (serial, place) = parts(number)?;
     let mut place = registry()[place]

@@ -1,12 +1,11 @@
-//! The 128-bit name of a destination inside the table.
+//! The 128-bit key of a destination in the table.
 //!
-//! Problem: a decision must find its destination in a few nanoseconds, beside threads that insert and remove others,
-//! and without `unsafe` nobody can compare names that another thread may free.
-//! Method: the table compares 128 bits made from the name instead of the name. Words of the name are mixed by folding
-//! the 128-bit product of two 64-bit numbers, in two lanes with keys of their own.
-//! Limits: two of 100,000 destinations share a hash with a chance of about 2^-95 and would then share their figures. The
-//! keys are drawn at random for each table, so nobody outside can prepare names that collide, but this is no
-//! cryptographic hash: whoever can read the keys can make collisions.
+//! Problem: a decision must find its destination in a few nanoseconds while other threads insert and remove
+//! destinations. Without `unsafe`, a thread cannot compare names that another thread may free. Method: the table
+//! compares 128 bits made from the name. Words of the name are mixed by folding the 128-bit product of two 64-bit
+//! numbers, in two lanes with separate keys. Limits: two of 100,000 destinations share a hash with a probability of
+//! about 2^-95 and would then share their state. The keys are random for each table, so outsiders cannot prepare
+//! colliding names. The hash is not cryptographic: a program that can read the keys can make collisions.
 
 /// Keys of both lanes.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +19,7 @@ pub(crate) struct Hash {
 }
 
 impl Keys {
-    /// Keys from one random number.
+    /// Derives the keys from one random number.
     pub(crate) fn new(seed: u64) -> Self {
         let mut state = seed;
         Self([(); 4].map(|()| {
@@ -33,7 +32,7 @@ impl Keys {
     #[inline]
     pub(crate) fn hash(&self, name: &[u8]) -> Hash {
         let [a, b, c, d] = self.0;
-        // Spread over all bits, or it could undo a difference in the last bytes.
+        // Spread over all bits; otherwise it could cancel a difference in the last bytes.
         let len = (name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (mut low, mut high) = (a ^ len, c ^ len);
         let mut rest = name;

@@ -1,4 +1,4 @@
-//! 100,000 destinations stay below 64 MB, counted by the allocator; a decision allocates nothing.
+//! 100,000 destinations stay below 64 MB, counted by the allocator; a decision does not allocate.
 
 use isolane_rpc::settings::parse;
 use isolane_rpc::table::{Ask, NAME_MAX, Table};
@@ -21,7 +21,7 @@ name = \"low\"
 dscp = 8
 ";
 
-/// The longest names that are kept, all three classes in use.
+/// The longest kept names, all three classes in use.
 fn a_hundred_thousand_destinations_stay_below_64_mb() {
     let profiler = dhat::Profiler::builder().testing().build();
     let settings = parse("test", SETTINGS).expect("sound");
@@ -59,7 +59,7 @@ fn a_hundred_thousand_destinations_stay_below_64_mb() {
         "a decision allocated"
     );
 
-    // 100,000 newcomers more, after the idle time: memory stays.
+    // 100,000 further newcomers after the idle time: memory stays.
     let later = 3_600_000_000_000;
     for host in 100_000..200_000 {
         let name = name(host);
@@ -75,7 +75,7 @@ fn a_hundred_thousand_destinations_stay_below_64_mb() {
     drop(profiler);
 }
 
-/// Without the test harness, whose own thread allocates while it waits, and is counted on a busy machine.
+/// Without the test harness, whose own thread allocates while it waits and would be counted.
 fn main() {
     a_hundred_thousand_destinations_stay_below_64_mb();
     println!("test a_hundred_thousand_destinations_stay_below_64_mb ... ok");

@@ -1,7 +1,7 @@
-//! What callers in C name by pointer and length, checked before it is used.
+//! Checks arguments of C callers that consist of pointer and length.
 //!
-//! Method: every pointer is checked for null and every length for [`LENGTH_MAX`]. Units: bytes.
-//! Limit: that a pointer which is not null points to as many bytes as the caller says, nobody can check.
+//! Method: every pointer is checked for null and every length for [`LENGTH_MAX`]. Units: bytes. Limit: that a pointer
+//! which is not null points to as many bytes as the caller says cannot be checked.
 
 use super::{Answer, Code, LENGTH_MAX};
 use std::ffi::c_char;
@@ -32,7 +32,7 @@ pub(super) unsafe fn text<'a>(start: *const c_char, len: usize, what: &str) -> A
     std::str::from_utf8(bytes).map_err(|error| (Code::BadText, format!("{what}: {error}")))
 }
 
-/// Writes `text` and a zero, as much as fits, and its full length.
+/// Writes `text` and a zero, as much as fits, and the full length.
 ///
 /// # Safety
 /// If they are not null, `buffer` has `capacity` bytes and `length` can be written.

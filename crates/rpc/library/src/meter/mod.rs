@@ -1,18 +1,19 @@
-//! RPC network latency: from the hand-over of a call to the transport until its last byte is acknowledged.
+//! RPC network latency: from passing a call to the transport until its last byte is acknowledged.
 //!
-//! Problem: an application sees the response, which includes the server's own time; only the kernel sees acknowledgements,
-//! and it counts bytes, not calls.
-//! Method: two measurements, each of them an upper bound, and the lesser counts:
-//! * *acknowledged*: [`Wire`] counts what was written to the connection; the call's last byte is at most at the
-//!   position that was written when its body had ended and everything was flushed; the call ended at the first look
-//!   after which the kernel's count of acknowledged bytes (TCP_INFO, `tcpi_bytes_acked`) had passed that position. Late
-//!   by the time between two looks. Bytes of other calls that were flushed together make it later, never earlier.
-//! * *answered*: the response came, less the time that the server says it had the request for
-//!   ([`SERVER_TIME`], microseconds in the response's metadata). Includes the way back of the response's first byte.
+//! Problem: an application sees the response, which includes the server's own time. Only the kernel sees
+//! acknowledgements, and it counts bytes, not calls. Method: two measurements, each of them an upper bound; the lower
+//! one counts:
 //!
-//! Units: bytes of the connection's stream, including what HTTP/2 adds; `std::time`.
-//! Limits: Linux has the count since 4.1; where it does not tell, only the second measurement is left, and without the
-//! server's word that is the whole response time. Over TLS the positions are those of the encrypted stream.
+//! * *acknowledged*: [`Wire`] counts the bytes written to the connection. The call's last byte is at most at the
+//!   position that was written when its body had ended and everything was flushed. The call ended at the first reading
+//!   after which the kernel's count of acknowledged bytes (TCP_INFO, `tcpi_bytes_acked`) had passed that position. The
+//!   result is late by the interval of readings. Bytes of other calls in the same flush make it later, never earlier.
+//! * *answered*: the time of the response, less the time that the server had the request ([`SERVER_TIME`], microseconds
+//!   in the response's metadata). Includes the way back of the response's first byte.
+//!
+//! Units: bytes of the connection's stream, including HTTP/2 framing; `std::time`. Limits: Linux has the count since
+//! 4.1. Without it only the second measurement is left, and without the server's time that is the whole response time.
+//! Over TLS the positions are those of the encrypted stream.
 
 mod tcp_info;
 
@@ -21,29 +22,29 @@ pub use tcp_info::{TcpInfo, tcp_info};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Metadata of a response: how long the server had the request, in microseconds, from its last byte to the response's
-/// first.
+/// Metadata of a response: the time that the server had the request, in microseconds, from its last byte to the
+/// response's first.
 pub const SERVER_TIME: &str = "isolane-server-us";
 
-/// What acknowledges: the kernel behind a connection, or a test.
+/// Source of acknowledgements: the kernel, or a test.
 pub trait Acknowledges: Send + Sync {
-    /// Bytes of the stream that the other side has acknowledged; `None` where nobody tells.
+    /// Bytes of the stream that the peer has acknowledged; `None` if unknown.
     fn acknowledged(&self) -> Option<u64>;
 }
 
-/// What the kernel says of a TCP connection.
+/// The kernel's view of a TCP connection.
 #[derive(Debug)]
 pub struct Kernel {
     socket: OwnedFd,
-    /// What counted as acknowledged before the first byte: the SYN does.
+    /// The count before the first byte: it includes the SYN.
     base: u64,
 }
 
 impl Kernel {
-    /// Watches a connection to which nothing was written yet. The descriptor is a copy and keeps the connection open.
+    /// Watches a connection to which nothing has been written. The descriptor is a copy and keeps the connection open.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn new(socket: impl AsFd) -> std::io::Result<Self> {
         let socket = socket.as_fd().try_clone_to_owned()?;
         let base = tcp_info(&socket).and_then(|info| info.bytes_acked);
@@ -53,7 +54,7 @@ impl Kernel {
         })
     }
 
-    /// The descriptor.
+    /// The copied descriptor.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
@@ -66,11 +67,11 @@ impl Acknowledges for Kernel {
     }
 }
 
-/// One connection: what was written to it, and what of it arrived.
+/// One connection: written and acknowledged bytes.
 #[derive(Debug)]
 pub struct Wire<A> {
     written: AtomicU64,
-    /// What was written when the last flush ended.
+    /// Written bytes at the end of the last flush.
     flushed: AtomicU64,
     kernel: A,
 }
@@ -85,17 +86,17 @@ impl<A: Acknowledges> Wire<A> {
         }
     }
 
-    /// What acknowledges.
+    /// The source of acknowledgements.
     pub fn kernel(&self) -> &A {
         &self.kernel
     }
 
-    /// Bytes were taken by the socket.
+    /// Records bytes that the socket accepted.
     pub fn on_written(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Everything that was to be written has been.
+    /// Records that all pending bytes have been written.
     pub fn on_flushed(&self) {
         let written = self.written.load(Ordering::Relaxed);
         self.flushed.store(written, Ordering::Relaxed);
@@ -107,29 +108,29 @@ impl<A: Acknowledges> Wire<A> {
     }
 }
 
-/// Where one call is on its connection.
+/// Progress of a call on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Its body has not ended, or is not flushed.
+    /// Its body has not ended or is not flushed.
     Sending,
-    /// Its last byte is at most at this position, and not acknowledged yet.
+    /// Its last byte is at most at this position and not acknowledged.
     OnTheWay(u64),
-    /// Its last byte is there.
+    /// Its last byte is acknowledged.
     Arrived,
-    /// Nobody tells.
+    /// The kernel reports no acknowledgements.
     Unknown,
 }
 
-/// One call's way.
+/// The measurement of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Passage {
-    /// Written before the call was handed over.
+    /// Bytes written before the call.
     begin: u64,
     progress: Progress,
 }
 
 impl Passage {
-    /// A call that is handed to the transport now.
+    /// Starts a call that is passed to the transport now.
     pub fn new<A: Acknowledges>(wire: &Wire<A>) -> Self {
         Self {
             begin: wire.written(),
@@ -145,10 +146,10 @@ impl Passage {
         }
     }
 
-    /// Looks. `body` is the size of the call's body, once it has ended.
+    /// Reads the progress. `body` is the size of the call's body, once it has ended.
     pub fn look<A: Acknowledges>(&mut self, wire: &Wire<A>, body: Option<u64>) -> Progress {
         if let (Progress::Sending, Some(body)) = (self.progress, body) {
-            // A flush from before the body was written does not count; one that left much of it out neither.
+            // A flush from before the body was written does not count, nor does one that left much of it out.
             let flushed = wire.flushed.load(Ordering::Relaxed);
             if flushed > self.begin && flushed - self.begin >= body {
                 self.progress = Progress::OnTheWay(flushed);

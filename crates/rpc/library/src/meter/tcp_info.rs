@@ -1,32 +1,32 @@
-//! What the kernel says of a TCP connection.
+//! The kernel's data about a TCP connection.
 //!
-//! Source: `struct tcp_info` of Linux's linux/tcp.h; fields are only ever added at its end, so an older kernel fills less.
+//! Source: `struct tcp_info` of Linux's linux/tcp.h. Fields are only added at its end, so an older kernel fills less.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Where fields begin in the kernel's structure, bytes.
+/// Offsets of fields in the kernel's structure, bytes.
 const UNACKED: usize = 24;
 const RTT: usize = 68;
 const BYTES_ACKED: usize = 120;
 const NOTSENT: usize = 144;
-/// As much of the structure as we read.
+/// Bytes of the structure that are read.
 const LENGTH: usize = 160;
 
-/// A part of the kernel's answer; `None` for what an older kernel does not have.
+/// The used fields; `None` for fields that an older kernel does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Segments on their way.
+    /// Segments in flight.
     pub unacked: u32,
     /// Smoothed round trip, microseconds.
     pub rtt_us: u32,
-    /// Bytes that the other side has acknowledged, the SYN counted as one (Linux 4.1).
+    /// Bytes that the peer has acknowledged, including one for the SYN (Linux 4.1).
     pub bytes_acked: Option<u64>,
     /// Bytes that were written and not sent yet (Linux 4.6).
     pub notsent_bytes: Option<u32>,
 }
 
-/// Asks; `None` for a socket that is not TCP, or a system that does not tell.
+/// Reads the data; `None` for a socket that is not TCP, or a system without TCP_INFO.
 pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
     let mut answer = [0u8; LENGTH];
     let mut length = LENGTH as libc::socklen_t;
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(read(&answer).and_then(|info| info.bytes_acked), Some(7));
     }
 
-    /// The count grows by what was written, once the other side has read it.
+    /// The count grows by the written bytes once the peer has read them.
     #[test]
     fn the_kernel_counts_what_arrived() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -85,7 +85,7 @@ mod tests {
         client.write_all(&[1; 1000]).unwrap();
         let mut buffer = [0; 1000];
         server.read_exact(&mut buffer).unwrap();
-        // An answer carries the acknowledgement.
+        // The answer carries the acknowledgement.
         server.write_all(b"x").unwrap();
         client.read_exact(&mut buffer[..1]).unwrap();
         assert_eq!(count(&client), Some(before + 1000));

@@ -1,4 +1,4 @@
-//! The way of a call, against a kernel that says what the test wants.
+//! The measurement of a call with a test's kernel.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn a_call_arrives_when_its_last_byte_is_acknowledged() {
     );
     wire.on_flushed();
     assert_eq!(passage.look(&wire, Some(1_000)), Progress::OnTheWay(1_150));
-    // What comes later does not move the end.
+    // Later bytes do not move the end.
     wire.on_written(5_000);
     wire.on_flushed();
     acknowledge(&wire, 1_149);

@@ -1,11 +1,11 @@
-//! What the table counted, as OpenMetrics text.
+//! The table's counters as OpenMetrics text.
 //!
-//! Problem: 100,000 destinations are too many series, and the few that matter change.
-//! Method: families without a destination hold the totals of each class. Beside them some destinations have
-//! series of their own, as many as the settings say: the first ones, and for each that leaves the table the one with most
-//! calls. Whoever is shown stays until it leaves the table, and what happens to all others is counted under `other`. A destination's calls from before it was shown stay in
-//! `other` too if it was not shown from the first one on, so that no counter ever falls; sums are to be taken from the totals.
-//! Units: seconds in histograms, parts of 1 for probabilities.
+//! Problem: 100,000 destinations are too many series, and the important ones change. Method: families without a
+//! destination hold the totals of each class. Up to a configured number of destinations also have series of their own:
+//! first the earliest ones, and for each that leaves the table the one with most calls. A shown destination stays until
+//! it leaves the table; all others are counted under `other`. The calls of a destination before it was shown stay in
+//! `other`, so no counter ever falls; take sums from the totals. Units: seconds in histograms, parts of 1 for
+//! probabilities.
 
 mod text;
 
@@ -16,45 +16,45 @@ use crate::table::Counts;
 use isolane_rpc_policy::aequitas::Probability;
 use std::collections::BTreeMap;
 
-/// Everything that is reported, at one time.
+/// All reported values at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Destinations in the table.
     pub destinations: usize,
-    /// Destinations that ever left it.
+    /// Destinations that have left the table.
     pub evicted: u64,
-    /// Calls whose destination found no room.
+    /// Calls whose destination found no free place.
     pub overflowed: u64,
-    /// By class, over all destinations that ever were.
+    /// Counters by class, over all destinations ever.
     pub totals: Vec<Counts>,
-    /// The shown destinations, by name.
+    /// The shown destinations, sorted by name.
     pub shown: Vec<Destination>,
-    /// By class, what happened to those that are not shown.
+    /// Counters by class of the destinations that are not shown.
     pub other: Vec<Counts>,
 }
 
-/// A shown destination.
+/// A destination with series of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Destination {
-    /// Its name, with replacements where it is no text.
+    /// Its name, with replacement characters where it is not text.
     pub name: String,
-    /// By class.
+    /// Counters and admit probability by class.
     pub classes: Vec<(Counts, Probability)>,
 }
 
-/// Which destinations have series of their own.
+/// The destinations with series of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// By slot what each had counted before it was shown, by class: looked up under the table's lock, by newcomers too.
+    /// By slot and class, the counters before the destination was shown. Read under the table's lock, by newcomers too.
     listed: BTreeMap<u32, Vec<Counts>>,
-    /// What departed ones counted while they were shown, by class.
+    /// Counters of departed destinations while they were shown, by class.
     gone: Vec<Counts>,
-    /// Most slots.
+    /// Largest number of slots.
     max: usize,
 }
 
 impl Shown {
-    /// At most so many.
+    /// Shows at most `max` destinations.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             max,
@@ -62,14 +62,14 @@ impl Shown {
         }
     }
 
-    /// A destination has come; while there is room it is shown from its first call on.
+    /// Handles a new destination; while there is room it is shown from its first call on.
     pub(crate) fn came(&mut self, slot: u32, classes: usize) {
         if self.listed.len() < self.max {
             self.listed.insert(slot, vec![Counts::default(); classes]);
         }
     }
 
-    /// Fills free places with those of `candidates` (slot and calls) that have most calls.
+    /// Fills free places with the `candidates` (slot and calls) that have most calls.
     pub(crate) fn fill(
         &mut self,
         max: usize,
@@ -87,12 +87,12 @@ impl Shown {
         self.listed.extend(places);
     }
 
-    /// Slots that are shown.
+    /// The shown slots.
     pub(crate) fn slots(&self) -> Vec<u32> {
         self.listed.keys().copied().collect()
     }
 
-    /// A destination leaves the table with these counts in `class`.
+    /// Records the final counters of a departing destination in `class`.
     pub(crate) fn departed(&mut self, slot: u32, class: usize, counts: &Counts) {
         if let Some(base) = self.listed.get(&slot) {
             let own = difference(counts, &base[class]);
@@ -102,12 +102,12 @@ impl Shown {
         }
     }
 
-    /// The slot is another's from here on.
+    /// Frees the slot for another destination.
     pub(crate) fn forget(&mut self, slot: u32) {
         self.listed.remove(&slot);
     }
 
-    /// What of `totals` happened to others than the shown ones while they were shown.
+    /// The part of `totals` that does not belong to shown destinations.
     pub(crate) fn other(
         &self,
         totals: &[Counts],
@@ -128,7 +128,7 @@ impl Shown {
     }
 }
 
-/// `a` less `b`; zero where calls in between make it negative.
+/// `a` less `b`; zero if calls in between make it negative.
 fn difference(a: &Counts, b: &Counts) -> Counts {
     let mut histogram = a.histogram;
     for (count, less) in histogram.iter_mut().zip(b.histogram) {

@@ -1,4 +1,4 @@
-//! What the text says, and that no counter falls.
+//! The text of the metrics, and that no counter falls.
 
 use super::*;
 use crate::settings::parse;
@@ -83,7 +83,7 @@ fn the_text_shows_the_busiest_and_sums_up_the_others() {
 }
 
 proptest! {
-    /// Destinations come, are shown, leave; whatever happens, `other` and the totals only grow, and nothing is lost.
+    /// Destinations arrive, are shown and leave; `other` and the totals only grow, and no call is lost.
     #[test]
     fn no_counter_falls(steps in prop::collection::vec((0u8..7, 0u8..2, 0u64..2), 1..150)) {
         let settings = parse("t", TEXT).unwrap();

@@ -1,15 +1,15 @@
-//! A report as text.
+//! Formats a report as text.
 
 use super::Report;
 use crate::settings::{ClassSettings, Settings};
 use crate::table::{BUCKET_ENDS_NS, Counts};
 use isolane_common_text_output::openmetrics::{Families, Kind, Labels};
 
-/// Of a counter: the end of its name, its help and its value.
+/// A counter: suffix of its name, HELP text and value.
 struct Counter {
     name: &'static str,
     help: &'static str,
-    /// Says something of an objective, which the lowest class does not have.
+    /// Whether it is about an objective, which the lowest class does not have.
     of_objective: bool,
     value: fn(&Counts) -> u64,
 }
@@ -17,13 +17,13 @@ struct Counter {
 const COUNTERS: [Counter; 6] = [
     Counter {
         name: "issued",
-        help: "Calls that asked for the class.",
+        help: "Calls that requested the class.",
         of_objective: false,
         value: Counts::issued,
     },
     Counter {
         name: "admitted",
-        help: "Calls that got the class they asked for.",
+        help: "Calls that got the requested class.",
         of_objective: false,
         value: |counts| counts.admitted,
     },
@@ -35,7 +35,7 @@ const COUNTERS: [Counter; 6] = [
     },
     Counter {
         name: "leased",
-        help: "Admitted calls on the account of a quota's lease.",
+        help: "Admitted calls that used a quota's lease.",
         of_objective: false,
         value: |counts| counts.leased,
     },
@@ -53,9 +53,9 @@ const COUNTERS: [Counter; 6] = [
     },
 ];
 
-/// What was counted for a class, in all or of one destination.
+/// The counters of a class, in total or of one destination.
 struct Series<'a> {
-    /// Absent for the totals.
+    /// `None` for the totals.
     destination: Option<&'a str>,
     class: &'a ClassSettings,
     counts: &'a Counts,
@@ -72,7 +72,7 @@ impl Series<'_> {
     }
 }
 
-/// The whole text, with its end mark.
+/// The whole text with its end mark.
 pub fn render(report: &Report, settings: &Settings) -> String {
     let mut text = Families::default();
     head(&mut text, report, settings);
@@ -125,7 +125,7 @@ fn head(text: &mut Families, report: &Report, settings: &Settings) {
     let help = "Destinations that left the table.";
     text.family(Kind::Counter, "isolane_rpc_destinations_evicted", help)
         .sample(&[], report.evicted);
-    let help = "Calls whose destination found no room and shared a place.";
+    let help = "Calls to destinations without a place of their own.";
     text.family(Kind::Counter, "isolane_rpc_overflowed", help)
         .sample(&[], report.overflowed);
     let help = "The objective of the class, for each MTU of a call.";

@@ -1,8 +1,8 @@
-//! All pools of a server, and that no promise is given before it is written down.
+//! All pools of a server. A promise is given only after it is stored.
 //!
-//! Method: what a restart needs - terms that were set and promises in force - is handed out with each answer
-//! ([`Step::Write`]) and goes to the store before the answer is given ([`super::ledger`]). After a restart every written promise counts for a whole term more. Where the machine went
-//! down and may have lost what was written last, the book promises nothing for the first term.
+//! Method: each answer comes with the records that a restart needs, changed terms and valid promises ([`Step::Write`]);
+//! they are stored before the answer is sent ([`super::ledger`]). After a restart every stored promise counts for
+//! another term. If the machine went down and may have lost records, the book promises nothing for the first term.
 //! Units: bytes per second; time is an argument.
 
 use super::protocol::{Answer, Leased, PoolState, Request, TenantState, Terms, Want};
@@ -14,51 +14,51 @@ use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rpc_policy::quota::{Holding, Pool, QuotaError, Terms as PoolTerms};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most bytes of a client's name.
+/// Longest client name, bytes.
 const CLIENT_MAX: usize = 128;
 
-/// Most groups and classes of one renewal: all that a table has.
+/// Most groups and classes of one renewal: all that a table can have.
 const WANTS_MAX: usize = GROUPS_MAX * CLASSES_MAX;
 
-/// Why a request was refused.
+/// Why a request was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
-    /// The policy refuses.
+    /// The policy rejects it.
     #[error(transparent)]
     Quota(#[from] isolane_rpc_policy::quota::QuotaError),
-    /// There is no such group and class.
+    /// The group and class do not exist.
     #[error("no pool of group {group:?} and class {class:?}; there are {known}")]
     Pool {
-        /// The group asked for.
+        /// Name of the requested group.
         group: String,
-        /// The class asked for.
+        /// Name of the requested class.
         class: String,
-        /// What there is.
+        /// The existing groups and classes.
         known: String,
     },
-    /// A name that is empty or too long.
+    /// The client's name is empty or too long.
     #[error("the client's name has {0} bytes: must be 1 to {CLIENT_MAX}")]
     Client(usize),
-    /// A tenant's name that no file could have.
+    /// The tenant's name is not allowed in a file.
     #[error("tenant {0:?}: a name is 1 to {NAME_MAX} letters, digits, '-', '_' or '.'")]
     Tenant(String),
-    /// More tenants than a file may have.
+    /// The group and class have too many tenants.
     #[error("group {group:?}, class {class:?} has {TENANTS_MAX} tenants, which is the most")]
     Tenants {
-        /// The group.
+        /// Name of the group.
         group: String,
-        /// The class.
+        /// Name of the class.
         class: String,
     },
-    /// A renewal of too much at once.
+    /// The renewal has too many entries.
     #[error("{0} groups and classes in one renewal: at most {WANTS_MAX} are answered")]
     Wants(usize),
-    /// A client with a key, where none is asked for: it must not believe that anything is proven.
+    /// The client has a key and the server has none: the client must not assume that the server is authenticated.
     #[error(
         "this server has no key: give it the client's key_file, or take that from the client's settings"
     )]
     Key,
-    /// It cannot be written down.
+    /// The store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -67,28 +67,28 @@ pub enum BookError {
 pub struct Book {
     pools: BTreeMap<(String, String), Pool>,
     term: Duration,
-    /// Terms that were set beside the file, by group, class and tenant: they hold over the file's.
+    /// Terms set at run time, by group, class and tenant; they override the file's.
     changed: BTreeMap<(String, String, String), Terms>,
-    /// Nothing is promised before.
+    /// No promises before this time.
     quiet_until: Instant,
 }
 
-/// What becomes of a request.
+/// Result of a request.
 pub enum Step {
-    /// It is answered.
+    /// The answer can be sent.
     Done(Answer),
-    /// It may be answered when this has been written.
+    /// The answer can be sent after the records are stored.
     Write {
-        /// The answer then.
+        /// The answer.
         answer: Answer,
-        /// What must be written.
+        /// The records to store.
         records: Vec<Record>,
-        /// Where terms are to change, those that were set before: see [`Book::forget`].
+        /// For a change of terms, the earlier terms: see [`Book::forget`].
         before: Option<Terms>,
     },
 }
 
-/// What holds of records in the order of writing: of each client's promises only the last, which says all it may use.
+/// The last promise of each client, which replaces its earlier ones, and all other records.
 fn latest(records: &[Record]) -> Vec<&Record> {
     let mut last = BTreeMap::new();
     for (index, record) in records.iter().enumerate() {
@@ -112,10 +112,10 @@ fn latest(records: &[Record]) -> Vec<&Record> {
 }
 
 impl Book {
-    /// With what was written before.
+    /// Opens the book with the stored records.
     ///
     /// # Errors
-    /// When the file's guarantees exceed what can be promised.
+    /// The file's guarantees exceed the capacity.
     pub fn open(settings: &Settings, loaded: &Loaded, now: Instant) -> Result<Self, BookError> {
         let own_ms = milliseconds(settings.term);
         let pools = settings.pools.iter().map(|(group, class, bound)| {
@@ -128,7 +128,7 @@ impl Book {
             changed: BTreeMap::new(),
             quiet_until: match loaded.complete {
                 true => Instant::ZERO,
-                // What is missing may have been promised under another term.
+                // Missing promises may have had another term.
                 false => now.saturating_add(Duration::from_ms(own_ms.max(loaded.term_ms))),
             },
         };
@@ -137,7 +137,7 @@ impl Book {
         }
         for record in latest(&loaded.records) {
             match record {
-                // What was set may not fit a file that was changed since: then the file holds.
+                // Stored terms may not fit a changed file; then the file counts.
                 Record::Set(terms) => {
                     if book.set(terms).is_ok() {
                         book.note(terms);
@@ -168,10 +168,10 @@ impl Book {
         Ok(book)
     }
 
-    /// Does what a request asks for; terms that an operator changes are only noted, and hold from [`Book::set`] on.
+    /// Handles a request. Changed terms are only noted; they apply after [`Book::set`].
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the request is rejected.
     pub fn begin(&mut self, now: Instant, request: Request) -> Result<Step, BookError> {
         match request {
             Request::Hello { .. } => Err(BookError::Key),
@@ -220,7 +220,7 @@ impl Book {
         if wants.len() > WANTS_MAX {
             return Err(BookError::Wants(wants.len()));
         }
-        // Refusals come before the first promise: one that nobody hears of would be in the way for a term.
+        // Reject before the first promise: an unsent promise would block capacity for a term.
         let mut known = false;
         for want in wants {
             let pool = self.pool(&want.group, &want.class)?;
@@ -238,7 +238,7 @@ impl Book {
         for want in wants {
             let pool = self.pool(&want.group, &want.class)?;
             if !pool.knows(tenant) {
-                // A client asks for all its groups and classes, and its tenant need not have terms in each.
+                // A client requests all its groups and classes; its tenant need not have terms in each.
                 leases.push(Leased {
                     serial: want.holds.unwrap_or(0),
                     rate_bytes_per_s: 0,
@@ -254,7 +254,7 @@ impl Book {
                 tenant: tenant.to_owned(),
                 client: client.to_owned(),
                 serial: lease.serial,
-                // It may still be using a larger one.
+                // It may still use a larger lease.
                 rate_bytes_per_s: pool.promised_to(tenant, client),
                 term_ms: Some(term_ms),
             });
@@ -275,21 +275,21 @@ impl Book {
         })
     }
 
-    /// Lets terms hold from now on.
+    /// Applies terms from now on.
     ///
     /// # Errors
-    /// When they exceed what can be promised.
+    /// They exceed the capacity.
     pub fn set(&mut self, terms: &Terms) -> Result<(), BookError> {
         let pool = self.pool(&terms.group, &terms.class)?;
         Ok(pool.set(&terms.tenant, pool_terms(terms))?)
     }
 
-    /// The terms that it replaces.
+    /// Notes new terms; returns the terms that they replace.
     fn note(&mut self, terms: &Terms) -> Option<Terms> {
         self.changed.insert(place_of(terms), terms.clone())
     }
 
-    /// Terms that were to change could not be written: those of before stay.
+    /// Restores the earlier terms after a failed write.
     pub fn forget(&mut self, terms: &Terms, before: Option<Terms>) {
         match before {
             Some(before) => self.note(&before),
@@ -309,7 +309,7 @@ impl Book {
             });
         }
         pool.check(&terms.tenant, pool_terms(terms))?;
-        // A store that is put in order before they hold must not lose them.
+        // A compaction of the store before they apply must keep them.
         let before = self.note(terms);
         Ok(Step::Write {
             answer: Answer::Done,
@@ -318,7 +318,7 @@ impl Book {
         })
     }
 
-    /// All that a restart needs.
+    /// All records that a restart needs.
     pub fn records(&self) -> Vec<Record> {
         let mut records: Vec<Record> = self.changed.values().cloned().map(Record::Set).collect();
         for ((group, class), pool) in &self.pools {
@@ -378,7 +378,7 @@ fn pool_terms(terms: &Terms) -> PoolTerms {
     }
 }
 
-/// Rounded up: what is written down never ends too early.
+/// Rounded up, so that a stored promise never ends too early.
 fn milliseconds(term: Duration) -> u64 {
     term.as_ps().div_ceil(1_000_000_000)
 }

@@ -1,9 +1,10 @@
 //! The client beside a table: renews leases from a thread of its own.
 //!
-//! Method: three times in a term it tells what was asked for since the last time, raised by [`HEADROOM`], and puts the
-//! rates into the table, valid for [`CLIENT_PART`] percent of the term from when it asked. When the server does not
-//! answer it tries again with the next round; meanwhile leases expire and the admit probability decides.
-//! Units: bytes per second. Limits: the demand of a round is that of the last one, so a burst is known one round later.
+//! Method: three times per term it reports the demand since the last report, raised by [`HEADROOM`], and puts the
+//! granted rates into the table, valid for [`CLIENT_PART`] percent of the term from the time of the request. When the
+//! server does not answer, it retries in the next round; meanwhile leases expire and the admit probability decides.
+//! Units: bytes per second. Limits: the reported demand is that of the last round, so a burst is reported one round
+//! later.
 
 use super::line::{Address, Line};
 use super::protocol::{Answer, Leased, Request, Want};
@@ -18,27 +19,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// What is asked for beyond what was used, in percent: so that a growing sender is not held to its past.
+/// Requested rate above the used rate, percent, so that a growing sender is not limited to its past rate.
 pub const HEADROOM: u64 = 25;
 
-/// Time between two rounds before a term is known, and after a failure.
+/// Interval of rounds before the term is known, and after a failure.
 const FIRST: Duration = Duration::from_millis(200);
 
-/// Who asks, and where.
+/// The client's identity and the server's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The server.
+    /// Address of the server.
     pub server: Address,
-    /// The file of the key that the server asks for; read with each connection.
+    /// File of the server's key; read for each connection.
     pub key_file: Option<PathBuf>,
-    /// For whom this process sends.
+    /// Tenant that this process sends for.
     pub tenant: String,
-    /// Its own name, one for each process.
+    /// Name of this client, unique per process.
     pub client: String,
 }
 
 impl Options {
-    /// With a client's name made of the host's name and the process's number.
+    /// Makes a client name from the host's name and the process id.
     pub fn new(quota: &QuotaSettings) -> Self {
         let system = rustix::system::uname();
         let host = system.nodename().to_string_lossy().into_owned();
@@ -60,17 +61,18 @@ struct Seat {
     holds: Option<u64>,
 }
 
-/// All of them, as they were when they were last looked at.
+/// Bytes requested by calls at the last reading.
 #[derive(Debug)]
 struct Asked {
     seats: Vec<Seat>,
     at: Instant,
 }
 
-/// Keeps leases for `admission` as long as somebody holds it; `say` gets one line whenever the server goes or comes.
+/// Renews leases for `admission` while it exists. `say` gets one line whenever the server becomes unreachable or
+/// reachable.
 ///
 /// # Errors
-/// When no thread is to be had.
+/// No thread can be started.
 pub fn start(
     admission: &Arc<Admission>,
     options: Options,
@@ -96,12 +98,12 @@ fn keep(admission: &Weak<Admission>, options: &Options, mut asked: Asked, say: i
         let admission = match admission.upgrade() {
             Some(admission) if !admission.is_stopped() => admission,
             held => {
-                // Calls may go on; the server gives our rates to others from here on.
+                // Calls go on without leases; the server gives our rates to others from here on.
                 if let Some(admission) = held {
                     give_up(&admission, &asked.seats);
                 }
                 if let Some(line) = &mut line {
-                    // It need not wait for the end of our term.
+                    // The server need not wait for the end of our term.
                     let _ = release(line, options);
                 }
                 return;
@@ -154,7 +156,7 @@ fn seats(admission: &Admission) -> Vec<Seat> {
         .collect()
 }
 
-/// Asks once; the term.
+/// Makes one request; returns the term.
 fn round(
     admission: &Admission,
     options: &Options,
@@ -165,7 +167,7 @@ fn round(
     let table = admission.table();
     let Asked { seats, at } = asked;
     let mut wants = Vec::with_capacity(seats.len());
-    // From one look to the next: a server that answers late makes nobody ask for more.
+    // From one reading to the next: a late answer does not raise the reported demand.
     let since = at.elapsed();
     *at = Instant::now();
     for seat in seats.iter_mut() {
@@ -184,7 +186,7 @@ fn round(
         client: options.client.clone(),
         wants,
     };
-    // The term counts from here: the server's begins later.
+    // The term counts from here, before the server's begins.
     let asked_ns = clock::fine_ns();
     let answer = ask(line, &options.server, options.key_file.as_deref(), &request)?;
     let Answer::Leases(leases) = answer else {
@@ -206,7 +208,7 @@ fn round(
         seat.holds = Some(lease.serial);
         term_ms = term_ms.min(lease.term_ms);
     }
-    // A server without groups in common has nothing to say; look again now and then.
+    // Without common groups the server has no leases for us; retry rarely.
     Ok(Duration::from_millis(term_ms.clamp(300, 600_000)))
 }
 
@@ -214,14 +216,14 @@ fn valid_until(asked_ns: u64, lease: &Leased) -> u64 {
     asked_ns.saturating_add(lease.term_ms.saturating_mul(1_000_000 / 100 * CLIENT_PART))
 }
 
-/// What is asked for, with headroom.
+/// Reported demand, with headroom.
 fn demand(bytes: u64, since: Duration) -> u64 {
     let ns = since.as_nanos().max(1);
     let rate = u128::from(bytes) * 1_000_000_000 * u128::from(100 + HEADROOM) / 100 / ns;
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// One request on a connection that is kept.
+/// Sends one request on the kept connection.
 fn ask(
     line: &mut Option<Line>,
     server: &Address,
@@ -242,11 +244,11 @@ fn ask(
     connection.ask(request)
 }
 
-/// One request on a connection of its own: for operators.
+/// Sends one request on a new connection, for operators.
 ///
 /// # Errors
-/// When the key file cannot be used ([`io::ErrorKind::InvalidInput`]), or the server does not answer in time or not as
-/// agreed.
+/// The key file cannot be used ([`io::ErrorKind::InvalidInput`]), or the server does not answer in time or violates the
+/// protocol.
 pub fn ask_once(
     server: &Address,
     key_file: Option<&Path>,

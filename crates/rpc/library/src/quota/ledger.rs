@@ -1,13 +1,12 @@
-//! The book, and its store beside it: promises are written down before they are given, and nobody waits for another's write
-//! with the book in hand.
+//! The book with its store: promises are stored before they are given, and no request waits for a write while it holds
+//! the book's lock.
 //!
-//! Problem: a write to a store elsewhere takes as long as that store likes; were the book locked meanwhile, one slow etcd
-//! would make every client wait for all before it.
-//! Method: a request changes the book under its lock and leaves its records in a queue. Whoever finds no writer at work takes
-//! all of the queue and writes it at once; the others wait for the write that has theirs. So an answer waits for at most
-//! two writes, however many clients ask, and a request that needs no write for none. What cannot be written is not given:
-//! the book then counts a promise that nobody has, for a term.
-//! Limits: operators' changes of terms wait for each other.
+//! Problem: a remote store can take any time for a write. If the book were locked meanwhile, one slow etcd would make
+//! every client wait for all earlier ones. Method: a request changes the book under its lock and adds its records to a
+//! queue. A request that finds no active writer writes the whole queue at once; the others wait for the write with
+//! their records. An answer therefore waits for at most two writes, whatever the number of clients, and a request
+//! without records waits for none. If a write fails, the promise is not given; the book then counts an unused promise
+//! for a term. Limits: operators' changes of terms wait for each other.
 
 use super::book::{Book, BookError, Step};
 use super::protocol::{Answer, Request};
@@ -16,17 +15,17 @@ use super::store::{Record, Store, StoreError};
 use isolane_common_quantities::units::Instant;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A book that is kept.
+/// A book with its store.
 pub struct Ledger {
     book: Mutex<Book>,
-    /// Held by whoever changes terms.
+    /// Held during a change of terms.
     changes: Mutex<()>,
     queue: Mutex<Queue>,
     written: Condvar,
     store: Mutex<Box<dyn Store>>,
 }
 
-/// What waits to be written.
+/// The records to store.
 #[derive(Default)]
 struct Queue {
     records: Vec<Record>,
@@ -34,11 +33,11 @@ struct Queue {
     writing: bool,
 }
 
-/// What became of the records that were written together; the reason if they were not.
+/// Result of a batch of records: the reason if the write failed.
 #[derive(Default)]
 struct Batch(OnceLock<Result<(), String>>);
 
-/// A writer at work. If it ends early, its batch has failed.
+/// An active writer. If it ends early, its batch has failed.
 struct Writer<'a> {
     ledger: &'a Ledger,
     batch: Arc<Batch>,
@@ -46,7 +45,7 @@ struct Writer<'a> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        // Has a value unless the write panicked.
+        // Set unless the write panicked.
         let _ = self.batch.0.set(Err("a defect of the store".to_owned()));
         lock(&self.ledger.queue).writing = false;
         self.ledger.written.notify_all();
@@ -58,10 +57,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ledger {
-    /// Reads what was written before.
+    /// Reads the stored records.
     ///
     /// # Errors
-    /// When the store cannot be read, or the file's guarantees exceed what can be promised.
+    /// The store cannot be read, or the file's guarantees exceed the capacity.
     pub fn open(
         settings: &Settings,
         mut store: Box<dyn Store>,
@@ -79,7 +78,7 @@ impl Ledger {
         })
     }
 
-    /// Answers a request of `now`.
+    /// Answers a request at `now`.
     pub fn answer(&self, now: Instant, request: Request) -> Answer {
         let terms = match &request {
             Request::Set(terms) => Some((terms.clone(), lock(&self.changes))),
@@ -150,7 +149,7 @@ impl Ledger {
         let mut store = lock(&self.store);
         store.append(records)?;
         if store.is_long() {
-            // What others have queued meanwhile is in there too, and is written again after it.
+            // Records queued meanwhile are included, and written again afterwards.
             let all = lock(&self.book).records();
             store.replace(&all)?;
         }

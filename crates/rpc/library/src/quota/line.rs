@@ -1,7 +1,7 @@
-//! Addresses, and one line each way: how everybody here talks.
+//! Addresses, and the exchange of lines between clients and server.
 //!
-//! Method: a request is one line of JSON, its answer another, sealed where a key is shared ([`super::seal`]). Every wait
-//! has an end ([`PATIENCE`]).
+//! Method: a request is one line of JSON and so is its answer; both are sealed if there is a shared key
+//! ([`super::seal`]). Every wait has a limit ([`PATIENCE`]).
 
 use super::protocol::{Answer, Request};
 use super::seal::{self, End, Seals};
@@ -13,22 +13,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest wait for the other side.
+/// Longest wait for the peer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Longest request that is read, bytes: a renewal of all groups and classes that a table can have.
+/// Longest request, bytes: a renewal of all groups and classes that a table can have.
 pub const LINE_MAX: u64 = 1 << 20;
 
 /// Longest first line of a client that must prove its key, bytes.
 const HELLO_MAX: u64 = 256;
 
-/// How long a line may take from its first byte to its last.
+/// Longest time from a line's first byte to its last.
 const EXCHANGE: Duration = PATIENCE;
 
-/// Longest answer that is read, bytes: a look at some hundred thousand tenants.
+/// Longest answer, bytes: the state of some hundred thousand tenants.
 pub const ANSWER_MAX: u64 = 64 << 20;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -66,21 +66,21 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
-    /// Whether other machines may reach it.
+    /// Whether other machines can reach it.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
     }
 }
 
-/// Bytes both ways.
+/// A byte stream.
 trait Stream: Read + Write + Send {
-    /// How long a read may wait.
+    /// Sets the longest wait of a read.
     fn wait(&self, patience: Duration) -> io::Result<()>;
-    /// What ends the connection from another thread.
+    /// A function that ends the connection from another thread.
     fn hang_up(&self) -> io::Result<HangUp>;
 }
 
-/// Ends a connection: its reads return.
+/// Ends a connection, so that its reads return.
 pub type HangUp = Box<dyn FnOnce() + Send>;
 
 impl Stream for UnixStream {
@@ -91,7 +91,7 @@ impl Stream for UnixStream {
     fn hang_up(&self) -> io::Result<HangUp> {
         let stream = self.try_clone()?;
         Ok(Box::new(move || {
-            // One that has ended meanwhile is no loss.
+            // The connection may have ended already.
             let _ = stream.shutdown(Shutdown::Both);
         }))
     }
@@ -110,7 +110,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// A connection, read line by line.
+/// A connection that is read line by line.
 pub struct Line {
     stream: BufReader<Box<dyn Stream>>,
     seals: Option<Seals>,
@@ -126,23 +126,23 @@ impl Line {
         }
     }
 
-    /// The other side's address; none over a Unix socket.
+    /// The peer's address; `None` for a Unix socket.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
 
-    /// What ends the connection from another thread.
+    /// A function that ends the connection from another thread.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn hang_up(&self) -> io::Result<HangUp> {
         self.stream.get_ref().hang_up()
     }
 
-    /// Connects; with a key, only to a server that has it too.
+    /// Connects. With a key, connects only to a server that proves the same key.
     ///
     /// # Errors
-    /// When nobody listens there in time, or not as agreed. That the server refuses is its answer, not an error.
+    /// No server answers in time, or it violates the protocol. A rejection by the server is an answer, not an error.
     pub fn connect(address: &Address, key: Option<&Key>) -> io::Result<Result<Self, Answer>> {
         let stream: Box<dyn Stream> = match address {
             Address::Unix(path) => {
@@ -173,11 +173,11 @@ impl Line {
         }
     }
 
-    /// The server's side of a connection under a key: nothing but the client's first line is read, and answered. What
-    /// follows is sealed.
+    /// The server's side of the exchange of nonces: reads and answers only the client's first line. Later lines are
+    /// sealed.
     ///
     /// # Errors
-    /// When the client does not begin as agreed. It is told.
+    /// The client's first line is invalid. The client gets the reason.
     pub fn challenge(&mut self, key: &Key) -> io::Result<()> {
         let hello = self.read_in_time(HELLO_MAX, PATIENCE)?;
         let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
@@ -196,11 +196,11 @@ impl Line {
         Ok(())
     }
 
-    /// The next request, of whoever has the key where there is one; `None` at the end. A line that is no request is told to
-    /// the client.
+    /// Reads the next request, sealed if there is a key; `None` at the end. The client gets the reason if the line is
+    /// not a request.
     ///
     /// # Errors
-    /// When the line is longer than [`LINE_MAX`], no text, not sealed, does not begin within `idle`, or takes more than
+    /// The line is longer than [`LINE_MAX`], not text, not sealed, does not begin within `idle`, or takes more than
     /// [`PATIENCE`] from then on.
     pub fn read(&mut self, idle: Duration) -> io::Result<Option<Result<Request, String>>> {
         let Some(line) = self.read_in_time(LINE_MAX, idle)? else {
@@ -227,8 +227,8 @@ impl Line {
         ))
     }
 
-    /// A line that begins within `idle` and then ends within [`EXCHANGE`], however its bytes trickle in. Memory is taken for
-    /// what has come.
+    /// Reads a line that begins within `idle` and then ends within [`EXCHANGE`], even if its bytes arrive slowly.
+    /// Memory grows with the received bytes.
     fn read_in_time(&mut self, max: u64, idle: Duration) -> io::Result<Option<String>> {
         let late = || io::Error::new(io::ErrorKind::TimedOut, "a line that takes too long");
         self.stream.get_ref().wait(idle)?;
@@ -276,10 +276,10 @@ impl Line {
         }
     }
 
-    /// Writes what is said, sealed where a key is shared.
+    /// Writes a message, sealed if there is a key.
     ///
     /// # Errors
-    /// When it is not taken in time.
+    /// The peer does not accept it in time.
     pub fn write(&mut self, said: &impl serde::Serialize) -> io::Result<()> {
         let mut line = serde_json::to_string(said)?;
         if let Some(seals) = &mut self.seals {
@@ -291,10 +291,11 @@ impl Line {
         stream.flush()
     }
 
-    /// Asks, and waits for the answer. A refusal needs no seal: a server that does not take the key cannot make one.
+    /// Sends a request and waits for the answer. A rejection needs no seal, because a server without the key cannot
+    /// make one.
     ///
     /// # Errors
-    /// When no answer comes in time, or one that others may have made.
+    /// No answer comes in time, or its seal is wrong.
     pub fn ask(&mut self, request: &Request) -> io::Result<Answer> {
         self.write(request)?;
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -307,7 +308,7 @@ impl Line {
             (Some(text), _) => Ok(serde_json::from_str(text)?),
             (None, Ok(refused @ Answer::Error(_))) => Ok(refused),
             (None, _) => Err(io::Error::other(
-                "an answer of somebody who has not the key",
+                "an answer without a valid seal of the shared key",
             )),
         }
     }
@@ -323,7 +324,7 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
 }
 
-/// Who waits for connections.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// On a Unix socket.
@@ -333,10 +334,10 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens; a Unix socket that nobody serves any more is replaced, and nothing else. Its permissions become `mode`.
+    /// Listens at `address`. Replaces a Unix socket without a server, and no other file. Its permissions become `mode`.
     ///
     /// # Errors
-    /// When the address is taken, by another server or by a file that is no socket, or its permissions cannot be set.
+    /// Another server or a file that is not a socket has the address, or the permissions cannot be set.
     pub fn bind(address: &Address, mode: Option<u32>) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => TcpListener::bind(address).map(Self::Tcp),
@@ -356,10 +357,10 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The address of the socket.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// The system's.
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -373,10 +374,10 @@ impl Listener {
         }
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn accept(&self) -> io::Result<Line> {
         match self {
             Self::Tcp(listener) => {
@@ -435,7 +436,7 @@ mod tests {
             line.ask(&Request::Show).unwrap(),
             Answer::Error(long.clone())
         );
-        // The server takes only a part of it, and goes.
+        // The server reads only a part of it and closes.
         let _ = line.write(&long);
         let refused = server.join().unwrap();
         assert_eq!(refused, "a line of more than 1048576 bytes");
@@ -452,8 +453,8 @@ mod tests {
         }
     }
 
-    /// Goal: each end refuses who has not its key, and says so. Method: a server for each pair of keys that answers one
-    /// request with "done".
+    /// Goal: each end rejects a peer without its key, with a reason. Method: a server for each pair of keys that
+    /// answers one request with "done".
     #[test]
     fn only_ends_with_the_same_key_talk() {
         let ask = |server: Option<u8>, client: Option<u8>| {
@@ -486,8 +487,8 @@ mod tests {
         assert!(reason(answer).contains("Hello"), "the book refuses it");
     }
 
-    /// Goal: an answer that does not prove the key is none. Method: a server that repeats the client's nonce and answers
-    /// without a seal, or with the client's own.
+    /// Goal: an answer without proof of the key is rejected. Method: a server that repeats the client's nonce and
+    /// answers without a seal, or with the client's own.
     #[test]
     fn a_false_server_is_not_believed() {
         for echo in [false, true] {
@@ -505,7 +506,7 @@ mod tests {
             });
             let mut line = connect(&address, Some(&Key::new(vec![7; 32]))).unwrap();
             let error = line.ask(&Request::Show).unwrap_err().to_string();
-            assert_eq!(error, "an answer of somebody who has not the key");
+            assert_eq!(error, "an answer without a valid seal of the shared key");
             serve.join().unwrap();
         }
     }

@@ -1,39 +1,39 @@
-//! What clients and server say: one line of JSON each, behind its seal where a key is shared ([`super::seal`]).
+//! The messages of clients and server: one line of JSON each, sealed if there is a shared key ([`super::seal`]).
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// A client begins a connection under a shared key.
+    /// Begins a connection under a shared key.
     Hello {
-        /// Its nonce.
+        /// The client's nonce.
         nonce: String,
     },
-    /// A client renews all its leases.
+    /// Renews all leases of a client.
     Renew {
-        /// For whom it sends.
+        /// Tenant that it sends for.
         tenant: String,
-        /// Its own name, one for each process.
+        /// Name of the client, unique per process.
         client: String,
-        /// One for each group and class.
+        /// One entry per group and class.
         wants: Vec<Want>,
     },
-    /// A client uses nothing any more.
+    /// Releases all leases of a client.
     Release {
-        /// For whom it sent.
+        /// Tenant that it sent for.
         tenant: String,
-        /// Its own name.
+        /// Name of the client.
         client: String,
     },
-    /// Who has what.
+    /// Requests the state of all pools.
     Show,
-    /// An operator changes a tenant's terms.
+    /// Changes a tenant's terms; for operators.
     Set(Terms),
 }
 
-/// What a client wants of one group and class.
+/// A client's request for one group and class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Want {
@@ -41,88 +41,88 @@ pub struct Want {
     pub group: String,
     /// The class's name.
     pub class: String,
-    /// What it would send.
+    /// Demand, payload bytes per second.
     pub demand_bytes_per_s: u64,
-    /// The number of the lease it has.
+    /// Number of its current lease.
     #[serde(default)]
     pub holds: Option<u64>,
 }
 
-/// What an operator says of a tenant.
+/// A tenant's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Its name.
+    /// Tenant name.
     pub tenant: String,
     /// The group's name.
     pub group: String,
     /// The class's name.
     pub class: String,
-    /// Its weight for what no guarantee takes.
+    /// Weight in the division of the rate beyond all guarantees.
     pub weight: u32,
-    /// What it gets whenever it asks.
+    /// Guaranteed rate, bytes per second.
     pub guarantee_bytes_per_s: u64,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To a renewal, in the order of what was wanted.
+    /// To a renewal, in the order of its entries.
     Leases(Vec<Leased>),
-    /// To a look.
+    /// To a request of the state.
     Pools(Vec<PoolState>),
-    /// To a greeting: the server's nonce.
+    /// To [`Request::Hello`]: the server's nonce.
     Challenge(String),
-    /// Done.
+    /// Success.
     Done,
-    /// Refused; the reason.
+    /// Rejected, with the reason.
     Error(String),
 }
 
-/// What a client gets.
+/// A granted lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leased {
     /// The lease's number.
     pub serial: u64,
-    /// Its rate.
+    /// Rate, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// For so long from when it was asked for.
+    /// Term in milliseconds, from the time of the request.
     pub term_ms: u64,
 }
 
-/// One group and class.
+/// State of one group and class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolState {
     /// The group's name.
     pub group: String,
     /// The class's name.
     pub class: String,
-    /// What can be promised.
+    /// Capacity for promises, bytes per second.
     pub bound_bytes_per_s: u64,
-    /// How that comes about.
+    /// Computation of the capacity.
     pub arithmetic: String,
-    /// What clients may be using now.
+    /// Sum of the valid promises, bytes per second.
     pub promised_bytes_per_s: u64,
-    /// Who has what.
+    /// State of each tenant.
     pub tenants: Vec<TenantState>,
 }
 
-/// One tenant there.
+/// State of one tenant in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantState {
-    /// Its name.
+    /// Tenant name.
     pub tenant: String,
-    /// Its weight.
+    /// Weight among tenants.
     pub weight: u32,
-    /// What it gets whenever it asks.
+    /// Guaranteed rate, bytes per second.
     pub guarantee_bytes_per_s: u64,
-    /// Its clients that ask.
+    /// Number of clients with a demand.
     pub clients: usize,
-    /// What they ask for.
+    /// Sum of the clients' demand, bytes per second.
     pub demand_bytes_per_s: u64,
-    /// What it is to get.
+    /// The tenant's fair rate, bytes per second.
     pub target_bytes_per_s: u64,
-    /// What its clients may be using now.
+    /// Sum of its clients' valid promises, bytes per second.
     pub promised_bytes_per_s: u64,
 }

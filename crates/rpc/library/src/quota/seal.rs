@@ -1,12 +1,12 @@
-//! Lines that only holders of one key can write.
+//! Seals lines so that only holders of a shared key can write them.
 //!
-//! Problem: over TCP anybody who reaches the server could claim any tenant's name and change quotas.
-//! Method: the client sends a nonce, the server answers with its own, and both make a key of this connection from the
-//! shared key and the two nonces. From then on each line begins with a seal, HMAC-SHA256 over who speaks, the line's number
-//! in its direction and its text: nobody else can say something, say it again, or leave a line out. A stranger gets
-//! nothing to test guesses of the key on, since the client speaks first under the key.
-//! Units: nonces of 32 bytes; nonces and seals are written as hexadecimal digits.
-//! Limits: lines are authentic, not secret. All holders of the key are equal: each may claim any tenant's name.
+//! Problem: over TCP every host that reaches the server could claim any tenant's name and change quotas. Method: the
+//! client sends a nonce, the server answers with its own, and both derive a key of the connection from the shared key
+//! and the two nonces. From then on each line begins with a seal: HMAC-SHA256 over the sender's role, the line's number
+//! in its direction and its text. Others can neither add, repeat nor drop lines. A host without the key gets no data to
+//! test guesses of the key on, because the client sends the first line under the key. Units: nonces of 32 bytes; nonces
+//! and seals are written as hexadecimal digits. Limits: lines are authentic, not secret. All holders of the key are
+//! equal: each may claim any tenant's name.
 
 use isolane_common_linux::key::{Key, random};
 use ring::hmac::{self, HMAC_SHA256};
@@ -18,7 +18,7 @@ const NONCE: usize = 32;
 /// Digits of a seal.
 const SEAL: usize = 64;
 
-/// Which end of a connection speaks.
+/// The end of a connection that sends a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Client,
@@ -41,7 +41,7 @@ impl End {
     }
 }
 
-/// The seals of one connection, at one end of it.
+/// The state of the seals at one end of a connection.
 pub(super) struct Seals {
     key: hmac::Key,
     end: End,
@@ -49,17 +49,17 @@ pub(super) struct Seals {
     read: u64,
 }
 
-/// A new nonce.
+/// Makes a nonce.
 ///
 /// # Errors
-/// When the kernel has no randomness to give.
+/// The kernel has no randomness.
 pub(super) fn nonce() -> std::io::Result<String> {
     let mut bytes = [0; NONCE];
     random(&mut bytes)?;
     Ok(hex(&bytes))
 }
 
-/// Whether `text` is one.
+/// Whether `text` has the form of a nonce.
 pub(super) fn is_nonce(text: &str) -> bool {
     text.len() == 2 * NONCE
         && text
@@ -80,14 +80,14 @@ impl Seals {
         }
     }
 
-    /// `line` with its seal.
+    /// Prefixes `line` with its seal.
     pub(super) fn seal(&mut self, line: &str) -> String {
         let said = said(self.end, self.written, line);
         self.written += 1;
         format!("{} {line}", hex(hmac::sign(&self.key, &said).as_ref()))
     }
 
-    /// What a sealed line says; `None` when the other end did not write it, now and here.
+    /// The text of a sealed line; `None` if the peer did not write it as the next line of this connection.
     pub(super) fn open<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         let (seal, text) = line.split_at_checked(SEAL)?;
         let text = text.strip_prefix(' ')?;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: any line may come. Method: a sealed line with one byte changed, and any text.
+        /// Goal: changed lines are rejected. Method: a sealed line with one byte changed, and any text.
         #[test]
         fn a_changed_line_is_refused(line in "[ -~]{0,40}", place in 0usize..200, other in "\\PC{0,90}") {
             let (mut client, mut server) = ends(7, 7);

@@ -1,12 +1,12 @@
-//! The server: a thread for each client, one ledger.
+//! The server: a thread per client, one ledger.
 //!
-//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. A request is answered
-//! with the promise written down before the answer leaves.
-//! Where the file names a key, clients prove that they have it before anything is read from them ([`super::seal`]).
-//! Limits: at most [`CLIENTS_MAX`] clients at a time; more are closed at once, and they try again. A connection is a client after its
-//! first request, under a key its first sealed one; before that it has one of [`STRANGERS_MAX`] places ([`isolane_common_linux::pool`]) and
-//! [`PATIENCE`] for each line. Memory: a line of at most 1 MiB, a thread's stack of 256 KiB and three descriptors for each connection, so
-//! strangers hold 80 MiB at most.
+//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. The promise is stored
+//! before its answer is sent. If the file names a key, clients must prove it before their requests are read
+//! ([`super::seal`]). Limits: at most [`CLIENTS_MAX`] clients at a time; further connections are closed at once, and
+//! the clients retry. A connection becomes a client with its first request (under a key, its first sealed one). Before
+//! that it has one of [`STRANGERS_MAX`] places ([`isolane_common_linux::pool`]) and [`PATIENCE`] for each line. Memory:
+//! per connection a line of at most 1 MiB, a stack of 256 KiB and three descriptors, so unauthenticated connections
+//! hold 80 MiB at most.
 
 use super::book::BookError;
 use super::ledger::Ledger;
@@ -23,27 +23,27 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::Arc;
 
-/// Most clients at a time.
+/// Largest number of clients.
 pub const CLIENTS_MAX: usize = 2_048;
 
-/// Most connections that have not made a request.
+/// Largest number of connections without a request.
 pub const STRANGERS_MAX: usize = 64;
 
-/// A connection that says nothing for so long is closed.
+/// A client that sends nothing for this long is disconnected.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Why it cannot serve.
+/// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// It cannot listen.
+    /// The address cannot be used.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// The key cannot be used.
+    /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The book cannot be opened.
@@ -51,7 +51,7 @@ pub enum ServerError {
     Book(#[from] BookError),
 }
 
-/// A server that is ready.
+/// A server that listens.
 pub struct Server {
     listener: Listener,
     ledger: Arc<Ledger>,
@@ -60,10 +60,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the key, takes the store and the address.
+    /// Reads the key, opens the store and the address.
     ///
     /// # Errors
-    /// When one is taken or cannot be used, or the file promises more than can be.
+    /// One of them is in use or unusable, or the file's guarantees exceed the capacity.
     pub fn open(settings: &Settings) -> Result<Self, ServerError> {
         let key = settings.key_file.as_deref().map(Key::read).transpose()?;
         let store: Result<Box<dyn Store>, StoreError> = match &settings.place {
@@ -90,26 +90,26 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The listening address.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// The system's.
     pub fn address(&self) -> io::Result<super::line::Address> {
         self.listener.address()
     }
 
-    /// Serves until the process ends; says what is wrong with a connection.
+    /// Serves until the process ends; `say` gets failures of connections.
     pub fn serve(&self, say: impl Fn(&str)) {
         loop {
             match self.listener.accept() {
                 Ok(line) => {
                     if let Err(error) = self.attend(line) {
-                        say(&format!("a client is sent away: {error}"));
+                        say(&format!("a client is rejected: {error}"));
                     }
                 }
                 Err(error) => {
                     say(&format!("cannot accept a client: {error}"));
-                    // No descriptor is left: one may be free soon.
+                    // No descriptor is left; one may become free soon.
                     std::thread::sleep(std::time::Duration::from_millis(100));
                 }
             }
@@ -121,14 +121,14 @@ impl Server {
         let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
         let thread = std::thread::Builder::new().name("quota-client".to_owned());
         let attend = move || {
-            // A client that goes is not worth a word, and a stranger could fill a log.
+            // A closed connection is not reported, because unauthenticated hosts could fill the log.
             let _ = talk(&mut line, &mut entry, &ledger, key.as_deref());
         };
         thread.stack_size(256 << 10).spawn(attend).map(drop)
     }
 }
 
-/// Answers a client until it goes. Who has made no request gets [`PATIENCE`] for each line, not more.
+/// Answers a client until it closes. Before its first request each line must end within [`PATIENCE`].
 fn talk(line: &mut Line, entry: &mut Entry, ledger: &Ledger, key: Option<&Key>) -> io::Result<()> {
     if let Some(key) = key {
         line.challenge(key)?;

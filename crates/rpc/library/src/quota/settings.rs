@@ -1,4 +1,4 @@
-//! The quota server's file.
+//! The quota server's settings file.
 //!
 //! Units: as written ("100Gb/s", "3s"). Limits: as in [`crate::settings`], and [`TERM`] for the term.
 
@@ -15,22 +15,22 @@ use isolane_rpc_policy::queueing::fluid::Port;
 use isolane_rpc_policy::quota::{Bound, Pool, QuotaError};
 use std::path::PathBuf;
 
-/// Shortest and longest term: clients renew three times in it.
+/// Shortest and longest term, ps; clients renew three times per term.
 pub const TERM: (u64, u64) = (300_000_000_000, 600_000_000_000_000);
 
-/// Most tenants of a group and class.
+/// Largest number of tenants of a group and class.
 pub(crate) const TENANTS_MAX: usize = 10_000;
 
-/// Where promises are kept.
+/// Place of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In a folder of this machine.
+    /// A folder of this machine.
     Folder(PathBuf),
-    /// In etcd.
+    /// An etcd server.
     Etcd {
-        /// Its endpoint.
+        /// Address of its endpoint.
         address: std::net::SocketAddr,
-        /// What keys begin with.
+        /// Prefix of its keys.
         prefix: String,
     },
 }
@@ -38,27 +38,27 @@ pub enum Place {
 /// The whole file, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where it listens.
+    /// Listening address.
     pub listen: Address,
-    /// Who may connect to a Unix socket, as permission bits; what the umask leaves if nothing.
+    /// Permission bits of a Unix socket; `None` leaves them to the umask.
     pub socket_mode: Option<u32>,
-    /// The file of the key that clients must have; without it whoever can connect is believed.
+    /// File with the clients' key; without it every client that can connect is accepted.
     pub key_file: Option<PathBuf>,
-    /// How long a lease lasts.
+    /// Duration of a lease.
     pub term: Duration,
-    /// Where promises are kept.
+    /// Place of the store.
     pub place: Place,
-    /// What can be promised: group, class, bound.
+    /// Capacity by group and class.
     pub pools: Vec<(String, String, Bound)>,
-    /// Tenants of the file; what was set later comes on top.
+    /// Tenants of the file; terms set at run time override them.
     pub tenants: Vec<Terms>,
 }
 
 /// Why an address that other machines reach needs a key.
-const STRANGERS: &str = "other machines reach it, and whoever connects could claim any tenant's name and change quotas; \
+const STRANGERS: &str = "other machines reach it, and every client could claim any tenant's name and change quotas; \
     add key_file = \"/path\" and give clients the same, or listen on unix:/path or 127.0.0.1";
 
-/// Numbers that are not whole have no kind of their own.
+/// [`Kind`] has no fractional numbers.
 const NUMBER: Kind = Kind::Text;
 
 const TOP: &[Key] = &[
@@ -152,7 +152,7 @@ const TENANT: &[Key] = &[
     ),
 ];
 
-/// The settings that `text` says; `file` is its name in messages.
+/// Parses `text`; `file` is its name in messages.
 ///
 /// # Errors
 /// The first mistake: file, line, key, value, what is allowed.
@@ -191,7 +191,7 @@ pub fn parse(file: &str, text: &str) -> Result<Settings, InputError> {
     Ok(settings)
 }
 
-/// Permission bits: three octal digits, with a leading zero or not.
+/// Permission bits: three octal digits, with or without a leading zero.
 fn socket_mode(top: &Table<'_>, listen: &Address) -> Result<Option<u32>, InputError> {
     let Some(text) = top.text("socket_mode")? else {
         return Ok(None);
@@ -321,10 +321,10 @@ pub fn bytes_per_s(rate: BitRate) -> u64 {
     bytes.get()
 }
 
-/// Whether the tenants' guarantees fit what can be promised.
+/// Checks that the tenants' guarantees fit the capacity.
 ///
 /// # Errors
-/// The first that does not, with the arithmetic.
+/// The first that does not, with the computation.
 pub fn check(settings: &Settings) -> Result<(), QuotaError> {
     for (group, class, bound) in &settings.pools {
         let mut pool = Pool::new(bound.clone(), settings.term);

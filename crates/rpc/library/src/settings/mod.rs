@@ -1,8 +1,8 @@
-//! What an operator says of classes: names, marks, objectives, and whether decisions are acted upon.
+//! The settings of classes: names, marks, objectives, and the mode.
 //!
-//! Units: durations in picoseconds (checked types), sizes in bytes, marks are DSCP values, 0 to 63.
-//! Method: [`parse()`] makes checked values of a TOML text; later code never checks again.
-//! Limits: 2 to 8 classes, the last one is the lowest and has no objective.
+//! Units: durations in picoseconds (checked types), sizes in bytes, marks are DSCP values, 0 to 63. Method: [`parse()`]
+//! makes checked values of a TOML text; later code never checks again. Limits: 2 to 8 classes; the last one is the
+//! lowest and has no objective.
 
 mod parse;
 pub(crate) mod read;
@@ -13,20 +13,20 @@ use crate::quota::line::Address;
 use isolane_common_quantities::units::Duration;
 use isolane_rpc_policy::aequitas::AequitasOptions;
 
-/// Whether decisions are acted upon.
+/// Whether decisions are applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Calls that are not admitted run in the lowest class.
     #[default]
     Enforce = 0,
-    /// All calls run in the class they ask for; what would happen is counted and reported.
+    /// All calls run in the requested class; downgrades are only counted.
     Shadow = 1,
-    /// Nothing is decided or learned; calls are counted and measured.
+    /// No decisions and no learning; calls are counted and measured.
     Off = 2,
 }
 
 impl Mode {
-    /// As the file has it.
+    /// The name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -39,57 +39,57 @@ impl Mode {
 /// One class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassSettings {
-    /// As applications and metrics call it.
+    /// Name in applications and metrics.
     pub name: String,
-    /// The mark of its packets.
+    /// DSCP of its packets.
     pub dscp: u8,
-    /// How it is controlled; none for the lowest one.
+    /// Parameters of its control; `None` for the lowest class.
     pub options: Option<AequitasOptions>,
 }
 
 /// Destinations that share a quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
-    /// As the quota server knows it.
+    /// Name at the quota server.
     pub name: String,
     /// Patterns of its destinations' names: `*`, `?`, separated by commas.
     pub destinations: String,
 }
 
-/// Where quotas come from.
+/// The quota server and the client's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaSettings {
-    /// The server.
+    /// Address of the server.
     pub server: Address,
-    /// The file of the key that it asks for.
+    /// File of the server's key.
     pub key_file: Option<std::path::PathBuf>,
-    /// For whom this process sends.
+    /// Tenant that this process sends for.
     pub tenant: String,
 }
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Whether decisions are acted upon.
+    /// Whether decisions are applied.
     pub mode: Mode,
-    /// Payload of one packet: sizes are counted in it.
+    /// Payload of one packet, bytes; sizes are counted in packets.
     pub mtu_bytes: u32,
-    /// How long a destination keeps what it learned, and its place, without calls.
+    /// How long a destination without calls keeps its state and its place.
     pub idle_after: Duration,
-    /// Most destinations with a place of their own.
+    /// Largest number of destinations with their own place.
     pub destinations_max: usize,
-    /// Most destinations that metrics show one by one.
+    /// Largest number of destinations with their own metrics.
     pub metrics_destinations: usize,
-    /// From the highest to the lowest.
+    /// Classes from the highest to the lowest.
     pub classes: Vec<ClassSettings>,
-    /// Destinations that quotas are about; the first group that fits a destination has it.
+    /// Groups of destinations with quotas; the first matching group counts.
     pub groups: Vec<GroupSettings>,
-    /// Where quotas come from, and for whom this process sends.
+    /// The quota server, if one is used.
     pub quota: Option<QuotaSettings>,
 }
 
 impl Settings {
-    /// How class `class` is controlled; none for the lowest one.
+    /// Parameters of class `class`; `None` for the lowest one.
     pub fn options(&self, class: usize) -> Option<AequitasOptions> {
         let options = self.classes.get(class)?.options?;
         Some(AequitasOptions {
@@ -104,7 +104,7 @@ impl Settings {
         found.map(|class| class as u8)
     }
 
-    /// What of `next` cannot be taken over while calls run, as keys of the file; empty: all of it can.
+    /// The keys of `next` that cannot change while calls run; empty if all can.
     pub fn needs_restart(&self, next: &Self) -> Vec<&'static str> {
         let marks = |settings: &Self| -> Vec<(String, u8)> {
             let classes = settings.classes.iter();

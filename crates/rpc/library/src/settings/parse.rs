@@ -1,4 +1,4 @@
-//! The file's text to checked values, every mistake with its line.
+//! Parses the file's text into checked values; each mistake is reported with its line.
 
 use super::read::{absolute, name, number};
 use super::{ClassSettings, GroupSettings, Mode, QuotaSettings, Settings};
@@ -11,12 +11,12 @@ use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
 
 type Result<T> = std::result::Result<T, InputError>;
 
-/// Least and most target for one MTU: a tenth of a nanosecond is less than any wire needs, ten seconds above any use.
+/// Smallest and largest target per MTU, ps: 0.1 ns is below any wire, 10 s above any use.
 const TARGET: (u64, u64) = (100, 10_000_000_000_000);
-/// Least and most idle time.
+/// Smallest and largest idle time, ps.
 const IDLE: (u64, u64) = (100_000_000_000, 86_400_000_000_000_000);
 
-/// Numbers that are not whole have no kind of their own; [`number`] reads them.
+/// [`Kind`] has no fractional numbers; [`number`] reads them.
 const NUMBER: Kind = Kind::Text;
 
 const TOP: &[Key] = &[
@@ -125,7 +125,7 @@ const QUOTA: &[Key] = &[
     required("tenant", Kind::Text, "for whom this process sends"),
 ];
 
-/// The settings that `text` says; `file` is its name in messages.
+/// Parses `text`; `file` is its name in messages.
 ///
 /// # Errors
 /// The first mistake: file, line, key, value, what is allowed.
@@ -241,7 +241,7 @@ fn groups(top: &Table<'_>) -> Result<Vec<GroupSettings>> {
     Ok(groups)
 }
 
-/// The lowest class has nothing to be controlled by.
+/// Rejects control parameters of the lowest class.
 fn none(table: &Table<'_>) -> Result<Option<AequitasOptions>> {
     let keys = ["target_per_mtu", "percentile", "alpha", "beta", "floor"];
     match keys.into_iter().find(|key| table.has(key)) {

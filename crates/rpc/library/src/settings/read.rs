@@ -1,4 +1,4 @@
-//! Readers that several files of settings share: names, paths, and numbers that are not whole.
+//! Readers shared by several settings files: names, paths, and fractional numbers.
 
 use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::table::Table;
@@ -10,13 +10,13 @@ type Result<T> = std::result::Result<T, InputError>;
 /// Longest name, bytes.
 pub(crate) const NAME_MAX: usize = 64;
 
-/// Whether `name` can be one: it travels in metadata, in keys of stores and in labels.
+/// Whether `name` is allowed: names appear in metadata, in keys of stores and in labels.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// The table's `name`, which it must have.
+/// The table's required `name`.
 pub(crate) fn name(table: &Table<'_>) -> Result<String> {
     let name = table.text("name")?.expect("the key is required");
     match is_name(name) {
@@ -30,7 +30,7 @@ pub(crate) fn name(table: &Table<'_>) -> Result<String> {
     }
 }
 
-/// A file or folder, from the root.
+/// An absolute path of a file or folder.
 pub(crate) fn absolute(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
     match table.text(key)? {
         None => Ok(None),
@@ -39,7 +39,7 @@ pub(crate) fn absolute(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> 
     }
 }
 
-/// A number, whole or not.
+/// A number, whole or fractional.
 pub(crate) fn number(table: &Table<'_>, key: &str) -> Result<Option<f64>> {
     let Some(value) = table.raw(key) else {
         return Ok(None);

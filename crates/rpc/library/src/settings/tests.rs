@@ -1,4 +1,4 @@
-//! What a file may say, and how mistakes are told.
+//! Valid files, and the messages of mistakes.
 
 use super::*;
 use expect_test::expect;

@@ -1,10 +1,10 @@
-//! One destination and class: what was learned, and what happened.
+//! One destination and class: learned state and counters.
 //!
-//! Method: two cache lines. The first has what a decision touches, the second what only completions write. Every field
-//! is an atomic of its own; the rules of [`isolane_rpc_policy::aequitas`] are applied to each in an order that keeps
-//! them true among several threads: an increase first takes its window (one thread can), then raises the probability.
-//! Units: times in nanoseconds of the caller's clock, probabilities in parts of 2^32.
-//! Limits: latencies are counted in [`BUCKETS`] steps of four; a bucket counts to 2^37 and stays there.
+//! Method: two cache lines. Decisions use the first, only completions write the second. Every field is a separate
+//! atomic. The rules of [`isolane_rpc_policy::aequitas`] are applied in an order that stays correct with several
+//! threads: an increase first takes its window (one thread can), then raises the probability. Units: times in
+//! nanoseconds of the caller's clock, probabilities in parts of 2^32. Limits: latencies are counted in [`BUCKETS`]
+//! steps of four; a bucket counts to 2^37 and stays there.
 
 use isolane_rpc_policy::aequitas::Probability;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Buckets of a latency histogram; the last one has no upper end.
 pub const BUCKETS: usize = 12;
 
-/// Upper ends of all buckets but the last, nanoseconds: 4 us, and four times more each.
+/// Upper ends of all buckets except the last, nanoseconds: 4 us, and four times more each.
 pub const BUCKET_ENDS_NS: [u64; BUCKETS - 1] = {
     let mut ends = [0; BUCKETS - 1];
     let mut index = 0;
@@ -23,7 +23,7 @@ pub const BUCKET_ENDS_NS: [u64; BUCKETS - 1] = {
     ends
 };
 
-/// Bits of a bucket's overflow count, and the most it holds.
+/// Bits of a bucket's overflow count, and its largest value.
 const CARRY_BITS: usize = 5;
 const CARRY_MAX: u64 = (1 << CARRY_BITS) - 1;
 
@@ -38,32 +38,32 @@ pub(crate) struct Cell {
     downgraded: AtomicU64,
     leased: AtomicU64,
     missed: AtomicU64,
-    /// Which destination has the place (generation, upper half), and its group (lower half).
+    /// The place's destination (generation, upper half) and its group (lower half).
     owner: AtomicU64,
     histogram: [AtomicU32; BUCKETS],
     latency_sum_ns: AtomicU64,
     carries: AtomicU64,
 }
 
-/// What a cell has counted.
+/// Counters of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls that asked for the class and got it.
+    /// Calls that requested the class and got it.
     pub admitted: u64,
-    /// Calls that asked for the class and were sent in the lowest one (in shadow mode: would have been).
+    /// Calls that requested the class and were sent in the lowest one (in shadow mode: would have been).
     pub downgraded: u64,
-    /// Of the admitted ones, those on the account of a lease.
+    /// Admitted calls that used a lease.
     pub leased: u64,
     /// Calls that ran in the class and missed its objective.
     pub missed: u64,
-    /// Calls that ran in the class, by latency; ends in [`BUCKET_ENDS_NS`].
+    /// Calls that ran in the class, by latency; the buckets end at [`BUCKET_ENDS_NS`].
     pub histogram: [u64; BUCKETS],
-    /// The sum of their latencies, nanoseconds.
+    /// Sum of their latencies, nanoseconds.
     pub latency_sum_ns: u64,
 }
 
 impl Counts {
-    /// Calls that asked for the class.
+    /// Calls that requested the class.
     pub fn issued(&self) -> u64 {
         self.admitted + self.downgraded
     }
@@ -79,7 +79,7 @@ impl Counts {
         self.ended().saturating_sub(self.missed)
     }
 
-    /// Adds another's.
+    /// Adds another cell's counters.
     pub fn add(&mut self, other: &Self) {
         self.admitted += other.admitted;
         self.downgraded += other.downgraded;
@@ -93,7 +93,7 @@ impl Counts {
 }
 
 impl Cell {
-    /// Gives the cell to a new destination: everything is forgotten, everything is admitted.
+    /// Gives the cell to a new destination: clears all state and admits everything.
     pub(crate) fn renew(&self, generation: u16, group: u16, now_ns: u64) {
         self.probability.store(Probability::ONE.parts(), Relaxed);
         self.last_increase_ns.store(now_ns, Relaxed);
@@ -132,7 +132,7 @@ impl Cell {
         self.last_call_ns.load(Relaxed)
     }
 
-    /// A call comes at `now_ns`; after a long pause what was learned is forgotten. Returns the admit probability.
+    /// Records a call at `now_ns`; clears the learned state after a long pause. Returns the admit probability.
     #[inline]
     pub(crate) fn touch(&self, now_ns: u64, idle_after_ns: u64) -> Probability {
         let last = self.last_call_ns.load(Relaxed);
@@ -170,14 +170,14 @@ impl Cell {
         }
     }
 
-    /// A bucket has gone round: once in four billion calls.
+    /// Carries a bucket's overflow: once in four billion calls.
     fn carry(&self, bucket: usize) {
         let shift = bucket * CARRY_BITS;
         let add = |carries: u64| {
             let room = (carries >> shift) & CARRY_MAX < CARRY_MAX;
             room.then(|| carries + (1 << shift))
         };
-        // An error means that the count stays at its end.
+        // An error means that the count is at its maximum.
         let _ = self.carries.fetch_update(Relaxed, Relaxed, add);
     }
 
@@ -185,12 +185,12 @@ impl Cell {
         self.missed.fetch_add(1, Relaxed);
     }
 
-    /// A miss: the probability falls.
+    /// Lowers the probability after a miss.
     pub(crate) fn lower(&self, decrement_per_mtu: Probability, mtus: u32, floor: Probability) {
         self.update(|probability| probability.lowered(decrement_per_mtu, mtus, floor));
     }
 
-    /// Not a miss: the probability rises, if nothing raised it for a window.
+    /// Raises the probability, if it was not raised within the window.
     pub(crate) fn raise(&self, increment: Probability, window_ns: u64, now_ns: u64) {
         let last = self.last_increase_ns.load(Relaxed);
         if now_ns.saturating_sub(last) <= window_ns {
@@ -211,7 +211,7 @@ impl Cell {
             .expect("the change always gives a value");
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub(crate) fn counts(&self) -> Counts {
         let carries = self.carries.load(Relaxed);
         let mut histogram = [0; BUCKETS];
@@ -230,7 +230,7 @@ impl Cell {
     }
 }
 
-/// The bucket of a latency: its upper end belongs to it.
+/// The bucket of a latency; a bucket includes its upper end.
 fn bucket(latency_ns: u64) -> usize {
     BUCKET_ENDS_NS
         .iter()

@@ -1,15 +1,14 @@
-//! From a destination's hash to its slot: reads without a lock, changes by one thread at a time.
+//! Maps a destination's hash to its slot: reads without a lock, changes by one thread at a time.
 //!
 //! Method: open addressing with linear probing over twice as many entries as slots. An entry is two words: the slot and
-//! 40 bits of the hash, and the hash's other 64 bits. A removal moves later entries of the run back, so that there are
-//! no marks to step over. A reader beside a change may miss an entry that is being moved, and then asks the one who
-//! changes; it cannot find a wrong one, since both words must fit.
-//! Limits: at most [`SLOTS_MAX`] slots.
+//! 40 bits of the hash, and the hash's other 64 bits. A removal moves later entries of the run back, so no tombstones
+//! are needed. A reader during a change may miss an entry that is being moved and then takes the lock. It cannot find a
+//! wrong entry, because both words must match. Limits: at most [`SLOTS_MAX`] slots.
 
 use crate::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most slots: what 20 bits of a ticket can name.
+/// Largest number of slots: 20 bits of a ticket.
 pub(super) const SLOTS_MAX: usize = 1 << 20;
 
 const SLOT_BITS: u32 = 24;
@@ -17,7 +16,7 @@ const EMPTY: u64 = 0;
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Slot plus one in the lower 24 bits, the upper 40 bits of the hash; 0 where empty.
+    /// Slot plus one in the lower 24 bits, the upper 40 bits of the hash; 0 if empty.
     slot: AtomicU64,
     low: AtomicU64,
 }
@@ -29,7 +28,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// For at most `slots` destinations.
+    /// Makes an index for at most `slots` destinations.
     pub(super) fn new(slots: usize) -> Self {
         let len = (2 * slots).next_power_of_two().max(16);
         Self {
@@ -56,7 +55,7 @@ impl Index {
     fn position(&self, hash: Hash) -> Option<(usize, u64)> {
         let mask = self.mask();
         let mut at = self.home(hash);
-        // Entries may move while we walk; a full round is the end in any case.
+        // Entries may move during the search; one full round ends it.
         for _ in 0..self.entries.len() {
             let entry = &self.entries[at & mask];
             let word = entry.slot.load(Ordering::Acquire);
@@ -72,7 +71,7 @@ impl Index {
         None
     }
 
-    /// Adds a destination that is not there. One thread at a time.
+    /// Adds an absent destination. One thread at a time.
     pub(super) fn insert(&self, hash: Hash, slot: u32) {
         let mut at = self.home(hash);
         while self.entries[at].slot.load(Ordering::Relaxed) != EMPTY {
@@ -87,7 +86,7 @@ impl Index {
         self.entries[at].slot.store(word, Ordering::Release);
     }
 
-    /// Takes a destination out, if it is there. One thread at a time.
+    /// Removes a destination if present. One thread at a time.
     pub(super) fn remove(&self, hash: Hash) {
         let Some((mut hole, _)) = self.position(hash) else {
             return;
@@ -101,7 +100,7 @@ impl Index {
             }
             let low = self.entries[at].low.load(Ordering::Relaxed);
             let home = low as usize & self.mask();
-            // It may move back to the hole unless its home lies behind the hole.
+            // It may move back to the hole unless its home is after the hole.
             let from_home = at.wrapping_sub(home) & self.mask();
             let from_hole = at.wrapping_sub(hole) & self.mask();
             if from_home >= from_hole {
@@ -122,7 +121,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Against a map; homes are few, so that runs are long and wrap round.
+        /// Compares with a map; few home positions make runs long and wrap around.
         #[test]
         fn finds_what_was_inserted_and_not_removed(
             steps in prop::collection::vec((any::<bool>(), 0u64..24), 1..200),

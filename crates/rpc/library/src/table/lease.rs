@@ -1,34 +1,34 @@
-//! What a quota server lets this host send, beside what the admit probability allows.
+//! The rate that a quota server grants this host, in addition to the admit probability.
 //!
-//! Method: one word says until when the lease's rate is used up (virtual scheduling, the leaky bucket's twin): a call
-//! within the lease moves it on by the time its bytes take at the rate, and fits while it is not further than
-//! [`BURST_NS`] ahead of now. An expired lease lets nothing pass, so that without the server everything is as without
-//! quotas. What was asked for is counted, within the lease or not: the server divides by demand.
-//! What a call used beyond now is a debt in bytes: another rate pays it off in another time.
-//! Units: bytes, bytes per second, nanoseconds of the table's clock.
-//! Limits: a word shared by all destinations of a group and class, written by each call that fits.
+//! Method: one word holds the time until which the lease's rate is used up (virtual scheduling, equivalent to a leaky
+//! bucket). A call within the lease advances it by the time that its bytes take at the rate, and is admitted while the
+//! word is at most [`BURST_NS`] ahead of now. An expired lease admits nothing, so without the server the table behaves
+//! as without quotas. All requested bytes are counted, because the server divides by demand. Use beyond now is a debt
+//! in bytes, which another rate repays in another time. Units: bytes, bytes per second, nanoseconds of the table's
+//! clock. Limits: one word is shared by all destinations of a group and class and written by each admitted call.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How much of its rate a lease may save up, as time: some steps of the coarse clock.
+/// Rate that a lease may save up, as time: some steps of the coarse clock.
 pub const BURST_NS: u64 = 20_000_000;
 
-/// Most groups of destinations.
+/// Largest number of groups of destinations.
 pub const GROUPS_MAX: usize = 256;
 
-/// Of one group and class.
+/// Lease of one group and class.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     rate_bytes_per_s: AtomicU64,
     until_ns: AtomicU64,
     used_until_ns: AtomicU64,
-    /// The rate at which `used_until_ns` was counted: the last one above zero.
+    /// The rate of the times in `used_until_ns`: the last one above zero.
     counted_at_bytes_per_s: AtomicU64,
     asked_bytes: AtomicU64,
 }
 
 impl Lease {
-    /// From `now_ns` on until `until_ns`. One thread at a time; a call in between may be counted at the other rate.
+    /// Sets the rate from `now_ns` until `until_ns`. One thread at a time; a concurrent call may be counted at the
+    /// other rate.
     pub(crate) fn set(&self, rate_bytes_per_s: u64, until_ns: u64, now_ns: u64) {
         self.rate_bytes_per_s.store(rate_bytes_per_s, Relaxed);
         self.until_ns.store(until_ns, Relaxed);
@@ -46,12 +46,12 @@ impl Lease {
         let _ = self.used_until_ns.fetch_update(Relaxed, Relaxed, recount);
     }
 
-    /// Everything ever asked for, bytes.
+    /// All requested bytes so far.
     pub(crate) fn asked_bytes(&self) -> u64 {
         self.asked_bytes.load(Relaxed)
     }
 
-    /// A call asks at `now_ns`; whether it fits.
+    /// Requests credit at `now_ns`; returns whether the call is admitted.
     #[inline]
     pub(crate) fn take(&self, bytes: u64, now_ns: u64) -> bool {
         self.asked_bytes.fetch_add(bytes, Relaxed);
@@ -90,14 +90,14 @@ mod tests {
     #[test]
     fn a_debt_from_a_low_rate_is_paid_at_the_next_one() {
         let lease = Lease::default();
-        // What was left for a newcomer may be next to nothing; the one call that fits owes nine hours of it.
+        // The rest for a newcomer can be almost zero; one admitted call then causes a debt of nine hours.
         lease.set(1, u64::MAX, 1_000);
         assert!(lease.take(32_768, 1_000));
         assert!(!lease.take(1, 2_000_000_000));
         // 32 KiB at 1 GB/s are 33 us.
         lease.set(1_000_000_000, u64::MAX, 2_000_000_000);
         assert!(lease.take(32_768, 2_000_000_000));
-        // Zero pays nothing off, and forgets nothing.
+        // A rate of zero repays nothing and keeps the debt.
         let owing = Lease::default();
         owing.set(1_000_000, u64::MAX, 0);
         assert!(owing.take(1_000_000, 0));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time: at most the rate, what may be saved up, and the last call.
+        /// Over any time at most the rate, the saved credit and the last call are admitted.
         #[test]
         fn no_more_passes_than_the_rate(
             rate in 1u64..10_000_000_000,
@@ -126,13 +126,13 @@ mod tests {
                 }
             }
             let time_ns = u128::from(now_ns - begin + BURST_NS);
-            // Each call's time is rounded down to a nanosecond: up to rate / 1e9 bytes for each call.
+            // Each call's time is rounded down to a nanosecond: up to rate / 1e9 bytes per call.
             let rounding = 300 * (u128::from(rate) / 1_000_000_000 + 1);
             let most = u128::from(rate) * time_ns / 1_000_000_000 + u128::from(largest) + rounding;
             prop_assert!(passed <= most, "{passed} bytes, more than {most}");
         }
 
-        /// A sender that always asks gets nearly all of it.
+        /// A sender that always has calls gets nearly the whole rate.
         #[test]
         fn the_whole_rate_can_be_used(rate in 100_000_000u64..10_000_000_000) {
             let lease = Lease::default();

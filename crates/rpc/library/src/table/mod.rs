@@ -1,15 +1,15 @@
-//! Destinations and classes: who may use which class, decided in a few nanoseconds on any number of threads.
+//! Destinations and classes: decides on calls in a few nanoseconds on any number of threads.
 //!
-//! Problem: a host talks to up to 100,000 destinations from many threads, and each call asks first; the answer must not
-//! wait for another thread, must not allocate, and must not grow with the destinations that ever were.
-//! Method: a destination has one cell of 128 bytes for each class, in blocks that are allocated when first used.
-//! A decision hashes the name, finds the slot in an index that is read without a lock, and reads and writes
-//! the cell's atomics. Only the first call to a new destination takes a lock, and if another thread has it, the call
-//! runs on the shared overflow cell instead of waiting. Idle destinations leave as newcomers come.
-//! Units: times in nanoseconds of a clock of the caller's, sizes in bytes; time and randomness are arguments.
-//! Limits: at most [`DESTINATIONS_MAX`] destinations; those that find no room share one cell, and what one of them
-//! learns holds for all. Counters of one destination are read one by one, so a reader beside calls may see sums that
-//! differ by the calls in between. Source: Aequitas, section 3.5.1; the rules are [`isolane_rpc_policy::aequitas`]'s.
+//! Problem: a host talks to up to 100,000 destinations from many threads, and each call needs a decision. The decision
+//! must not wait for another thread, must not allocate, and the memory must not grow with the number of destinations
+//! ever used. Method: a destination has one cell of 128 bytes for each class, in blocks that are allocated when first
+//! used. A decision hashes the name, finds the slot in an index that is read without a lock, and reads and writes the
+//! cell's atomics. Only the first call to a new destination takes a lock; if another thread holds it, the call uses the
+//! shared overflow cell instead of waiting. Idle destinations leave as newcomers arrive. Units: times in nanoseconds of
+//! the caller's clock, sizes in bytes; time and randomness are arguments. Limits: at most [`DESTINATIONS_MAX`]
+//! destinations. Those without a place share one cell and its learned state. Counters of one destination are read one
+//! by one, so a concurrent reader may see sums that differ by the calls in between. Source: Aequitas, section 3.5.1;
+//! the rules are [`isolane_rpc_policy::aequitas`]'s.
 
 mod cell;
 mod index;
@@ -34,62 +34,62 @@ use parameters::Parameters;
 use roster::{OVERFLOW, Roster};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// Most destinations with cells of their own.
+/// Largest number of destinations with their own cells.
 pub const DESTINATIONS_MAX: usize = index::SLOTS_MAX - 1;
 
 /// Slots of one block.
 const BLOCK: usize = 256;
 
-/// How often a newcomer tries for the lock before it shares the overflow cell: a holder needs about 100 ns.
+/// Attempts to take the lock before a newcomer uses the overflow cell: a holder needs about 100 ns.
 const TRIES: u32 = 200;
 
-/// A call that asks.
+/// A call that needs a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Where it goes; any bytes, usually host and port.
+    /// Destination; any bytes, usually host and port.
     pub destination: &'a [u8],
-    /// The class it asks for; 0 is the highest.
+    /// Requested class; 0 is the highest.
     pub class: u8,
     /// Payload, bytes.
     pub bytes: u64,
 }
 
-/// What a quota server lets a group and class send.
+/// A lease of a group and class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Bytes per second.
+    /// Rate, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// Until then, by the table's clock, nanoseconds.
+    /// End of the lease, nanoseconds of the table's clock.
     pub until_ns: u64,
 }
 
-/// What to do with it.
+/// The decision on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// To be given back when the call ends.
+    /// Argument of the report when the call ends.
     pub ticket: Ticket,
-    /// The class it is to be sent in.
+    /// The class to send the call in.
     pub class: u8,
-    /// Whether that is lower than what it asked for.
+    /// Whether that is lower than the requested class.
     pub downgraded: bool,
-    /// Whether it would be, were the mode not shadow.
+    /// Whether it would be lower outside shadow mode.
     pub would_downgrade: bool,
 }
 
-/// Why a ticket was not taken.
+/// Why a ticket was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    /// No such ticket was ever given.
+    /// The table never gave this ticket.
     #[error(
         "the ticket was not given by this table; pass back the word that the decision returned"
     )]
     Foreign,
-    /// Its destination left the table meanwhile: nothing is to be learned.
+    /// Its destination left the table; the call is not counted.
     #[error("the ticket's destination has left the table")]
     Departed,
 }
 
-/// The table.
+/// Destinations and classes of one process.
 #[derive(Debug)]
 pub struct Table {
     keys: Keys,
@@ -97,7 +97,7 @@ pub struct Table {
     blocks: Box<[OnceLock<Box<[Cell]>>]>,
     classes: usize,
     parameters: Parameters,
-    /// By group (from 1) and class.
+    /// Leases by group (from 1) and class.
     leases: Box<[Lease]>,
     /// Patterns of the groups' destinations.
     groups: Vec<String>,
@@ -105,7 +105,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table. `seed` keys its hash; take a random one where names come from strangers.
+    /// Makes an empty table. `seed` keys its hash; use a random seed if names come from untrusted sources.
     pub fn new(settings: &Settings, seed: u64, now_ns: u64) -> Self {
         let slots = settings.destinations_max.clamp(1, DESTINATIONS_MAX);
         let classes = settings.classes.len();
@@ -131,16 +131,16 @@ impl Table {
         table
     }
 
-    /// Takes new objectives, mode, MTU and idle time over; classes and sizes stay.
+    /// Applies new objectives, mode, MTU and idle time; classes and sizes stay.
     pub fn reconfigure(&self, settings: &Settings) {
         assert_eq!(settings.classes.len(), self.classes, "the caller checks");
         self.parameters.set(settings);
     }
 
-    /// Decides on a call at `now_ns` with an evenly distributed `random` number.
+    /// Decides on a call at `now_ns` with a uniformly distributed `random` number.
     ///
     /// # Panics
-    /// When the class is none of the settings'.
+    /// When the settings do not have the class.
     #[inline]
     pub fn decide(&self, ask: Ask<'_>, now_ns: u64, random: u32) -> Verdict {
         assert!(usize::from(ask.class) < self.classes, "no such class");
@@ -179,10 +179,11 @@ impl Table {
         }
     }
 
-    /// A call ended at `now_ns`, `latency_ns` after it was handed to the transport: its class learns from it.
+    /// Reports the end of a call at `now_ns`, `latency_ns` after it was passed to the transport; its class learns from
+    /// it.
     ///
     /// # Errors
-    /// When the ticket is none of this table's, or its destination has left meanwhile; nothing is counted then.
+    /// The ticket is not from this table, or its destination has left; then nothing is counted.
     pub fn complete(
         &self,
         ticket: Ticket,
@@ -192,8 +193,8 @@ impl Table {
         self.learn(ticket, ticket.mtus(), latency_ns, now_ns)
     }
 
-    /// The same for a call whose response has `response_bytes`: the objective is for the packets of both directions. The
-    /// last packet of the response counts only when it is full, since every call has a response.
+    /// The same for a call with a response of `response_bytes`: the objective covers the packets of both directions.
+    /// The last packet of the response counts only when it is full, because every call has a response.
     ///
     /// # Errors
     /// As [`Table::complete`].
@@ -244,9 +245,9 @@ impl Table {
         Ok(())
     }
 
-    /// A call ended without an answer at `now_ns`, `elapsed_ns` after it was handed to the transport: by its deadline, by
-    /// cancellation or with its connection. It lasted at least so long: beyond its objective that is a miss; before, it
-    /// says nothing. Returns whether it was one.
+    /// Reports the end of a call without an answer at `now_ns`, `elapsed_ns` after it was passed to the transport: by
+    /// its deadline, by cancellation or with its connection. `elapsed_ns` is a lower bound of its latency: beyond the
+    /// objective it counts as a miss, below it counts as nothing. Returns whether it counted as a miss.
     ///
     /// # Errors
     /// As [`Table::complete`].
@@ -264,7 +265,7 @@ impl Table {
         Ok(missed)
     }
 
-    /// Forgets a destination that the caller knows to be gone. Returns whether it was there.
+    /// Removes a destination. Returns whether it was present.
     pub fn forget(&self, destination: &[u8]) -> bool {
         let hash = self.keys.hash(destination);
         let mut roster = self.roster();
@@ -275,7 +276,7 @@ impl Table {
         true
     }
 
-    /// Takes out everybody who was idle for long at `now_ns`; returns how many.
+    /// Removes all destinations that are idle at `now_ns`; returns their number.
     pub fn sweep(&self, now_ns: u64) -> usize {
         let idle_after_ns = self.parameters.idle_after_ns();
         let mut roster = self.roster();
@@ -293,7 +294,7 @@ impl Table {
         idle.len()
     }
 
-    /// Destinations with cells of their own.
+    /// Number of destinations with their own cells.
     pub fn len(&self) -> usize {
         self.roster().len()
     }
@@ -303,7 +304,7 @@ impl Table {
         self.len() == 0
     }
 
-    /// The admit probability of a destination and class; none for a destination that is not in the table.
+    /// The admit probability of a destination and class; `None` for an unknown destination.
     pub fn probability(&self, destination: &[u8], class: u8) -> Option<Probability> {
         let slot = self.index.find(self.keys.hash(destination))?;
         self.cells(slot)?
@@ -311,23 +312,23 @@ impl Table {
             .map(Cell::probability)
     }
 
-    /// What a destination and class counted; none for a destination that is not in the table.
+    /// The counters of a destination and class; `None` for an unknown destination.
     pub fn counts(&self, destination: &[u8], class: u8) -> Option<Counts> {
         let slot = self.index.find(self.keys.hash(destination))?;
         self.cells(slot)?.get(usize::from(class)).map(Cell::counts)
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// The mode that decisions follow now.
+    /// The current mode.
     pub fn mode(&self) -> Mode {
         self.parameters.mode()
     }
 
-    /// A first call: gives the destination a slot, without waiting for anybody.
+    /// Gives a new destination a slot without waiting for another thread.
     #[cold]
     fn newcomer(&self, name: &[u8], now_ns: u64) -> u32 {
         let Some(mut roster) = self.try_roster() else {
@@ -362,7 +363,7 @@ impl Table {
         }
     }
 
-    /// The group of a destination, from 1; 0 for none. The first pattern that fits wins.
+    /// The group of a destination, from 1; 0 for none. The first matching pattern counts.
     fn group(&self, name: &[u8]) -> u16 {
         if self.groups.is_empty() {
             return 0;
@@ -380,25 +381,25 @@ impl Table {
         &self.leases[usize::from(group - 1) * self.classes + usize::from(class)]
     }
 
-    /// Lets calls to group `group` (from 0, in the order of the settings) in `class` pass at this rate from `now_ns` until
+    /// Admits calls to group `group` (from 0, in the order of the settings) in `class` at this rate from `now_ns` until
     /// `until_ns`, whatever the admit probability.
     ///
     /// # Panics
-    /// When there is no such group or class.
+    /// When the group or class does not exist.
     pub fn set_lease(&self, group: usize, class: u8, grant: Grant, now_ns: u64) {
         self.lease(group as u16 + 1, class)
             .set(grant.rate_bytes_per_s, grant.until_ns, now_ns);
     }
 
-    /// Bytes that calls to group `group` ever asked for in `class`, admitted or not.
+    /// Bytes that calls to group `group` have requested in `class`, admitted or not.
     ///
     /// # Panics
-    /// When there is no such group or class.
+    /// When the group or class does not exist.
     pub fn asked_bytes(&self, group: usize, class: u8) -> u64 {
         self.lease(group as u16 + 1, class).asked_bytes()
     }
 
-    /// Makes a slot ready for its next destination.
+    /// Prepares a slot for its next destination.
     fn renew(&self, slot: u32, group: u16, now_ns: u64) {
         let generation = next_generation(self.cells_of(slot)[0].generation());
         for cell in self.cells_of(slot) {
@@ -411,7 +412,7 @@ impl Table {
         &self.cells_of(slot)[usize::from(class)]
     }
 
-    /// The cells of a slot that the index or the roster named; the block is allocated at its first use.
+    /// The cells of a slot from the index or the roster; the block is allocated at its first use.
     #[inline]
     fn cells_of(&self, slot: u32) -> &[Cell] {
         let slot = slot as usize;
@@ -421,7 +422,7 @@ impl Table {
         &block[begin..begin + self.classes]
     }
 
-    /// The cells of a slot that anybody named.
+    /// The cells of a slot from an untrusted number.
     fn cells(&self, slot: u32) -> Option<&[Cell]> {
         let slot = slot as usize;
         let block = self.blocks.get(slot / BLOCK)?.get()?;
@@ -429,7 +430,7 @@ impl Table {
         Some(&block[begin..begin + self.classes])
     }
 
-    /// Waits: for those who do not send calls.
+    /// Takes the lock and waits for it; only for threads that do not send calls.
     fn roster(&self) -> MutexGuard<'_, Roster> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,14 +1,14 @@
-//! What decisions go by, in words that can change under way.
+//! The parameters of decisions, in words that can change at run time.
 //!
-//! Method: one atomic for each number, read without a lock by every decision, written by a reload. A decision beside a
-//! reload may see some old and some new numbers; each is sound by itself.
-//! Units: objectives in picoseconds per MTU, windows in nanoseconds rounded down, probabilities in parts of 2^32.
+//! Method: one atomic per number, read without a lock by every decision, written by a reload. A decision during a
+//! reload may see some old and some new numbers; each is valid by itself. Units: objectives in picoseconds per MTU,
+//! windows in nanoseconds rounded down, probabilities in parts of 2^32.
 
 use crate::settings::{Mode, Settings};
 use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Of one class.
+/// Parameters of one class.
 #[derive(Debug, Default)]
 struct ClassParameters {
     target_ps_per_mtu: AtomicU64,
@@ -18,7 +18,7 @@ struct ClassParameters {
     floor: AtomicU64,
 }
 
-/// Of all classes.
+/// Parameters of all classes.
 #[derive(Debug)]
 pub(super) struct Parameters {
     classes: Box<[ClassParameters]>,
@@ -59,7 +59,7 @@ impl Parameters {
         parameters
     }
 
-    /// Takes new numbers over. The classes are the same.
+    /// Applies new numbers for the same classes.
     pub(super) fn set(&self, settings: &Settings) {
         for (class, words) in self.classes.iter().enumerate() {
             if let Some(options) = settings.options(class) {
@@ -86,7 +86,7 @@ impl Parameters {
         self.idle_after_ns.load(Relaxed)
     }
 
-    /// The lowest class: calls that were downgraded run in it.
+    /// The lowest class, in which downgraded calls run.
     #[inline]
     pub(super) fn last_class(&self) -> u8 {
         (self.classes.len() - 1) as u8
@@ -108,7 +108,7 @@ impl Parameters {
         u32::try_from(bytes / u64::from(mtu)).unwrap_or(u32::MAX)
     }
 
-    /// The numbers of a class; none for the lowest one.
+    /// The numbers of a class; `None` for the lowest one.
     #[inline]
     pub(super) fn rule(&self, class: u8) -> Option<Rule> {
         if class >= self.last_class() {

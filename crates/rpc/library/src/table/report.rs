@@ -1,12 +1,12 @@
-//! What the table counted, put together for whoever asks.
+//! Collects the table's counters for a report.
 
 use super::roster::OVERFLOW;
 use super::{Counts, Table};
 use crate::metrics::{Destination, Report};
 
 impl Table {
-    /// What was counted, with at most `shown_max` destinations one by one. Takes a while (all cells are read) and the
-    /// roster's lock: newcomers share the overflow cell meanwhile.
+    /// The counters, with at most `shown_max` destinations of their own. Reads all cells under the roster's lock;
+    /// newcomers use the overflow cell meanwhile.
     pub fn report(&self, shown_max: usize) -> Report {
         let mut roster = self.roster();
         let counts = |slot: u32| -> Vec<Counts> {

@@ -1,41 +1,41 @@
-//! Who has which slot: names, free slots, and what the departed left behind. One thread at a time.
+//! The owners of slots: names, free slots, and counters of departed destinations. One thread at a time.
 //!
-//! Units: slots. Method: a hand walks over the slots; at each arrival it looks at a few and takes out who was idle for
-//! long, so that memory follows the destinations in use without a thread of its own. When no slot is free it looks at
-//! more of them, and if all are busy the newcomer shares [`OVERFLOW`].
-//! Limits: a shown name has at most [`NAME_MAX`] bytes; longer ones are cut and end in their hash.
+//! Units: slots. Method: a cursor walks over the slots. At each arrival it checks a few and removes idle destinations,
+//! so memory follows the destinations in use without a thread. When no slot is free it checks more of them, and if all
+//! are busy the newcomer uses [`OVERFLOW`]. Limits: a shown name has at most [`NAME_MAX`] bytes; longer ones are cut
+//! and end in their hash.
 
 use super::cell::{Cell, Counts};
 use crate::hash::Hash;
 
-/// The slot that destinations share for which there is no room.
+/// The slot shared by destinations without a place.
 pub(super) const OVERFLOW: u32 = 0;
 
-/// Longest name that is kept, bytes: 100,000 of them must fit beside the cells.
+/// Longest kept name, bytes: 100,000 of them must fit beside the cells.
 pub const NAME_MAX: usize = 128;
 
-/// Slots that the hand looks at when there is a free slot, and when there is none.
+/// Slots that the cursor checks when a slot is free, and when none is.
 const LOOK: usize = 2;
 const LOOK_HARD: usize = 64;
 
-/// A destination that had a call within this time is not sent away for a newcomer, nanoseconds.
+/// A destination with a call within this time is not removed for a newcomer, nanoseconds.
 const RECENT_NS: u64 = 1_000_000_000;
 
-/// Who has a slot.
+/// The owner of a slot.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) hash: Hash,
     pub(super) name: Box<[u8]>,
 }
 
-/// All of it.
+/// Owners of all slots.
 #[derive(Debug)]
 pub(super) struct Roster {
     seats: Vec<Option<Seat>>,
     free: Vec<u32>,
     hand: usize,
     slots: usize,
-    /// What departed destinations had counted, by class.
+    /// Counters of departed destinations, by class.
     pub(super) retired: Vec<Counts>,
     pub(super) evicted: u64,
     pub(super) shown: crate::metrics::Shown,
@@ -54,24 +54,24 @@ impl Roster {
         }
     }
 
-    /// Slots in use, without the shared one.
+    /// Number of slots in use, without the shared one.
     pub(super) fn len(&self) -> usize {
         self.seats.len() - self.free.len()
     }
 
-    /// Everybody, by slot.
+    /// All owners, by slot.
     pub(super) fn seats(&self) -> impl Iterator<Item = (u32, &Seat)> {
         let seats = self.seats.iter().enumerate();
         seats.filter_map(|(index, seat)| Some((slot(index), seat.as_ref()?)))
     }
 
-    /// Who has `slot`.
+    /// The name of the owner of `slot`.
     pub(super) fn name(&self, slot: u32) -> Option<&[u8]> {
         let seat = self.seats.get(index(slot))?.as_ref()?;
         Some(&seat.name)
     }
 
-    /// A free slot, if there is one.
+    /// Takes a free slot, if there is one.
     pub(super) fn take(&mut self) -> Option<u32> {
         self.free.pop().or_else(|| {
             let room = self.seats.len() < self.slots;
@@ -88,7 +88,7 @@ impl Roster {
         self.shown.came(slot, self.retired.len());
     }
 
-    /// Takes whoever has `slot` out of the books; `cells` are the slot's.
+    /// Removes the owner of `slot`; `cells` are the slot's.
     pub(super) fn leave(&mut self, slot: u32, cells: &[Cell]) -> Option<Hash> {
         let seat = self.seats[index(slot)].take()?;
         for (class, (sum, cell)) in self.retired.iter_mut().zip(cells).enumerate() {
@@ -102,8 +102,8 @@ impl Roster {
         Some(seat.hash)
     }
 
-    /// A slot whose destination can go: one that was idle for long, else, when there is no free slot, the one without
-    /// a call for longest of those that have nothing to forget.
+    /// A slot whose destination can be removed: an idle one; else, when no slot is free, the one without a call for
+    /// longest among those without learned state.
     pub(super) fn leaver<'a>(
         &mut self,
         now_ns: u64,
@@ -136,7 +136,7 @@ impl Roster {
     }
 }
 
-/// Slot 0 is shared; seats begin behind it.
+/// Slot 0 is shared; owned slots follow it.
 fn slot(index: usize) -> u32 {
     index as u32 + 1
 }
@@ -145,7 +145,7 @@ fn index(slot: u32) -> usize {
     slot as usize - 1
 }
 
-/// The name as it is kept.
+/// The name in its kept form.
 fn kept(name: &[u8], hash: Hash) -> Box<[u8]> {
     if name.len() <= NAME_MAX {
         return name.into();

@@ -1,4 +1,4 @@
-//! The table against the pure algorithm, and its behaviour with many destinations and threads.
+//! Compares the table with the pure algorithm, and tests many destinations and threads.
 
 use super::*;
 use crate::settings::parse;
@@ -42,7 +42,7 @@ fn instant(ns: u64) -> Instant {
 }
 
 proptest! {
-    /// One thread, a few destinations: decision for decision what the algorithm's own state says.
+    /// One thread, a few destinations: each decision equals that of the algorithm's own state.
     #[test]
     fn decides_as_the_algorithm_does(
         calls in prop::collection::vec(
@@ -55,7 +55,7 @@ proptest! {
         let mut states: BTreeMap<(u8, u8), AdmitState> = BTreeMap::new();
         let mut now_ns = 0;
         for (destination, class, random, latency_ns, gap_us, pause_s) in calls {
-            // Long pauses now and then, so that destinations are forgotten.
+            // Long pauses now and then, so that destinations are removed.
             now_ns += gap_us * 1_000 + if pause_s >= 80 { pause_s * SECOND } else { 0 };
             if table.probability(&[destination], class).is_none() {
                 // A destination begins with all its classes.
@@ -143,13 +143,13 @@ fn a_call_within_its_lease_is_admitted_whatever_the_probability() {
             .downgraded
     };
     assert!(!never(b"10.0.2.1"), "no group");
-    // A millisecond has one call's worth at this rate, and each round asks twice: what was saved up ends.
+    // A millisecond admits one call at this rate, and each round makes two: the saved credit ends.
     let admitted = (0..100).filter(|_| never(b"10.0.1.1")).count();
     assert!((5..60).contains(&admitted), "{admitted}");
     assert_eq!(table.asked_bytes(0, 0), 200 * 7_000);
     assert_eq!(table.asked_bytes(0, 1), 0);
     let leased = table.counts(b"10.0.1.1", 0).unwrap().leased;
-    // 101 ms at the rate, 20 ms saved up, one call ahead.
+    // 101 ms at the rate, 20 ms saved, one call ahead.
     assert!((100..=123).contains(&leased), "{leased}");
     now_ns = 10 * SECOND;
     let late = table.decide(ask(b"10.0.1.1", 0), now_ns, u32::MAX);
@@ -204,12 +204,13 @@ fn idle_destinations_make_room_and_busy_ones_do_not() {
         table.decide(ask(&host.to_le_bytes(), 0), SECOND, 0);
     }
     assert_eq!(table.len(), 100);
-    // All are recent: the newcomer shares the overflow cell, and is admitted.
+    // All are recent: the newcomer uses the overflow cell and is admitted.
     let verdict = table.decide(ask(b"newcomer", 0), SECOND + 1, u32::MAX);
     assert!(!verdict.downgraded);
     assert_eq!(table.probability(b"newcomer", 0), None);
     assert_eq!(table.report(1).overflowed, 1);
-    // One of them misses, and all stay quiet for a while: a trusted one goes for the newcomer.
+    // One of them misses, and all are silent for a while: a destination without learned state is removed for the
+    // newcomer.
     let miss = table.decide(ask(&7u32.to_le_bytes(), 0), SECOND + 2, 0);
     table.complete(miss.ticket, SECOND, SECOND + 3).unwrap();
     table.decide(ask(b"newcomer", 0), 5 * SECOND, 0);
@@ -219,7 +220,7 @@ fn idle_destinations_make_room_and_busy_ones_do_not() {
         "what it learned is kept"
     );
     assert_eq!((table.len(), table.report(1).evicted), (100, 1));
-    // After the idle time everybody goes.
+    // After the idle time all are removed.
     assert_eq!(table.sweep(200 * SECOND), 100);
     assert!(table.is_empty());
 }
@@ -280,7 +281,7 @@ fn long_names_are_told_apart_and_kept_short() {
     assert_ne!(report.shown[0].name, report.shown[1].name);
 }
 
-/// Threads that ask, complete, evict and read at once: nothing is lost, nothing leaves its range.
+/// Threads decide, complete, evict and read at once: no call is lost, and no value leaves its range.
 #[test]
 fn threads_share_the_table_without_losing_calls() {
     let table = Table::new(
@@ -314,7 +315,7 @@ fn threads_share_the_table_without_losing_calls() {
         assert!(probability >= Probability::from_f64(0.1) && probability <= Probability::ONE);
     }
     let issued = table.report(5).totals[0].issued();
-    // A decision that found its slot just before the slot changed hands may be counted to nobody.
+    // A decision that found its slot just before the slot changed its owner may not be counted.
     let lost = 4 * CALLS - issued;
     assert!(lost <= 40, "{lost} of {} calls were lost", 4 * CALLS);
 }

@@ -1,11 +1,10 @@
-//! What a call carries from its decision to its end, in one word.
+//! The data of a call from its decision to its end, in one word.
 //!
-//! Layout, from the lowest bit: slot 20, generation of the slot 16, class it runs in 3, class it asked for 3, size in
-//! MTUs 22. Generations begin at 1, so that no ticket is 0.
-//! Limits: a call of more than 4,194,303 MTUs counts as one of so many; a ticket that is older than 65,536 lives of its
-//! slot may be taken for a new one.
+//! Layout, from the lowest bit: slot 20, generation of the slot 16, class it runs in 3, requested class 3, size in MTUs
+//! 22. Generations begin at 1, so no ticket is 0. Limits: a call of more than 4,194,303 MTUs counts as one of that
+//! size; a ticket older than 65,536 generations of its slot may match a new one.
 
-/// Classes that fit.
+/// Largest number of classes.
 pub const CLASSES_MAX: usize = 8;
 
 const SLOT: u32 = 0;
@@ -31,7 +30,7 @@ impl Ticket {
         )
     }
 
-    /// The ticket that [`Ticket::word`] gave; any other word is refused when the call ends, or counted nowhere.
+    /// The ticket of a word from [`Ticket::word`]. Any other word is rejected when the call ends, or not counted.
     pub fn from_word(word: u64) -> Self {
         Self(word)
     }
@@ -54,12 +53,12 @@ impl Ticket {
         self.bits(RUN, 3) as u8
     }
 
-    /// The class it asked for.
+    /// The class it requested.
     pub fn asked_class(self) -> u8 {
         self.bits(ASKED, 3) as u8
     }
 
-    /// Its size.
+    /// Its size in MTUs.
     pub fn mtus(self) -> u32 {
         self.bits(MTUS, 22)
     }

@@ -1,7 +1,7 @@
-//! A request's body: how large it is before it is sent, and when its last byte was taken.
+//! A request's body: its size before it is sent, and the time when its last byte was taken.
 //!
-//! Method: what is ready is taken out (an encoded unary request always is) and given to the transport later, unchanged
-//! and in order. Limits: at most [`READY_MAX`] bytes are taken ahead; what follows counts by its declared size.
+//! Method: available data is taken out (an encoded unary request is always available) and given to the transport later,
+//! unchanged and in order. Limits: at most [`READY_MAX`] bytes are taken ahead; the rest counts by its declared size.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tonic::Status;
 
-/// Most bytes of a body that are taken out before the call is decided on: above gRPC's usual limit for a message.
+/// Most bytes of a body that are taken out before the decision: above gRPC's usual limit of a message.
 pub const READY_MAX: u64 = 8 << 20;
 
 const NOT_ENDED: u64 = u64::MAX;
 
-/// What is known of a body, shared with whoever measures.
+/// The size of a body, shared with the measurement.
 #[derive(Debug)]
 pub(super) struct Extent(AtomicU64);
 
@@ -31,7 +31,7 @@ impl Extent {
     }
 }
 
-/// A body, a part of which was taken out.
+/// A body with a part taken out.
 pub(super) struct Gathered {
     ready: VecDeque<Frame<Bytes>>,
     rest: Option<tonic::body::Body>,
@@ -51,7 +51,7 @@ impl Gathered {
         }
     }
 
-    /// Takes out what is ready. Never waits: a body that has nothing is left as it is.
+    /// Takes out the available data. Never waits.
     pub(super) fn gather(&mut self, context: &mut Context<'_>) {
         let mut bytes = 0;
         while let Some(rest) = &mut self.rest {
@@ -73,13 +73,13 @@ impl Gathered {
         }
     }
 
-    /// The bytes that are ready.
+    /// Number of available bytes.
     pub(super) fn ready_bytes(&self) -> u64 {
         let data = self.ready.iter().filter_map(|frame| frame.data_ref());
         data.map(|data| data.len() as u64).sum()
     }
 
-    /// Whether that is all.
+    /// Whether these are the whole body.
     pub(super) fn is_whole(&self) -> bool {
         self.rest.is_none()
     }

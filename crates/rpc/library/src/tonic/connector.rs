@@ -1,8 +1,7 @@
-//! Connections whose packets carry a class's mark, and that count what is written to them.
+//! Connections whose packets carry a class's mark, with a count of written bytes.
 //!
-//! Method: the mark is set before the socket connects, so that the handshake carries it too. Marks are DSCP values; the
-//! two bits below them belong to congestion notification and are left at 0, where the kernel sets them.
-//! Limits: TCP only; TLS is tonic's own and lies above us.
+//! Method: the mark is set before the socket connects, so the handshake carries it too. Marks are DSCP values; the
+//! kernel sets the two congestion bits below them. Limits: TCP only; tonic adds TLS above.
 
 use crate::meter::{Kernel, Wire};
 use http::Uri;
@@ -17,32 +16,32 @@ use std::task::{Context, Poll};
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::transport::{Channel, Endpoint};
 
-/// The newest connection of one destination and class, shared by the connector and whoever measures.
+/// The newest connection of one destination and class, shared by the connector and the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Connection(Arc<Mutex<Newest>>);
 
-/// What is known of the newest connection.
+/// Data of the newest connection.
 #[derive(Debug, Default)]
 struct Newest {
     wire: Option<Arc<Wire<Kernel>>>,
-    /// The backend's address; it stays when the connection ends, until there is another one.
+    /// The backend's address; kept after the connection ends, until there is another one.
     peer: Option<Arc<[u8]>>,
-    /// How many there were, with this one.
+    /// Number of connections so far.
     made: u64,
 }
 
 impl Connection {
-    /// The connection, if there is one that the kernel tells about.
+    /// The connection, if it exists and the kernel reports acknowledgements.
     pub fn wire(&self) -> Option<Arc<Wire<Kernel>>> {
         self.newest().wire.clone()
     }
 
-    /// Address and port of the backend that the newest connection leads to.
+    /// Address and port of the newest connection's backend.
     pub fn peer(&self) -> Option<Arc<[u8]>> {
         self.newest().peer.clone()
     }
 
-    /// How many connections were made.
+    /// Number of connections so far.
     pub(super) fn made(&self) -> u64 {
         self.newest().made
     }
@@ -60,7 +59,7 @@ pub struct MarkedConnector {
 }
 
 impl MarkedConnector {
-    /// For packets with this mark, 0 to 63.
+    /// A connector for packets with this mark, 0 to 63.
     pub fn new(dscp: u8) -> Self {
         assert!(dscp < 64, "a DSCP has 6 bits");
         Self {
@@ -75,7 +74,7 @@ impl MarkedConnector {
     }
 }
 
-/// A channel to `endpoint` whose packets carry `dscp`, made when it is first used, and its connection.
+/// A channel to `endpoint` whose packets carry `dscp`, connected when first used, and its connection.
 pub fn connect(endpoint: &Endpoint, dscp: u8) -> (Channel, Connection) {
     let connector = MarkedConnector::new(dscp);
     let connection = connector.connection();
@@ -152,7 +151,7 @@ async fn open_address(address: SocketAddr, dscp: u8) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// A connection that counts.
+/// A connection that counts written bytes.
 #[derive(Debug)]
 pub struct Watched {
     stream: TokioIo<TcpStream>,
@@ -163,7 +162,7 @@ pub struct Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if let Some(wire) = &self.wire {
-            // The copy of the descriptor must not keep the connection open.
+            // The copied descriptor must not keep the connection open.
             let _ = rustix::net::shutdown(wire.kernel().socket(), rustix::net::Shutdown::Both);
             (self.connection.newest().wire).take_if(|newest| Arc::ptr_eq(newest, wire));
         }

@@ -1,10 +1,10 @@
-//! A response's body: how large its first message is, and how long it was on its way.
+//! A response's body: the size of its first message, and its transfer time.
 //!
-//! Method: the call is complete when the first message of the response has come (of a unary call, that is all of it). Its
-//! time is counted from the first byte of the body, since a stream's first message may wait for the application.
-//! A response below one packet adds neither bytes nor time: its call is a write, and ended when its request had arrived.
-//! Limits: for a server that does not tell its own time, the time before the first byte of a large response is that of
-//! the request alone.
+//! Method: the call is complete when the first message of the response has arrived (of a unary call, that is all of
+//! it). Its time counts from the first byte of the body, because a stream's first message may wait for the application.
+//! A response below one packet adds neither bytes nor time: its call is a write, which ended when its request had
+//! arrived. Limits: if a server does not report its own time, the time before the first byte of a large response is
+//! that of the request alone.
 
 use crate::admission::Admission;
 use crate::table::Ticket;
@@ -15,34 +15,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// A flag and the length, big endian, come before a message.
+/// A flag and the length, big endian, precede a message.
 const PREFIX: usize = 5;
 
-/// What is known of a call when the head of its response comes.
+/// Data of a call when the head of its response arrives.
 #[derive(Debug)]
 pub(super) struct Receipt {
     pub(super) admission: Arc<Admission>,
     pub(super) ticket: Ticket,
-    /// The network latency of the request.
+    /// Network latency of the request.
     pub(super) request: Duration,
-    /// The time until the head, less the server's own, if the server told it.
+    /// Time until the head, less the server's own time, if the server reported it.
     pub(super) answered: Option<Duration>,
 }
 
 impl Receipt {
-    /// `bytes` of the response came within `transfer` after its first byte.
+    /// Records that `bytes` of the response came within `transfer` after its first byte.
     fn complete(self, bytes: u64, transfer: Duration) {
         let mtu = u64::from(self.admission.settings().mtu_bytes);
         let latency = match bytes < mtu {
             true => self.request,
             false => self.answered.unwrap_or(self.request) + transfer,
         };
-        // Its destination may have left the table meanwhile: then there is nothing to learn.
+        // Its destination may have left the table; then nothing is learned.
         let _ = self.admission.complete_read(self.ticket, bytes, latency);
     }
 }
 
-/// The body, as the caller gets it: unchanged.
+/// The body, unchanged for the caller.
 #[derive(Debug)]
 pub struct Received<B> {
     body: B,
@@ -85,7 +85,7 @@ impl<B> Received<B> {
     }
 }
 
-/// A response that its caller leaves half way was as slow as it was for the bytes that came.
+/// A response that its caller drops half way counts with the received bytes and their time.
 impl<B> Drop for Received<B> {
     fn drop(&mut self) {
         self.end();
@@ -137,7 +137,8 @@ name = \"low\"
 dscp = 8
 ";
 
-    /// Reads `chunks` of a response; the request took 2 s for its one packet, and the head of the response came 10 s after the call.
+    /// Reads `chunks` of a response. The request took 2 s for its one packet; the head of the response came 10 s after
+    /// the call.
     fn read(chunks: &[&[u8]]) -> (u64, u64) {
         let admission = Arc::new(Admission::from_text("t", TEXT).expect("settings"));
         let ask = Ask {

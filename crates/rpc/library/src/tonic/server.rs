@@ -1,6 +1,6 @@
-//! The server's word: how long it had a request before it answered.
+//! Reports in each response how long the server had the request.
 //!
-//! Method: the clock starts when the request's last byte was read by the handler's decoder (or when the request came,
+//! Method: the clock starts when the handler's decoder has read the request's last byte (or when the request arrived,
 //! if its body is never read to the end), and stops with the response's head. Units: microseconds, rounded down.
 
 use crate::meter::SERVER_TIME;
@@ -28,7 +28,7 @@ impl<S> Layer<S> for ServerTimeLayer {
     }
 }
 
-/// A service whose responses say how long it had the request.
+/// A service whose responses report how long it had the request.
 #[derive(Clone, Debug)]
 pub struct ServerTime<S> {
     inner: S,
@@ -76,7 +76,7 @@ where
     }
 }
 
-/// A body that notes its end.
+/// A body that records its end.
 struct Timed {
     inner: Body,
     ended: Arc<OnceLock<Instant>>,

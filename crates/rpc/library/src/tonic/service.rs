@@ -1,4 +1,4 @@
-//! The client's service: decide, send in the class's channel, measure, tell.
+//! The client's service: decides, sends in the class's channel, measures, reports.
 
 use super::body::{Extent, Gathered};
 use super::connector::{Connection, connect};
@@ -19,22 +19,22 @@ use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 use tower::{Layer, Service, ServiceExt};
 
-/// Least time between two looks at what the kernel has acknowledged: the timer's own step.
+/// Shortest interval of readings of acknowledged bytes: the timer's own step.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
-/// Looks come later the longer a call takes: this part of its time, so that a look is late by a sixteenth at most.
+/// The interval grows with the call's time: a reading is late by at most 1/16 of it.
 const LOOK_PART: u32 = 16;
 
-/// One channel for each class of a destination, the highest first.
+/// One channel per class of a destination, the highest first.
 #[derive(Clone, Debug)]
 pub struct Channels<S> {
-    /// The destination's name in the table until its class has a connection; then the address of the backend is the name.
+    /// The destination's name in the table until its class has a connection; then the backend's address is the name.
     pub destination: Arc<[u8]>,
-    /// A channel for each class, with the connection to look at, if there is one.
+    /// A channel per class, with its connection for measurement.
     pub classes: Arc<[(S, Connection)]>,
 }
 
 impl Channels<Channel> {
-    /// Channels to `endpoint`, marked as `admission` has it, connected when first used.
+    /// Channels to `endpoint`, with the marks of `admission`, connected when first used.
     pub fn connect(admission: &Admission, endpoint: &Endpoint) -> Self {
         let uri = endpoint.uri();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -54,7 +54,7 @@ pub struct AdmittedLayer {
 }
 
 impl AdmittedLayer {
-    /// All of them share `admission`.
+    /// Makes a layer whose services share `admission`.
     pub fn new(admission: Arc<Admission>) -> Self {
         Self { admission }
     }
@@ -79,7 +79,7 @@ impl<S> Layer<Channels<S>> for AdmittedLayer {
     }
 }
 
-/// A client's connection under admission: give it to a generated client in place of a channel.
+/// A client's connection under admission: pass it to a generated client in place of a channel.
 #[derive(Clone, Debug)]
 pub struct Admitted<S> {
     admission: Arc<Admission>,
@@ -116,7 +116,7 @@ where
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Received<B>>, S::Error>> + Send>>;
 
-    /// Always: which channel is to be ready shows with the call.
+    /// Always ready: the call decides which channel must be ready.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -162,7 +162,7 @@ where
         let call = Call {
             admission: Arc::clone(&self.admission),
             ticket: verdict.ticket,
-            // The application's own time is not the network's.
+            // The application's own time is not network latency.
             learns: body.is_whole(),
             extent: Arc::clone(&body.extent),
         };
@@ -173,7 +173,7 @@ where
         Ok(response)
     }
 
-    /// The class that a request asks for. One that the settings do not have is served as best effort.
+    /// The requested class. An unknown class is served as best effort.
     fn asked(&self, extensions: &http::Extensions) -> usize {
         let lowest = self.names.len() - 1;
         if let Some(ClassName(name)) = extensions.get() {
@@ -185,7 +185,7 @@ where
     }
 }
 
-/// One call on its way.
+/// One call in flight.
 struct Call {
     admission: Arc<Admission>,
     ticket: Ticket,
@@ -218,7 +218,7 @@ impl Call {
         };
         let failed = response.headers().get("grpc-status");
         let failed = failed.filter(|status| *status != "0");
-        // A server keeps the call's deadline too, and may say so before our clock does.
+        // A server enforces the call's deadline too, and may answer before our clock does.
         watch.answered = failed.is_none_or(|status| *status != DEADLINE_EXCEEDED);
         let told = server_time(&response);
         let answered = begin.elapsed().saturating_sub(told.unwrap_or_default());
@@ -232,16 +232,16 @@ impl Call {
     }
 }
 
-/// A call's way on its connection, looked at until it is answered. A call that ends before that - its future is dropped, its
-/// deadline has come, its connection was reset - lasted at least as long as it did, unless the kernel says when its last
-/// byte had arrived. A call without a connection says nothing of the network's latency.
+/// Measures a call on its connection until it is answered. A call that ends earlier (dropped future, deadline, reset
+/// connection) has its elapsed time as a lower bound, unless the kernel reported the arrival of its last byte. A call
+/// without a connection says nothing about the network's latency.
 struct Watch<'a> {
     call: &'a Call,
     connection: &'a Connection,
     begin: Instant,
     wire: Option<Arc<Wire<Kernel>>>,
     passage: Option<Passage>,
-    /// How many connections there were before the call.
+    /// Number of connections before the call.
     made: u64,
     /// When the last byte was seen to have arrived.
     arrived: Option<Duration>,
@@ -263,7 +263,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Where the call is, if it has a connection that tells.
+    /// The call's progress, if its connection reports it.
     fn look(&mut self) -> Option<Progress> {
         if self.wire.is_none() {
             // The channel connects with its first call.
@@ -290,7 +290,7 @@ impl Drop for Watch<'_> {
             return;
         }
         let (admission, ticket) = (&self.call.admission, self.call.ticket);
-        // Its destination may have left the table meanwhile: then there is nothing to learn.
+        // Its destination may have left the table; then nothing is learned.
         let _ = match self.arrived {
             Some(arrived) => admission.complete(ticket, arrived),
             None => admission.give_up(ticket, self.begin.elapsed()).map(drop),

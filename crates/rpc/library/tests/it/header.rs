@@ -1,4 +1,4 @@
-//! The header for C and the functions behind it are the same, name by name and argument by argument.
+//! The C header and the functions behind it agree, name by name and argument by argument.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn rust_type(c: &str) -> &'static str {
     }
 }
 
-/// `text` without comments, its white space made single.
+/// `text` without comments, with single spaces.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! A C program compiled against the header and the shared library, and every input of the interface at random.
+//! A C program compiled against the header and the shared library, and random inputs of the whole interface.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 
 use isolane_rpc::ffi::*;
@@ -62,7 +62,7 @@ name = \"low\"
 dscp = 8
 ";
 
-/// A pointer and a length: sound, or wrong in a way that can be found out.
+/// A pointer and a length: valid, or invalid in a detectable way.
 #[derive(Clone, Debug)]
 enum Bytes {
     Sound(Vec<u8>),
@@ -75,7 +75,7 @@ impl Bytes {
         match self {
             Self::Sound(bytes) => (bytes.as_ptr(), bytes.len()),
             Self::Null(len) => (std::ptr::null(), *len),
-            // Never read: the length alone is refused.
+            // Never read: the length alone is rejected.
             Self::Long(len) => (
                 [].as_ptr(),
                 LENGTH_MAX.saturating_add(1).saturating_add(*len),
@@ -110,7 +110,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever comes in, an answer comes out, and the handle goes on working.
+    /// Every input gets an answer, and the handle keeps working.
     #[test]
     fn every_input_is_answered(
         text in settings_text(),
@@ -157,7 +157,7 @@ proptest! {
             if capacity > 0 {
                 prop_assert_eq!(buffer[capacity - 1], 0);
             }
-            // An invented handle; it may be the sound one by chance in one of 2^60 cases.
+            // An invented handle; it is valid with a probability of 2^-60.
             let invented = std::ptr::without_provenance_mut(odd);
             if invented != handle {
                 let code = isolane_rpc_complete(invented, ticket, latency);

@@ -1,4 +1,4 @@
-//! Server and clients of quotas as they are: sockets, files, a real etcd where one is installed.
+//! Real server and clients of quotas: sockets, files, and an etcd where one is installed.
 #![allow(clippy::unwrap_used)]
 
 use isolane_rpc::admission::Admission;
@@ -147,8 +147,8 @@ fn the_server_divides_refuses_and_says_why() {
     );
 }
 
-/// The whole way: a client thread beside the table, a call that is admitted although the admit probability says no, and a
-/// server that nobody misses when it is not there.
+/// The whole path: a client thread beside the table, a call that is admitted despite the admit probability, and a
+/// missing server that does not affect calls.
 #[test]
 fn a_client_gets_its_lease_and_does_without() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ tenant = \"search\"
     let (tell, told) = std::sync::mpsc::channel();
     let say = move |line: &str| tell.send(line.to_owned()).unwrap_or(());
     admission.start(say).unwrap();
-    // No server yet: said once, and calls are decided as ever.
+    // No server yet: reported once, and calls are decided as without quotas.
     let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(line.contains("going on without"), "{line}");
     let ask = Ask {
@@ -192,7 +192,7 @@ tenant = \"search\"
     let server = serve(folder.path());
     let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(line.contains("again"), "{line}");
-    // The demand of these calls is told with the next renewals; then they are on the lease.
+    // The demand of these calls is reported with the next renewals; then they use the lease.
     for _ in 0..6_000 {
         admission.decide(ask);
         if leased() > 0 {
@@ -203,7 +203,7 @@ tenant = \"search\"
     assert!(leased() > 0);
     let pool = &show(&server)[0];
     assert!(pool.promised_bytes_per_s > 0 && pool.promised_bytes_per_s <= pool.bound_bytes_per_s);
-    // Whoever stops gives its rate back, and does not use it any more although calls go on.
+    // A stopped client releases its rate and does not use it any more, although calls go on.
     admission.stop();
     for _ in 0..6_000 {
         if show(&server)[0].promised_bytes_per_s == 0 {
@@ -219,7 +219,7 @@ tenant = \"search\"
     assert_eq!(leased(), before);
 }
 
-/// A real etcd, ended with the test.
+/// A real etcd that ends with the test.
 struct Etcd {
     process: Child,
     address: SocketAddr,
@@ -240,7 +240,7 @@ fn etcd() -> Option<Etcd> {
         println!("skipped: no etcd on this machine (Debian: etcd-server)");
         return None;
     }
-    // Somebody else may take a free port before etcd does, which ends then.
+    // Another process may take a free port before etcd does; etcd then ends.
     let started = (0..3).find_map(|_| start_etcd());
     assert!(started.is_some(), "etcd ends as soon as it starts");
     started
@@ -294,7 +294,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     let first = lease(renew(&address, "ads", 1 << 40, None));
     assert_eq!(first.rate_bytes_per_s, 50_000_000);
 
-    // Another server takes over and knows of the promise.
+    // Another server takes over and loads the promise.
     let other = tempfile::tempdir().unwrap();
     let text = settings(other.path(), &format!("etcd = \"{}\"", etcd.address));
     let next = Server::open(&parse("test", &text).unwrap()).unwrap();
@@ -305,7 +305,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
         lease(renew(&next_address, "search", 1 << 40, None)).rate_bytes_per_s,
         0
     );
-    // The first one promises nothing any more.
+    // The first server promises nothing any more.
     let Answer::Error(reason) = renew(&address, "ads", 1 << 40, Some(first.serial)) else {
         panic!("two servers promise");
     };
@@ -328,7 +328,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     store.append(&records).unwrap();
     let mut again = EtcdStore::new(etcd.address, "/many");
     let mut loaded = again.load().unwrap().records;
-    // They come in the order of their keys.
+    // They are read in the order of their keys.
     loaded.sort_by_key(|record| match record {
         Record::Grant { serial, .. } => *serial,
         Record::Set(_) => u64::MAX,
@@ -342,7 +342,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     assert!(matches!(store.append(&records), Err(StoreError::Taken(_))));
 }
 
-/// Goal: what the client of the quota server says is not lost where no thread of the application can be told.
+/// Goal: messages of the quota client are kept where no thread of the application can receive them.
 #[test]
 fn what_is_said_where_nobody_listens_waits_to_be_taken() {
     let text = "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"15us\"\n[[class]]\nname = \"low\"\ndscp = 8\n\
@@ -401,8 +401,8 @@ fn a_socket_has_the_permissions_of_the_file_and_others_are_refused() {
     );
 }
 
-/// Goal: over TCP only clients with the server's key get leases, and without them calls go on. Method: one server, a client
-/// with the key and one with another.
+/// Goal: over TCP only clients with the server's key get leases, and without leases calls go on. Method: one server, a
+/// client with the key and one with another key.
 #[test]
 fn over_tcp_a_client_needs_the_servers_key() {
     use std::os::unix::fs::PermissionsExt;
@@ -475,8 +475,8 @@ fn over_tcp_a_client_needs_the_servers_key() {
     stranger.stop();
 }
 
-/// Goal: strangers that begin and never end do not keep a client from its answer. Method: more connections than the server had places for all,
-/// each with a right greeting and a part of a line, beside clients with the key.
+/// Goal: unauthenticated connections that never finish a line do not block a client. Method: more such connections than
+/// the server has places, each with a valid first line and a part of a second one, beside clients with the key.
 #[test]
 fn strangers_that_never_end_a_line_keep_no_client_out() {
     use std::io::{BufRead, BufReader, Read, Write};
@@ -498,7 +498,7 @@ fn strangers_that_never_end_a_line_keep_no_client_out() {
     let stranger = || {
         let mut stream = TcpStream::connect(address.to_string()).unwrap();
         let hello = format!("{{\"ask\":\"hello\",\"nonce\":\"{}\"}}\n", "0".repeat(64));
-        // One that is shed meanwhile has no stream to write to.
+        // A connection that is dropped meanwhile cannot be written to.
         let _ = stream.write_all(hello.as_bytes());
         let mut challenge = String::new();
         let _ = BufReader::new(&stream).read_line(&mut challenge);

@@ -38,7 +38,7 @@ name = \"all\"
 destinations = \"*\"
 ";
 
-/// Messages as they are.
+/// Messages as raw bytes.
 #[derive(Clone, Copy, Default)]
 struct Plain;
 
@@ -76,7 +76,7 @@ impl Decoder for Plain {
     }
 }
 
-/// Answers with what the request's metadata said, after as many milliseconds as the first byte says.
+/// Answers with the request's metadata, after as many milliseconds as the first byte says.
 #[derive(Clone)]
 struct Echo;
 
@@ -180,7 +180,7 @@ fn distrust(admission: &Admission, destination: &str) {
         class: 0,
         bytes: 1_000_000,
     };
-    // Beyond what a random number forgives: each miss takes all there is.
+    // Beyond what a random number admits: each miss takes the whole probability.
     while admission
         .table()
         .probability(ask.destination, 0)
@@ -224,7 +224,7 @@ fn a_unary_call_runs_in_its_class_and_is_measured() {
         assert_eq!(admission.table().asked_bytes(0, 0), 40_005);
         let counts = admission.table().counts(name, 0).unwrap();
         assert_eq!((counts.admitted, counts.ended(), counts.missed), (1, 1, 0));
-        // The server's 200 ms are not the network's.
+        // The server's 200 ms do not count as network latency.
         let measured = Duration::from_nanos(counts.latency_sum_ns);
         assert!(
             measured + Duration::from_millis(199) <= whole,
@@ -248,7 +248,7 @@ fn a_downgraded_call_runs_in_the_lowest_class_and_both_ends_hear_of_it() {
         let (admission, client, address) = pair(SETTINGS).await;
         distrust(&admission, &address);
         let mut downgraded = 0;
-        // Each is admitted with a chance of 0.1: all 40 are once in 10^40 runs.
+        // Each is admitted with a probability of 0.1: all 40 are admitted with 10^-40.
         for _ in 0..40 {
             let (outcome, server_saw) = unary(&client, Some(0), Bytes::from_static(b"\0")).await;
             assert_eq!(outcome.requested, "high");
@@ -266,7 +266,7 @@ fn a_downgraded_call_runs_in_the_lowest_class_and_both_ends_hear_of_it() {
     });
 }
 
-/// Programs in other languages write and read the same metadata (python/isolane/rpc.py, go/isolane/grpc.go).
+/// Programs in other languages use the same metadata (python/isolane/rpc.py, go/isolane/grpc.go).
 #[test]
 fn a_downgrade_is_said_as_other_languages_say_it() {
     let mut metadata = http::HeaderMap::new();
@@ -376,8 +376,8 @@ fn futures_of(
     Stream(move |context: &mut Context<'_>| receive.poll_recv(context))
 }
 
-/// Goal: calls that an overloaded network makes their applications give up are no news of a good network. Method: a peer
-/// that takes connections and reads nothing, so that the end of a large call never arrives.
+/// Goal: calls that applications cancel in an overloaded network do not count as fast. Method: a peer that accepts
+/// connections and reads nothing, so the end of a large call never arrives.
 #[test]
 fn a_call_that_is_given_up_on_its_way_is_a_miss_beyond_its_objective() {
     run(async {
@@ -431,8 +431,8 @@ fn a_server_that_is_not_there_teaches_nothing() {
     });
 }
 
-/// Goal: an overload that resets connections is visible. Method: a peer that takes a connection, reads a little and closes
-/// it, while most of the call is on its way.
+/// Goal: an overload that resets connections is visible. Method: a peer that accepts a connection, reads a little and
+/// closes it while most of the call is in flight.
 #[test]
 fn a_call_whose_connection_is_reset_is_as_slow_as_it_lasted() {
     run(async {
@@ -460,7 +460,7 @@ fn a_call_whose_connection_is_reset_is_as_slow_as_it_lasted() {
     });
 }
 
-/// The kernel says when the bytes of a call had arrived, so the server's time is not the network's even then.
+/// The kernel reports when the bytes of a call had arrived, so the server's time does not count even then.
 #[test]
 fn a_call_that_its_deadline_ends_is_measured_by_its_acknowledgement() {
     run(async {
@@ -483,7 +483,7 @@ fn the_destination_is_the_backend_that_the_name_leads_to() {
         let (_, _, address) = pair(SETTINGS).await;
         let port = address.rsplit_once(':').unwrap().1;
         let admission = Arc::new(Admission::from_text("test", SETTINGS).unwrap());
-        // As many names as there may be for one backend.
+        // As many names as one backend may have.
         for name in ["localhost", "127.0.0.1"] {
             let endpoint = Endpoint::from_shared(format!("http://{name}:{port}")).unwrap();
             let client = Admitted::connect(Arc::clone(&admission), &endpoint);
@@ -492,7 +492,7 @@ fn the_destination_is_the_backend_that_the_name_leads_to() {
             }
         }
         let counts = admission.table().counts(address.as_bytes(), 0).unwrap();
-        // The first call through a name comes before its connection.
+        // The first call through a name precedes its connection.
         assert_eq!(counts.admitted, 3);
     });
 }

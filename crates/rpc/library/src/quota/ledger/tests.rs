@@ -1,4 +1,4 @@
-//! The ledger with a store in memory: what is refused, what is written, what a restart does.
+//! The ledger with a store in memory: rejections, records, restarts.
 
 use super::*;
 use crate::quota::protocol::{PoolState, Terms, Want};
@@ -8,7 +8,7 @@ use crate::table::{CLASSES_MAX, GROUPS_MAX};
 use isolane_common_quantities::units::Duration;
 use std::sync::mpsc;
 
-/// What a store was told, and whether it fails from now on.
+/// The records of a store, and whether it fails from now on.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<(Vec<Record>, bool)>>);
 
@@ -77,7 +77,7 @@ fn at(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_ms(ms)
 }
 
-/// What a client of `tenant` gets that asks for `demand` in each of `classes`.
+/// The leases of a client of `tenant` with `demand` in each of `classes`.
 fn ask(ledger: &Ledger, ms: u64, tenant: &str, classes: &[&str], demand: u64) -> Answer {
     let wants = classes.iter().map(|class| Want {
         group: "rack1".to_owned(),
@@ -118,10 +118,10 @@ fn reason(answer: Answer) -> String {
 fn a_tenant_with_terms_in_some_classes_gets_its_leases_there() {
     let memory = Memory::default();
     let ledger = ledger(&memory, &settings("3s", "gone"), 0);
-    // Clients ask for every group and class that their settings have.
+    // Clients request every group and class in their settings.
     let answer = ask(&ledger, 0, "search", &["critical", "normal"], 1_000_000);
     assert_eq!(rates(answer), [1_000_000, 0]);
-    // Nobody's name is still an error, and promises nothing.
+    // An unknown tenant is still an error and gets no promise.
     let error = reason(ask(&ledger, 0, "nobody", &["critical", "normal"], 1));
     assert!(error.contains("isolane rpc quota set"), "{error}");
 }
@@ -180,13 +180,13 @@ fn a_restart_with_a_shorter_term_and_without_a_tenant_counts_what_was_promised()
     let get = |ledger: &Ledger, ms| rates(ask(ledger, ms, "search", &["critical"], 1_000));
     assert_eq!(get(&next, 5_000), [0], "its client may use it for a minute");
     drop(next);
-    // Once more: what was restored is restored again.
+    // Restores a restored state once more.
     let last = ledger(&memory, &settings("3s", "other"), 6_000);
     assert_eq!(get(&last, 65_999), [0]);
     assert_eq!(get(&last, 66_000), [1_000]);
 }
 
-/// A store whose writes take until they are let go: it tells how many records each has.
+/// A store whose writes block until released; it reports the number of records of each.
 struct Slow {
     begun: mpsc::Sender<usize>,
     may_end: mpsc::Receiver<bool>,
@@ -217,8 +217,8 @@ impl Store for Slow {
     }
 }
 
-/// Goal: a slow store makes a client wait for two writes at most, and those who need none for none. Method: a write that
-/// ends when the test says so; whoever asks meanwhile shares the next one.
+/// Goal: with a slow store a client waits for two writes at most, and a request without records for none. Method: a
+/// write that ends when the test releases it; concurrent requests share the next one.
 #[test]
 fn a_slow_store_holds_nobody_for_longer_than_two_writes() {
     let (begun, has_begun) = mpsc::channel();
@@ -233,7 +233,7 @@ fn a_slow_store_holds_nobody_for_longer_than_two_writes() {
         let first = ask_for("search");
         assert_eq!(has_begun.recv().unwrap(), 1);
         let others = [ask_for("ads"), ask_for("gone")];
-        // The store is at work: the book can be asked, and has what the others want.
+        // The store is writing: the book can be read, and contains what the others want.
         while show(&ledger)[0].promised_bytes_per_s < 3_000 {
             std::thread::yield_now();
         }

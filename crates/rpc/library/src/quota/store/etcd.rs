@@ -1,12 +1,11 @@
 //! Promises in etcd, through its JSON gateway (version 3 of the interface).
 //!
-//! Method: each tenant's terms and each client's latest promise have a key. A server that starts raises the number under
-//! `epoch`; each of its writes is a transaction that holds only while the number is its own, so that a server which was
-//! replaced can promise nothing more. Promises expire in etcd too, after many terms, so that gone clients leave no keys: a
-//! lease of etcd's gets keys for half its time only, so that each key outlives the longest term.
-//! Units: seconds for etcd's leases.
-//! Limits: plain HTTP to one endpoint, without passwords: put a local proxy of etcd in front of a cluster that has them.
-//! Source: etcd's documentation of its gRPC gateway.
+//! Method: each tenant's terms and each client's latest promise have a key. A starting server increments the number
+//! under `epoch`. Each of its writes is a transaction that requires its own number, so a replaced server can promise
+//! nothing more. Promises expire in etcd too, after many terms, so ended clients leave no keys: an etcd lease receives
+//! keys only for half its time, so each key outlives the longest term. Units: seconds for etcd's leases. Limits: plain
+//! HTTP to one endpoint, without passwords; put a local proxy of etcd in front of a cluster that needs them. Source:
+//! etcd's documentation of its gRPC gateway.
 
 use super::{Loaded, Record, Store, StoreError};
 use crate::quota::line::PATIENCE;
@@ -15,16 +14,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Longest answer that is read, bytes: some hundred thousand promises.
+/// Longest answer, bytes: some hundred thousand promises.
 const ANSWER_MAX: usize = 64 << 20;
 
 /// Most writes in one transaction: etcd's own limit is 128.
 const WRITES_MAX: usize = 100;
 
-/// A lease of etcd's lasts so long, seconds: more than twice any term.
+/// Duration of an etcd lease, seconds: more than twice any term.
 const TTL_S: u64 = 3_600;
 
-/// Longest that a write may take, all its calls together: a client waits for two of them at most, and no longer than
+/// Longest duration of a write, all its calls together: a client waits for two of them at most, and no longer than
 /// [`PATIENCE`].
 const WRITE_PATIENCE: Duration = Duration::from_millis(900);
 
@@ -33,11 +32,11 @@ const WRITE_PATIENCE: Duration = Duration::from_millis(900);
 pub struct EtcdStore {
     address: SocketAddr,
     prefix: String,
-    /// Our number under `epoch`, once we have one.
+    /// Our number under `epoch`, once it is set.
     epoch: Option<String>,
-    /// etcd's lease for promises, and when it was asked for.
+    /// etcd's lease for promises, and the time of its request.
     lease: Option<(String, Instant)>,
-    /// When what is being written must be done, if clients wait for it.
+    /// Deadline of the current write, if clients wait for it.
     until: Option<Instant>,
 }
 
@@ -71,7 +70,7 @@ impl EtcdStore {
         if status == 200 {
             return value.map_err(|error| self.failed(error));
         }
-        // Its gateway puts the words under one of two names, depending on its version.
+        // The gateway uses one of two names for the text, depending on its version.
         let said = value.as_ref().ok().and_then(|value| {
             let words = value.get("error").or_else(|| value.get("message"));
             words.and_then(Value::as_str)
@@ -83,7 +82,7 @@ impl EtcdStore {
         self.until.unwrap_or_else(|| Instant::now() + PATIENCE)
     }
 
-    /// Takes the store over: from here on our writes hold and nobody else's.
+    /// Takes the store over: from now on only our writes succeed.
     fn take_over(&mut self) -> Result<(), StoreError> {
         let key = self.key("epoch");
         let found = self.call("/v3/kv/range", &json!({ "key": key }))?;
@@ -173,7 +172,7 @@ impl Store for EtcdStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         self.take_over()?;
         let mut records = Vec::new();
-        // Terms first: promises are to tenants that exist.
+        // Terms first: promises refer to existing tenants.
         for name in ["set", "grant"] {
             let (from, to) = (self.key(&format!("{name}/")), self.key(&format!("{name}0")));
             let found = self.call("/v3/kv/range", &json!({"key": from, "range_end": to}))?;
@@ -183,7 +182,7 @@ impl Store for EtcdStore {
                 records.push(record.map_err(|error| self.failed(format!("a value: {error}")))?);
             }
         }
-        // etcd has on disk what it confirmed.
+        // etcd has stored on disk what it confirmed.
         let complete = true;
         Ok(Loaded {
             records,
@@ -199,7 +198,7 @@ impl Store for EtcdStore {
         written
     }
 
-    /// Keys are replaced one by one anyway. At a start, when nobody waits yet.
+    /// Keys are replaced one by one. Called at the start, when no client waits yet.
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
         self.put_all(records)
     }
@@ -215,14 +214,14 @@ impl EtcdStore {
             records.iter().map(|record| self.put(record)).collect();
         let written = self.write(&writes?);
         if written.is_err() {
-            // It may be the lease that is gone: an operator can revoke it, and a suspended machine outlives it.
+            // The lease may be gone: an operator can revoke it, and it can expire while a machine is suspended.
             self.lease = None;
         }
         written
     }
 }
 
-/// The answer's status and body, by `until`.
+/// The answer's status and body, received by `until`.
 fn post(
     address: SocketAddr,
     path: &str,
@@ -231,7 +230,7 @@ fn post(
 ) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, left(until)?)?;
     stream.set_write_timeout(Some(left(until)?))?;
-    // HTTP/1.0: the answer is not in chunks and ends with the connection.
+    // HTTP/1.0: the answer is not chunked and ends with the connection.
     let head = format!(
         "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -246,7 +245,7 @@ fn post(
     parsed.ok_or_else(|| std::io::Error::other("no HTTP answer"))
 }
 
-/// Everything up to the end, which must come in time: one that trickles must not be waited for longer.
+/// Reads to the end, which must come by `until` even if bytes arrive slowly.
 fn read_until(stream: &mut TcpStream, until: Instant) -> std::io::Result<String> {
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
@@ -265,7 +264,7 @@ fn read_until(stream: &mut TcpStream, until: Instant) -> std::io::Result<String>
     }
 }
 
-/// The time until then.
+/// The remaining time.
 fn left(until: Instant) -> std::io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     match left.is_zero() {
@@ -299,7 +298,7 @@ fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Base64 back; what is none of its letters is left out.
+/// Decodes base64; skips other characters.
 fn decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (mut word, mut bits) = (0u32, 0);
@@ -328,8 +327,8 @@ mod tests {
         assert_eq!(encode(b"foobar"), "Zm9vYmFy");
     }
 
-    /// Goal: an etcd that answers with an error is not taken for one that has nothing. Method: a server that gives one
-    /// answer to everything, in the words of both versions of etcd's gateway.
+    /// Goal: an etcd that answers with an error does not count as empty. Method: a server that gives one answer to
+    /// everything, in the words of both versions of etcd's gateway.
     #[test]
     fn an_error_is_not_an_empty_store() {
         for (head, body, said) in [
@@ -355,7 +354,7 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
-                // The request is taken to its end, or closing would look like a reset.
+                // Reads the whole request, because closing earlier would look like a reset.
                 std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
             });
             let error = EtcdStore::new(address, "/x").load().unwrap_err();
@@ -364,8 +363,8 @@ mod tests {
         }
     }
 
-    /// Goal: an etcd that trickles does not hold a write for longer than its time. Method: a server that sends a byte now
-    /// and then, each well within any wait for the next one.
+    /// Goal: an etcd that answers slowly does not block a write beyond its time. Method: a server that sends single
+    /// bytes, each within the limit of a read.
     #[test]
     fn an_answer_that_trickles_is_not_waited_for() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,11 +1,11 @@
-//! Promises in a file: a journal that is replaced by a short one when it is long.
+//! Promises in a file: a journal that is compacted when it is long.
 //!
-//! Method: a [`Journal`] whose lines have checksums. Its appends are not synced. A kill of the process loses
-//! nothing that the kernel has: only a machine that goes down does, so the journal's first line names the boot, and a
-//! journal of another boot counts as incomplete (the server then promises nothing for one term, the one that the first
-//! line names if that is longer than its own). So does one with a wrong line that has an end: only the last line
-//! can be half written, and what was half written was never promised. A lock on the folder keeps a second server out.
-//! Units: milliseconds for the term.
+//! Method: a [`Journal`] whose lines have checksums. Appends are not synced. A kill of the process loses nothing that
+//! the kernel has; only a machine crash can. The journal's first line therefore names the boot, and a journal of
+//! another boot counts as incomplete: the server then promises nothing for one term, its own or the first line's,
+//! whichever is longer. A journal with an invalid terminated line counts as incomplete too. Only the last line can be
+//! half written, and its promise was never given. A lock on the folder excludes a second server. Units: milliseconds
+//! for the term.
 
 use super::{Loaded, Record, Store, StoreError};
 use isolane_common_journal::Journal;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A journal longer than this is replaced, bytes.
+/// A longer journal is compacted, bytes.
 const LONG: u64 = 4 << 20;
 
 const JOURNAL: &str = "journal";
@@ -25,7 +25,7 @@ const JOURNAL: &str = "journal";
 pub struct FileStore {
     folder: PathBuf,
     boot: String,
-    /// The term of what is promised from now on.
+    /// The term of new promises, ms.
     term_ms: u64,
     /// Holds the lock.
     _lock: File,
@@ -33,7 +33,7 @@ pub struct FileStore {
     limit: u64,
 }
 
-/// The file to lock, never the target of a symbolic link in its place.
+/// Opens the lock file, never the target of a symbolic link in its place.
 fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -45,10 +45,10 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 impl FileStore {
-    /// In `folder`, which is made if it is not there, for leases of `term_ms`.
+    /// Opens the journal in `folder`, creating it if needed, for leases of `term_ms`.
     ///
     /// # Errors
-    /// When it cannot be made, or another server has it.
+    /// The folder cannot be made, or another server uses it.
     pub fn open(folder: &Path, term_ms: u64) -> Result<Self, StoreError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self::with_boot(folder, boot.trim(), term_ms)
@@ -86,9 +86,9 @@ impl FileStore {
 impl Store for FileStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         match Journal::open(&self.path()) {
-            // A byte that is no text makes its line a wrong one, not the whole unreadable.
+            // A byte that is not text makes its line invalid, not the whole file unreadable.
             Ok((_, lines)) => Ok(read(&String::from_utf8_lossy(&lines), &self.boot)),
-            // Nothing was ever promised.
+            // No promise was ever given.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded {
                 complete: true,
                 ..Loaded::default()
@@ -128,7 +128,7 @@ fn line(record: &Record) -> String {
     format!("{:016x} {json}\n", checksum(&json))
 }
 
-/// FNV-1a, 64 bits: finds torn lines, not forgeries.
+/// FNV-1a, 64 bits: detects torn lines, not forgeries.
 fn checksum(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
@@ -148,7 +148,7 @@ fn read(text: &str, boot: &str) -> Loaded {
     };
     let lines: Vec<&str> = lines.collect();
     let records: Vec<Record> = lines.iter().map_while(|line| record(line)).collect();
-    // A last line without an end was never promised; a wrong one with an end hides what was.
+    // A last line without an end was never promised; an invalid terminated line hides a promise.
     let whole = lines.iter().filter(|line| line.ends_with('\n')).count();
     let same_boot = !boot.is_empty() && head.is_some_and(|(known, _)| known == boot);
     Loaded {
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Goal: a server with privileges writes nothing elsewhere for whoever can write in its folder.
+    /// Goal: a privileged server writes nothing elsewhere for a user who can write to its folder.
     #[test]
     fn a_symbolic_link_in_the_place_of_a_file_is_not_followed() {
         for name in ["lock", "journal", "journal.new"] {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Cut anywhere: what is read is the beginning of what was written, and at most the torn line is missing.
+        /// Cut anywhere: the result is a prefix of the written records, and at most the torn line is missing.
         #[test]
         fn a_torn_journal_is_read_to_the_tear(count in 0u64..20, cut in 0usize..100) {
             let records: Vec<Record> = (0..count).map(grant).collect();
@@ -264,7 +264,7 @@ mod tests {
             prop_assert!(loaded.complete);
         }
 
-        /// One wrong byte is found, wherever it is in whatever line, but for the very last end of a line.
+        /// One wrong byte is detected anywhere except the end of the last line.
         #[test]
         fn a_wrong_byte_is_found(part in 0.0f64..1.0) {
             let records: Vec<Record> = (0..8).map(grant).collect();

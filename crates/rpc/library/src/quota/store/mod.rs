@@ -1,6 +1,7 @@
-//! Where promises are written before they are given.
+//! The stores of promises.
 //!
-//! Two kinds: a file of this machine ([`mod@file`]), and etcd ([`etcd`]) where the server must be replaceable by one elsewhere.
+//! Two kinds: a file of this machine ([`mod@file`]), and etcd ([`etcd`]) for a server that can be replaced by one on
+//! another machine.
 
 pub mod etcd;
 pub mod file;
@@ -8,7 +9,7 @@ pub mod file;
 use super::protocol::Terms;
 use serde::{Deserialize, Serialize};
 
-/// What is written.
+/// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
@@ -26,69 +27,69 @@ pub enum Record {
         client: String,
         /// The lease's number.
         serial: u64,
-        /// Its rate.
+        /// Rate, bytes per second.
         rate_bytes_per_s: u64,
-        /// Its term: the server's own may be another one by the next start.
+        /// Term in ms; the server's own term may differ after a restart.
         #[serde(default)]
         term_ms: Option<u64>,
     },
 }
 
-/// What was written before.
+/// The stored records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// In the order of writing, as far as it can be read.
+    /// Readable records in the order of writing.
     pub records: Vec<Record>,
-    /// Whether nothing that was promised can be missing.
+    /// Whether no promise can be missing.
     pub complete: bool,
-    /// The longest term of what can be missing, as far as the store knows; else 0.
+    /// Longest known term of missing promises, ms; else 0.
     pub term_ms: u64,
 }
 
-/// Why it cannot be written or read.
+/// Why the store cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system refuses.
+    /// The file system's error.
     #[error("the store {place}: {error}")]
     File {
-        /// Which file.
+        /// Path of the file.
         place: String,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Another server has the store.
+    /// Another server uses the store.
     #[error("the store {0} belongs to another quota server; stop that one, or give each its own")]
     Taken(String),
-    /// etcd does not answer as it should.
+    /// etcd fails or violates its protocol.
     #[error("etcd at {place}: {reason}")]
     Etcd {
-        /// Its address.
+        /// Address of etcd.
         place: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Where promises are written.
+/// A store of promises.
 pub trait Store: Send {
-    /// Everything written before. Called once, first.
+    /// Reads all stored records. Called once, first.
     ///
     /// # Errors
-    /// When it cannot be read at all.
+    /// The store cannot be read.
     fn load(&mut self) -> Result<Loaded, StoreError>;
 
-    /// Writes more; when it returns, a kill of this process loses none of it.
+    /// Stores more records. After it returns, a kill of this process loses none of them.
     ///
     /// # Errors
-    /// When it cannot be written, or another server has taken over.
+    /// The store cannot be written, or another server has taken over.
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
 
-    /// Replaces everything by `records`, at once or not at all.
+    /// Replaces everything by `records`, atomically.
     ///
     /// # Errors
     /// As `append`.
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError>;
 
-    /// Whether it is time to replace.
+    /// Whether the store should be compacted.
     fn is_long(&self) -> bool;
 }
