@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Admission holds what a process knows of its destinations. It is safe for use by many goroutines; destinations share no lock
-// once they are known.
+// Admission holds a process's state of its destinations. It is safe for use by many goroutines; known destinations
+// share no lock.
 type Admission struct {
 	config atomic.Pointer[settings]
 	begin  time.Time
 	known  sync.Map // destination name to *destination
 	count  atomic.Int64
-	// sweeping keeps all but one caller from looking for idle destinations at a time; swept is when one did last.
+	// sweeping lets one caller at a time search for idle destinations; swept is the time of the last search.
 	sweeping sync.Mutex
 	swept    atomic.Uint64
-	// leases has one for each group and class with an objective; quotaRuns says that somebody keeps them.
+	// leases has one entry per group and class with an objective; quotaRuns is true while a goroutine renews them.
 	leases    []lease
 	quotaRuns atomic.Bool
 	observer  atomic.Pointer[func(context.Context, Outcome)]
@@ -30,16 +30,16 @@ type Admission struct {
 	now    func() uint64
 }
 
-// settings are a checked Config with its classes in the algorithm's units.
+// settings is a checked Config with its classes in the algorithm's units.
 type settings struct {
 	Config
 	options []options
 }
 
-// destination is what is known of one destination.
+// destination is the state of one destination.
 type destination struct {
 	cells []cell
-	// group is its place among the groups, -1 for none.
+	// group is its index among the groups, -1 for none.
 	group    int
 	lastCall atomic.Uint64
 }
@@ -50,34 +50,34 @@ type cell struct {
 	counts Counts
 }
 
-// Counts are the calls that asked for one class.
+// Counts are the calls that requested one class.
 type Counts struct {
-	// Asked is all of them.
+	// Asked is the number of these calls.
 	Asked uint64
-	// Downgraded ran in the lowest class (in shadow mode: would have).
+	// Downgraded is the number of calls that ran in the lowest class (in shadow mode: would have run).
 	Downgraded uint64
-	// Leased ran in the class on the account of a quota's lease, whatever the admit probability said.
+	// Leased is the number of calls that ran in the class within a quota's lease, whatever the admit probability.
 	Leased uint64
-	// Met ran in the class and met its objective.
+	// Met is the number of calls that ran in the class and met its objective.
 	Met uint64
-	// Missed ran in the class and missed it.
+	// Missed is the number of calls that ran in the class and missed it.
 	Missed uint64
 }
 
-// Verdict is what becomes of one call.
+// Verdict is the decision on one call.
 type Verdict struct {
-	// Asked is the class that the application asked for, Class the one to run in; 0 is the highest.
+	// Asked is the class that the application requested, Class the one to run in; 0 is the highest.
 	Asked, Class int
-	// Downgraded says that the call runs in a lower class than it asked for.
+	// Downgraded is true if the call runs in a lower class than it requested.
 	Downgraded bool
-	// WouldDowngrade says that it would, were the mode not shadow.
+	// WouldDowngrade is true if it would run in a lower class outside shadow mode.
 	WouldDowngrade bool
 
 	mtus uint32
 	at   *destination
 }
 
-// New makes an Admission; the Config's zero fields take their defaults.
+// New makes an Admission; zero fields of the Config take their defaults.
 func New(config Config) (*Admission, error) {
 	begin := time.Now()
 	a := &Admission{
@@ -106,8 +106,8 @@ func check(config Config) (*settings, error) {
 	return checked, nil
 }
 
-// Reconfigure takes other settings over while calls run. The number, names and code points of the classes, the groups and the
-// quota server must stay.
+// Reconfigure applies other settings while calls run. The number, names and code points of the classes, the groups and
+// the quota server cannot change.
 func (a *Admission) Reconfigure(config Config) error {
 	next, err := check(config)
 	if err != nil {
@@ -119,17 +119,17 @@ func (a *Admission) Reconfigure(config Config) error {
 		same = next.Classes[i].Name == now.Classes[i].Name && next.Classes[i].DSCP == now.Classes[i].DSCP
 	}
 	if !same {
-		return fmt.Errorf("isolane: class (number, name, DSCP) cannot change while the program runs; restart it for that")
+		return fmt.Errorf("isolane: class (number, name, DSCP) cannot change while the program runs; restart it to apply the change")
 	}
 	if !slices.Equal(next.Groups, now.Groups) || (next.Quota == nil) != (now.Quota == nil) ||
 		next.Quota != nil && *next.Quota != *now.Quota {
-		return fmt.Errorf("isolane: groups and quota cannot change while the program runs; restart it for that")
+		return fmt.Errorf("isolane: groups and quota cannot change while the program runs; restart it to apply the change")
 	}
 	a.config.Store(next)
 	return nil
 }
 
-// Config is the configuration in force, with its defaults filled in.
+// Config returns the current configuration with its defaults filled in.
 func (a *Admission) Config() Config {
 	config := a.config.Load().Config
 	config.Classes = append([]Class(nil), config.Classes...)
@@ -141,8 +141,7 @@ func (a *Admission) Config() Config {
 	return config
 }
 
-// Decide decides on a call of size bytes to the destination that asks for class. It never waits. A class that is none of the
-// configured ones is the lowest.
+// Decide decides on a call of size bytes that requests class. It never waits. An unknown class counts as the lowest.
 func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	config := a.config.Load()
 	lowest := len(config.Classes) - 1
@@ -164,7 +163,7 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	if class == lowest || config.Mode == Off {
 		return verdict
 	}
-	// A call within the lease is admitted before the probability is asked: a guarantee is for all admitted traffic.
+	// A call within the lease is admitted regardless of the probability: a guarantee covers all admitted traffic.
 	leased := at.group >= 0 && a.lease(at.group, class).take(uint64(max(bytes, 0)), now/psPerNs)
 	if cell.state.decide(&config.options[class], now, a.random()) || leased {
 		if leased {
@@ -181,19 +180,20 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	return verdict
 }
 
-// Complete learns from a call that ended latency after it was handed to its connection.
+// Complete learns from a call that ended latency after it was passed to its connection.
 func (a *Admission) Complete(verdict Verdict, latency time.Duration) {
 	a.learn(verdict, latency, verdict.mtus)
 }
 
-// CompleteRead learns from a call whose response has responseBytes: the objective is for the packets of both directions. Subtract the
-// server's own time from the latency.
+// CompleteRead learns from a call whose response has responseBytes: the objective covers the packets of both
+// directions. Subtract the server's own time from the latency.
 func (a *Admission) CompleteRead(verdict Verdict, responseBytes int, latency time.Duration) {
 	a.learn(verdict, latency, withResponse(verdict.mtus, responseBytes, a.config.Load().MTUBytes))
 }
 
-// GiveUp learns from a call that ended without an answer, by its deadline, by cancellation or with its connection: it lasted at least
-// elapsed. Beyond the objective that is a miss; before, it says nothing. It returns whether the call missed.
+// GiveUp learns from a call that ended without an answer, by its deadline, by cancellation or with its connection. Its
+// latency is at least elapsed: beyond the objective it counts as a miss, below it counts as nothing. It returns whether
+// the call missed.
 func (a *Admission) GiveUp(verdict Verdict, elapsed time.Duration) bool {
 	return a.giveUp(verdict, elapsed, verdict.mtus)
 }
@@ -225,19 +225,19 @@ func (a *Admission) learn(verdict Verdict, latency time.Duration, mtus uint32) {
 	}
 }
 
-// HasClass says whether the settings have a class of this name.
+// HasClass returns whether the settings have a class with this name.
 func (a *Admission) HasClass(name string) bool { return a.class(name) >= 0 }
 
-// class is the number of the class with this name, -1 for none.
+// class returns the number of the class with this name, -1 for none.
 func (a *Admission) class(name string) int {
 	return slices.IndexFunc(a.config.Load().Classes, func(class Class) bool { return class.Name == name })
 }
 
-// Observe sets the function that gets the outcome of every call of every Conn when the call has ended, with the call's context: for
-// traces and for metrics of your own. It must not wait. Package isolaneotel has one.
+// Observe sets the function that receives the outcome of every call of every Conn after its end, with the call's
+// context: for traces and your own metrics. It must not block. Package isolaneotel has one.
 func (a *Admission) Observe(observer func(context.Context, Outcome)) { a.observer.Store(&observer) }
 
-// Probability is the admit probability of a destination and class, 1 when nothing is known of it.
+// Probability returns the admit probability of a destination and class, 1 for an unknown destination.
 func (a *Admission) Probability(to string, class int) float64 {
 	found, ok := a.known.Load(to)
 	if !ok || class < 0 || class >= len(found.(*destination).cells) {
@@ -257,7 +257,7 @@ type Report struct {
 	Counts      Counts
 }
 
-// Reports lists every destination and class, in order of their names and ranks.
+// Reports lists all destinations and classes, sorted by name and rank.
 func (a *Admission) Reports() []Report {
 	config := a.config.Load()
 	var reports []Report
@@ -280,14 +280,14 @@ func (a *Admission) Reports() []Report {
 	return reports
 }
 
-// Forget drops what is known of a destination that has departed.
+// Forget removes a destination that has departed.
 func (a *Admission) Forget(to string) {
 	if _, was := a.known.LoadAndDelete(to); was {
 		a.count.Add(-1)
 	}
 }
 
-// destination finds or makes the place of a destination; nil when all places are taken by destinations that are in use.
+// destination finds or makes the entry of a destination; nil when destinations in use take all entries.
 func (a *Admission) destination(to string, config *settings) *destination {
 	if found, ok := a.known.Load(to); ok {
 		return found.(*destination)
@@ -306,7 +306,7 @@ func (a *Admission) destination(to string, config *settings) *destination {
 	for i := range made.cells {
 		made.cells[i].state = newAdmitState(now)
 	}
-	// Two callers may both find a last place: the bound may be passed by as many as there are callers at once.
+	// Two callers may both find the last free entry: concurrent callers can exceed the bound by their number.
 	found, was := a.known.LoadOrStore(to, made)
 	if !was {
 		a.count.Add(1)
@@ -314,11 +314,11 @@ func (a *Admission) destination(to string, config *settings) *destination {
 	return found.(*destination)
 }
 
-// sweepsInIdleTime is how often a full table is looked through, at most: newcomers must not pay for it with every call.
+// sweepsInIdleTime limits how often a full table is searched, so that newcomers do not search at every call.
 const sweepsInIdleTime = 64
 
-// sweep drops destinations that had no call for the idle time. Whoever finds another at it does not wait, and if one has just
-// looked, nobody does.
+// sweep removes destinations without a call for the idle time. A caller does not wait for another one's search, and
+// returns at once after a recent search.
 func (a *Admission) sweep(config *settings) {
 	if !a.sweeping.TryLock() {
 		return
@@ -345,8 +345,8 @@ func mtusOf(bytes, mtu int) uint32 {
 	return uint32(min((int64(bytes)+int64(mtu)-1)/int64(mtu), 1<<31))
 }
 
-// withResponse adds the full packets of a response to the packets of its request. The rest of the response, below one packet, is not
-// counted, since every call has a response.
+// withResponse adds the full packets of a response to the packets of its request. The rest of the response, below one
+// packet, is not counted, because every call has a response.
 func withResponse(mtus uint32, responseBytes, mtu int) uint32 {
 	return uint32(min(int64(mtus)+int64(max(responseBytes, 0)/mtu), 1<<31))
 }

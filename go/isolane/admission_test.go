@@ -16,7 +16,7 @@ func threeClasses() Config {
 	}}
 }
 
-// at makes an Admission whose clock and draws the test holds.
+// at makes an Admission whose clock and random numbers the test sets.
 func at(t *testing.T, config Config) (*Admission, *uint64, *uint32) {
 	t.Helper()
 	a, err := New(config)

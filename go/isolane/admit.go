@@ -10,7 +10,7 @@ const one = uint64(1) << 32
 
 const psPerNs = 1000
 
-// Decimal values are brought to the nearer end and rounded down, as in the Rust library.
+// Values outside 0 to 1 are clamped, others rounded down, as in the Rust library.
 func partsOf(value float64) uint64 {
 	if !(value > 0) {
 		return 0
@@ -18,7 +18,7 @@ func partsOf(value float64) uint64 {
 	return uint64(math.Min(value, 1) * float64(one))
 }
 
-// options says how one class is controlled, in the algorithm's units.
+// options are the parameters of one class, in the algorithm's units.
 type options struct {
 	targetPerMTU uint64 // ps
 	window       uint64 // ps between two increases
@@ -28,7 +28,7 @@ type options struct {
 	idleAfter    uint64 // ps
 }
 
-// incrementWindow is target / (1 - percentile / 100): about one miss is allowed in it (line 4).
+// incrementWindow is target / (1 - percentile / 100), in which about one miss is allowed (line 4).
 func incrementWindow(targetPs uint64, percentile float64) uint64 {
 	factor := 100.0 / (100.0 - percentile)
 	window := float64(targetPs) * factor
@@ -38,12 +38,13 @@ func incrementWindow(targetPs uint64, percentile float64) uint64 {
 	return uint64(window)
 }
 
-// meets says whether a call of mtus packets that took latency met the objective.
+// meets returns whether a call of mtus packets that took latency met the objective.
 func (o *options) meets(latency uint64, mtus uint32) bool {
 	return latency < saturatingMul(o.targetPerMTU, uint64(max(mtus, 1)))
 }
 
-// admitState is the admit probability of one destination and class. Times are picoseconds on a clock that never goes back.
+// admitState is the admit probability of one destination and class. Times are picoseconds of a clock that never runs
+// backwards.
 type admitState struct {
 	probability  uint64
 	lastIncrease uint64
@@ -54,7 +55,7 @@ func newAdmitState(now uint64) admitState {
 	return admitState{probability: one, lastIncrease: now, lastCall: now}
 }
 
-// decide says whether a call may run in the class it asks for (lines 5 to 12).
+// decide returns whether a call may run in the requested class (lines 5 to 12).
 func (s *admitState) decide(o *options, now uint64, random uint32) bool {
 	if since(now, s.lastCall) > o.idleAfter {
 		*s = newAdmitState(now)

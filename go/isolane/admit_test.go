@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Goal: the Go algorithm decides bit for bit what the Rust one does. Method: replay what the Rust tests wrote.
+// Goal: the Go algorithm makes the same decisions as the Rust one, bit for bit. Method: replay the vectors of the Rust
+// tests.
 func TestDecidesWhatTheRustLibraryDoes(t *testing.T) {
 	text, err := os.ReadFile("testdata/admission.json")
 	if err != nil {

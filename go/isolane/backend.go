@@ -17,20 +17,21 @@ import (
 
 // BackendPolicy is the name of the load balancing policy that admits calls at the backend.
 //
-// Problem: a name may stand for many backends, each behind its own port, and only the load balancer knows which backend takes a call.
-// Method: the policy wraps another one, its child. It lets the child choose a connection, and decides on the call with the address of
-// that connection as the destination. A call that is not admitted leaves the pick with an error that the Conn catches; the Conn then
-// sends the call in the lowest class, whose connections have a balancer of their own.
-// Limits: a service config without this policy leaves the target as the destination of all calls ([Balanced] adds the policy).
+// Problem: a name may stand for many backends, each behind its own port, and only the load balancer knows the backend
+// of a call. Method: the policy wraps another one, its child. The child chooses a connection, and the policy decides on
+// the call with the address of that connection as the destination. A call that is not admitted leaves the pick with an
+// error that the Conn catches; the Conn then sends the call in the lowest class, whose connections have their own
+// balancer. Limits: with a service config without this policy, the target is the destination of all calls ([Balanced]
+// adds the policy).
 const BackendPolicy = "isolane_admission"
 
-// errDowngraded leaves a pick when the call must run in the lowest class. No caller of a Conn sees it.
+// errDowngraded ends a pick when the call must run in the lowest class. Callers of a Conn never see it.
 var errDowngraded = status.Error(codes.Unavailable, "isolane: the call runs in the lowest class")
 
 func init() { balancer.Register(gateBuilder{}) }
 
-// Balanced is the DialOption that uses a service config (JSON, "" for none) and admits calls at the backend that its load balancing
-// policy chooses. Dial uses Balanced("") by itself. Give your own service config through Balanced, not through
+// Balanced is the DialOption that uses a service config (JSON, "" for none) and admits calls at the backend that its
+// load balancing policy chooses. Dial uses Balanced("") by default. Pass your own service config to Balanced, not to
 // grpc.WithDefaultServiceConfig.
 func Balanced(config string) (grpc.DialOption, error) {
 	text, err := gated(config)
@@ -40,7 +41,7 @@ func Balanced(config string) (grpc.DialOption, error) {
 	return grpc.WithDefaultServiceConfig(text), nil
 }
 
-// gated is a service config with its load balancing policy inside ours.
+// gated returns a service config with its load balancing policy wrapped in ours.
 func gated(config string) (string, error) {
 	keys := map[string]json.RawMessage{}
 	if config != "" {
@@ -76,7 +77,7 @@ type gateBuilder struct{}
 
 func (gateBuilder) Name() string { return BackendPolicy }
 
-// ParseConfig takes the first child policy that this program has.
+// ParseConfig uses the first child policy that this program has.
 func (gateBuilder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	var read gateJSON
 	var policies []map[string]json.RawMessage
@@ -161,14 +162,14 @@ func (g *gate) ExitIdle() {
 	}
 }
 
-// failing is the picker of a name that cannot be resolved.
+// failing is the picker for a name that cannot be resolved.
 type failing struct{ err error }
 
 func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, f.err
 }
 
-// gateClient is what the child sees of its grpc.ClientConn: it keeps the addresses of connections and wraps pickers.
+// gateClient is the child's view of its grpc.ClientConn: it records the addresses of connections and wraps pickers.
 type gateClient struct {
 	balancer.ClientConn
 	addresses *sync.Map // balancer.SubConn to its address
@@ -203,7 +204,7 @@ type gatePicker struct {
 	addresses *sync.Map
 }
 
-// Pick lets the child choose, and decides on a call that has no decision yet.
+// Pick lets the child choose, and decides on a call without a decision.
 func (g gatePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	result, err := g.child.Pick(info)
 	tried, ok := info.Ctx.Value(attemptKey{}).(*attempt)

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Mode says whether decisions are acted upon.
+// Mode selects whether decisions are applied.
 type Mode int
 
 const (
 	// Enforce runs calls that are not admitted in the lowest class.
 	Enforce Mode = iota
-	// Shadow runs all calls in the class they ask for, and counts and reports what would happen.
+	// Shadow runs all calls in the requested class, and counts and reports downgrades.
 	Shadow
 	// Off decides and learns nothing; calls are counted.
 	Off
 )
 
-// String is the mode as a settings file has it.
+// String returns the mode's name in a settings file.
 func (m Mode) String() string {
 	switch m {
 	case Shadow:
@@ -31,37 +31,38 @@ func (m Mode) String() string {
 	}
 }
 
-// Class is one class of the network, and how calls into it are controlled.
+// Class is one class of the network and its parameters.
 type Class struct {
-	// Name is what applications and metrics call it.
+	// Name of the class in applications and metrics.
 	Name string
 	// DSCP marks its packets, 0 to 63.
 	DSCP int
-	// TargetPerMTU is the objective: longest latency of a call for each MTU of its size. Zero for the lowest class only.
+	// TargetPerMTU is the objective: the longest latency of a call per MTU of its size. Zero for the lowest class only.
 	TargetPerMTU time.Duration
 	// Percentile of calls that must meet it; 99.9 if zero.
 	Percentile float64
-	// Alpha is what a window without a miss adds to the admit probability; 0.01 if zero.
+	// Alpha is the increase of the admit probability after a window without a miss; 0.01 if zero.
 	Alpha float64
-	// Beta is what each MTU of a miss takes from it; 0.01 if zero.
+	// Beta is its decrease per MTU of a miss; 0.01 if zero.
 	Beta float64
-	// Floor is the least admit probability; 0.1 if zero.
+	// Floor is the smallest admit probability; 0.1 if zero.
 	Floor float64
 }
 
-// Config is everything that an operator says. The zero value of a field is its default.
+// Config is the operator's configuration. A zero field takes its default.
 type Config struct {
-	// Mode says whether decisions are acted upon.
+	// Mode selects whether decisions are applied.
 	Mode Mode
 	// MTUBytes is the payload of one packet; 1460 if zero.
 	MTUBytes int
-	// IdleAfter is how long a destination keeps what it learned, and its place, without calls; a minute if zero.
+	// IdleAfter is how long a destination without calls keeps its state and its entry; a minute if zero.
 	IdleAfter time.Duration
-	// DestinationsMax bounds the memory; 100,000 if zero. Calls beyond it are admitted and not learned from.
+	// DestinationsMax bounds the memory; 100,000 if zero. Calls to further destinations are admitted and not learned from.
 	DestinationsMax int
 	// Classes from the highest to the lowest, 2 to 8.
 	Classes []Class
-	// Groups are destinations that share a quota; Quota is who guarantees it. [Admission.StartQuota] keeps it.
+	// Groups are destinations that share a quota; Quota is the server that guarantees it. [Admission.StartQuota] renews
+	// its leases.
 	Groups []Group
 	Quota  *Quota
 }
@@ -77,7 +78,7 @@ const (
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// withDefaults fills in what was left out.
+// withDefaults fills in zero fields.
 func (c Config) withDefaults() Config {
 	orInt := func(value *int, other int) {
 		if *value == 0 {
@@ -110,7 +111,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check refuses what cannot control anything: the object, its value, the remedy.
+// check rejects invalid values with object, value and remedy.
 func (c Config) check() error {
 	if n := len(c.Classes); n < classesMin || n > classesMax {
 		return fmt.Errorf("isolane: %d classes; give %d to %d, the lowest last", n, classesMin, classesMax)

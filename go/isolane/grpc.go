@@ -16,50 +16,50 @@ import (
 )
 
 const (
-	// DowngradedKey is the request metadata of a downgraded call; its value is the class that was asked for.
+	// DowngradedKey is the request metadata of a downgraded call; its value is the requested class.
 	DowngradedKey = "isolane-downgraded"
-	// RequestedClassKey and ClassKey are request metadata of every call: the names of the class that was asked for and of the
-	// class it runs in.
+	// RequestedClassKey and ClassKey are request metadata of every call: the names of the requested class and of the class
+	// it runs in.
 	RequestedClassKey = "isolane-requested-class"
 	ClassKey          = "isolane-class"
-	// ServerTimeKey is the response metadata in which [UnaryServerInterceptor] says how long the method itself took, in
-	// microseconds; some servers say so in the trailer.
+	// ServerTimeKey is the response metadata in which [UnaryServerInterceptor] reports the duration of the method, in
+	// microseconds; some servers report it in the trailer.
 	ServerTimeKey = "isolane-server-us"
 )
 
 type classKey struct{}
 type outcomeKey struct{}
 
-// WithClass returns a context whose calls ask for a class; 0 is the highest. Without it they ask for the lowest.
+// WithClass returns a context whose calls request a class; 0 is the highest. Without it calls request the lowest.
 func WithClass(ctx context.Context, class int) context.Context {
 	return context.WithValue(ctx, classKey{}, class)
 }
 
-// WithClassName returns a context whose calls ask for the class of this name. A name that the settings do not have is the lowest
-// class; [Admission.HasClass] tells beforehand.
+// WithClassName returns a context whose calls request the class with this name. An unknown name means the lowest class;
+// [Admission.HasClass] checks a name.
 func WithClassName(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, classKey{}, name)
 }
 
-// Outcome is what became of a call, for its application.
+// Outcome is the result of admission for one call.
 type Outcome struct {
 	// Asked and Ran are classes; 0 is the highest.
 	Asked, Ran int
-	// Downgraded says that the call ran in a lower class than it asked for; WouldDowngrade, that it would outside shadow mode.
+	// Downgraded is true if the call ran in a lower class than requested; WouldDowngrade, if it would outside shadow mode.
 	Downgraded, WouldDowngrade bool
-	// Latency of the last attempt: from handing it to its connection to its end, less the server's own time.
+	// Latency of the last attempt: from passing it to its connection to its end, less the server's own time.
 	Latency time.Duration
-	// Backend is the address that took the last attempt; "" before one was sent.
+	// Backend is the address of the last attempt's server; "" before the first attempt.
 	Backend string
 }
 
-// WithOutcome returns a context whose next call fills in the outcome when the call has ended; a stream fills in the classes when it
-// has begun, and the latency when it has ended.
+// WithOutcome returns a context whose next call fills in the outcome at its end. A stream fills in the classes when it
+// begins, and the latency when it ends.
 func WithOutcome(ctx context.Context, outcome *Outcome) context.Context {
 	return context.WithValue(ctx, outcomeKey{}, outcome)
 }
 
-// Conn is one connection for each class to one target; it goes wherever a *grpc.ClientConn does.
+// Conn has one connection per class to one target; use it wherever a *grpc.ClientConn goes.
 type Conn struct {
 	admission *Admission
 	target    string
@@ -69,8 +69,8 @@ type Conn struct {
 
 var _ grpc.ClientConnInterface = (*Conn)(nil)
 
-// Dial makes a Conn: for each class a grpc.ClientConn with these options, whose packets carry the class's code point. Calls are
-// admitted at the backend that the load balancer chooses; give a service config of your own through [Balanced].
+// Dial makes a Conn: per class a grpc.ClientConn with these options, whose packets carry the class's code point. Calls
+// are admitted at the backend that the load balancer chooses; pass your own service config through [Balanced].
 func Dial(admission *Admission, target string, opts ...grpc.DialOption) (*Conn, error) {
 	conn := &Conn{admission: admission, target: target}
 	policy, err := Balanced("")
@@ -90,14 +90,14 @@ func Dial(admission *Admission, target string, opts ...grpc.DialOption) (*Conn, 
 	return conn, nil
 }
 
-// Connect begins to connect all classes, instead of at their first calls.
+// Connect connects all classes now, instead of at their first calls.
 func (c *Conn) Connect() {
 	for _, conn := range c.conns {
 		conn.Connect()
 	}
 }
 
-// Class is the connection of one class, for callers that decide by themselves.
+// Class returns the connection of one class, for callers with their own decisions.
 func (c *Conn) Class(class int) *grpc.ClientConn { return c.conns[class] }
 
 // Close closes the connections of all classes.
@@ -109,7 +109,7 @@ func (c *Conn) Close() error {
 	return errors.Join(all...)
 }
 
-// Dialer connects by TCP with a code point on every packet, the first included.
+// Dialer connects by TCP with a code point on every packet, including the first.
 func Dialer(dscp int) func(context.Context, string) (net.Conn, error) {
 	dialer := net.Dialer{Control: func(network, _ string, raw syscall.RawConn) error {
 		var failed error
@@ -121,7 +121,7 @@ func Dialer(dscp int) func(context.Context, string) (net.Conn, error) {
 	}
 }
 
-// Invoke runs a unary call in the class that admission gives it.
+// Invoke runs a unary call in the class of its decision.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return c.unary(ctx, method, args, reply, invoke, opts)
 }
@@ -130,7 +130,8 @@ func invoke(ctx context.Context, method string, req, reply any, cc *grpc.ClientC
 	return cc.Invoke(ctx, method, req, reply, opts...)
 }
 
-// NewStream begins a stream in the class that admission gives it. Nothing is learned from it: its time is the application's.
+// NewStream begins a stream in the class of its decision. Streams are not learned from: their time is the
+// application's.
 func (c *Conn) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -141,8 +142,8 @@ func (c *Conn) NewStream(
 	}, opts)
 }
 
-// UnaryClientInterceptor lets the calls of a plain grpc.ClientConn run over this Conn's classes, for programs that cannot
-// replace their connection: the plain one is not used by calls any more.
+// UnaryClientInterceptor runs the calls of a plain grpc.ClientConn over this Conn's classes, for programs that cannot
+// replace their connection. The plain connection then carries no calls.
 func (c *Conn) UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -193,14 +194,14 @@ func (c *Conn) stream(
 	return &watched{ClientStream: stream, desc: desc, end: func() { c.report(ctx, call, time.Since(begin)) }}, nil
 }
 
-// What a Conn knows of the gate: whether the load balancing policy of its connections is [BackendPolicy].
+// Whether the load balancing policy of a Conn's connections is [BackendPolicy].
 const (
 	gateUnknown = iota
 	gatePresent
 	gateAbsent
 )
 
-// begin prepares a call. Without a gate it is decided on here, with the target as its destination.
+// begin prepares a call. Without a gate it decides here, with the target as the destination.
 func (c *Conn) begin(ctx context.Context, bytes int, unary bool) *call {
 	lowest := len(c.conns) - 1
 	asked := lowest
@@ -220,7 +221,7 @@ func (c *Conn) begin(ctx context.Context, bytes int, unary bool) *call {
 	return call
 }
 
-// learnGate keeps what the first call that was sent shows.
+// learnGate records whether the first sent call passed a gate.
 func (c *Conn) learnGate(call *call) {
 	if c.gate.Load() != gateUnknown {
 		return
@@ -235,7 +236,7 @@ func (c *Conn) learnGate(call *call) {
 	}
 }
 
-// class is the class that the call's next attempts run in.
+// class returns the class of the call's next attempts.
 func (c *call) class() int {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -245,14 +246,14 @@ func (c *call) class() int {
 	return c.asked
 }
 
-// took is the latency of the last attempt.
+// took returns the latency of the last attempt.
 func (c *call) took() time.Duration {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return c.latency
 }
 
-// rerouted says, once, that the gate sent the call to the lowest class.
+// rerouted returns true once after the gate sent the call to the lowest class.
 func (c *call) rerouted() bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -261,7 +262,7 @@ func (c *call) rerouted() bool {
 	return was
 }
 
-// sent is the context of the call's attempts: it has the metadata that tells the server.
+// sent returns the context of the call's attempts, with metadata for the server.
 func (c *Conn) sent(ctx context.Context, call *call) context.Context {
 	classes := c.admission.config.Load().Classes
 	class := call.class()
@@ -272,7 +273,7 @@ func (c *Conn) sent(ctx context.Context, call *call) context.Context {
 	return context.WithValue(ctx, callKey{}, call)
 }
 
-// report gives the outcome of a call that has ended to its application and to the observer.
+// report passes the outcome of an ended call to its application and to the observer.
 func (c *Conn) report(ctx context.Context, call *call, latency time.Duration) {
 	observer := c.admission.observer.Load()
 	outcome, wanted := ctx.Value(outcomeKey{}).(*Outcome)
@@ -298,7 +299,7 @@ func (c *call) outcome(latency time.Duration) Outcome {
 	return outcome
 }
 
-// watched sees a stream's end.
+// watched detects the end of a stream.
 type watched struct {
 	grpc.ClientStream
 	desc *grpc.StreamDesc
@@ -314,13 +315,13 @@ func (m *watched) RecvMsg(message any) error {
 	return err
 }
 
-// Sized is a message that knows its size without being encoded; others than protocol buffers may implement it.
+// Sized is a message that knows its encoded size; types other than protocol buffers may implement it.
 type Sized interface {
-	// WireSize is the size in bytes.
+	// WireSize returns the size in bytes.
 	WireSize() int
 }
 
-// size of a message in bytes; 0 when it cannot be known without encoding it, which counts as one MTU.
+// size returns a message's size in bytes; 0, which counts as one MTU, if it is unknown before encoding.
 func size(message any) int {
 	switch message := message.(type) {
 	case proto.Message:
@@ -335,19 +336,19 @@ func size(message any) int {
 	return 0
 }
 
-// UnaryServerInterceptor tells clients how long the method took, so that they can judge the network alone.
+// UnaryServerInterceptor reports the duration of the method to clients, so that they can compute the network latency.
 func UnaryServerInterceptor() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		begin := time.Now()
 		reply, err := handler(ctx, req)
 		us := strconv.FormatInt(time.Since(begin).Microseconds(), 10)
-		// Fails only when the method has sent its metadata already, which then carries no time.
+		// Fails only if the method has already sent its metadata, which then carries no time.
 		_ = grpc.SetHeader(ctx, metadata.Pairs(ServerTimeKey, us))
 		return reply, err
 	}
 }
 
-// DowngradedFrom is the class that an incoming call asked for, if its client downgraded it.
+// DowngradedFrom returns the class that an incoming call requested, if its client downgraded it.
 func DowngradedFrom(ctx context.Context) (class int, downgraded bool) {
 	values := metadata.ValueFromIncomingContext(ctx, DowngradedKey)
 	if len(values) == 0 {

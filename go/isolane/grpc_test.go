@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// echo is a real server on loopback that answers a StringValue with itself, and remembers what calls said.
+// echo is a real server on loopback that returns a StringValue unchanged, and records the calls' metadata.
 type echo struct {
 	mutex sync.Mutex
 	from  []string
@@ -85,7 +85,7 @@ func TestADowngradedCallSaysSoToServerAndApplication(t *testing.T) {
 	if outcome, err := say(t, conn, 0, "hello"); err != nil || outcome.Downgraded || outcome.Latency <= 0 {
 		t.Fatal(outcome, err)
 	}
-	// Over loopback no call meets 15 us for its one MTU: the probability went down.
+	// Over loopback no call meets 15 us for its one MTU, so the probability has fallen.
 	if p := a.Probability(address, 0); p >= 1 {
 		t.Fatalf("a miss lowers the probability: %v", p)
 	}
@@ -165,7 +165,7 @@ func TestAStreamIsDecidedOnAndTeachesNothing(t *testing.T) {
 	if stream.RecvMsg(new(wrapperspb.StringValue)); ended == 0 || outcome.Latency != ended {
 		t.Fatalf("one end: %s, then %s", ended, outcome.Latency)
 	}
-	// It took longer than the 15 us of one MTU, but who knows whose time that was.
+	// It took longer than the 15 us of one MTU, but part of that may be the server's time.
 	if p, counts := a.Probability(address, 0), a.Reports()[0].Counts; p != 1 || counts != (Counts{Asked: 1}) {
 		t.Fatalf("probability %v, %+v", p, counts)
 	}
@@ -221,7 +221,7 @@ func TestAServerSaysItsTimeInTheMetadata(t *testing.T) {
 	if err := plain.Invoke(ctx, echoMethod, wrapperspb.String("x"), reply, grpc.Header(&header)); err != nil {
 		t.Fatal(err)
 	}
-	// There the Rust client finds it too.
+	// The Rust client finds it there too.
 	if len(header.Get(ServerTimeKey)) != 1 {
 		t.Fatalf("metadata %v", header)
 	}

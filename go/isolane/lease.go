@@ -6,23 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// leaseBurst is how much of its rate a lease may save up, as time in nanoseconds; the same as in the Rust library.
+// leaseBurst is the rate that a lease may save up, as time in nanoseconds; the same as in the Rust library.
 const leaseBurst = uint64(20_000_000)
 
-// lease is what the quota server lets this process send to one group of destinations in one class, beside what the admit
-// probability allows. A word says until when its rate is used up; a call that fits moves it on by the time that its bytes take.
-// Times are nanoseconds of the Admission's clock.
+// lease is the rate that the quota server grants this process for one group of destinations and one class, in addition
+// to the admit probability. A word holds the time until which the rate is used up; an admitted call advances it by the
+// time that its bytes take. Times are nanoseconds of the Admission's clock.
 type lease struct {
 	rate      atomic.Uint64 // bytes per second
 	until     atomic.Uint64
 	usedUntil atomic.Uint64
-	// countedAt is the rate at which usedUntil was counted: the last one above zero.
+	// countedAt is the rate of the times in usedUntil: the last one above zero.
 	countedAt atomic.Uint64
 	asked     atomic.Uint64 // bytes, within the lease or not
 }
 
-// set takes a rate over until a time. One goroutine at a time. What was used beyond now is a debt in bytes, which another rate
-// pays off in another time.
+// set applies a rate until a time. One goroutine at a time. Use beyond now is a debt in bytes, which another rate
+// repays in another time.
 func (l *lease) set(rate, until, now uint64) {
 	l.rate.Store(rate)
 	l.until.Store(until)
@@ -43,7 +43,7 @@ func (l *lease) set(rate, until, now uint64) {
 	}
 }
 
-// take says whether a call of size bytes fits at a time, and counts what was asked for.
+// take returns whether a call of size bytes is admitted at now, and counts the requested bytes.
 func (l *lease) take(size, now uint64) bool {
 	l.asked.Add(size)
 	rate := l.rate.Load()
@@ -81,7 +81,7 @@ func saturatingAdd(a, b uint64) uint64 {
 	return sum
 }
 
-// fits says whether a name matches one of the comma-separated patterns: * stands for any text, ? for one character.
+// fits returns whether a name matches one of the comma-separated patterns: * stands for any text, ? for one character.
 func fits(patterns, name string) bool {
 	runes := []rune(name)
 	for pattern := range splitPatterns(patterns) {
@@ -92,7 +92,7 @@ func fits(patterns, name string) bool {
 	return false
 }
 
-// fitsOne goes greedily, with one step back to the latest star: never exponential.
+// fitsOne matches greedily and returns to the latest star only: never exponential.
 func fitsOne(pattern, name []rune) bool {
 	p, n, star, from := 0, 0, -1, 0
 	for n < len(name) {

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// mark sets the code point of a socket before it connects, so that the first packet carries it already.
+// mark sets the code point of a socket before it connects, so that the first packet already carries it.
 func mark(fd int, network string, dscp int) error {
 	field := dscp << 2
 	four := syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, syscall.IP_TOS, field)

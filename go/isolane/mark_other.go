@@ -2,5 +2,5 @@
 
 package isolane
 
-// mark leaves sockets as they are: without Linux, calls are admitted and downgraded, and the network cannot tell classes apart.
+// mark does nothing: without Linux, calls are admitted and downgraded, but the network cannot distinguish classes.
 func mark(int, string, int) error { return nil }

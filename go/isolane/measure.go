@@ -13,19 +13,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Measuring calls.
+// Measures calls.
 //
-// Problem: the latency of a call that a deadline ends is not known, and a retry hides the attempt that was slow.
-// Method: gRPC reports each attempt of a call to a stats.Handler, with the sizes of its messages. An attempt begins when the load
-// balancer has chosen its connection, and ends with its status. An attempt that the server answered is measured. An attempt that ended
-// by its deadline, by cancellation or with its connection lasted at least as long as it did. The server's own time is subtracted.
-// Limits: streams are decided on and not measured, since their time is the application's. An attempt that the server itself
-// failed is not measured: the server may have failed it before the request had arrived.
+// Problem: the latency of a call that ends by its deadline is unknown, and a retry hides the slow attempt. Method: gRPC
+// reports each attempt of a call to a stats.Handler, with the sizes of its messages. An attempt begins when the load
+// balancer has chosen its connection, and ends with its status. An attempt that the server answered is measured. For an
+// attempt that ended by its deadline, by cancellation or with its connection, the elapsed time is a lower bound. The
+// server's own time is subtracted. Limits: streams are decided on and not measured, because their time is the
+// application's. An attempt that the server itself failed is not measured, because it may have failed before the
+// request had arrived.
 
 type callKey struct{}
 type attemptKey struct{}
 
-// call is one call of an application; its attempts share it.
+// call is one call of an application, shared by its attempts.
 type call struct {
 	conn  *Conn
 	asked int
@@ -34,17 +35,17 @@ type call struct {
 
 	mutex   sync.Mutex
 	verdict Verdict
-	// decided says that verdict holds: by the gate in the pick or, without a gate, before the call.
+	// decided is true if verdict is valid: the gate sets it in the pick or, without a gate, begin does.
 	decided bool
-	// downgrade says that the gate sent the call away from the class that it asked for.
+	// downgrade is true if the gate sent the call away from the requested class.
 	downgrade bool
-	// ungated says that an attempt was sent and no gate saw it.
+	// ungated is true if an attempt was sent without passing a gate.
 	ungated bool
 	backend string
 	latency time.Duration
 }
 
-// attempt is one try of a call on one connection.
+// attempt is one attempt of a call on one connection.
 type attempt struct {
 	call *call
 
@@ -60,8 +61,8 @@ type attempt struct {
 	answered bool
 }
 
-// admit is called in the pick: it decides on the call with the backend as its destination. False: the call leaves its class. A retry
-// keeps the class of its call.
+// admit decides on the call in the pick, with the backend as its destination. False means that the call leaves its
+// class. A retry keeps the class of its call.
 func (t *attempt) admit(backend string) bool {
 	c := t.call
 	c.mutex.Lock()
@@ -76,7 +77,7 @@ func (t *attempt) admit(backend string) bool {
 	}
 	verdict := c.verdict
 	if verdict.at != nil && !verdict.Downgraded {
-		// Another backend than the one of the decision may take a later attempt: it learns from it.
+		// A later attempt may go to another backend than the decision's; that backend learns from it.
 		verdict.at = c.conn.admission.destination(backend, c.conn.admission.config.Load())
 	}
 	c.backend = backend
@@ -174,30 +175,31 @@ func (t *attempt) end(err error, at time.Time) {
 	}
 }
 
-// due says whether the deadline of the call has come. Servers count from the arrival of the call and in coarse units, so less than a
-// tenth of the time may be left.
+// due returns whether the deadline of the call has passed. Servers count from the arrival of the call and in coarse
+// units, so up to a tenth of the time may be left.
 func (t *attempt) due(at time.Time) bool {
 	return !t.deadline.IsZero() && t.deadline.Sub(at) < t.deadline.Sub(t.begin)/10
 }
 
-// endings are what the end of an attempt says of its latency.
+// endings classifies what the end of an attempt says about its latency.
 type endings int
 
 const (
-	// unknown: nothing.
+	// unknown: the latency is unknown.
 	unknown endings = iota
-	// measured: it is the time that passed.
+	// measured: the latency is the elapsed time.
 	measured
-	// lowerBound: it is at least the time that passed.
+	// lowerBound: the latency is at least the elapsed time.
 	lowerBound
 )
 
-// ending says what a status tells of the latency. answered: it came from the server; due: the deadline of the call has come.
+// ending classifies a status. answered: the server sent it; due: the deadline of the call has passed.
 func ending(err error, answered, due bool) endings {
 	switch status.Code(err) {
 	case codes.OK:
 		return measured
-	// A server keeps the deadline too, and may say so first. Its own deadline elsewhere says nothing of ours.
+	// A server enforces the deadline too, and may report it first. A server's own deadline elsewhere says nothing about
+	// ours.
 	case codes.DeadlineExceeded:
 		if !answered || due {
 			return lowerBound
@@ -210,7 +212,7 @@ func ending(err error, answered, due bool) endings {
 	return unknown
 }
 
-// serverTime is the time that the server reports for itself in a metadata.
+// serverTime returns the server's own time from its metadata.
 func serverTime(told metadata.MD) time.Duration {
 	values := told.Get(ServerTimeKey)
 	if len(values) == 0 {

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// instant is the metadata of a server that had the request the whole time, so that the network took none.
+// instant is the metadata of a server that had the request the whole time, so that the network latency is zero.
 var instant = metadata.Pairs(ServerTimeKey, "1000000000")
 
 // backendThat is a server on loopback that runs handle for every call.
@@ -47,7 +47,7 @@ func answer(text string, header metadata.MD) func(grpc.ServerStream) error {
 	}
 }
 
-// untilGone keeps a call until its client has left.
+// untilGone blocks a call until its client has disconnected.
 func untilGone(stream grpc.ServerStream) error {
 	<-stream.Context().Done()
 	return status.FromContextError(stream.Context().Err()).Err()
@@ -76,7 +76,7 @@ func TestCallsThatTheirDeadlineEndsLowerTheProbability(t *testing.T) {
 	})
 	a, _, _ := at(t, slowClasses())
 	conn := dial(t, a, address)
-	// On a busy machine a deadline can pass before its call is sent: such a call says nothing about the network.
+	// On a busy machine a deadline can pass before its call is sent; such a call says nothing about the network.
 	const calls, most = 20, 2000
 	for made := 0; arrived.Load() < calls; made++ {
 		if made == most {
@@ -184,7 +184,7 @@ func TestAnAnswerOfTheServerThatFailsSaysNothing(t *testing.T) {
 	}
 }
 
-// behind dials backends through a name that stands for all of them.
+// behind dials backends through one name that stands for all of them.
 func behind(t *testing.T, a *Admission, config string, addresses ...string) *Conn {
 	t.Helper()
 	names := manual.NewBuilderWithScheme("name")
@@ -228,7 +228,7 @@ func TestTheDestinationIsTheBackendBehindTheLoadBalancer(t *testing.T) {
 	if p := a.Probability("name:///storage", 0); p != 1 {
 		t.Fatalf("the name has %v", p)
 	}
-	// Calls that the balancer gives to the slow backend leave the class; those for the fast one stay.
+	// Calls to the slow backend leave the class; those to the fast one stay.
 	*random = 1<<32 - 1
 	kept, moved := 0, 0
 	for kept < 2 || moved < 2 {

@@ -40,7 +40,7 @@ func TestADebtFromALowRateIsPaidAtTheNextOne(t *testing.T) {
 	}
 }
 
-// Over any time: at most the rate, what may be saved up, and the last call.
+// Over any time at most the rate, the saved credit and the last call are admitted.
 func TestNoMorePassesThanTheRate(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -112,14 +112,14 @@ func TestALeaseAdmitsWhateverTheProbabilitySays(t *testing.T) {
 	if counts := a.Reports()[3].Counts; counts.Leased != 1 {
 		t.Fatalf("counted: %+v", a.Reports())
 	}
-	// A megabyte is a second of it; the next call must wait for that.
+	// A megabyte is one second of the rate; the next call exceeds it.
 	a.Decide("host:1", 0, 1_000_000)
 	if !a.Decide("host:1", 0, 1).Downgraded {
 		t.Fatal("the lease is used up")
 	}
 }
 
-// answering serves one connection after the other with what each request is answered.
+// answering serves one connection after the other and sends the given answer to each request.
 func answering(t *testing.T, answer func(map[string]any) string) (string, chan map[string]any) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quota")
@@ -232,17 +232,17 @@ func TestAServerThatRefusesIsToldOnceAndAskedAgain(t *testing.T) {
 	}
 }
 
-// A server that does not prove the key is not believed, and its refusal is told.
+// A server that does not prove the key is rejected, and its own rejection is reported.
 func TestAServerWithoutTheKeyIsRefused(t *testing.T) {
 	keyFile := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(keyFile, []byte(strings.Repeat("k", 40)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for want, answers := range map[string][]string{
-		"somebody who has not the key": {`{"challenge":"` + strings.Repeat("1", 64) + `"}`, `"done"`},
-		"an answer to another":         {`{"challenge":"short"}`},
-		"this server has no key":       {`{"error":"this server has no key"}`},
-		"the key is another one":       {`{"challenge":"` + strings.Repeat("1", 64) + `"}`, `{"error":"the key is another one"}`},
+		"without a valid seal":   {`{"challenge":"` + strings.Repeat("1", 64) + `"}`, `"done"`},
+		"an answer to another":   {`{"challenge":"short"}`},
+		"this server has no key": {`{"error":"this server has no key"}`},
+		"the key is another one": {`{"challenge":"` + strings.Repeat("1", 64) + `"}`, `{"error":"the key is another one"}`},
 	} {
 		given := make(chan string, len(answers))
 		for _, answer := range answers {
@@ -314,7 +314,7 @@ class = "high"
 guarantee = "1Gb/s"
 `
 
-// Goal: the real server and this client understand each other, through a kill of the server. Method: `isolane rpc quota serve`,
+// Goal: the real server and this client work together across a kill of the server. Method: `isolane rpc quota serve`,
 // named by ISOLANE or found on PATH; on a Unix socket, and over TCP with a key.
 func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 	program := os.Getenv("ISOLANE")
@@ -335,7 +335,7 @@ func TestTheRealServerGrantsWhatWasAskedFor(t *testing.T) {
 	})
 }
 
-// grantedByTheRealServer is on a Unix socket, or with a key on a TCP port that is free.
+// grantedByTheRealServer runs on a Unix socket, or with a key on a free TCP port.
 func grantedByTheRealServer(t *testing.T, program, keyFile string) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "quota.toml")
@@ -346,7 +346,7 @@ func grantedByTheRealServer(t *testing.T, program, keyFile string) {
 		settings = fmt.Sprintf("key_file = %q\n%s", keyFile, settings)
 		server = "127.0.0.1:0"
 	}
-	// Where it listens is in server then, so that the next one listens there too.
+	// The server's address is in server afterwards, so that the next one listens there too.
 	serve := func() *exec.Cmd {
 		text := strings.Replace(settings, place, server, 1)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -378,7 +378,7 @@ func grantedByTheRealServer(t *testing.T, program, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is admitted by probability, so that what is admitted is on the lease.
+	// The probability admits nothing, so every admitted call uses the lease.
 	a.random = func() uint32 { return math.MaxUint32 }
 	a.Complete(a.Decide("host:1", 0, 100), time.Second)
 	if err := a.StartQuota(t.Context(), func(line string) { t.Log(line) }); err != nil {

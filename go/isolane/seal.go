@@ -24,10 +24,11 @@ const (
 
 var noncePattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// readKey reads a key that several machines share: the file's text without spaces at the ends, which only its owner may read.
+// readKey reads a key shared by several machines: the file's text without surrounding spaces. Only its owner may read
+// the file.
 func readKey(file string) ([]byte, error) {
 	failed := func(reason string) error { return fmt.Errorf("the key file %s: %s", file, reason) }
-	// Without waiting: a pipe has no writer yet.
+	// Non-blocking, because a pipe may have no writer.
 	opened, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("the key file: %w", err)
@@ -38,7 +39,7 @@ func readKey(file string) ([]byte, error) {
 		return nil, fmt.Errorf("the key file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, failed("is no file; give the file itself")
+		return nil, failed("is not a regular file; give the file itself")
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, failed("others may read or write it; chmod 600")
@@ -58,9 +59,9 @@ func readKey(file string) ([]byte, error) {
 	return key, nil
 }
 
-// seals of one connection, at one end of it: each line begins with an HMAC over who speaks, the line's number in its
-// direction and its text, under a key made of the shared one and both ends' nonces. crates/rpc/library/src/quota/seal.rs is the
-// server's side.
+// seals are the seals of one connection at one end of it. Each line begins with an HMAC over the sender's role, the
+// line's number in its direction and its text, under a key derived from the shared key and both ends' nonces.
+// crates/rpc/library/src/quota/seal.rs is the server's side.
 type seals struct {
 	key           []byte
 	end, other    string
@@ -76,7 +77,7 @@ func newNonce() string {
 
 func isNonce(text string) bool { return noncePattern.MatchString(text) }
 
-// newSeals is for the end "client" or "server".
+// newSeals makes the seals of the end "client" or "server".
 func newSeals(key []byte, end, clientNonce, serverNonce string) *seals {
 	other := "server"
 	if end == other {
@@ -96,14 +97,14 @@ func (s *seals) of(end string, number uint64, line []byte) []byte {
 	return mac(s.key, append(fmt.Appendf(nil, "%s\n%d\n", end, number), line...))
 }
 
-// seal is the line with its seal.
+// seal returns the line with its seal.
 func (s *seals) seal(line []byte) []byte {
 	seal := s.of(s.end, s.written, line)
 	s.written++
 	return append(append(hex.AppendEncode(nil, seal), ' '), line...)
 }
 
-// open is what a sealed line says; false when the other end did not write it, now and here.
+// open returns the text of a sealed line; false if the peer did not write it as the next line of this connection.
 func (s *seals) open(line []byte) ([]byte, bool) {
 	if len(line) <= sealDigits || line[sealDigits] != ' ' {
 		return nil, false

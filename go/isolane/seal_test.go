@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The same seal as in crates/rpc/library/src/quota/seal.rs.
+// The seal equals that of crates/rpc/library/src/quota/seal.rs.
 func TestTheSealIsThatOfTheServer(t *testing.T) {
 	client := newSeals([]byte(strings.Repeat("k", 32)), "client", strings.Repeat("0", 64), strings.Repeat("1", 64))
 	const line = `{"ask":"show"}`
@@ -56,7 +56,7 @@ func TestOnlyAFileThatItsOwnerAloneReadsHoldsAKey(t *testing.T) {
 		}
 	}
 	refused(file, "", 0, "no such file")
-	refused(folder, "", 0, "is no file")
+	refused(folder, "", 0, "is not a regular file")
 	refused(file, strings.Repeat("k", 32), 0o640, "chmod 600")
 	refused(file, strings.Repeat("k", 31)+"\n", 0o600, "has 31 bytes, needs 32 or more")
 	refused(file, strings.Repeat("k", 5000), 0o600, "more than 4096 bytes")

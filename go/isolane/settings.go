@@ -9,7 +9,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// fileClass and file are the settings file that all languages share; docs/guides/rpc.md describes its keys.
+// fileClass and file are the settings file shared by all languages; docs/guides/rpc.md describes its keys.
 type fileClass struct {
 	Name         string   `toml:"name"`
 	DSCP         *int     `toml:"dscp"`
@@ -45,7 +45,7 @@ type fileQuota struct {
 	Tenant  string `toml:"tenant"`
 }
 
-// ParseConfig reads settings in the TOML form that the Rust, Python and C libraries read too.
+// ParseConfig parses settings in the TOML form of the Rust, Python and C libraries.
 func ParseConfig(text string) (Config, error) {
 	var read file
 	meta, err := toml.Decode(text, &read)

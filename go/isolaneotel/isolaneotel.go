@@ -15,19 +15,19 @@ import (
 
 // Attributes of a span.
 const (
-	// Requested is the name of the class that the application asked for; Class, of the class that the call ran in.
+	// Requested is the name of the requested class; Class, of the class that the call ran in.
 	Requested = attribute.Key("isolane.requested_class")
 	Class     = attribute.Key("isolane.class")
-	// Downgraded says that the call ran in a lower class; WouldDowngrade, that it would outside shadow mode.
+	// Downgraded is true if the call ran in a lower class; WouldDowngrade, if it would outside shadow mode.
 	Downgraded     = attribute.Key("isolane.downgraded")
 	WouldDowngrade = attribute.Key("isolane.would_downgrade")
 	// LatencyUs is the network latency of the last attempt, microseconds.
 	LatencyUs = attribute.Key("isolane.latency_us")
-	// Backend is the address that took the last attempt.
+	// Backend is the address of the last attempt's server.
 	Backend = attribute.Key("isolane.backend")
 )
 
-// Annotate puts the outcome of every call on the span of its context. It replaces an observer that was set before.
+// Annotate adds the outcome of every call to the span of its context. It replaces an earlier observer.
 func Annotate(admission *isolane.Admission) {
 	admission.Observe(func(ctx context.Context, outcome isolane.Outcome) {
 		span := trace.SpanFromContext(ctx)

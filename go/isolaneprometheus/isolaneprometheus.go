@@ -14,7 +14,8 @@ import (
 	"isolane.dev/isolane/go/isolane"
 )
 
-// DestinationsDefault is how many destinations have series of their own, as metrics_destinations in the settings.
+// DestinationsDefault is the default number of destinations with series of their own, as metrics_destinations in the
+// settings.
 const DestinationsDefault = 100
 
 const other = "other"
@@ -41,7 +42,8 @@ type Collector struct {
 	destinations int
 }
 
-// New makes a Collector; destinations is how many have series of their own, DestinationsDefault if not above zero.
+// New makes a Collector; destinations is the number of destinations with series of their own, DestinationsDefault if
+// not above zero.
 func New(admission *isolane.Admission, destinations int) *Collector {
 	if destinations <= 0 {
 		destinations = DestinationsDefault
@@ -74,7 +76,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// busiest are the destinations with the most calls; of two with as many calls, the first by name.
+// busiest returns the destinations with the most calls; of two with equal counts, the first by name.
 func busiest(reports []isolane.Report, count int) map[string]bool {
 	calls := map[string]uint64{}
 	for _, report := range reports {

@@ -68,7 +68,7 @@ type serverResult struct {
 	Downgraded uint64 `json:"downgraded"`
 }
 
-// lines are the controller's documents.
+// lines reads the controller's documents.
 type lines struct{ scanner *bufio.Scanner }
 
 func stdin() lines {
@@ -77,7 +77,7 @@ func stdin() lines {
 	return lines{scanner}
 }
 
-// read takes the next document.
+// read reads the next document.
 func (l lines) read(into any) error {
 	if !l.scanner.Scan() {
 		return fmt.Errorf("stdin ended before a document (%v)", l.scanner.Err())
@@ -85,7 +85,7 @@ func (l lines) read(into any) error {
 	return json.Unmarshal(l.scanner.Bytes(), into)
 }
 
-// end returns when stdin does: the controller is done, or gone.
+// end returns when stdin ends: the controller is done or has ended.
 func (l lines) end() {
 	for l.scanner.Scan() {
 	}

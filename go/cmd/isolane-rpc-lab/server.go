@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// server answers every call with nothing until stdin ends.
+// server answers every call with an empty message until stdin ends.
 func server(in lines) error {
 	var job serverJob
 	if err := in.read(&job); err != nil {
@@ -23,7 +23,7 @@ func server(in lines) error {
 	}
 	var calls, bytes, downgraded atomic.Uint64
 	write1 := func(_ any, stream grpc.ServerStream) error {
-		// Another one only opens its connection.
+		// Any other method only opens the client's connection.
 		if called, _ := grpc.MethodFromServerStream(stream); called != method {
 			return status.Errorf(codes.Unimplemented, "no method %s", called)
 		}
