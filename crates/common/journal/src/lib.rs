@@ -1,11 +1,11 @@
-//! A journal: a file of lines to which a program appends, and which it reads when it starts again.
+//! A journal: a file of lines that a program appends to and reads when it restarts.
 //!
-//! Problem: a kill or a full disk may cut the last line short, and the next line must not grow onto that rest.
-//! Method: each append is one write of whole lines. [`Journal::open`] returns the whole lines; bytes behind the last line
-//! end stay in the file until the next append, which removes them first. A failed append is removed in the same way.
-//! A symbolic link in the place of the file is an error, so a privileged program writes nowhere else.
-//! Units: bytes. Limits: appends are not synced: a kill of the program loses no append, a machine that goes down may.
-//! [`Journal::replace`] is synced. One writer: [`Journal::lock`] keeps others out where all writers call it.
+//! Problem: a kill or a full disk can cut off the last line, and the next line must not continue the torn one. Method:
+//! each append is one write of whole lines. [`Journal::open`] returns the whole lines; bytes after the last line end
+//! stay in the file until the next append, which removes them first. A failed append is removed in the same way. A
+//! symbolic link in place of the file is an error, so a privileged program never writes elsewhere. Units: bytes.
+//! Limits: appends are not synced: a kill of the program loses no append, a machine crash can. [`Journal::replace`] is
+//! synced. One writer: [`Journal::lock`] excludes others if all writers call it.
 #![forbid(unsafe_code)]
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,21 +13,21 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A journal of a service: only its owner reads it.
+/// Mode of the file: only its owner may read it.
 const PRIVATE: u32 = 0o600;
 
-/// A journal that is open for appending.
+/// A journal opened for appending.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     /// Bytes of whole lines.
     bytes: u64,
-    /// Bytes behind the whole lines may be in the file.
+    /// Whether bytes after the whole lines may be in the file.
     torn: bool,
 }
 
 impl Journal {
-    /// Makes an empty journal; one that is there loses its lines.
+    /// Makes an empty journal; removes the lines of an existing one.
     ///
     /// # Errors
     /// The kernel's, also for a symbolic link at `path`.
@@ -45,7 +45,7 @@ impl Journal {
         Ok(Self::of(file?, 0))
     }
 
-    /// Opens a journal to go on with it, and returns its whole lines, each with its end. The file stays as it is.
+    /// Opens a journal for appending, and returns its whole lines, each with its end. The file is unchanged.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], and the kernel's, also for a symbolic link at `path`.
@@ -61,11 +61,11 @@ impl Journal {
         Ok((journal, lines))
     }
 
-    /// Puts a journal that holds `lines` in the place of the one at `path`: it is written beside (`.new` behind the name),
-    /// synced, and renamed. Only its owner may read it.
+    /// Replaces the journal at `path` by one that holds `lines`: it is written beside (suffix `.new`), synced, and
+    /// renamed. Only its owner may read it.
     ///
     /// # Errors
-    /// The kernel's, also for a symbolic link at the file beside; the journal at `path` is then as it was.
+    /// The kernel's, also for a symbolic link at the new file; the journal at `path` is then unchanged.
     pub fn replace(path: &Path, lines: &str) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
@@ -80,10 +80,10 @@ impl Journal {
         Ok(Self::of(file, lines.len() as u64))
     }
 
-    /// Keeps other writers out until the journal is dropped. Does nothing on a file system without locks.
+    /// Excludes other writers until the journal is dropped. Does nothing on a file system without locks.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] where another writer has the lock, and the kernel's.
+    /// [`ErrorKind::WouldBlock`] if another writer has the lock, and the kernel's.
     pub fn lock(&self) -> io::Result<()> {
         match self.file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
@@ -92,7 +92,7 @@ impl Journal {
         }
     }
 
-    /// Adds whole lines.
+    /// Appends whole lines.
     ///
     /// # Errors
     /// The kernel's; none of `lines` is then in the journal.
@@ -105,11 +105,11 @@ impl Journal {
         }
         assert!(lines.ends_with(b"\n"), "a journal holds whole lines");
         self.remove_torn()?;
-        // One write: a kill can only cut it short.
+        // One write: a kill can only cut it off.
         let written = self.file.write_all(lines);
         if let Err(error) = written {
             self.torn = true;
-            // If the kernel refuses this too, the next append or the next start does it.
+            // If this fails too, the next append or the next start removes the rest.
             let _ = self.remove_torn();
             return Err(error);
         }
@@ -117,13 +117,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops the lines behind the first `bytes`, which must end with a line: the next append removes them from the file.
+    /// Drops the lines after the first `bytes`, which must end with a line: the next append removes them from the file.
     pub fn cut(&mut self, bytes: u64) {
         self.torn |= bytes < self.bytes;
         self.bytes = self.bytes.min(bytes);
     }
 
-    /// Length of the whole lines.
+    /// Length of the whole lines, bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -185,7 +185,7 @@ mod tests {
         let path = directory.path().join("journal");
         let mut journal = Journal::create(&path).unwrap();
         journal.append(b"one\n").unwrap();
-        // What a full disk leaves: half a line, and an error.
+        // A full disk leaves half a line and an error.
         journal.file.write_all(b"tw").unwrap();
         journal.torn = true;
         journal.append(b"three\n").unwrap();

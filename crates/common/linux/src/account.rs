@@ -1,28 +1,28 @@
-//! Whom a client of a service is counted for, and how many places each may hold.
+//! The account of a service's client, and how many places each account may hold.
 //!
-//! Problem: a service has so many places (connections, sessions, listeners). Every local process may connect, and a user
-//! number is no tenant: containers share user 0, and one user may open thousands of connections.
-//! Method: an [`Account`] is user, responsible cgroup and user namespace. [`Places`] admits by three bounds: each account has
-//! at most `per_account` places; all user namespaces of one user and cgroup together have twice as many, since an
-//! unprivileged user can make user namespaces at will; and the last `reserve` places go only to accounts that hold fewer than
-//! `few`. So an account that holds many cannot take the last place of one that holds few.
-//! Limits: someone with many users or many containers has as many accounts.
+//! Problem: a service has a limited number of places (connections, sessions, listeners). Every local process may
+//! connect, and a user id does not identify a tenant: containers share user 0, and one user may open thousands of
+//! connections. Method: an [`Account`] is user, responsible cgroup and user namespace. [`Places`] has three bounds:
+//! each account has at most `per_account` places; all user namespaces of one user and cgroup together have twice as
+//! many, because an unprivileged user can make user namespaces at will; and the last `reserve` places go only to
+//! accounts that hold fewer than `few`. An account that holds many therefore cannot take the last place from one that
+//! holds few. Limits: a person with many users or containers has as many accounts.
 
 use std::collections::BTreeMap;
 
-/// Whom something is counted for.
+/// The account that places are counted for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {
-    /// User number, as this process's user namespace numbers users.
+    /// User id in this process's user namespace.
     pub user: u32,
-    /// The cgroup that the host, not the tenant, made; see [`crate::cgroup::responsible`]. Empty where unknown.
+    /// The cgroup that the host made, not the tenant; see [`crate::cgroup::responsible`]. Empty if unknown.
     pub group: String,
-    /// Inode of the user namespace; 0 where unknown.
+    /// Inode of the user namespace; 0 if unknown.
     pub user_namespace: u64,
 }
 
 impl Account {
-    /// The account of a user of whom nothing else is known.
+    /// The account of a user without further information.
     pub fn of_user(user: u32) -> Self {
         Self {
             user,
@@ -40,50 +40,50 @@ impl std::fmt::Display for Account {
     }
 }
 
-/// How many places there are, and for whom.
+/// Number of places and their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceLimits {
-    /// Places in all.
+    /// Total number of places.
     pub total: usize,
-    /// Places of one account.
+    /// Largest number of places of one account.
     pub per_account: usize,
-    /// The last places, kept for accounts that hold few.
+    /// Number of last places that are kept for accounts that hold few.
     pub reserve: usize,
     /// An account with at least this many places gets none of the reserve.
     pub few: usize,
 }
 
-/// Why there is no place.
+/// Why no place is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
-    /// The account has its share.
+    /// The account holds its maximum.
     #[error("{account} holds {held} places, which is the most for one account")]
     Account {
-        /// Whose.
+        /// The account.
         account: Account,
-        /// How many it holds.
+        /// Number of places that it holds.
         held: usize,
     },
-    /// What is left is for others.
+    /// The remaining places are reserved.
     #[error(
         "{used} of {total} places are taken, and the rest is kept for accounts that hold fewer than {few}"
     )]
     Reserved {
-        /// Places taken.
+        /// Number of taken places.
         used: usize,
-        /// Places in all.
+        /// Total number of places.
         total: usize,
-        /// Who may have the rest.
+        /// Only accounts with fewer places than this may take the rest.
         few: usize,
     },
 }
 
-/// Places taken, by account.
+/// Taken places by account.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     used: usize,
     by_account: BTreeMap<Account, usize>,
-    /// Over all user namespaces.
+    /// Taken places by user and cgroup, over all user namespaces.
     by_owner: BTreeMap<(u32, String), usize>,
 }
 
@@ -91,7 +91,7 @@ impl Places {
     /// Takes a place for `account`.
     ///
     /// # Errors
-    /// When there is none for it; nothing is taken then.
+    /// No place is available; then nothing is taken.
     pub fn take(&mut self, limits: &PlaceLimits, account: &Account) -> Result<(), NoPlace> {
         self.check(limits, account)?;
         self.used += 1;
@@ -100,10 +100,10 @@ impl Places {
         Ok(())
     }
 
-    /// Whether there is a place for `account`.
+    /// Checks that a place is available for `account`.
     ///
     /// # Errors
-    /// When there is none.
+    /// No place is available.
     pub fn check(&self, limits: &PlaceLimits, account: &Account) -> Result<(), NoPlace> {
         let (held, of_owner) = (self.of(account), self.of_owner(account));
         if held >= limits.per_account || of_owner >= limits.per_account.saturating_mul(2) {
@@ -124,7 +124,7 @@ impl Places {
         }
     }
 
-    /// Gives a place of `account` back.
+    /// Returns a place of `account`.
     ///
     /// # Panics
     /// When it holds none.
@@ -134,12 +134,12 @@ impl Places {
         less(&mut self.by_owner, &owner(account));
     }
 
-    /// Places that `account` holds.
+    /// Number of places that `account` holds.
     pub fn of(&self, account: &Account) -> usize {
         self.by_account.get(account).copied().unwrap_or(0)
     }
 
-    /// Places taken.
+    /// Number of taken places.
     pub fn used(&self) -> usize {
         self.used
     }
@@ -148,7 +148,7 @@ impl Places {
         self.by_owner.get(&owner(account)).copied().unwrap_or(0)
     }
 
-    /// Of the accounts in `among`, the one whose owner holds most places; the first of several.
+    /// The account in `among` whose owner holds most places; the first of several.
     pub fn greediest<'a>(&self, among: impl Iterator<Item = &'a Account>) -> Option<&'a Account> {
         among.fold(None, |most, account| match most {
             Some(other) if self.of_owner(other) >= self.of_owner(account) => most,
@@ -197,7 +197,7 @@ mod tests {
     fn greedy_accounts_leave_the_reserve_to_others() {
         let mut places = Places::default();
         assert_eq!(fill(&mut places, &account(1, "/a", 1)), 8);
-        // 14 places are open to everybody.
+        // 14 places are open to every account.
         assert_eq!(fill(&mut places, &account(2, "/a", 1)), 6);
         let modest: Vec<usize> = (3..8)
             .map(|user| fill(&mut places, &account(user, "/a", 1)))
@@ -236,7 +236,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: counts never drift, and no account exceeds its bound. Method: random takers and givers against a list.
+        /// Goal: counts never drift, and no account exceeds its bound. Method: random takes and returns against a list.
         #[test]
         fn places_are_conserved(steps in prop::collection::vec((0_u32..4, 0_u64..2, any::<bool>()), 0..200)) {
             let (mut places, mut held) = (Places::default(), Vec::new());

@@ -1,14 +1,14 @@
-//! Control groups: where a process is, what the path says of its container, and the rdma controller.
+//! Control groups: the cgroup of a process, the container in its path, and the rdma controller.
 //!
-//! Only the version 2 hierarchy counts; on a machine that still mounts version 1 beside it, the path is that of the
-//! unified hierarchy. A path begins with `/` and lies below the mount.
+//! Only the version 2 hierarchy counts; on a machine that also mounts version 1, the path is that of the unified
+//! hierarchy. A path begins with `/` and lies below the mount.
 //!
-//! The rdma controller counts two things per device: open device files (`hca_handle`) and every other object, queue
-//! pairs, CQs, MRs, PDs together (`hca_object`). A limit makes the kernel refuse (ENOMEM at the verbs call), it does
-//! not slow. Source: `Documentation/admin-guide/cgroup-v2.rst` (RDMA), cgroups(7).
+//! The rdma controller counts two things per device: open device files (`hca_handle`), and all queue pairs, CQs, MRs
+//! and PDs together (`hca_object`). Beyond a limit the kernel rejects the verbs call with ENOMEM; it does not delay
+//! calls. Source: `Documentation/admin-guide/cgroup-v2.rst` (RDMA), cgroups(7).
 //!
-//! Container and pod come from the path alone: it holds runtime, container identifier and pod UID. Labels and names
-//! that users gave are known to the runtime only.
+//! Container and pod come from the path alone, which contains runtime, container identifier and pod UID. Only the
+//! runtime knows labels and names that users gave.
 
 use crate::error::HostError;
 use crate::root::Root;
@@ -16,15 +16,15 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The cgroup (version 2) of a process; none when it has ended.
+/// The cgroup (version 2) of a process; `None` if the process has ended.
 pub fn of_process(root: &Root, process: u32) -> Option<String> {
     let text = root.text(&format!("/proc/{process}/cgroup"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(line.strip_suffix(" (deleted)").unwrap_or(line).to_owned())
 }
 
-/// The cgroup path in the text of `/proc/PID/cgroup`: the unified hierarchy's, or, where that says nothing, the longest of
-/// the others. Empty where the text has none.
+/// The cgroup path in the text of `/proc/PID/cgroup`: that of the unified hierarchy or, if it is missing, the longest
+/// of the others. Empty if the text has none.
 pub fn path(text: &str) -> &str {
     let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
@@ -62,7 +62,7 @@ pub fn responsible(path: &str) -> &str {
     &path[..end.min(path.len())]
 }
 
-/// What the path of a cgroup says of who runs in it.
+/// The unit, container and pod in a cgroup's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Workload {
     /// The innermost systemd service or scope that is no container: `sshd.service`, `session-3.scope`.
@@ -75,13 +75,13 @@ pub struct Workload {
     pub pod: Option<String>,
 }
 
-/// A container.
+/// A container in a cgroup's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Container {
-    /// What made it: `docker`, `containerd`, `cri-o`, `podman`, `lxc`, `nspawn`; `unknown` where the path has an
-    /// identifier alone.
+    /// Runtime: `docker`, `containerd`, `cri-o`, `podman`, `lxc`, `nspawn`; `unknown` if the path has only an
+    /// identifier.
     pub runtime: &'static str,
-    /// Its identifier: 64 hexadecimal digits, or a name.
+    /// Identifier: 64 hexadecimal digits, or a name.
     pub identifier: String,
 }
 
@@ -99,8 +99,8 @@ const SCOPES: [(&str, &str); 7] = [
 ];
 
 impl Workload {
-    /// Reads a path such as `/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope`. The innermost container
-    /// wins, so that Docker in Kubernetes is named by its own container.
+    /// Parses a path such as `/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope`. The innermost container
+    /// counts, so Docker in Kubernetes has its own container's name.
     pub fn of(path: &str) -> Self {
         let mut workload = Self::default();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -185,7 +185,7 @@ fn pod(part: &str) -> Option<String> {
     is_uid.then_some(identifier)
 }
 
-/// Where the version 2 hierarchy is mounted: `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` beside version 1.
+/// Mount point of the version 2 hierarchy: `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` beside version 1.
 pub fn mount(root: &Root) -> Option<String> {
     let mounts = root.text("/proc/self/mounts").unwrap_or_default();
     let listed = mounts.lines().find_map(|line| {
@@ -220,21 +220,21 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What a cgroup may hold of one device.
+/// Limits of a cgroup for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RdmaLimits {
-    /// Open device files.
+    /// Largest number of open device files.
     pub handles: Limit,
-    /// Objects of every kind.
+    /// Largest number of objects of all kinds.
     pub objects: Limit,
 }
 
-/// What a cgroup holds of one device.
+/// Objects of one device that a cgroup holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RdmaUse {
-    /// Open device files.
+    /// Number of open device files.
     pub handles: u32,
-    /// Objects of every kind.
+    /// Number of objects of all kinds.
     pub objects: u32,
 }
 
@@ -275,7 +275,7 @@ impl<'a> RdmaController<'a> {
         Ok(controller)
     }
 
-    /// What is held now, per device. A device of which nothing is held may be missing.
+    /// Current use per device. A device without objects may be missing.
     ///
     /// # Errors
     /// [`HostError::Read`] and [`HostError::Unexpected`].
@@ -295,7 +295,7 @@ impl<'a> RdmaController<'a> {
         Ok(held.collect())
     }
 
-    /// What may be held, per device.
+    /// Limits per device.
     ///
     /// # Errors
     /// [`HostError::Read`] and [`HostError::Unexpected`].
@@ -303,7 +303,7 @@ impl<'a> RdmaController<'a> {
         self.entries("rdma.max")
     }
 
-    /// Limits what may be held of `device` from now on. What is held already stays, also above the limit.
+    /// Sets the limits of `device`. Existing objects stay, even above the limit.
     ///
     /// # Errors
     /// [`HostError::NotPermitted`]; [`HostError::Write`] with EINVAL for a device that the kernel does not know.
@@ -333,7 +333,7 @@ impl<'a> RdmaController<'a> {
     }
 }
 
-/// `rxe0 hca_handle=2 hca_object=max`; keys that are new are passed over.
+/// Parses `rxe0 hca_handle=2 hca_object=max`; ignores unknown keys.
 fn parse_entry(line: &str) -> Option<(String, RdmaLimits)> {
     let mut words = line.split_whitespace();
     let device = words.next()?.to_owned();

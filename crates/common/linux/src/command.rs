@@ -1,20 +1,20 @@
-//! Runs `ip`, `tc` and the like, and turns what they say into our words.
+//! Runs `ip`, `tc` and similar programs, and translates their error messages.
 //!
-//! Method: words are passed as they are, without a shell; the superuser's folders are searched too.
-//! Units: none. Limits: a command's output is text; what it says on refusal is known for the tools of iproute2.
+//! Method: arguments are passed without a shell; the superuser's folders are searched too. Limits: only errors of
+//! iproute2's tools are recognised.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// Where the network's programs lie when PATH of a plain user does not say so.
+/// Folders of network programs that are missing from a plain user's PATH.
 const SBIN: &str = "/usr/sbin:/sbin";
 
-/// A command that did not do its work; the message names it, what it said, and the remedy.
+/// A failed command; the message contains the command, its output, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CommandError(String);
 
-/// A command that finds the programs of the superuser too.
+/// A command whose PATH includes the superuser's folders.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -23,10 +23,10 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Runs `line`, words separated by blanks, and returns what it printed.
+/// Runs `line`, words separated by blanks, and returns its output.
 ///
 /// # Errors
-/// When it is not there, or does not end well.
+/// The program does not exist or fails.
 ///
 /// # Panics
 /// If the line is empty.
@@ -36,10 +36,10 @@ pub fn run(line: &str) -> Result<String, CommandError> {
     run_words(program, &words.collect::<Vec<_>>())
 }
 
-/// Runs `program` with `words`, and returns what it printed.
+/// Runs `program` with `words`, and returns its output.
 ///
 /// # Errors
-/// When it is not there, or does not end well.
+/// The program does not exist or fails.
 pub fn run_words(program: &str, words: &[&str]) -> Result<String, CommandError> {
     let line = format!("{program} {}", words.join(" "));
     let output = command(program).args(words).output();
@@ -62,7 +62,7 @@ pub fn run_words(program: &str, words: &[&str]) -> Result<String, CommandError> 
     Err(refusal(&line, said.trim()))
 }
 
-/// What to install for a program.
+/// The package that contains a program.
 pub fn package(program: &str) -> String {
     let package = match program {
         "ping" => "iputils-ping",
@@ -73,7 +73,7 @@ pub fn package(program: &str) -> String {
     format!("{package} (Debian: apt-get install {package})")
 }
 
-/// What a refusal of the kernel means for the reader.
+/// The error of a failed command, with a remedy if the output is recognised.
 fn refusal(line: &str, said: &str) -> CommandError {
     let remedy = [
         (

@@ -1,91 +1,91 @@
-//! What can go wrong between us and the kernel, with the object and the remedy in every message.
+//! Errors of the kernel's interfaces; each message names the object and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// An answer the host did not give.
+/// Why a request to the host failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The kernel knows no NETLINK_RDMA: no RDMA core in it, or its module is not loaded.
+    /// The kernel has no NETLINK_RDMA: it has no RDMA core, or the module is not loaded.
     #[error(
         "the kernel has no RDMA subsystem (NETLINK_RDMA: {0}); load it with `modprobe ib_core`, \
          or boot a kernel built with CONFIG_INFINIBAND"
     )]
     NoRdmaSubsystem(#[source] io::Error),
-    /// The kernel refused for lack of privilege.
+    /// A privilege is missing.
     #[error("{action}: not permitted; run as root, or with CAP_NET_ADMIN")]
     NotPermitted {
-        /// What was asked.
+        /// The attempted action.
         action: String,
     },
-    /// No RDMA device of that name.
+    /// The RDMA device does not exist.
     #[error("no RDMA device is named `{device}`; {}", known_devices(.known))]
     NoDevice {
-        /// The name asked for.
+        /// The requested name.
         device: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// The driver or the kernel does not keep what was asked for.
+    /// The driver or the kernel does not support the request.
     #[error("{action}: this device's driver or this kernel does not offer it ({source})")]
     NotOffered {
-        /// What was asked.
+        /// The attempted action.
         action: String,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Any other refusal.
+    /// Any other error of the kernel.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was asked.
+        /// The attempted action.
         action: String,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A reply that does not parse: a newer kernel, or a defect of ours.
+    /// An answer that cannot be parsed: a newer kernel, or our defect.
     #[error(
         "{action}: the kernel's answer does not parse ({detail}); please report it with the kernel's version"
     )]
     Malformed {
-        /// What was asked.
+        /// The attempted action.
         action: String,
         /// What is wrong with the bytes.
         detail: String,
     },
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file that cannot be written.
+    /// A file cannot be written.
     #[error("cannot write `{value}` to {}: {source}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What should have been written.
+        /// The value to write.
         value: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file whose text is not what its place promises.
+    /// A file has unexpected content.
     #[error("{} says `{value}`; expected {expected}", path.display())]
     Unexpected {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it says.
+        /// Its content.
         value: String,
-        /// What belongs there.
+        /// The expected content.
         expected: &'static str,
     },
-    /// A program that should have told us something.
+    /// A program cannot be run.
     #[error("cannot run `{program}`: {source}")]
     Program {
         /// The program and its arguments.
         program: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -98,7 +98,7 @@ fn known_devices(known: &[String]) -> String {
 }
 
 impl HostError {
-    /// A refusal of the kernel, sorted by its error number.
+    /// Classifies an error of the kernel by its number.
     pub(crate) fn kernel(action: &str, source: io::Error) -> Self {
         let action = action.to_owned();
         match source.raw_os_error() {
@@ -108,7 +108,7 @@ impl HostError {
         }
     }
 
-    /// A reply that does not parse.
+    /// An answer that cannot be parsed.
     pub(crate) fn malformed(action: &str, detail: impl Into<String>) -> Self {
         Self::Malformed {
             action: action.to_owned(),

@@ -1,15 +1,15 @@
-//! A key that several machines share, in a file.
+//! A key shared by several machines, in a file.
 //!
-//! Problem: who speaks over a network must prove that it may, and a key on a command line or in a settings file that
-//! many can read is none. Method: the key is the text of a file of its own that only its owner can read; the file is
-//! opened once, and what is checked is the opened file. Randomness for proofs is the kernel's.
-//! Limits: a key is never shown, and not wiped from memory.
+//! Problem: network peers must prove that they are authorised. A key on a command line, or in a settings file that many
+//! can read, is not secret. Method: the key is the text of a separate file that only its owner can read; the file is
+//! opened once, and the checks apply to the opened file. Randomness for proofs comes from the kernel. Limits: a key is
+//! never printed, and not wiped from memory.
 
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Shortest key, bytes: what HMAC-SHA256 can use in full.
+/// Shortest key, bytes: what HMAC-SHA256 uses in full.
 pub const KEY_MIN: usize = 32;
 
 /// Longest key file, bytes.
@@ -29,14 +29,14 @@ impl std::fmt::Debug for Key {
 #[derive(Debug, thiserror::Error)]
 #[error("the key file {file}: {reason}")]
 pub struct KeyError {
-    /// Which.
+    /// Path of the file.
     pub file: String,
-    /// Why, and the remedy.
+    /// The reason and the remedy.
     pub reason: String,
 }
 
 impl Key {
-    /// Of these bytes.
+    /// Makes a key of these bytes.
     ///
     /// # Panics
     /// When there are fewer than [`KEY_MIN`].
@@ -45,17 +45,17 @@ impl Key {
         Self(bytes)
     }
 
-    /// Reads the file: its text without spaces at the ends. Only the file's owner may be able to read it.
+    /// Reads the file: its text without spaces at the ends. Only the file's owner may have access.
     ///
     /// # Errors
-    /// When it cannot be read, is too short or too long, or others may read it.
+    /// The file cannot be read, is too short or too long, or others may read it.
     pub fn read(file: &Path) -> Result<Self, KeyError> {
         let failed = |reason: String| KeyError {
             file: file.display().to_string(),
             reason,
         };
         let unread = |error: std::io::Error| failed(error.to_string());
-        // Without waiting: a pipe has no writer yet.
+        // Non-blocking, because a pipe may have no writer.
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let opened = std::fs::File::options()
             .read(true)
@@ -64,7 +64,9 @@ impl Key {
             .map_err(unread)?;
         let metadata = opened.metadata().map_err(unread)?;
         if !metadata.is_file() {
-            return Err(failed("is no file; give the file itself".to_owned()));
+            return Err(failed(
+                "is not a regular file; give the file itself".to_owned(),
+            ));
         }
         if metadata.mode() & 0o077 != 0 {
             return Err(failed("others may read or write it; chmod 600".to_owned()));
@@ -87,16 +89,16 @@ impl Key {
         Ok(Self(key.to_vec()))
     }
 
-    /// What proofs are made with.
+    /// The bytes for proofs.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Fills `bytes` from the kernel.
+/// Fills `bytes` with the kernel's randomness.
 ///
 /// # Errors
-/// When the kernel has no randomness to give.
+/// The kernel has no randomness.
 pub fn random(bytes: &mut [u8]) -> std::io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -126,7 +128,7 @@ mod tests {
         assert!(refused(&file).contains("No such file"));
         assert_eq!(
             refused(folder.path()),
-            "is no file; give the file itself",
+            "is not a regular file; give the file itself",
             "a folder"
         );
         let long = "x".repeat(KEY_MIN);

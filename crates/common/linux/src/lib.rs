@@ -1,21 +1,20 @@
-//! What a Linux host says of its processes, and how programs of this project speak to its kernel and to each other.
+//! Facts about a Linux host's processes, and the interfaces to its kernel and between programs of this project.
 //!
-//! Everything that is a file is read below a [`Root`], so that a test can make one up; everything that is a socket has a
-//! parser that takes bytes.
+//! Every file is read below a [`Root`], so a test can supply a tree; every socket has a parser that takes bytes.
 //!
 //! * [`root`] - files below a root directory;
 //! * [`netlink`] - messages and attributes as bytes, and the socket;
-//! * [`process`] - what `/proc` says of a process;
+//! * [`process`] - the data of a process in `/proc`;
 //! * [`cgroup`] - cgroup membership, container names, the rdma controller;
 //! * [`key`] - keys that machines share, in files;
-//! * [`peer`] - who is at the other end of a Unix socket, and what it may;
-//! * [`account`] - whom a client is counted for, and how many places each may hold;
-//! * [`pool`] - places of connections, and who loses one when all are taken;
-//! * [`private`] - a directory of journals that only its owner writes to;
+//! * [`peer`] - the process at the peer end of a Unix socket, and its authority;
+//! * [`account`] - accounts of clients, and how many places each may hold;
+//! * [`pool`] - places of connections, and which one is dropped when all are taken;
+//! * [`private`] - a directory of journals that only its owner may write to;
 //! * [`open_files`] - the limit of open files;
 //! * [`socket`] - files of Unix sockets and their folders;
 //! * [`timed`] - TCP streams with a deadline;
-//! * [`command`] - running `ip`, `tc` and the like;
+//! * [`command`] - runs `ip`, `tc` and similar programs;
 //! * [`namespaces`] - network namespaces for tests and labs.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.

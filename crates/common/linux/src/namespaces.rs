@@ -1,9 +1,8 @@
-//! Network namespaces that a test or a lab makes for itself, and the removal of those that a killed one left.
+//! Network namespaces for a test or a lab, and the removal of those left by a killed one.
 //!
-//! Method: a namespace's name is a prefix, its [`maker`], and a word. Whoever makes some removes first what makers that
-//! are gone left behind: programs that still run in there, and the namespace. A process number may be used again, so a
-//! maker is a number and a start time.
-//! Units: start times in clock ticks since the machine came up. Limits: needs root and iproute2.
+//! Method: a namespace's name is a prefix, its [`maker`], and a word. Before it makes namespaces, a program removes
+//! those of dead makers with everything that still runs in them. Process ids are reused, so a maker is identified by id
+//! and start time. Units: start times in clock ticks since boot. Limits: needs root and iproute2.
 
 use crate::command::{CommandError, run};
 use crate::process::Process;
@@ -11,7 +10,7 @@ use crate::root::Root;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where iproute2 keeps the names of namespaces.
+/// Directory of iproute2's named namespaces.
 const NAMES: &str = "/run/netns";
 
 /// A namespace, removed when dropped.
@@ -21,10 +20,10 @@ pub struct Space {
 }
 
 impl Space {
-    /// Makes the namespace `name`, its loopback device up.
+    /// Makes the namespace `name` with its loopback device up.
     ///
     /// # Errors
-    /// When this is not root, or there is one of that name.
+    /// The caller is not root, or the name exists.
     pub fn make(name: String) -> Result<Self, CommandError> {
         run(&format!("ip netns add {name}"))?;
         let space = Self { name };
@@ -54,13 +53,13 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// This process, for the names of its namespaces and of its pins (a BPF file system takes no dots): number and start time.
+/// Id and start time of this process, for the names of its namespaces and pins (a BPF file system permits no dots).
 pub fn maker() -> String {
     let own = std::process::id();
     format!("{own}_{}", start_of(own).unwrap_or(0))
 }
 
-/// Removes the namespaces with this prefix whose maker is gone, and ends what still runs in them.
+/// Removes the namespaces with this prefix whose maker has ended, and the processes in them.
 pub fn remove_stale(prefix: &str) {
     let Ok(entries) = fs::read_dir(NAMES) else {
         return;
@@ -73,7 +72,7 @@ pub fn remove_stale(prefix: &str) {
     }
 }
 
-/// Whether `name` has this prefix and its maker is gone.
+/// Whether `name` has this prefix and its maker has ended.
 pub fn is_stale(prefix: &str, name: &str) -> bool {
     owner(prefix, name).is_some_and(|(process, start)| start_of(process) != Some(start))
 }
@@ -85,7 +84,7 @@ pub fn owner(prefix: &str, name: &str) -> Option<(u32, u64)> {
     Some((process.parse().ok()?, start.parse().ok()?))
 }
 
-/// Ends what runs in a namespace and removes it; what is gone already is no error.
+/// Ends the processes in a namespace and removes it; a missing namespace is not an error.
 fn remove(name: &str) {
     if let Ok(text) = run(&format!("ip netns pids {name}")) {
         let processes = text.lines().filter_map(|line| line.trim().parse().ok());

@@ -1,15 +1,15 @@
 //! The limit of open files of this process.
 //!
-//! A service that can run out of descriptors stops for all its clients, so it raises the limit to what its own bounds can
-//! need before it starts.
+//! A service without descriptors fails for all its clients, so it raises the limit to its own largest need before it
+//! starts.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// Raises the limit to `needed`, the hard limit too where this process may.
+/// Raises the limit to `needed`, and the hard limit too if permitted.
 ///
 /// # Errors
-/// `InvalidInput` when fewer may be open, with the remedy.
+/// `InvalidInput` with the remedy if fewer files may be open.
 pub fn raise(needed: u64) -> io::Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
@@ -38,7 +38,7 @@ mod tests {
         raise(8).unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current, before);
         if before.is_some() {
-            // More than the kernel's own bound, which no process may pass.
+            // More than the kernel's own bound, which no process may exceed.
             let error = raise(1 << 40).unwrap_err().to_string();
             assert!(
                 error.contains("ulimit -Hn") && error.contains("can be needed"),

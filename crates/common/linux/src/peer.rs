@@ -1,15 +1,13 @@
-//! Who is at the other end of a Unix socket, by the kernel's word.
+//! The process at the peer end of a Unix socket, identified by the kernel.
 //!
-//! Problem: a socket's credentials name a process number and a user. A container's root is user 0 as well, and a process
-//! number passes to another process when its owner ends.
-//! Method: the peer's process is held by a pidfd. Linux 6.5 gives the pidfd of the very process that connected
-//! (`SO_PEERPIDFD`); an older kernel is asked for the pidfd of the number. What `/proc` says of the number counts only
-//! when the pidfd shows afterwards that its process still runs.
-//! [`Peer::check_authority`] wants more than user 0: the peer's user namespace and PID namespace are those of this process.
-//! A check that cannot be made fails.
-//! Limits: before Linux 6.5 a peer that ended before it was looked at may be taken for a process that got its number.
-//! A container that shares the host's user namespace and PID namespace is the host in this sense.
-//! Source: unix(7), pidfd_open(2), namespaces(7).
+//! Problem: a socket's credentials contain a process id and a user. Root in a container is user 0 as well, and a
+//! process id is reused after its process ends. Method: a pidfd holds the peer's process. Linux 6.5 returns the pidfd
+//! of the very process that connected (`SO_PEERPIDFD`); on an older kernel the pidfd of the process id is opened. Data
+//! of `/proc` counts only if the pidfd shows afterwards that its process still runs. [`Peer::check_authority`] requires
+//! more than user 0: the peer must be in this process's user namespace and PID namespace. A check that cannot be made
+//! fails. Limits: before Linux 6.5 a peer that ended before the check can be mistaken for a new process with its id. A
+//! container that shares the host's user namespace and PID namespace counts as the host. Source: unix(7),
+//! pidfd_open(2), namespaces(7).
 
 use crate::account::Account;
 use crate::cgroup;
@@ -21,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// `SO_PEERPIDFD` (Linux 6.5) of every architecture that this program runs on.
+/// `SO_PEERPIDFD` (Linux 6.5) on all supported architectures.
 const SO_PEERPIDFD: libc::c_int = 77;
 
 /// The process that connected.
@@ -38,41 +36,41 @@ pub enum NoAuthority {
     /// Another user.
     #[error("user {user} may not; only root and user {own} may")]
     User {
-        /// Whose process it is.
+        /// User id of the peer.
         user: u32,
-        /// Whose this process is.
+        /// User id of this process.
         own: u32,
     },
-    /// A container's root.
+    /// The peer is in another namespace, such as root in a container.
     #[error(
         "process {process} is in another {kind} namespace; only processes of the host's {kind} namespace may"
     )]
     Namespace {
-        /// Its number here, 0 for none.
+        /// Process id of the peer here, 0 if it has none.
         process: u32,
-        /// Which namespace.
+        /// Kind of the namespace.
         kind: &'static str,
     },
-    /// Nobody knows.
+    /// The namespace cannot be read.
     #[error("process {process} has ended, or its {kind} namespace cannot be read")]
     Unknown {
-        /// Its number here.
+        /// Process id of the peer here.
         process: u32,
-        /// Which namespace.
+        /// Kind of the namespace.
         kind: &'static str,
     },
 }
 
 impl Peer {
-    /// The process that connected to the other end of `socket`.
+    /// The process at the peer end of `socket`.
     ///
     /// # Errors
-    /// The kernel's, for example for a process that has ended.
+    /// The kernel's, for example if the process has ended.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let socket = socket.as_fd();
         let credentials = credentials(socket)?;
         let pidfd = match Pid::from_raw(credentials.pid) {
-            // Not visible from this PID namespace.
+            // Not visible in this PID namespace.
             None => None,
             Some(pid) => Some(match peer_pidfd(socket) {
                 Some(pidfd) => pidfd,
@@ -86,22 +84,22 @@ impl Peer {
         })
     }
 
-    /// Its process number in this process's PID namespace; 0 for none.
+    /// Process id in this process's PID namespace; 0 if it has none.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// Its effective user when it connected, as this process's user namespace numbers users.
+    /// Effective user id at the time of the connection, in this process's user namespace.
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// Readable once the process has ended; none where it has no number here.
+    /// Readable once the process has ended; `None` if it has no process id here.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the process still runs, so that its number still means it.
+    /// Whether the process still runs, so that its id is still valid.
     pub fn runs(&self) -> bool {
         let Some(pidfd) = &self.pidfd else {
             return false;
@@ -110,11 +108,11 @@ impl Peer {
         matches!(poll(&mut polled, Some(&Timespec::default())), Ok(0))
     }
 
-    /// Checks that the peer may control this host: it is root or this process's own user, and in the user namespace and the
-    /// PID namespace of this process.
+    /// Checks that the peer may control this host: it is root or this process's own user, and in the user namespace and
+    /// the PID namespace of this process.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why the peer may not.
     pub fn check_authority(&self) -> Result<(), NoAuthority> {
         let own = rustix::process::geteuid().as_raw();
         if self.user != 0 && self.user != own {
@@ -145,7 +143,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The account that what it takes up is counted for. A process that cannot be looked at counts for its user alone.
+    /// The account of the peer's places. A process that cannot be read counts for its user alone.
     pub fn account(&self) -> Account {
         let unknown = Account::of_user(self.user);
         if self.pidfd.is_none() {
@@ -172,7 +170,7 @@ fn namespace(process: &str, kind: &str) -> Option<(u64, u64)> {
     Some((namespace.dev(), namespace.ino()))
 }
 
-/// `SO_PEERCRED`. The process number is 0 for a process that is not visible here.
+/// Reads `SO_PEERCRED`. The process id is 0 for a process that is not visible here.
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -196,7 +194,7 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     }
 }
 
-/// The pidfd of the process that connected, where the kernel keeps it.
+/// The pidfd of the process that connected, if the kernel supports it.
 fn peer_pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     let mut descriptor: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;

@@ -1,37 +1,37 @@
-//! Places for connections: strangers apart from sessions.
+//! Places for connections: unauthenticated connections (*strangers*) apart from *sessions*.
 //!
-//! Problem: a service that counts all connections alike is shut by whoever opens them and says nothing. Method: a connection begins
-//! among the *strangers*. It moves to the *sessions* once it has proven who it is, and only then takes one of their places. When the
-//! strangers' places are all taken, the newcomer gets the place of the oldest stranger of the address that has most of them: who proves
-//! itself at once is never kept out, however many wait in silence. Units: connections. Limits: the service ends a connection that
-//! takes too long; a stranger that is shed sees its connection closed.
+//! Problem: if all connections count alike, silent connections can block a service. Method: a connection starts as a
+//! stranger and becomes a session when it is authenticated; only then it takes a session's place. When the strangers'
+//! places are all taken, a newcomer replaces the oldest stranger of the address that has most of them. A client that
+//! authenticates at once is therefore never blocked, however many silent connections wait. Units: connections. Limits:
+//! the service itself ends a connection that takes too long; a dropped stranger sees its connection closed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many at a time.
+/// Largest numbers of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Connections that have proven nothing.
+    /// Largest number of unauthenticated connections.
     pub strangers: usize,
-    /// Connections that have.
+    /// Largest number of authenticated connections.
     pub sessions: usize,
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolFigures {
-    /// Strangers there are.
+    /// Unauthenticated connections at this moment.
     pub strangers: usize,
-    /// Sessions there are.
+    /// Sessions at this moment.
     pub sessions: usize,
-    /// Connections that came.
+    /// Connections since the start.
     pub entered_total: u64,
-    /// Strangers that lost their place to a newcomer.
+    /// Strangers dropped for a newcomer.
     pub shed_total: u64,
-    /// Connections that proved who they are and found all sessions taken.
+    /// Authenticated connections that were rejected because all sessions were taken.
     pub refused_total: u64,
 }
 
@@ -39,12 +39,13 @@ pub struct PoolFigures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{sessions} sessions are under way, which is the most; try again later")]
 pub struct PoolFull {
-    /// How many there are.
+    /// Number of sessions.
     pub sessions: usize,
 }
 
-/// Whose place a newcomer gets, of those that are `held`: each is its peer and a value that orders places, the least first. It is
-/// the first place of the peer that holds most, and of several such peers of the one whose first place comes first.
+/// The place that a newcomer takes among `held`; each entry is its peer and a value that orders places, the least
+/// first. It is the first place of the peer that holds most; of several such peers, of the one whose first place comes
+/// first.
 pub fn place_to_free<P: Ord, T: Ord + Copy>(held: impl Iterator<Item = (P, T)>) -> Option<T> {
     let mut by_peer: BTreeMap<P, (usize, T)> = BTreeMap::new();
     for (peer, place) in held {
@@ -68,12 +69,12 @@ struct Stranger {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// By number, so in the order in which they came.
+    /// By number, so in the order of arrival.
     strangers: BTreeMap<u64, Stranger>,
     figures: PoolFigures,
 }
 
-/// See the module.
+/// The places; see the module.
 #[derive(Clone)]
 pub struct Pool {
     limits: PoolLimits,
@@ -90,10 +91,10 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// An empty one.
+    /// Makes an empty pool.
     ///
     /// # Panics
-    /// When there is no place for a stranger or a session.
+    /// When a limit is zero.
     pub fn new(limits: PoolLimits) -> Self {
         assert!(limits.strangers > 0 && limits.sessions > 0, "{limits:?}");
         Self {
@@ -102,7 +103,8 @@ impl Pool {
         }
     }
 
-    /// A connection comes from `peer` (none: a Unix socket). `hang_up` must close it, also while a thread waits for it.
+    /// Adds a connection from `peer` (`None`: a Unix socket). `hang_up` must close it, even while a thread waits for
+    /// it.
     pub fn enter(&self, peer: Option<IpAddr>, hang_up: impl FnOnce() + Send + 'static) -> Entry {
         let mut state = self.lock();
         let shed = match state.strangers.len() >= self.limits.strangers {
@@ -140,7 +142,7 @@ impl Pool {
 }
 
 impl State {
-    /// Takes the place of the oldest stranger of the address that has most.
+    /// Drops the oldest stranger of the address that has most.
     fn shed(&mut self) -> Option<Stranger> {
         let held = self.strangers.iter();
         let number = place_to_free(held.map(|(&number, stranger)| (stranger.peer, number)))?;
@@ -149,7 +151,7 @@ impl State {
     }
 }
 
-/// The place of one connection, given back when this is dropped.
+/// The place of one connection; returned on drop.
 #[derive(Debug)]
 pub struct Entry {
     pool: Pool,
@@ -158,10 +160,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The connection has proven who it is. Calling it again changes nothing.
+    /// Makes the connection a session. Repeating the call has no effect.
     ///
     /// # Errors
-    /// When all sessions are taken.
+    /// All sessions are taken.
     pub fn authenticated(&mut self) -> Result<(), PoolFull> {
         if self.is_session {
             return Ok(());
@@ -184,7 +186,7 @@ impl Drop for Entry {
         let mut state = self.pool.lock();
         match self.is_session {
             true => state.figures.sessions -= 1,
-            // One that was shed is not there any more.
+            // A dropped stranger is no longer in the list.
             false => drop(state.strangers.remove(&self.number)),
         }
     }

@@ -1,11 +1,11 @@
-//! A directory of journals that nobody else may write to, and files in it that are no links.
+//! A directory of journals that no other user may write to, without links in it.
 //!
-//! Problem: a privileged program that writes or reads a file by its path follows whatever link somebody put there.
-//! Method: the directory is opened once, without following a link. It must belong to this process's user, and nobody else may
-//! write to it; where it is missing it is made with mode 0700. Every file is reached from the directory's descriptor by a name without `/`, opened with `O_NOFOLLOW`, and must be
-//! a regular file of this user with one name. A file is replaced as a whole: written beside under a name that must not exist,
-//! then renamed.
-//! Limits: the directories above belong to the administrator.
+//! Problem: a privileged program that opens a file by its path follows any link in that path. Method: the directory is
+//! opened once, without following a link. It must belong to this process's user, and no other user may write to it; a
+//! missing directory is made with mode 0700. Every file is opened relative to the directory's descriptor by a name
+//! without `/`, with `O_NOFOLLOW`, and must be a regular file of this user with one name. A file is replaced as a
+//! whole: written under a new name that must not exist, then renamed. Limits: the administrator is responsible for the
+//! directories above.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct PrivateDirectory {
 }
 
 impl PrivateDirectory {
-    /// Opens the directory, and makes it with the directories above where they are missing.
+    /// Opens the directory; makes it and its parents if missing.
     ///
     /// # Errors
     /// The kernel's; `InvalidData` for a link, or for a directory that others own or may write to.
@@ -50,7 +50,7 @@ impl PrivateDirectory {
         let descriptor =
             rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
                 rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
-                    wrong(path, "is a link or no directory; remove it")
+                    wrong(path, "is a link or not a directory; remove it")
                 }
                 error => error.into(),
             })?;
@@ -72,12 +72,12 @@ impl PrivateDirectory {
         })
     }
 
-    /// Where it lies.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The names of its files, in order.
+    /// The names of its files, sorted.
     ///
     /// # Errors
     /// The kernel's.
@@ -93,11 +93,11 @@ impl PrivateDirectory {
         Ok(names)
     }
 
-    /// The text of a file of at most `most` bytes; none where there is no such file.
+    /// The text of a file of at most `most` bytes; `None` if there is no such file.
     ///
     /// # Errors
-    /// The kernel's; `InvalidData` for a link, another user's file, a file with two names, a longer one, or bytes that
-    /// are no text.
+    /// The kernel's; `InvalidData` for a link, another user's file, a file with two names, a longer file, or bytes that
+    /// are not text.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<String>> {
         let opened = match self.open_file(name, OFlags::RDONLY | OFlags::NONBLOCK) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -125,25 +125,25 @@ impl PrivateDirectory {
         Ok(openat(&self.descriptor, name, flags, mode)?.into())
     }
 
-    /// Replaces a file, or makes it.
+    /// Replaces or makes a file.
     ///
     /// # Errors
-    /// The kernel's; the file is as it was then.
+    /// The kernel's; then the file is unchanged.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let part = format!("{}.part", checked(name)?);
-        // One that a killed program left, or a link that somebody else made, goes.
+        // Remove a file that a killed program left, or a link.
         let mut file = self.create(&part)?;
         let written = file.write_all(text.as_bytes()).and_then(|()| {
             renameat(&self.descriptor, part.as_str(), &self.descriptor, name)?;
             Ok(())
         });
         written.inspect_err(|_| {
-            // Best effort: on a full disk the part is what fills it.
+            // Best effort: on a full disk the partial file takes the space.
             let _ = self.remove(&part);
         })
     }
 
-    /// Removes a file or a link; one that is gone is as good.
+    /// Removes a file or a link; a missing one is not an error.
     ///
     /// # Errors
     /// The kernel's.
@@ -154,7 +154,7 @@ impl PrivateDirectory {
         }
     }
 
-    /// Opens a file to lock it, and makes it where it is missing.
+    /// Opens a file for locking; makes it if missing.
     ///
     /// # Errors
     /// The kernel's; `InvalidData` for a link.
@@ -162,7 +162,7 @@ impl PrivateDirectory {
         self.open_file(name, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Whether the name still means the open file.
+    /// Whether the name still refers to the open file.
     pub fn names_file(&self, name: &str, file: impl AsFd) -> bool {
         let named = statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
         match (fstat(file), named) {
@@ -182,7 +182,7 @@ impl PrivateDirectory {
         let status = fstat(&file)?;
         let own = rustix::process::geteuid().as_raw();
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            return Err(wrong(&path, "is no regular file; remove it"));
+            return Err(wrong(&path, "is not a regular file; remove it"));
         }
         if status.st_uid != own || status.st_nlink != 1 {
             let detail = format!(
@@ -201,10 +201,13 @@ impl AsFd for PrivateDirectory {
     }
 }
 
-/// A name of a file in the directory itself.
+/// Checks that `name` is a file name in the directory itself.
 fn checked(name: &str) -> io::Result<&str> {
     match name.is_empty() || name == "." || name == ".." || name.contains('/') {
-        true => Err(wrong(Path::new(name), "is no name of a file")),
+        true => Err(wrong(
+            Path::new(name),
+            "is not the name of a file in the directory",
+        )),
         false => Ok(name),
     }
 }
@@ -261,7 +264,7 @@ mod tests {
             error.to_string().contains("may be written by others"),
             "{error}"
         );
-        // As an earlier release made it.
+        // The state that an earlier release left.
         set(0o755);
         PrivateDirectory::open(&path).unwrap();
         let link = folder.path().join("link");
@@ -289,7 +292,7 @@ mod tests {
         directory.replace("j", "ours").unwrap();
         assert_eq!(directory.read("j", 100).unwrap().as_deref(), Some("ours"));
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
-        // A second name of somebody's file is as good as a link.
+        // A second name of another user's file is as dangerous as a link.
         fs::hard_link(&precious, directory.path().join("hard")).unwrap();
         assert!(
             directory

@@ -1,7 +1,7 @@
-//! What `/proc` says of a process: command, user, cgroup.
+//! The data of a process in `/proc`: command, user, cgroup.
 //!
-//! A process may end at any moment, and its number may come to mean another one. [`Process::start_ticks`] tells the
-//! two apart: number and start time together name one process for as long as the machine is up.
+//! A process may end at any moment, and its id may be reused. [`Process::start_ticks`] distinguishes the two: id and
+//! start time together identify a process until the next boot.
 
 use crate::cgroup::{self, Workload};
 use crate::root::Root;
@@ -10,24 +10,24 @@ use serde::Serialize;
 /// A process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub id: u32,
-    /// The kernel's short name of it (15 bytes at most).
+    /// The kernel's short name (15 bytes at most).
     pub command: String,
-    /// Its arguments, the program first; empty for a kernel thread or a process of another user namespace.
+    /// Arguments, the program first; empty for a kernel thread or a process of another user namespace.
     pub arguments: Vec<String>,
-    /// Its real user.
+    /// Real user id.
     pub user: Option<u32>,
-    /// When it started, in clock ticks since the machine came up.
+    /// Start time, clock ticks since boot.
     pub start_ticks: Option<u64>,
-    /// Its cgroup (version 2), as a path below the cgroup mount.
+    /// Cgroup (version 2), as a path below the cgroup mount.
     pub cgroup: Option<String>,
-    /// What the cgroup's path says of unit, container and pod.
+    /// Unit, container and pod in the cgroup's path.
     pub workload: Workload,
 }
 
 impl Process {
-    /// The process `id`; none when there is none.
+    /// Reads the process `id`; `None` if it does not exist.
     pub fn read(root: &Root, id: u32) -> Option<Self> {
         let command = root.text(&format!("/proc/{id}/comm"))?;
         let arguments = root.text(&format!("/proc/{id}/cmdline"));
@@ -61,7 +61,7 @@ fn real_user(status: &str) -> Option<u32> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Field 22 of `/proc/PID/stat`. The command, field 2, is in parentheses and may hold anything, also parentheses.
+/// Field 22 of `/proc/PID/stat`. The command, field 2, is in parentheses and may contain any character.
 fn start_ticks(stat: &str) -> Option<u64> {
     const FIELDS_AFTER_COMMAND: usize = 19;
     let (_, after) = stat.rsplit_once(')')?;

@@ -1,18 +1,18 @@
-//! Files below a root directory: `/` on a machine, a made-up tree in a test.
+//! Files below a root directory: `/` on a machine, a test tree otherwise.
 //!
-//! The kernel's files are small texts that may vanish between listing and reading, or answer EINVAL where there is
-//! nothing to say (an unused GID entry). [`Root::text`] treats all of that as absent; [`Root::read`] says why.
+//! The kernel's files are small texts that may vanish between listing and reading, or return EINVAL if they have no
+//! value (an unused GID entry). [`Root::text`] treats all of that as absent; [`Root::read`] returns the reason.
 
 use crate::error::HostError;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The most that is read of one file: larger than any file of sysfs (one page) and than `/proc/PID/status`; a process
-/// table or mount table beyond it is cut.
+/// Largest part of a file that is read, bytes: more than any file of sysfs (one page) and `/proc/PID/status`; longer
+/// process or mount tables are cut.
 const READ_LIMIT_BYTES: u64 = 4 << 20;
 
-/// A directory that stands for `/`.
+/// A directory in place of `/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root(PathBuf);
 
@@ -27,17 +27,17 @@ impl Root {
         Self(directory.into())
     }
 
-    /// True for this machine, false for a made-up tree.
+    /// Whether this is the machine, not a test tree.
     pub fn is_machine(&self) -> bool {
         self.0 == Path::new("/")
     }
 
-    /// Where `path` lies. A leading `/` of `path` means this root.
+    /// Real path of `path`. A leading `/` of `path` means this root.
     pub fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file without the white space around it; none where there is no such file or it has nothing to say.
+    /// The text of a file without surrounding white space; `None` if the file is missing or has no value.
     pub fn text(&self, path: &str) -> Option<String> {
         self.read(path).ok()
     }
@@ -61,7 +61,7 @@ impl Root {
         })
     }
 
-    /// The first number of a file, decimal or `0x` hexadecimal; none where there is none.
+    /// The first number of a file, decimal or `0x` hexadecimal; `None` if there is none.
     pub fn number(&self, path: &str) -> Option<u64> {
         let text = self.text(path)?;
         let word = text.split_whitespace().next()?;
@@ -77,7 +77,7 @@ impl Root {
         text.split(':').next()?.trim().parse().ok()
     }
 
-    /// The names in a directory, in order of names, numbers within them by value; empty where there is none.
+    /// The names in a directory, sorted with numbers by value; empty if there is no directory.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten();
         let mut names: Vec<String> = entries
@@ -87,18 +87,18 @@ impl Root {
         names
     }
 
-    /// The last part of what a link points to.
+    /// The last part of a link's target.
     pub fn link_name(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
-    /// True when there is something at `path`.
+    /// Whether `path` exists.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// Writes `value` to a file that exists, in one write, as the kernel's control files want it.
+    /// Writes `value` to an existing file in one write, as the kernel's control files require.
     ///
     /// # Errors
     /// [`HostError::NotPermitted`] and [`HostError::Write`].
@@ -122,7 +122,7 @@ impl Root {
     }
 }
 
-/// A name as texts and numbers, so that `mlx5_2` comes before `mlx5_10`.
+/// A name as texts and numbers, so that `mlx5_2` sorts before `mlx5_10`.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Makes the folder of a socket that clients reach, with mode 0755, where there is none.
+/// Makes the folder of a client socket with mode 0755, if missing.
 ///
 /// # Errors
 /// The kernel's.
@@ -25,7 +25,7 @@ pub fn make_client_folder(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(MODE).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
-        // Whatever the umask took away.
+        // Restores bits that the umask removed.
         Ok(()) => {
             let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let made = open(folder, flags, Mode::empty())?;
@@ -34,11 +34,11 @@ pub fn make_client_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Listens with `socket` at `path`, a file with this mode, for `backlog` connections. It listens before the file has its
-/// name, so that a connection to this name is never refused.
+/// Listens with `socket` at `path` with this mode, for `backlog` connections. It listens before the file has its name,
+/// so a connection to this name is never refused.
 ///
 /// # Errors
-/// The kernel's; `AddrInUse` when the path is taken; `InvalidData` when something else took the socket's place.
+/// The kernel's; `AddrInUse` if the path is taken; `InvalidData` if another file took the socket's place.
 pub fn listen_at(socket: impl AsFd, path: &Path, mode: u32, backlog: i32) -> io::Result<()> {
     let unnamed = path.with_extension("new");
     match fs::remove_file(&unnamed) {
@@ -62,10 +62,10 @@ fn bind_with_mode(socket: impl AsFd, path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
-        let text = format!("{} is no socket any more", path.display());
+        let text = format!("{} is not a socket any more", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
-    // fchmod(2) takes no descriptor that was opened as a path; this name means the open file.
+    // fchmod(2) accepts no descriptor opened as a path; this name refers to the open file.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     fs::set_permissions(name, fs::Permissions::from_mode(mode))
 }

@@ -1,4 +1,4 @@
-//! A TCP stream whose reads and writes together end in time, however slowly bytes trickle in.
+//! A TCP stream with a deadline for all reads and writes together, however slowly bytes arrive.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ pub struct Timed<'a> {
 }
 
 impl<'a> Timed<'a> {
-    /// Everything on `stream` is to be done within `patience` after `since`.
+    /// A stream whose operations must end within `patience` after `since`.
     pub fn new(stream: &'a TcpStream, since: Instant, patience: Duration) -> Self {
         Self {
             stream,

@@ -6,9 +6,9 @@
 pub struct OptionError {
     /// The option's field name.
     pub name: &'static str,
-    /// What it was set to.
+    /// The given value.
     pub value: String,
-    /// What it may be.
+    /// What is allowed.
     pub remedy: String,
 }
 

@@ -136,14 +136,14 @@ pub enum Demand {
     RatesBelow(Vec<Limit>),
     /// Its rates and its 99th percentile latency.
     Latency,
-    /// On which side of each limit it is.
+    /// The side of each limit that its figure is on.
     Limits(Vec<Limit>),
 }
 
-/// How a tenant stands at the end of a measured time.
+/// The judgement on a tenant at the end of a measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// What is demanded is known.
+    /// Whether everything that the demand asks for is known.
     pub settled: bool,
     /// The windows, or the bounds of the percentile, lie on both sides of a limit, or the figure is so near to it that agreement
     /// cannot tell it apart.

@@ -73,22 +73,22 @@ impl Probability {
     }
 }
 
-/// How one class is controlled.
+/// Parameters of the control of one class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AequitasOptions {
     /// The objective: longest network latency of a call, for each MTU of its size.
     pub target_per_mtu: Duration,
     /// The part of calls that must meet it, in percent, above 0 and below 100 (99.9 in the paper's experiments).
     pub percentile: f64,
-    /// What a window without a miss adds (alpha; 0.01 in 3.6.1).
+    /// Increase after a window without a miss (alpha; 0.01 in 3.6.1).
     pub increment: Probability,
-    /// What each MTU of a miss takes (beta; 0.01 in 3.6.1).
+    /// Decrease per MTU of a miss (beta; 0.01 in 3.6.1).
     pub decrement_per_mtu: Probability,
-    /// The least admit probability.
+    /// Smallest admit probability.
     pub floor: Probability,
-    /// How long a destination keeps what it learned without calls.
+    /// How long a destination without calls keeps its learned state.
     pub idle_after: Duration,
-    /// Time between two increases, if not what target and percentile give.
+    /// Time between two increases; `None` derives it from target and percentile.
     pub window: Option<Duration>,
     /// Whether a miss restarts the window, so that only a whole window without one raises the probability.
     pub window_restarts_on_miss: bool,
@@ -120,10 +120,10 @@ impl AequitasOptions {
         Duration::from_ps((self.target_per_mtu.as_ps() as f64 * factor).min(u64::MAX as f64) as u64)
     }
 
-    /// Refuses what cannot control anything.
+    /// Rejects options that cannot control a class.
     ///
     /// # Errors
-    /// With the option's name, its value and what it may be.
+    /// The option's name, its value and what is allowed.
     pub fn check(&self) -> Result<(), OptionError> {
         if self.target_per_mtu == Duration::ZERO {
             return Err(OptionError::new(
@@ -159,7 +159,7 @@ impl AequitasOptions {
 /// What to do with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Send it in the class it asked for.
+    /// Send it in the requested class.
     Admit,
     /// Send it in the lowest class, and tell the application.
     Downgrade,
@@ -185,7 +185,7 @@ pub struct AdmitState {
 }
 
 impl AdmitState {
-    /// A destination that is new at `now`: everything is admitted.
+    /// The state of a destination that is new at `now`: everything is admitted.
     pub fn new(now: Instant) -> Self {
         Self {
             probability: Probability::ONE,
@@ -224,7 +224,7 @@ impl AdmitState {
         self.on_outcome(options, now, latency.as_ps() < allowed, mtus);
     }
 
-    /// As [`Self::on_completion`], for a caller that has compared latency and objective itself.
+    /// Like [`Self::on_completion`], for a caller that has compared latency and objective itself.
     #[inline]
     pub fn on_outcome(&mut self, options: &AequitasOptions, now: Instant, met: bool, mtus: u32) {
         if met {
@@ -247,7 +247,7 @@ impl AdmitState {
         self.probability
     }
 
-    /// Whether nothing would be lost by forgetting the destination at `now`.
+    /// Whether removing the destination at `now` loses no learned state.
     pub fn is_forgettable(&self, options: &AequitasOptions, now: Instant) -> bool {
         self.probability == Probability::ONE
             || now.saturating_since(self.last_call) > options.idle_after

@@ -1,4 +1,4 @@
-//! Paths of every common runtime, the controller over a made-up hierarchy, and any text at all.
+//! Paths of every common runtime, the controller over a test hierarchy, and arbitrary text.
 
 use super::*;
 use crate::root::Root;

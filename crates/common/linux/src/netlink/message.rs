@@ -18,16 +18,16 @@ const DUMP: u16 = 0x300;
 /// NLM_F_CREATE.
 const CREATE: u16 = 0x400;
 
-/// What is asked.
+/// A request to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Message type; its meaning is the family's.
+    /// Message type, defined by the family.
     pub kind: u16,
-    /// Ask for every object, not for one.
+    /// Whether to request every object instead of one.
     pub dump: bool,
-    /// Make the object if it does not exist.
+    /// Whether to make the object if it does not exist.
     pub create: bool,
-    /// What follows the header: a family's own header if it has one, then attributes.
+    /// The payload: a family's own header if it has one, then attributes.
     pub payload: Vec<u8>,
 }
 
@@ -57,17 +57,17 @@ pub enum Message<'a> {
     Data {
         /// Message type.
         kind: u16,
-        /// What follows the header.
+        /// The payload after the header.
         payload: &'a [u8],
     },
-    /// Nothing more will come.
+    /// End of the reply.
     End,
-    /// The request was refused.
+    /// The kernel rejected the request.
     Refused(io::Error),
 }
 
-/// The messages in one datagram that answer the request `sequence`; others are left out (a late answer to an earlier
-/// request that timed out).
+/// Parses one datagram and returns the messages that answer the request `sequence`. Skips other messages (late answers
+/// to an earlier request that timed out).
 ///
 /// # Errors
 /// What is wrong with the bytes.
@@ -94,7 +94,7 @@ pub fn parse(datagram: &[u8], sequence: u32) -> Result<Vec<Message<'_>>, String>
         }
         match kind {
             NOOP => {}
-            // A dump that fails half-way says so in the end's payload.
+            // A dump that fails half-way has the error in its end message.
             DONE => messages.push(match error_of(payload) {
                 Some(error) => Message::Refused(error),
                 None => Message::End,
@@ -110,7 +110,7 @@ pub fn parse(datagram: &[u8], sequence: u32) -> Result<Vec<Message<'_>>, String>
     Ok(messages)
 }
 
-/// The negative error number at the start of a payload; none for zero or for anything that is no error number.
+/// The negative error number at the start of a payload; `None` for zero or an invalid number.
 fn error_of(payload: &[u8]) -> Option<io::Error> {
     let number = i32::from_ne_bytes(*payload.first_chunk()?);
     (-4095..0)

@@ -1,11 +1,11 @@
-//! Netlink as bytes: messages, attributes, and the socket that carries them.
+//! Netlink as bytes: messages, attributes, and the socket.
 //!
-//! * [`message`] - requests out, replies in;
+//! * [`message`] - requests and replies;
 //! * [`attribute`] - type-length-value attributes, nested or not;
-//! * [`socket`] - one request, all of its replies.
+//! * [`socket`] - one request and all of its replies.
 //!
-//! The kernel is trusted less here than it deserves: any bytes parse to something or to an error, never to a panic.
-//! Numbers are in the machine's byte order. Source: netlink(7), `linux/netlink.h`.
+//! Replies are untrusted: any bytes parse to a value or an error, never to a panic. Numbers are in the machine's byte
+//! order. Source: netlink(7), `linux/netlink.h`.
 
 pub mod attribute;
 pub mod message;

@@ -1,4 +1,4 @@
-//! A netlink socket: one request, all of its replies, within a bounded time.
+//! A netlink socket: one request and all of its replies, in bounded time.
 
 use super::message::{self, Message, Request};
 use crate::error::HostError;
@@ -9,11 +9,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// A reply that has not come after this long will not: the kernel answers within the call.
+/// Longest wait for a reply; the kernel answers within the call.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The kernel fills at most 32 KiB per datagram of a dump; one message of a device with hundreds of counters is less.
+/// Size of the receive buffer: the kernel fills at most 32 KiB per datagram of a dump; a message of a device with
+/// hundreds of counters is smaller.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// Room for replies that wait in the socket.
+/// Buffer of the socket for waiting replies, bytes.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
 /// The netlink families in use here.
@@ -76,8 +77,8 @@ impl Socket {
         })
     }
 
-    /// Sends `request` and calls `each` with type and payload of every object that answers it. `action` names the
-    /// request in errors.
+    /// Sends `request` and calls `each` with type and payload of every object in the reply. `action` names the request
+    /// in errors.
     ///
     /// # Errors
     /// Those of the kernel, and [`HostError::Malformed`].

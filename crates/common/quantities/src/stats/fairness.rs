@@ -27,8 +27,7 @@ pub struct WeightedBytes {
     pub weight: u32,
 }
 
-/// The Jain index of sent bytes per unit of weight, above 0 and at most 1; 1 when nobody sent; `None` of no
-/// flows.
+/// The Jain index of sent bytes per unit of weight, above 0 and at most 1; 1 if no flow sent; `None` without flows.
 pub fn jain_index(flows: &[WeightedBytes]) -> Option<f64> {
     if flows.is_empty() {
         return None;
@@ -69,8 +68,8 @@ pub fn fm(flows: &[WeightedBytes]) -> f64 {
 pub enum FairShare {
     /// The flows' weighted parts of a link of this rate (the paper's choice).
     OfLink(BitRate),
-    /// The flows' weighted parts of what all of them sent in the interval, for when the link's rate is not
-    /// known. An interval in which nobody sent counts as fair.
+    /// The flows' weighted parts of their total in the interval, if the link's rate is unknown. An interval without
+    /// bytes counts as fair.
     OfSent,
 }
 
@@ -124,7 +123,7 @@ impl SentTable {
         self.sent[slot * self.weights.len() + flow] += bytes.get();
     }
 
-    /// Makes the table at least `slots` long: slots in which nobody sent count as intervals too.
+    /// Makes the table at least `slots` long: slots without bytes count as intervals too.
     pub fn extend_to(&mut self, slots: usize) {
         let cells = slots * self.weights.len();
         if self.sent.len() < cells {

@@ -1,21 +1,22 @@
-//! One amount among many who ask: guarantees first, the rest by weight, nobody more than asked for.
+//! Divides an amount among claims: guarantees first, the rest by weight, no claim more than its demand.
 //!
-//! Method: everybody gets the lesser of demand and guarantee; what is left is divided max-min by weight: who wants less
-//! than its weight's part gets all of it, and what it leaves goes to the others.
-//! Units: whatever the amounts are in, whole, rounded down for each.
+//! Method: each claim gets the lesser of demand and guarantee. The rest is divided max-min by weight: a claim with a
+//! demand below its weighted share gets its demand, and its unused share goes to the others. Units: those of the
+//! amounts, whole numbers, rounded down for each claim.
 
-/// Somebody who asks.
+/// One claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What it would use.
+    /// Amount that it would use.
     pub demand: u64,
-    /// What it gets first, if it would use it. All guarantees together are at most the amount.
+    /// Amount that it gets first, up to its demand. The sum of all guarantees is at most the amount.
     pub guarantee: u64,
-    /// Its weight for the rest, at least 1.
+    /// Weight in the division of the rest, at least 1.
     pub weight: u32,
 }
 
-/// What each gets; the sum is at most `amount`, and less by roundings alone if the demands are at least that.
+/// The amount of each claim. The sum is at most `amount`; if the demands are at least that, only rounding makes it
+/// less.
 pub fn divide(amount: u64, claims: &[Claim]) -> Vec<u64> {
     let mut parts = Vec::with_capacity(claims.len());
     let mut rest = amount;
@@ -28,7 +29,7 @@ pub fn divide(amount: u64, claims: &[Claim]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..claims.len())
         .filter(|&index| wants(index, &parts) > 0)
         .collect();
-    // Least want for its weight first: a / v < b / w where a w < b v.
+    // Smallest demand per weight first: a / v < b / w if a w < b v.
     order.sort_by(|&a, &b| {
         let left = u128::from(wants(a, &parts)) * u128::from(claims[b].weight);
         let right = u128::from(wants(b, &parts)) * u128::from(claims[a].weight);
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One unit at a time, to whoever has least of it for its weight and still wants more.
+    /// Reference: one unit at a time, to the claim with the least per weight that is below its demand.
     fn one_by_one(amount: u64, claims: &[Claim]) -> Vec<u64> {
         let mut parts: Vec<u64> = claims
             .iter()
@@ -95,7 +96,7 @@ mod tests {
             let parts = divide(amount, &claims);
             let slow = one_by_one(amount, &claims);
             for (part, slow) in parts.iter().zip(&slow) {
-                // Both round; the last units may go to another.
+                // Both round; the last units may go to different claims.
                 prop_assert!(part.abs_diff(*slow) <= 8, "{parts:?} {slow:?}");
             }
         }

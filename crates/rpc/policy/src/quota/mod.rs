@@ -1,19 +1,18 @@
-//! Quotas: which tenant may send how much in a class, whatever Aequitas' admit probability says.
+//! Quotas: how much each tenant may send in a class, independent of Aequitas' admit probability.
 //!
-//! Problem: Aequitas keeps the latency of admitted calls, but how much of a tenant's traffic is admitted depends on who
-//! else is there; the paper leaves guarantees for tenants to a quota server (3.5.2).
-//! Method: at least `r x phi_i / sum(phi) x mu / rho` of class `i` is admitted by any port (3.5.2), since a class whose
-//! bursts stay below its weight's share never waits: that much can be promised, and not a byte more. A [`Pool`] divides
-//! this bound of one group of destinations and one class among tenants: each first gets its guarantee as far as it asks
-//! for it, the rest goes by weight, max-min ([`divide()`]). A tenant's part is divided among its clients likewise.
-//! What a client gets is a *lease*: a rate for a term. It renews well within the term, and says which lease it holds.
-//! Everything that a client may still be using counts as promised until it expires or the client holds a newer one, so a
-//! lost answer, a dead client or a restart can make grants smaller for a term, but never the sum too large. That holds
-//! also where a restart brings another term, or without a tenant whose clients still use what they were promised.
-//! Time: an argument; a clock that runs backwards stands still. A client counts its term from when it *asked*, by
-//! its own clock and shortened by [`CLIENT_PART`], so that it stops before the pool gives its rate to somebody else.
-//! Units: bytes per second, rounded down at each division.
-//! Limits: the bound holds for the model of 3.4.1 (fluid traffic, one bottleneck for the group). Demand is what clients say.
+//! Problem: Aequitas keeps the latency of admitted calls, but how much of a tenant's traffic is admitted depends on the
+//! other tenants. The paper leaves guarantees for tenants to a quota server (3.5.2). Method: any port admits at least
+//! `r x phi_i / sum(phi) x mu / rho` of class `i` (3.5.2), because a class whose bursts stay below its weight's share
+//! never waits. This bound can be promised, and nothing beyond it. A [`Pool`] divides the bound of one group of
+//! destinations and one class among tenants: each gets its guarantee up to its demand, the rest is divided by weight,
+//! max-min ([`divide()`]). A tenant's share is divided among its clients likewise. A client gets a *lease*: a rate for
+//! a term. It renews well within the term and says which lease it holds. Everything that a client may still use counts
+//! as promised until it expires or the client holds a newer lease. A lost answer, a dead client or a restart can
+//! therefore make grants smaller for a term, but never the sum too large. This also holds if a restart changes the term
+//! or removes a tenant with active clients. Time is an argument; a clock that runs backwards stands still. A client
+//! counts its term from its request, by its own clock and shortened by [`CLIENT_PART`], so it stops before the pool
+//! gives its rate to another client. Units: bytes per second, rounded down at each division. Limits: the bound holds
+//! for the model of 3.4.1 (fluid traffic, one bottleneck for the group). Clients report their demand themselves.
 //! Source: Aequitas (in the thesis "cloud QoS"), section 3.5.2; the server itself is ours.
 
 pub mod divide;
@@ -25,16 +24,16 @@ use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The part of a term that a client uses, in percent: clocks that differ by less than a tenth do no harm.
+/// Part of a term that a client uses, percent: clocks may differ by up to a tenth.
 pub const CLIENT_PART: u64 = 90;
 
-/// Most leases of one client that are remembered: answers that got lost within a term.
+/// Most recorded leases of one client: answers that were lost within a term.
 const LEASES_MAX: usize = 16;
 
-/// Most clients of one tenant at a time: each costs some hundred bytes and a look at every renewal.
+/// Most clients of one tenant: each costs some hundred bytes and is visited at every renewal.
 pub const CLIENTS_MAX: usize = 10_000;
 
-/// What can be promised of one class at one group of destinations, with its arithmetic.
+/// The capacity of one class at one group of destinations, with its computation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     line: BitRate,
@@ -46,10 +45,10 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// For `class` of a port of rate `line`.
+    /// The bound of `class` at a port of rate `line`.
     ///
     /// # Panics
-    /// When the port has no such class, or it is the lowest one, which promises nothing.
+    /// When the port does not have the class, or it is the lowest one, which promises nothing.
     pub fn new(port: &Port, line: BitRate, class: usize) -> Self {
         assert!(
             class + 1 < port.weights().len(),
@@ -65,7 +64,7 @@ impl Bound {
         }
     }
 
-    /// The bound.
+    /// The bound, bytes per second.
     pub fn bytes_per_s(&self) -> u64 {
         (self.line.as_gbps_f64() * 1e9 / 8.0 * self.share) as u64
     }
@@ -90,7 +89,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A rate for people: bits per second, as links have them.
+/// A rate for people, in bits per second.
 pub fn rate(bytes_per_s: u64) -> String {
     bits(bytes_per_s as f64 * 8.0)
 }
@@ -107,29 +106,29 @@ fn bits(bits_per_s: f64) -> String {
     format!("{text} {unit}")
 }
 
-/// What an operator says of a tenant.
+/// A tenant's terms, set by the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Its weight among tenants for what no guarantee takes, at least 1.
+    /// Weight in the division of the rate beyond all guarantees, at least 1.
     pub weight: u32,
-    /// What it gets whenever it asks for it, bytes per second.
+    /// Guaranteed rate, bytes per second.
     pub guarantee: u64,
 }
 
-/// Why something was refused.
+/// Why a request was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    /// The guarantees together exceed what can be promised.
+    /// The guarantees together exceed the bound.
     #[error("guarantees of {sum} exceed what can be promised, {bound}: {terms}; lower one of them")]
     TooMuch {
-        /// Their sum.
+        /// Sum of the guarantees.
         sum: String,
-        /// The bound with its arithmetic.
+        /// The bound with its computation.
         bound: String,
-        /// The sum written out.
+        /// The terms of the sum.
         terms: String,
     },
-    /// Nobody by that name.
+    /// The tenant is unknown.
     #[error("tenant {0:?} is not known here; add it with `isolane rpc quota set`")]
     Unknown(String),
     /// Too many clients of one tenant.
@@ -147,30 +146,30 @@ pub enum QuotaError {
 /// A rate for a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its number, growing in the pool.
+    /// Number of the lease; it grows within the pool.
     pub serial: u64,
-    /// Bytes per second.
+    /// Rate, bytes per second.
     pub rate: u64,
-    /// For so long, from when it was asked for.
+    /// Duration from the time of the request.
     pub term: Duration,
 }
 
-/// What a client may be using, as a restart needs it.
+/// What a client may be using, for a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding<'a> {
-    /// For whom it sends.
+    /// Tenant that it sends for.
     pub tenant: &'a str,
-    /// Its name.
+    /// Name of the client.
     pub client: &'a str,
-    /// The number of its latest lease.
+    /// Number of its latest lease.
     pub serial: u64,
-    /// The largest rate of its leases.
+    /// Largest rate of its leases, bytes per second.
     pub rate: u64,
-    /// The longest term of its leases.
+    /// Longest term of its leases.
     pub term: Duration,
 }
 
-/// What a client may still be using.
+/// A rate that a client may still use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Promise {
     serial: u64,
@@ -183,7 +182,7 @@ struct Promise {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Client {
     demand: u64,
-    /// Its demand counts until then.
+    /// Its demand counts until this time.
     until: Instant,
     promises: Vec<Promise>,
 }
@@ -209,20 +208,20 @@ impl Tenant {
     }
 }
 
-/// What a tenant has, for those who look.
+/// State of a tenant for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The tenant.
+    /// Name of the tenant.
     pub tenant: String,
-    /// What the operator says of it.
+    /// The operator's terms.
     pub terms: Terms,
-    /// Its clients that ask.
+    /// Number of clients with a demand.
     pub clients: usize,
-    /// What they ask for, bytes per second.
+    /// Sum of the clients' demand, bytes per second.
     pub demand: u64,
-    /// What it is to get.
+    /// Its fair rate, bytes per second.
     pub target: u64,
-    /// What its clients may be using now.
+    /// Sum of its clients' promises, bytes per second.
     pub promised: u64,
 }
 
@@ -248,12 +247,12 @@ pub struct Pool {
     now: Instant,
     serial: u64,
     tenants: BTreeMap<String, Tenant>,
-    /// Promises from before a restart to clients of tenants that are not known any more, by both names.
+    /// Promises from before a restart to clients of removed tenants, by both names.
     orphans: BTreeMap<(String, String), Promise>,
 }
 
 impl Pool {
-    /// Without tenants.
+    /// A pool without tenants.
     pub fn new(bound: Bound, term: Duration) -> Self {
         Self {
             bound,
@@ -265,7 +264,7 @@ impl Pool {
         }
     }
 
-    /// What can be promised.
+    /// The capacity.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
@@ -280,10 +279,10 @@ impl Pool {
         self.tenants.len()
     }
 
-    /// Whether [`Pool::set`] would take these terms.
+    /// Checks that [`Pool::set`] would accept these terms.
     ///
     /// # Errors
-    /// When all guarantees together would exceed the bound, or a weight is none.
+    /// All guarantees together would exceed the bound, or a weight is zero.
     pub fn check(&self, name: &str, terms: Terms) -> Result<(), QuotaError> {
         if terms.weight == 0 {
             return Err(QuotaError::Weight(name.to_owned()));
@@ -324,10 +323,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether [`Pool::renew`] would answer this client at `now`.
+    /// Checks that [`Pool::renew`] would answer this client at `now`.
     ///
     /// # Errors
-    /// When the tenant is not known, or has too many clients.
+    /// The tenant is unknown or has too many clients.
     pub fn admits(&mut self, now: Instant, tenant: &str, client: &str) -> Result<(), QuotaError> {
         self.tick(now);
         let Some(known) = self.tenants.get(tenant) else {
@@ -339,8 +338,8 @@ impl Pool {
         }
     }
 
-    /// A client asks for `demand` at `now` and says which lease it holds. It gets what its tenant's part leaves for it,
-    /// but never more than nobody else may be using.
+    /// A client requests `demand` at `now` and names the lease that it holds. It gets its part of the tenant's share,
+    /// but never more than what no other client may be using.
     ///
     /// # Errors
     /// As [`Pool::admits`].
@@ -359,7 +358,7 @@ impl Pool {
         asking.demand = demand;
         asking.until = until;
         if let Some(held) = holds {
-            // What is older than the lease it holds is not used any more; newer ones may be on their way to it.
+            // Leases older than the one it holds are unused; newer ones may be in flight.
             asking.promises.retain(|promise| promise.serial >= held);
         }
         let own = asking.promised();
@@ -383,7 +382,7 @@ impl Pool {
         })
     }
 
-    /// A client says that it uses nothing any more.
+    /// Removes all promises of a client that uses nothing any more.
     pub fn release(&mut self, now: Instant, tenant: &str, client: &str) {
         self.tick(now);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
@@ -391,8 +390,8 @@ impl Pool {
         }
     }
 
-    /// A promise from before a restart: it counts for its whole term from `now`, since nobody knows how old it is, and
-    /// also when its tenant is gone, since its client does not know that.
+    /// Restores a promise from before a restart. It counts for its whole term from `now`, because its age is unknown,
+    /// even if its tenant was removed, because its client does not know that.
     pub fn restore(&mut self, now: Instant, holding: Holding<'_>) {
         self.tick(now);
         let Holding {
@@ -416,7 +415,7 @@ impl Pool {
         remember(&mut client.promises, promise);
     }
 
-    /// What all clients together may be using.
+    /// Sum of all promises, bytes per second.
     pub fn promised(&self) -> u64 {
         let clients = self
             .tenants
@@ -427,7 +426,7 @@ impl Pool {
         rates.chain(orphans).fold(0, u64::saturating_add)
     }
 
-    /// Every tenant at `now`.
+    /// State of every tenant at `now`.
     pub fn shares(&mut self, now: Instant) -> Vec<Share> {
         self.tick(now);
         let targets = self.targets();
@@ -472,7 +471,7 @@ impl Pool {
         known.chain(orphans)
     }
 
-    /// What one client may be using.
+    /// Promise to one client, bytes per second.
     pub fn promised_to(&self, tenant: &str, client: &str) -> u64 {
         let client = self
             .tenants
@@ -481,10 +480,10 @@ impl Pool {
         client.map_or(0, Client::promised)
     }
 
-    /// Forgets what has expired.
+    /// Removes what has expired.
     fn tick(&mut self, now: Instant) {
         if now <= self.now {
-            // Nothing lasts for no time, so what was looked at before is as it was.
+            // Terms are longer than zero, so a second call at the same time changes nothing.
             return;
         }
         self.now = now;
@@ -498,7 +497,7 @@ impl Pool {
         self.orphans.retain(|_, promise| promise.until > now);
     }
 
-    /// What each tenant is to get, in order.
+    /// Fair rate of each tenant, in order.
     fn targets(&self) -> Vec<u64> {
         let claims: Vec<Claim> = (self.tenants.values())
             .map(|tenant| Claim {
@@ -510,7 +509,7 @@ impl Pool {
         divide(self.bound.bytes_per_s(), &claims)
     }
 
-    /// What one client is to get.
+    /// Fair rate of one client.
     fn target(&self, tenant: &str, client: &str) -> u64 {
         let place = |mut names: std::collections::btree_map::Keys<'_, String, _>| {
             names.position(|name| name == tenant)
@@ -531,7 +530,7 @@ impl Pool {
     }
 }
 
-/// Adds a promise; of too many the oldest are merged upwards, which promises no less.
+/// Adds a promise; merges the oldest ones upwards if there are too many, which promises no less.
 fn remember(promises: &mut Vec<Promise>, promise: Promise) {
     promises.push(promise);
     if promises.len() > LEASES_MAX {

@@ -1,4 +1,4 @@
-//! Pools against a world of clients with clocks of their own, lost messages, deaths and restarts.
+//! Pools with simulated clients that have their own clocks, lost messages, deaths and restarts.
 
 use super::divide::{Claim, divide};
 use super::*;
@@ -90,7 +90,7 @@ fn a_newcomer_waits_for_what_others_may_be_using() {
     assert_eq!(first.rate, 175, "alone");
     let early = pool.renew(at(10), "a", "y", 1_000, None).unwrap();
     assert_eq!(early.rate, 0);
-    // b hears that it has less now, but nobody knows yet whether it did.
+    // b is granted less now, but the pool does not know whether b received the answer.
     let lower = pool
         .renew(at(1_000), "b", "x", 1_000, Some(first.serial))
         .unwrap();
@@ -135,7 +135,7 @@ fn a_restart_remembers_clients_of_tenants_that_are_gone_and_longer_terms() {
     before.set("gone", gone).unwrap();
     before.renew(at(0), "gone", "x", 100, None).unwrap();
     before.renew(at(0), "b", "y", 40, None).unwrap();
-    // The next one has no such tenant, and leases of a tenth of the time.
+    // The next server lacks one tenant and has a tenth of the term.
     let mut next = pool();
     next.term = Duration::from_ms(TERM_MS / 10);
     for holding in before.holdings() {
@@ -144,7 +144,7 @@ fn a_restart_remembers_clients_of_tenants_that_are_gone_and_longer_terms() {
     }
     assert_eq!(next.promised(), 140);
     assert!(!next.knows("gone"));
-    // Both are written down again, for the restart after this one.
+    // Both are stored again for the next restart.
     assert_eq!(next.holdings().count(), 2);
     let rate = |pool: &mut Pool, ms| pool.renew(at(ms), "a", "z", 1_000, None).unwrap().rate;
     assert_eq!(rate(&mut next, TERM_MS - 1), 35, "what nobody may be using");
@@ -174,7 +174,7 @@ fn clients_of_a_tenant_are_bounded() {
     assert!(pool.renew(at(TERM_MS), "a", "one more", 1, None).is_ok());
 }
 
-/// A client as it should be: uses its lease until a part of the term after it asked, by its own clock.
+/// A correct client: uses its lease until a part of the term after its request, by its own clock.
 #[derive(Clone, Debug, Default)]
 struct Holder {
     serial: Option<u64>,
@@ -198,11 +198,11 @@ fn used(holders: &[Holder], now_ms: u64) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Client, demand, what is lost: nothing, the answer.
+    /// Client, demand, whether the answer is lost.
     Renew(usize, u64, bool),
-    /// The server is killed and starts again from what it wrote.
+    /// The server is killed and restarts from its store.
     Restart,
-    /// The server's clock reads this much less from now on.
+    /// The server's clock is set back by this much.
     Back(u64),
 }
 
@@ -216,7 +216,7 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
 }
 
 proptest! {
-    /// Whatever is lost, killed or set back: the clients together never use more than the bound.
+    /// Whatever is lost, killed or set back, the clients together never exceed the bound.
     #[test]
     fn clients_never_use_more_than_the_bound(
         steps in prop::collection::vec(step(), 1..200),
@@ -253,7 +253,7 @@ proptest! {
         }
     }
 
-    /// With demands that stay, everybody has the fair part after a few renewals, and keeps it.
+    /// With constant demands, all tenants reach the fair share after a few renewals and keep it.
     #[test]
     fn converges_to_the_fair_division(
         before in prop::collection::vec(0u64..400, 6),
@@ -274,7 +274,7 @@ proptest! {
         for _ in 0..4 {
             round(&before, &mut holders);
         }
-        // One round until all demands are known, one to be told less, one to say so, one to be given what that leaves.
+        // One round to learn all demands, one to reduce leases, one to report that, one to grant the freed rate.
         for _ in 0..4 {
             round(&demands, &mut holders);
         }
