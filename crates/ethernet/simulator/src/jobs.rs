@@ -1,4 +1,4 @@
-//! Jobs of the processors, each what it does and what it costs.
+//! Jobs of the processors: the effect and the cost of each.
 
 use crate::host::Arrival;
 use crate::processor::Job;

@@ -1,4 +1,4 @@
-//! What a run counts.
+//! The measurements of a run.
 //!
 //! Bytes of flows are counted where the paper's monitor saw them: as packets leave the first host's card.
 

@@ -1,4 +1,4 @@
-//! The way of a packet from a card's ring to the receive ring of its host.
+//! The path of a packet from a card's ring to the receive ring of its host.
 
 use crate::card::Frame;
 use crate::host::Arrival;

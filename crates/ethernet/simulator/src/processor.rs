@@ -1,4 +1,4 @@
-//! Processors: one thing at a time, in order of arrival.
+//! Processors: each executes one job at a time, in order of arrival.
 //!
 //! Method: whatever software does is a job on a processor. A job takes effect when it begins and occupies its processor for
 //! what its steps cost; the next one begins then. Busy time is the sum of costs, so that a processor that cannot keep up

@@ -1,4 +1,4 @@
-//! One study from start to result.
+//! Runs one study.
 //!
 //! Method: hosts, flows and pings are made from the study, events run until the measured time is over or, where flows end, all
 //! have. Flows begin within 100 us of each other, as programs that are started together do.

@@ -1,4 +1,4 @@
-//! What hosts hand to their cards, and lists of it.
+//! Segments that hosts pass to their cards, and lists of segments.
 //!
 //! Method: segments live in one slab and are linked by index, so that a list is three words and nothing is allocated
 //! once the slab has grown. What an acknowledgement says lies in a slab of its own, as most segments have none.

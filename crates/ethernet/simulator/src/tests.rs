@@ -1,4 +1,4 @@
-//! Whole runs: what must hold in each, what follows from a mechanism alone, and a table of all configurations.
+//! Tests whole runs: invariants, effects of single mechanisms, and a table of all configurations.
 //!
 //! Conservation of bytes is asserted in every run, so each test here tests it.
 

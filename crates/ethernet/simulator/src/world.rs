@@ -1,4 +1,4 @@
-//! Everything that a run changes, and the loop over events.
+//! The state of a run, and the event loop.
 
 use crate::host::Host;
 use crate::measure::Measure;

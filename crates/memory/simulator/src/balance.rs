@@ -1,4 +1,4 @@
-//! The balance of cores, request slots and tiers: who waits how long for what.
+//! The equilibrium of cores, request slots and tiers: the mean wait of each application for each resource.
 //!
 //! Problem: requests to a slow tier hold the slots that requests to a fast one need (mercury 5.3.2: "busy processing" of far
 //! requests slows near ones), and everyone waits at the channels for everyone.

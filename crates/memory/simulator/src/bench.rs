@@ -1,4 +1,4 @@
-//! The two microbenchmarks as instruments: what is healthy on a machine, and what an application needs alone.
+//! Measures a machine's healthy limits with two microbenchmarks, and the needs of an application alone.
 //!
 //! Units: bytes; bytes per second; nanoseconds. Method: the balance of the memory system with pages in a given place; nothing
 //! moves. Thresholds are where LS on the near tier has lost a tenth (mercury 5.5.2): of its latency alone, as BI grows on the

@@ -1,4 +1,4 @@
-//! The policy's eyes and hands: what it sees of the machine, and what its actions do.
+//! The adapter of a policy: its observations of the machine, and its actions.
 //!
 //! Units: as the types say. Method: a policy sees what a host can see, each reading with the noise of sampling, as of the last
 //! step. `none` and `tpp` have no policy: the kernel's mechanisms are all there is.

@@ -1,4 +1,4 @@
-//! Applications on the machine: they come, touch memory, change and go.
+//! Applications on the machine: arrival, memory accesses, changes and end.
 //!
 //! Units: bytes, seconds; rates in requests per nanosecond. Method: new memory lies near while there is room and the
 //! application's limit allows it, and farther otherwise (mercury 5.5.1: "allocate on fast memory tier first"); interleaved

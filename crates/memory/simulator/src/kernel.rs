@@ -1,4 +1,4 @@
-//! What the kernel moves: limits of a tier, reclaim of the near tier, hint faults and promotion.
+//! Page movement by the kernel: limits of a tier, reclaim of the near tier, hint faults and promotion.
 //!
 //! Units: bytes, seconds. Method: in each step, in this order and within what its threads can move,
 //! an application beyond its limit loses its coldest pages (mercury 5.5.1); reclaim frees a small part of the near tier from

@@ -1,4 +1,4 @@
-//! Where an application's pages lie, and how hot they are.
+//! The tiers of an application's pages, and their access rates.
 //!
 //! Units: bytes; seconds. Method: pages are sorted by hotness into buckets of equal size; the hottest share `f` of the pages
 //! gets the share `f^skew` of the visits, and pages of one bucket are alike. A bucket may lie in several tiers at once.

@@ -1,4 +1,4 @@
-//! Whole runs: determinism, conservation, and what each policy does to whom.
+//! Tests whole runs: determinism, conservation, and the effect of each policy on each application.
 
 use crate::run;
 use isolane_memory_scenario::model::MEM_POLICIES;

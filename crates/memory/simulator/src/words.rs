@@ -1,4 +1,4 @@
-//! Verdicts and reasons of a policy as people read them.
+//! Texts of a policy's verdicts and reasons.
 //!
 //! Units: gigabytes (1e9), gigabytes per second, nanoseconds, as in the rest of a result. Method: a policy names applications
 //! by number; here they get their names back, and a refusal its remedy.

@@ -1,4 +1,4 @@
-//! What the devices of a target can do, found out by running traffic on them.
+//! Measures the rates and latencies of a target's devices with traffic.
 //!
 //! A profile describes the simulator's device; nothing says that the devices at hand are alike. So three short runs,
 //! one tenant alone from host A to host B, give what results are compared with: the goodput of large WRITEs, the rate

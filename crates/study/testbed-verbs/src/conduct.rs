@@ -1,4 +1,4 @@
-//! One run: workers are started, told of each other, begun together, and asked what they measured.
+//! One run: starts workers, exchanges their addresses, starts traffic at one time, and collects results.
 //!
 //! Method: one worker per tenant and host, prepared with its [`Job`], connected to its peers, started with the same
 //! delay, counted from one moment. Posting workers report when their time is over; then the passive ones are told the

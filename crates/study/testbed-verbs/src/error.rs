@@ -1,4 +1,4 @@
-//! What can go wrong between a scenario and its devices.
+//! Errors of runs on real devices.
 
 use crate::target::TargetError;
 use isolane_study_testbed::TestbedError;

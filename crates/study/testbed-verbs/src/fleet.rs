@@ -1,4 +1,4 @@
-//! All sessions of a run, one per machine, and what they say in the order in which it arrives.
+//! All sessions of a run, one per machine, and their messages in order of arrival.
 
 use crate::error::VerbsError;
 use crate::link::{Arrival, Link, Reach};

@@ -1,4 +1,4 @@
-//! What workers measured, as the result that every testbed gives.
+//! Combines the workers' measurements into a testbed's result.
 //!
 //! * Goodput and messages are completions of the posting end over the window it measured; where a transport may lose
 //!   what it sent (UC, UD with receives), what the other end received in the same window.

@@ -1,4 +1,4 @@
-//! Certificates of a private authority: who may steer agents, and which agents may be trusted.
+//! Certificates of a private authority, for controllers and agents.
 //!
 //! `isolane rdma agent init DIR NAME...` makes an authority in `DIR/authority` and for every NAME a directory `DIR/NAME` to be
 //! copied to that machine: `authority.pem`, `certificate.pem`, `key.pem`. Both ends of a connection show a certificate

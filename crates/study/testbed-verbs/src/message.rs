@@ -1,4 +1,4 @@
-//! What a controller and an agent say to each other: JSON, one message on a line.
+//! Messages between a controller and an agent: JSON, one message per line.
 //!
 //! Problem: a controller on one machine starts worker processes on several, talks to each of them, and wants all of
 //! them gone when it goes. Method: the agent is a small supervisor at the end of a byte stream (a pipe, ssh, TLS).

@@ -1,4 +1,4 @@
-//! Which policies real devices can run, and what would run the others.
+//! The policies that real devices can run, and the reason against each other one.
 //!
 //! Under `justitia` every run has a daemon of its own. It hands out a little less than the calibration's rates, for a queue into
 //! which goes as much as comes out never drains. Its target is what the scenario's policy says (`target_us`), otherwise twice the

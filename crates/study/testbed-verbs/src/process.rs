@@ -1,4 +1,4 @@
-//! A child process in a process group of its own, that never outlives its owner.
+//! A child process in its own process group, killed with its owner.
 //!
 //! Ending it means: ask (close its input), wait a little, then kill the whole group, so that nothing it started
 //! stays. The process id stays ours until it is waited for, and it is waited for under the same lock under which it

@@ -1,4 +1,4 @@
-//! What `--target verbs:...` names: for every host of a scenario a device, on this machine or on another.
+//! Parses `--target verbs:...`: a device for every host of a scenario, on this machine or on another.
 //!
 //! Grammar: `verbs:PLACE,PLACE[,PLACE...]`; the first place is host A, the second host B, and so on. A place is
 //! `[HOST[:PORT]:]DEVICE[/DEVICE_PORT[/GID_INDEX]]`. HOST is what ssh takes, or with certificates a name or address

@@ -17,7 +17,7 @@ const WINGS: [(&str, &str); 9] = [
     ("memory", "tiered memory: Mercury"),
     (
         "study",
-        "questions put to any testbed: Husky, Collie, claims",
+        "studies on any testbed: Husky, Collie, claims",
     ),
     ("app", "the program and its pages"),
     ("tools", "checks of this repository"),

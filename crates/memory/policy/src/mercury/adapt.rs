@@ -1,4 +1,4 @@
-//! Figure 5.8: every period, in descending order of priority, limits follow what is measured.
+//! Figure 5.8: adapts limits to measurements every period, in descending order of priority.
 //!
 //! Problem: loads change after admission, and estimates err. Method (mercury 5.5.4): who is better than its objective
 //! gives back near memory, and a stream then processor time. Who is worse first throttles less important streams

@@ -1,4 +1,4 @@
-//! Algorithm 4: who may run, with how much, and who yields what for it.
+//! Algorithm 4: admits applications, sets their first limits, and chooses the applications that yield memory.
 //!
 //! Problem: an important application comes late and finds memory and bandwidth taken; giving it memory sends pages of
 //! others far, which may hurt everyone (inter-tier interference). Method: mercury 5.5.3 on the estimates of

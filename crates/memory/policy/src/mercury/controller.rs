@@ -1,4 +1,4 @@
-//! Mercury as a [`MemoryPolicy`]: admission when somebody comes, adaptation each period.
+//! Mercury as a [`MemoryPolicy`]: admission at each arrival, adaptation in each period.
 //!
 //! Units: see the module above. Limits: one instance, one machine. Source: mercury 5.5.
 

@@ -1,4 +1,4 @@
-//! What a change of limits does, before it can be measured.
+//! Estimates the effect of a change of limits.
 //!
 //! Problem: algorithm 4 takes memory step by step and looks at the hint faults after each step; on a real machine
 //! migrating takes seconds, and a question "what if" may migrate nothing at all. So admission works on estimates,

@@ -1,4 +1,4 @@
-//! Two policies to compare with: limits by hand, and first come first served.
+//! Two baselines: limits by hand, and first come, first served.
 //!
 //! [`Fixed`] gives every application the limits it came with and never changes them. [`Fcfs`] gives every application
 //! what profiling it alone has found, until near memory or bandwidth runs out, and takes nothing back: it knows

@@ -1,4 +1,4 @@
-//! How well a machine suits an application, so that a scheduler can choose among machines.
+//! Rates machines for an application; a scheduler chooses by the score.
 //!
 //! Problem: several machines can take an application, and it matters which: on one it disturbs nobody, on another somebody
 //! loses an objective. Method: a score from [`Plan`], the answer to "what if it came": six tenths for nobody losing an

@@ -1,4 +1,4 @@
-//! Mercury: applications that share tiered memory keep their objectives, the important ones first.
+//! Mercury: keeps objectives of applications that share tiered memory, in order of priority.
 //!
 //! Problem: the kernel moves hot pages near and cold pages far, whoever owns them. So an unimportant application with
 //! hot pages takes the near memory of an important one, and an application that streams slows those on its own tier

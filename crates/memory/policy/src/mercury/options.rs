@@ -1,4 +1,4 @@
-//! What Mercury is told of the machine and of its own manners.
+//! Mercury's parameters: the machine, and constants of the policy.
 //!
 //! Units: bytes, bytes per second, thousandths. Defaults are set where a value is published or follows from the
 //! period; what is ours says so. Source: mercury 5.3.1, 5.5.2, algorithm 4.

@@ -1,4 +1,4 @@
-//! A small machine to drive the policy against: two tiers, applications whose pages move at a finite rate.
+//! A small model of a machine for tests: two tiers, and applications whose pages move at a finite rate.
 //!
 //! Problem: adaptation must settle on machines whose true curves differ from its estimates. Method: near accesses
 //! slow down with the load of the near tier, and with far traffic (the tiers share request slots); pages are unequally

@@ -1,4 +1,4 @@
-//! What holds for all applications, readings and orders of events.
+//! Property tests over applications, readings and orders of events.
 
 use super::*;
 use proptest::prelude::*;

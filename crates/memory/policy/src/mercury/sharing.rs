@@ -1,4 +1,4 @@
-//! Dividing what there is by weight, nobody getting more than needed.
+//! Divides an amount by weight; no share exceeds its demand.
 //!
 //! Problem: several want more memory than there is. Method: max-min fair shares by weight ("water filling"): who needs
 //! less than its share gets its need, the rest divides what remains. Units: bytes. Rounding: down, and the bytes that

@@ -1,4 +1,4 @@
-//! What free near memory is for, before anybody pays.
+//! Uses free near memory before a change costs another application performance.
 //!
 //! Problem: figure 5.8 takes bandwidth from less important streams first, then processor time, and near memory last, "to
 //! ensure local memory is maximized among all applications" (mercury 5.5.4). Where near memory lies idle nobody is served

@@ -1,4 +1,4 @@
-//! Throttling less important streams, as long as it helps.
+//! Throttles less important streams while this helps.
 //!
 //! Problem: an application is worse than its objective, and nothing tells whether somebody disturbs it or whether it
 //! simply needs more. Method (mercury 5.5.4): take bandwidth from less important streams until that improves nothing

@@ -1,4 +1,4 @@
-//! What Mercury remembers of each application, and the order in which it looks at them.
+//! Mercury's state of each application, and the order in which it handles applications.
 //!
 //! Units: bytes, thousandths of processor time; moments are counts of steps.
 //! Limits: the book is a vector in ascending order of priority: a machine has at most hundreds of applications.

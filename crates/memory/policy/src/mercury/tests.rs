@@ -1,4 +1,4 @@
-//! Admission and adaptation, case by case; and that adaptation settles on machines unlike its estimates.
+//! Tests admission and adaptation case by case, and that adaptation settles on machines that differ from its estimates.
 
 use super::plant::{GB, Load, Machine, Plant};
 use super::*;

@@ -1,4 +1,4 @@
-//! Buffers of switches: who still has room.
+//! Buffers of switches: whether a port may store one more packet.
 //!
 //! Three regimes, by [`PortSettings`]:
 //!

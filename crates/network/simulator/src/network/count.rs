@@ -1,4 +1,4 @@
-//! What happened: counters of packets and ports, and the check that none was lost track of.
+//! Counters of packets and ports, and the check that packets are conserved.
 
 use super::Network;
 use crate::topology::PortId;

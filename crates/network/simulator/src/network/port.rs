@@ -1,4 +1,4 @@
-//! One port: what the event loop touches at every packet, in one cache line.
+//! One port: the state that the event loop uses for every packet, in one cache line.
 //!
 //! Times on the wire are products with a fixed-point number of picoseconds per byte: exact where the rate gives a whole
 //! number (all usual ones), else less than 0.1 ps short for the largest packet.

@@ -1,4 +1,4 @@
-//! A look at every packet, for traces.
+//! Reports every packet, for traces.
 
 use super::DropReason;
 use crate::packet::Packet;

@@ -1,4 +1,4 @@
-//! When the calls of one open-loop generator begin.
+//! Start times of the calls of one open-loop generator.
 //!
 //! Problem: arrivals at a mean load, in bursts of a higher load with idle time between them (thesis figure 3.7).
 //! Method: time is counted within bursts only. A burst lasts `period * load / burst`, and gaps are drawn at the burst's

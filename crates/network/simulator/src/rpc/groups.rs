@@ -1,4 +1,4 @@
-//! Who calls whom: the generators of a scenario, one for each calling host of each group.
+//! Callers and called hosts: the generators of a scenario, one for each calling host of each group.
 //!
 //! Problem: patterns as sets of pairs; a random choice per call that no other choice disturbs; and one number for
 //! each pair of hosts, so that two groups that use the same pair share what is learned of it.

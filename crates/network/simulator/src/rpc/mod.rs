@@ -1,4 +1,4 @@
-//! Calls: when they begin, how large they are, in which class they run, how long they took.
+//! Calls: their start times, sizes, classes and latencies.
 //!
 //! Problem: millions of calls between hundreds of hosts, with per-class latencies, shares and admission, in memory
 //! that does not grow with their number.

@@ -1,4 +1,4 @@
-//! What a class promised for a call, and whether it was kept.
+//! The objective of a class for a call, and whether the call met it.
 //!
 //! Units: picoseconds; sizes in full packets (MTUs), the last one counting as a whole.
 

@@ -1,4 +1,4 @@
-//! What became of the calls of each pair of hosts and class, for scenarios that ask for it.
+//! Results of the calls of each pair of hosts and class, for scenarios with `per_pair`.
 //!
 //! Problem: fairness between callers needs figures per pair, and a thousand pairs cannot each have a large histogram.
 //! Method: latencies in 64 steps per doubling, grown to the largest one seen; admit probabilities in 1,024 steps,

@@ -1,4 +1,4 @@
-//! What became of the calls of each class.
+//! Results of the calls of each class.
 //!
 //! Problem: latencies of millions of calls by the class they ran in, and shares by the class they asked for.
 //! Method: counters and histograms of fixed size per class; nothing is kept per call.

@@ -1,4 +1,4 @@
-//! Calls over a stand-in transport: who calls whom, how often, in which class, and that every call is counted once.
+//! Tests calls over a simple transport: pairs, rates and classes, and that every call is counted once.
 
 use super::*;
 use crate::discipline::Order;

@@ -1,4 +1,4 @@
-//! The shapes: who is whose neighbour.
+//! The shapes: the neighbours of each node.
 //!
 //! Each shape lists its switches with the hosts below them and answers one question, what lies at the other end of a
 //! switch's port; ports, pairs and routes follow from that in one place.

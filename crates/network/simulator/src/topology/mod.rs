@@ -1,4 +1,4 @@
-//! Hosts, switches, links, and which way leads where.
+//! Hosts, switches, links, and routes.
 //!
 //! Problem: thousands of hosts must not need a table of host pairs, and equal-cost ways must be used evenly.
 //!

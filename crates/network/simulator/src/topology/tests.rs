@@ -1,4 +1,4 @@
-//! Every shape connects every pair by a shortest way, pairs its ports, and spreads flows over equal-cost ways.
+//! Tests that every shape connects every pair by a shortest path, pairs its ports, and spreads flows over equal-cost paths.
 
 use super::*;
 use expect_test::{Expect, expect};

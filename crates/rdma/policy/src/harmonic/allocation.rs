@@ -1,4 +1,4 @@
-//! Who gets how much of the NIC: performance profiles checked against its capacity, and shares of the PCIe bus.
+//! Allocations of an RDMA NIC: performance profiles checked against its capacity, and shares of the PCIe bus.
 //!
 //! A tenant's profile promises it bits per second of payload ("BPS") and normalised data requests per second
 //! ("DRPS"). What no profile promises is split by weight among the tenants that say nothing. Profiles that add up

@@ -1,4 +1,4 @@
-//! Control verbs: how many objects a tenant may have, and how often it may ask.
+//! Control verbs: limits on a tenant's objects and on its rate of verbs.
 //!
 //! Capacity is a hard limit: a verb that would exceed it is rejected, as a driver rejects one when the device has
 //! no room. Rate is soft: a verb that comes too early is let through later, and never becomes an error, because

@@ -1,4 +1,4 @@
-//! The daemon: compares what each tenant uses with what it may, and slows those that use more.
+//! The daemon: compares each tenant's usage with its allocation, and slows tenants above it.
 //!
 //! Problem: data requests bypass software, so nothing can hold them back before the NIC. Method: the NIC's own
 //! congestion control can. The daemon polls the monitor's counters. Whoever uses more payload bandwidth, requests

@@ -1,4 +1,4 @@
-//! Harmonic: guarantees for tenants that share a NIC, from what its PCIe monitor sees (harmonic 5.3 to 5.5).
+//! Harmonic: guarantees for tenants that share an RDMA NIC, from the counters of its PCIe monitor (harmonic 5.3 to 5.5).
 //!
 //! * [`statistics`] - what the monitor counts for each tenant;
 //! * [`usage`] - what these counts say about bandwidth, requests, the bus and the caches;

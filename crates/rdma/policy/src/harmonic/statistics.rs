@@ -1,4 +1,4 @@
-//! What a PCIe monitor counts for one tenant, and what the counts say about its requests.
+//! The counters of a PCIe monitor for one tenant, and conclusions about the tenant's requests.
 //!
 //! Problem: requests bypass the kernel, so nobody sees which verbs a tenant uses. The NIC's own bus does: every
 //! request makes the NIC read and write host memory, and each object in that memory has one owner and one use.

@@ -1,4 +1,4 @@
-//! What a tenant used, inferred from the transactions that the PCIe monitor counted for it.
+//! A tenant's usage, inferred from the transactions that the PCIe monitor counted.
 //!
 //! The monitor sees headers: an address, a length, a direction. The address leads to a region, a queue or
 //! metadata, and to its owner. From these counts follow:

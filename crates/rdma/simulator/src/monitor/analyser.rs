@@ -1,4 +1,4 @@
-//! The analyser: how many headers a second a monitor can look up, and what it misses.
+//! The analyser: the rate at which a monitor looks up headers, and the headers that it misses.
 //!
 //! The switch forwards every packet at once and puts a copy of its header into a queue; search engines take headers
 //! from there. A search takes 7 cycles of 250 MHz when the first slot it reads is the right one, interconnect and

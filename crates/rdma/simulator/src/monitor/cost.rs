@@ -1,4 +1,4 @@
-//! What a monitor costs: bus bytes for polls and updates, memory, cycles.
+//! The cost of a monitor: bus bytes for polls and updates, memory, cycles.
 //!
 //! Units: bytes, bits per second. Source: harmonic 5.12 (its arithmetic, with its figures for packet overheads) and
 //! 5.4.4 for the search.

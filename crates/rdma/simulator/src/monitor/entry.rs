@@ -1,4 +1,4 @@
-//! Mapping entries: what the kernel driver sends to a monitor, and what the monitor keeps of it.
+//! Mapping entries, as the kernel driver sends them and as the monitor stores them.
 //!
 //! An update has the seven fields of harmonic 5.11.1: a 16-bit operation code in its most significant bits, 16
 //! reserved bits, then tenant, type, flags, size and start address. The source gives no widths for the last five;

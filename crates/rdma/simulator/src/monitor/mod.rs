@@ -1,4 +1,4 @@
-//! A monitor on a NIC's PCIe port: who uses what, from packet headers alone.
+//! A monitor on an RDMA NIC's PCIe port: usage per tenant, from packet headers alone.
 //!
 //! Problem: requests bypass the kernel, and what they cost inside the NIC is on no wire. But everything a NIC touches
 //! lies in pinned host memory, so the address in a bus packet's header says what it is and whose (harmonic 5.3).

@@ -1,4 +1,4 @@
-//! The monitor as a whole: headers and entries in, counters out.
+//! Tests the whole monitor: headers and entries in, counters out.
 
 use super::*;
 use isolane_rdma_policy::harmonic::statistics::ObjectKind;
