@@ -59,7 +59,8 @@ pub(crate) fn advice(policies: &[PolicyOutcome], not_on_sale: bool) -> String {
         }
     };
     if !equal.is_empty() {
-        text.push_str(&format!("; as many are met by {}", equal.join(", ")));
+        let verb = if equal.len() == 1 { "meets" } else { "meet" };
+        text.push_str(&format!("; {} also {verb} {met}", equal.join(", ")));
     }
     if !best.on_sale {
         text.push_str(&format!("; {name} needs hardware that is not on sale"));

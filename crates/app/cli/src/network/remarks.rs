@@ -1,9 +1,8 @@
-//! What a run on a network says in words: which class misses its promise and why, and which figures need a warning.
+//! Notes on a run of a network: classes that miss their objective and why, and figures that need a warning.
 //!
-//! Method: a promise is missed when fewer of the calls that ran in the class were in time than its percentile says. Causes
-//! are read off the counters: lost packets, pauses, a class that carries more than its weight is sure of, links that are
-//! busy all the time. They are likely causes, not proven ones.
-//! Limits: says nothing of classes without calls, but that they had none.
+//! Method: a class misses its objective when the part of its calls that met the latency is below the percentile. Likely
+//! causes follow from the counters: dropped packets, pauses, a class above its guaranteed share, busy links.
+//! Limits: of a class without calls, only a note that it had none.
 
 use isolane_network_scenario::model::{
     CallSlo, FabricPolicyKind, FabricScenario, PortScheduler, TrafficClass,
@@ -26,7 +25,7 @@ pub(crate) fn notes(scenario: &FabricScenario, result: &FabricResult) -> Vec<Str
     let mut notes = Vec::new();
     for (class, spec) in result.classes.iter().zip(&scenario.classes) {
         if let Some(slo) = &spec.slo {
-            notes.extend(promise(class, slo, scenario, result));
+            notes.extend(objective(class, slo, scenario, result));
         }
     }
     notes.extend(inversions(scenario, result));
@@ -44,8 +43,8 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// Whether a class kept its promise, and if not, why not.
-fn promise(
+/// Whether a class met its objective, and if not, why not.
+fn objective(
     class: &ClassResult,
     slo: &CallSlo,
     scenario: &FabricScenario,
@@ -55,18 +54,18 @@ fn promise(
     if class.issued == 0 {
         let early = match scenario.calls {
             Some(calls) => format!(
-                "; calls = {calls} may have run out before the warm-up of {} was over: raise it, or shorten the warm-up",
+                "; the limit calls = {calls} may have been reached in the warm-up of {}: raise the limit, or shorten the warm-up",
                 scenario.warmup
             ),
             None => String::new(),
         };
         return Some(format!(
-            "{name}: no call asked for this class while it was measured{early}"
+            "{name}: no call requested this class in the measured time{early}"
         ));
     }
     let Some(met) = class.ran_met_slo_share else {
         return Some(format!(
-            "{name} keeps no promise: of {} calls that asked for it none that ran in it ended within the run",
+            "{name} misses its objective: {} calls requested the class, and none that ran in it ended within the run",
             class.issued
         ));
     };
@@ -75,7 +74,7 @@ fn promise(
     let refused = 1.0 - class.admitted_share;
     let price = match refused > 0.0005 {
         true => format!(
-            "; {} of the calls that asked for it ran in the lowest class",
+            "; {} of the calls that requested the class ran in the lowest class",
             percent(refused)
         ),
         false => String::new(),
@@ -85,8 +84,8 @@ fn promise(
     let open = class.admitted.saturating_sub(ended);
     if met >= promised && open as f64 > (1.0 - promised) * class.admitted as f64 {
         return Some(format!(
-            "{name}: {} of the calls that ended in it took at most {}{per}, but {} of {} had not, so whether it keeps \
-             its promise cannot be said: a longer drain, or less load, shows it{price}",
+            "{name} may miss its objective: {} of the calls that ended took at most {}{per}, but {} of {} calls had not \
+             ended; use a longer drain or a lower load{price}",
             percent(met),
             slo.target,
             open,
@@ -95,13 +94,13 @@ fn promise(
     }
     if met >= promised {
         return Some(format!(
-            "{name} keeps its promise: {} of the calls that ran in it took at most {}{per}{price}",
+            "{name} meets its objective: {} of the calls that ran in it took at most {}{per}{price}",
             percent(met),
             slo.target
         ));
     }
     let mut text = format!(
-        "{name} misses its promise: {} of the calls that ran in it took at most {}{per}, promised {}{price}",
+        "{name} misses its objective: {} of the calls that ran in it took at most {}{per}, and the objective is {}{price}",
         percent(met),
         slo.target,
         percent(promised)
@@ -119,7 +118,7 @@ fn causes(class: &ClassResult, scenario: &FabricScenario, result: &FabricResult)
     let dropped: u64 = result.packets.dropped.values().sum();
     if dropped as f64 > DROPPED * result.packets.sent as f64 {
         causes.push(format!(
-            "{dropped} packets were dropped and {} sent again, and a call waits for its last one",
+            "{dropped} packets were dropped and {} retransmitted",
             result.packets.repeated
         ));
     }
@@ -133,7 +132,7 @@ fn causes(class: &ClassResult, scenario: &FabricScenario, result: &FabricResult)
         && busy.is_some()
     {
         causes.push(format!(
-            "it carries {} of the payload, and its weight is sure of {} / {weights} = {} of a link",
+            "the class carries {} of the payload, and its weight guarantees {} / {weights} = {} of a link",
             percent(class.ran_share),
             own.weight,
             percent(sure)
@@ -160,12 +159,12 @@ fn causes(class: &ClassResult, scenario: &FabricScenario, result: &FabricResult)
         ));
     }
     if scenario.policy.kind == FabricPolicyKind::None {
-        causes.push("nothing limits what runs in it (--policy aequitas does)".to_owned());
+        causes.push("the policy does not limit the class (--policy aequitas does)".to_owned());
     }
     causes
 }
 
-/// The part of a link that a class is sure of; none where weights do not count.
+/// The part of a link that the weight of a class guarantees; none where weights have no effect.
 fn guaranteed(class: &TrafficClass, weights: u32, scenario: &FabricScenario) -> Option<f64> {
     let weighted = matches!(
         scenario.ports.scheduler,
@@ -197,8 +196,8 @@ fn inversions(scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
                 scenario.classes[index + 1].weight,
             );
             notes.push(format!(
-                "priority inversion: p99.9 of {} is {high:.1} us and that of {} {low:.1} us: it runs {} of the payload \
-                 against {}, with weights {} and {}",
+                "priority inversion: p99.9 of {} is {high:.1} us and that of {} {low:.1} us: {} and {} of the \
+                 payload ran in them, with weights {} and {}",
                 pair[0].name,
                 pair[1].name,
                 percent(pair[0].ran_share),
@@ -220,17 +219,17 @@ fn open(result: &FabricResult) -> Vec<String> {
     let part = unfinished as f64 / issued as f64;
     if part > OPEN {
         notes.push(format!(
-            "{unfinished} calls ({}) had not ended when the run did: latencies leave them out, so they look better than \
-             they are; a longer drain, or less load, shows them",
+            "{unfinished} calls ({}) had not ended at the end of the run, and the latencies do not include them; use a \
+             longer drain or a lower load",
             percent(part)
         ));
     }
     let terminated = sum(|class| class.terminated);
     if terminated > 0 {
         notes.push(format!(
-            "{terminated} calls ({}) were given up, as {} does with deadlines that it cannot meet",
-            percent(terminated as f64 / issued as f64),
-            result.policy
+            "{} ended {terminated} calls ({}), because their deadlines could not be met",
+            result.policy,
+            percent(terminated as f64 / issued as f64)
         ));
     }
     notes
@@ -248,8 +247,8 @@ fn few(scenario: &FabricScenario, result: &FabricResult) -> Vec<String> {
         if beyond < TAIL_MIN {
             let needed = (TAIL_MIN / (1.0 - percentile / 100.0)).round();
             notes.push(format!(
-                "p{percentile} of {} is of {} calls, {beyond:.1} of them beyond it: at least {needed:.0} calls make it a \
-                 figure (a longer --duration)",
+                "p{percentile} of {} comes from only {} calls, {beyond:.1} of them above it; at least {needed:.0} are \
+                 needed (a longer --duration)",
                 class.name, summary.count
             ));
         }

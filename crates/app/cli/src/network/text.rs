@@ -84,15 +84,15 @@ fn classes(scenarios: &[FabricScenario], results: &[FabricResult]) -> String {
     let compare = results.len() > 1;
     let figures = [
         "calls",
-        "asked %",
+        "requested %",
         "ran %",
         "admitted %",
         "p50 us",
         "p99 us",
         "p99.9 us",
         "p99.9 us/MTU",
-        "promise",
-        "in time %",
+        "objective",
+        "met %",
         "goodput Gb/s",
     ];
     let (columns, names) = match compare {
@@ -125,7 +125,7 @@ fn cells(class: &ClassResult, slo: Option<&CallSlo>) -> [String; 11] {
         latency(|summary| summary.p99),
         latency(|summary| summary.p999),
         optional(class.rnl_per_mtu_us.as_ref().map(|summary| summary.p999)),
-        slo.map_or_else(|| "-".to_owned(), promise),
+        slo.map_or_else(|| "-".to_owned(), objective),
         class
             .ran_met_slo_share
             .map_or_else(|| "-".to_owned(), percent),
@@ -134,7 +134,7 @@ fn cells(class: &ClassResult, slo: Option<&CallSlo>) -> [String; 11] {
 }
 
 /// `99.9 % in 15us/MTU`.
-pub(crate) fn promise(slo: &CallSlo) -> String {
+pub(crate) fn objective(slo: &CallSlo) -> String {
     let per = if slo.per_mtu { "/MTU" } else { "" };
     format!("{} % in {}{per}", slo.percentile, slo.target)
 }

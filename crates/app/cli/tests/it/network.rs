@@ -19,14 +19,14 @@ fn scenario(directory: &Path) -> String {
 }
 
 #[test]
-fn a_network_prints_a_line_per_class_and_what_became_of_promises() {
+fn a_network_prints_a_line_per_class_and_whether_it_met_its_objective() {
     let directory = tempfile::tempdir().unwrap();
     let file = scenario(directory.path());
     let (stdout, _) = check(&["sim", &file], 0);
     for part in [
         "four: 4 hosts at",
         "high",
-        "keeps its promise",
+        "meets its objective",
         "switch->host",
         "none dropped",
     ] {

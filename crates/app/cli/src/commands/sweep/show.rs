@@ -116,7 +116,7 @@ pub(super) fn text(document: &Document) -> String {
         "p50 us",
         "p99.9 us",
         "p99.9 of seeds",
-        "in time %",
+        "met %",
         "goodput Gb/s",
     ];
     let keys = document.keys.iter().map(String::as_str);
