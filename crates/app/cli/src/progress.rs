@@ -108,8 +108,11 @@ impl Bar {
 
     /// Takes the bar off the screen, for good.
     pub(crate) fn finish_and_clear(&self) {
+        let done = self.bar.position();
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
+        // Finishing sets the position to the end, also where the work was interrupted.
+        self.bar.set_position(done);
     }
 
     /// What is done, in words: `12 of 40 runs`, `42 % of the work`; none before anything is known.

@@ -107,7 +107,11 @@ fn scaled(text: &str, units: &[(&str, u128)], form: &str) -> Result<u64, String>
         return Err(form.to_owned());
     }
     let Some(&(_, scale)) = units.iter().find(|(name, _)| *name == unit) else {
-        let near = crate::error::nearest(unit, units.iter().map(|(name, _)| *name));
+        // "GB" is nearer to "GB/s" than to "Gb/s", eight times as much.
+        let mut names = units.iter().map(|(name, _)| *name);
+        let begun = names.find(|name| unit.len() > 1 && name.starts_with(unit));
+        let names = units.iter().map(|(name, _)| *name);
+        let near = begun.or_else(|| crate::error::nearest(unit, names));
         return Err(match near {
             _ if unit.is_empty() => format!("has no unit; {form}"),
             Some(near) => format!("unknown unit {unit:?}, did you mean {near:?}? {form}"),

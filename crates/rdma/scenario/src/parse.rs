@@ -66,7 +66,7 @@ pub fn parse_with(
 ) -> Result<Scenario, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;
-    refuse_network(source, tree.get_ref())?;
+    refuse_other_kinds(source, tree.get_ref())?;
     let top = Table::open(source, tree.get_ref(), 0, TOP, None)?;
 
     let profile_name = match &overrides.profile {
@@ -425,25 +425,37 @@ impl Reader<'_> {
     }
 }
 
-/// A network's file where one of RDMA hosts is wanted: says what it is and which commands take it, rather than which
+/// Tables that make a file another kind of scenario: what it describes, and what to do with it.
+const OTHER_KINDS: [(&str, &str, &str); 3] = [
+    (
+        "fabric",
+        "a network",
+        "run it with isolane sim, compare policies with isolane sim --policies A,B, or try many settings with isolane sweep",
+    ),
+    ("nic", "Ethernet NICs", "run it with isolane sim"),
+    ("memory", "tiered memory", "run it with isolane sim"),
+];
+
+/// A file of another kind where one of RDMA hosts is wanted: says what it is and which commands take it, rather than which
 /// of its keys came first.
-fn refuse_network(source: Source<'_>, top: &DeTable<'_>) -> Result<(), InputError> {
-    let Some((key, _)) = top
-        .iter()
-        .find(|(key, _)| key.get_ref().as_ref() == "fabric")
-    else {
+fn refuse_other_kinds(source: Source<'_>, top: &DeTable<'_>) -> Result<(), InputError> {
+    let found = top.iter().find_map(|(key, _)| {
+        let mut kinds = OTHER_KINDS.iter();
+        let kind = kinds.find(|(name, _, _)| *name == key.get_ref().as_ref());
+        kind.map(|kind| (key, kind))
+    });
+    let Some((key, (name, what, remedy))) = found else {
         return Ok(());
     };
-    let problem = "[fabric] makes this the scenario of a network, and this command takes scenarios of RDMA hosts \
-                   ([[tenant]] and a profile): run it with isolane sim, compare policies with isolane sim --policies all, \
-                   or try many settings with isolane sweep";
+    let problem = format!(
+        "[{name}] makes this the scenario of {what}, and this command takes scenarios of RDMA hosts ([[tenant]] and a profile): \
+         {remedy}"
+    );
     Err(InputError {
         file: source.file.to_owned(),
         line: Some(source.line(key.span().start)),
         place: None,
-        problem: Box::new(Problem::Promise {
-            problem: problem.to_owned(),
-        }),
+        problem: Box::new(Problem::Promise { problem }),
     })
 }
 

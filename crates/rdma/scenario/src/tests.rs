@@ -119,7 +119,7 @@ fn a_networks_file_names_the_commands_that_take_it() {
     check_error(
         "duration = \"1ms\"\ndrain = \"1ms\"\n[fabric]\ntopology = \"single-switch\"",
         expect![
-            "x.toml:3: [fabric] makes this the scenario of a network, and this command takes scenarios of RDMA hosts ([[tenant]] and a profile): run it with isolane sim, compare policies with isolane sim --policies all, or try many settings with isolane sweep"
+            "x.toml:3: [fabric] makes this the scenario of a network, and this command takes scenarios of RDMA hosts ([[tenant]] and a profile): run it with isolane sim, compare policies with isolane sim --policies A,B, or try many settings with isolane sweep"
         ],
     );
 }

@@ -48,7 +48,12 @@ pub(crate) fn advice(policies: &[PolicyOutcome], not_on_sale: bool) -> String {
         best.utilisation * 100.0,
         best.policy_cores
     );
-    let (name, met, count) = (&best.policy, best.met, best.objectives);
+    let (met, count) = (best.met, best.objectives);
+    // "none meets the objective" would read as its opposite.
+    let name = match best.policy.as_str() {
+        "none" => "policy none",
+        name => name,
+    };
     let objectives = counted(u64::from(count), "objective");
     let mut text = match met {
         0 => return format!("no policy meets any of the {objectives}"),

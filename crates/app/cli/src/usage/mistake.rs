@@ -8,7 +8,7 @@ use std::error::Error;
 use std::num::{ParseFloatError, ParseIntError};
 
 /// Names of commands that a line lists; more are left to `--help`.
-const COMMANDS_MAX: usize = 12;
+const COMMANDS_MAX: usize = 24;
 
 /// The line on `error`, which the words caused.
 pub(crate) fn line(error: &clap::Error, root: &Command, words: &[String]) -> String {
@@ -22,9 +22,18 @@ pub(crate) fn line(error: &clap::Error, root: &Command, words: &[String]) -> Str
         ErrorKind::UnknownArgument => unknown(error, command, &path, &object),
         ErrorKind::InvalidSubcommand => {
             let name = text(ContextKind::InvalidSubcommand);
-            unknown_command(error, command, &path, &name)
+            match name.as_str() {
+                "help" => return help_word(words),
+                _ => unknown_command(error, command, &path, &name),
+            }
         }
-        ErrorKind::ArgumentConflict => conflict(error, &object),
+        ErrorKind::ArgumentConflict => match text(ContextKind::InvalidSubcommand) {
+            name if name.is_empty() => conflict(error, &object),
+            name if command.get_name() == name || command.find_subcommand(&name).is_some() => {
+                conflict(error, &name)
+            }
+            name => unknown_command(error, command, &path, &name),
+        },
         ErrorKind::MissingRequiredArgument => {
             let needed = strings(error, ContextKind::InvalidArg);
             let needed: Vec<String> = needed.iter().map(|one| plain(one)).collect();
@@ -134,6 +143,17 @@ fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &st
         None => String::new(),
     };
     format!("{name}: {path} has no such command{hint}")
+}
+
+/// `isolane help sim`, as other programs take it.
+fn help_word(words: &[String]) -> String {
+    let others = words.iter().filter(|word| *word != "help");
+    let asked: Vec<&str> = others.map(String::as_str).collect();
+    let space = if asked.is_empty() { "" } else { " " };
+    format!(
+        "help: is no command; use isolane{space}{} --help",
+        asked.join(" ")
+    )
 }
 
 fn conflict(error: &clap::Error, object: &str) -> String {

@@ -70,10 +70,33 @@ fn numbers_name_the_option_the_value_and_the_range() {
 #[test]
 fn every_error_has_the_same_form() {
     let rdma = rdma();
+    let titan = file("scenarios/titan/3-flows.toml");
     for (words, parts) in [
         (
             &["frobnicate"][..],
             &["isolane: frobnicate: isolane has no such command"][..],
+        ),
+        (
+            &["zzzzz"],
+            &[
+                "isolane: zzzzz: isolane has no such command; must be one of ",
+                "audit",
+            ],
+        ),
+        (
+            &["help", "sim"],
+            &["isolane: help: is no command; use isolane sim --help"],
+        ),
+        (
+            &["hunt", "--target", "sim:cx5-100g-roce", "days"],
+            &["isolane: days: isolane hunt has no such command"],
+        ),
+        (
+            &["recommend", &titan],
+            &[
+                "makes this the scenario of Ethernet NICs",
+                "run it with isolane sim",
+            ],
         ),
         (
             &["simm", "x"],

@@ -84,6 +84,8 @@ pub struct Phase {
     pub samples: u64,
     /// Samples that do not count: the thread was taken off its processor.
     pub interrupted_samples: u64,
+    /// Part of the time in which LS had its processor and was sampled, in percent: less than about 95 on a busy machine.
+    pub ran_percent: f64,
     /// Bandwidth of BI, in bytes per second.
     pub bandwidth_bytes_per_s: f64,
     /// Part of the time in which BI may stream, in thousandths: the mean of the phase.
@@ -384,6 +386,12 @@ impl Sum {
         self.periods += 1.0;
     }
 
+    /// Length of all samples together.
+    fn sampled_ps(&self) -> f64 {
+        let accesses = self.samples.count() * u64::from(chase::PER_SAMPLE);
+        self.samples.mean().unwrap_or(0.0) * accesses as f64
+    }
+
     fn phase(&self) -> Result<Phase, MemError> {
         let never = || MemError::NeverRan {
             samples: self.interrupted,
@@ -393,6 +401,7 @@ impl Sum {
             p99_ns: self.samples.quantile(0.99).unwrap_or(0) as f64 / 1_000.0,
             samples: self.samples.count(),
             interrupted_samples: self.interrupted,
+            ran_percent: 100.0 * self.sampled_ps() / (self.periods * EVERY.as_ps() as f64),
             bandwidth_bytes_per_s: self.bandwidth / self.periods,
             stream_thousandths: self.rates / self.periods,
         })
@@ -413,6 +422,7 @@ mod tests {
             p99_ns: p50_ns,
             samples: 1_000,
             interrupted_samples: 0,
+            ran_percent: 99.0,
             bandwidth_bytes_per_s,
             stream_thousandths: 1_000.0,
         }

@@ -104,9 +104,13 @@ fn sentence(found: &Demonstration) -> String {
             "{streams} raised the median latency of random accesses by {rise:.0} %; Mercury did not keep {objective} ns: {} ns in the second half of its phase.",
             number(steered.p50_ns)
         ),
-        (None, _) => format!(
-            "{streams} changed the median latency of random accesses by {rise:.0} %, less than the 10 % that count as interference: nothing to control here."
-        ),
+        (None, _) => {
+            let change = if rise < 0.0 { "lowered" } else { "raised" };
+            format!(
+                "{streams} {change} the median latency of random accesses by {:.0} %, less than the 10 % that count as interference: Mercury had nothing to control.",
+                rise.abs()
+            )
+        }
     }
 }
 
@@ -117,15 +121,13 @@ fn remarks(found: &Demonstration) -> String {
         Some(&found.beside),
         found.steered.as_ref(),
     ];
-    let sum = |of: fn(&Phase) -> u64| phases.iter().flatten().map(|phase| of(phase)).sum::<u64>();
-    let (counted, interrupted) = (
-        sum(|phase| phase.samples),
-        sum(|phase| phase.interrupted_samples),
-    );
+    let parts = phases.iter().flatten().map(|phase| phase.ran_percent);
+    let least = parts.fold(100.0, f64::min);
     let mut text = String::new();
-    if interrupted * BUSY_PARTS > counted {
+    if least < RAN_PERCENT_MIN {
         text += &format!(
-            "  {interrupted} more samples were interrupted by other programs and do not count: repeat this on a quiet machine\n"
+            "  the measuring thread had its processor for {least:.0} % of a phase only: other programs are part of these figures; \
+             repeat this on a quiet machine\n"
         );
     }
     if found.steered.is_some() {
@@ -137,8 +139,8 @@ fn remarks(found: &Demonstration) -> String {
     text
 }
 
-/// More interrupted samples than a twentieth of those that count are worth a remark.
-const BUSY_PARTS: u64 = 20;
+/// A thread that had its processor for less of the time competed with others.
+const RAN_PERCENT_MIN: f64 = 90.0;
 
 #[cfg(test)]
 mod tests {
@@ -150,6 +152,7 @@ mod tests {
             p99_ns: p50_ns * 1.5,
             samples: 1_000_000,
             interrupted_samples: 100,
+            ran_percent: 99.0,
             bandwidth_bytes_per_s,
             stream_thousandths,
         }
@@ -175,18 +178,18 @@ mod tests {
              20 % of their bandwidth."
         );
         assert!(shown.contains("random accesses to 8 MiB"), "{shown}");
-        assert!(!shown.contains("interrupted"), "{shown}");
+        assert!(!shown.contains("quiet machine"), "{shown}");
         found.verdict = Verdict::Missed;
-        found.alone.interrupted_samples = 500_000;
+        found.alone.ran_percent = 48.3;
         let shown = text(&found);
         assert!(first(&shown).contains("Mercury did not keep 110.0 ns: 108.0 ns"));
         assert!(
-            shown.contains("500200 more samples were interrupted"),
+            shown.contains("its processor for 48 % of a phase only"),
             "{shown}"
         );
         found.beside.p50_ns = 104.0;
         found.steered = None;
         found.verdict = Verdict::NoInterference;
-        assert!(first(&text(&found)).ends_with("nothing to control here."));
+        assert!(first(&text(&found)).ends_with("Mercury had nothing to control."));
     }
 }

@@ -412,7 +412,7 @@ fn report(arguments: &Arguments, summary: &Summary) -> Result<()> {
 
 fn text(summary: &Summary) -> String {
     let mut text = format!(
-        "{} of {}\n",
+        "{}, {} in all\n",
         counted(summary.messages, "message"),
         counted(summary.bytes, "byte")
     );
