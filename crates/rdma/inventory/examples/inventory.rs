@@ -1,7 +1,7 @@
-//! Prints the kernel's RDMA inventory in the words of `rdma resource show` and `rdma statistic show`, so that the two
-//! can be compared line by line on a machine with devices: `inventory qp|cq|mr|pd|cm_id|ctx|srq|statistic|processes`.
-//! `inventory speed` prints how long one pass takes; `inventory limit CGROUP DEVICE CONTEXTS OBJECTS` sets limits.
-//! `inventory window DEVICE SECONDS` prints by how much each common counter of port 1 rose.
+//! Prints the kernel's RDMA inventory in the form of `rdma resource show` and `rdma statistic show`, so that both can
+//! be compared line by line on a machine with devices: `inventory qp|cq|mr|pd|cm_id|ctx|srq|statistic|processes`.
+//! `inventory speed` prints the time of one pass; `inventory limit CGROUP DEVICE CONTEXTS OBJECTS` sets limits.
+//! `inventory window DEVICE SECONDS` prints the increase of each common counter of port 1.
 #![forbid(unsafe_code)]
 
 use isolane_common_linux::cgroup::{Limit, RdmaController, RdmaLimits};
@@ -127,7 +127,7 @@ fn connection_identifiers(all: &Inventory) {
     }
 }
 
-/// Counters move between two readings, so only their names are compared.
+/// Counters change between two readings, so only their names are compared.
 fn statistics(connection: &mut Connection, all: &Inventory) -> Result<(), HostError> {
     for device in &all.devices {
         for port in 1..=device.port_count {

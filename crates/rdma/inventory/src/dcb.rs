@@ -1,7 +1,7 @@
 //! Data centre bridging of a network device: priority flow control, traffic classes, priorities by DSCP.
 //!
-//! Method: RTM_GETDCB with DCB_CMD_IEEE_GET over NETLINK_ROUTE, one request per network device. The answer also has
-//! the count of pause frames per priority, on the wire and without a privilege, which spares an ethtool ioctl.
+//! Method: RTM_GETDCB with DCB_CMD_IEEE_GET over NETLINK_ROUTE, one request per network device. The answer also
+//! contains the pause frames per priority, which needs no privilege and no ethtool ioctl.
 //!
 //! Units: bandwidth in percent of the link; pause frames as counts since the driver was loaded. Limits: a driver
 //! without DCB (a veth, Soft-RoCE's usual netdev in tests, many virtual functions) answers "not supported", which is
@@ -26,23 +26,23 @@ const IEEE_8021QAZ_APP_SEL_DSCP: u8 = 5;
 /// `struct dcbmsg`: family, command, padding.
 const HEADER_BYTES: usize = 4;
 
-/// What a network device says.
+/// The DCB settings of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bridging {
-    /// Priority flow control; none where the driver has none.
+    /// Priority flow control; `None` if the driver has none.
     pub flow_control: Option<FlowControl>,
-    /// Traffic classes; none where the driver has none.
+    /// Traffic classes; `None` if the driver has none.
     pub classes: Option<Classes>,
-    /// DSCP to priority, by DSCP; a driver that lists any trusts DSCP instead of the VLAN tag (mlx5).
+    /// Pairs of DSCP and priority, sorted by DSCP. A driver that lists any uses DSCP instead of the VLAN tag (mlx5).
     pub dscp_priorities: Vec<(u8, u8)>,
 }
 
 /// Priority flow control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowControl {
-    /// How many priorities the device can pause at once.
+    /// Number of priorities that the device can pause at once.
     pub capable: u8,
-    /// A bit per priority: 0x08 is priority 3.
+    /// One bit per priority: 0x08 is priority 3.
     pub enabled: u8,
     /// Pause frames sent, by priority.
     pub pauses_sent: [u64; PRIORITIES],
@@ -51,7 +51,7 @@ pub struct FlowControl {
 }
 
 impl FlowControl {
-    /// The priorities that are enabled, ascending.
+    /// The enabled priorities, ascending.
     pub fn priorities(&self) -> Vec<u8> {
         (0..8)
             .filter(|priority| self.enabled & (1 << priority) != 0)
@@ -62,35 +62,35 @@ impl FlowControl {
 /// Enhanced transmission selection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Classes {
-    /// How many classes the device has.
+    /// Number of classes of the device.
     pub capable: u8,
-    /// Guaranteed share of each class, in percent; means something for [`Selection::Share`] only.
+    /// Guaranteed share of each class, percent; used only with [`Selection::Share`].
     pub bandwidth_percent: [u8; PRIORITIES],
-    /// How each class is served.
+    /// Scheduling of each class.
     pub selection: [Selection; PRIORITIES],
     /// The class of each priority.
     pub class_of_priority: [u8; PRIORITIES],
 }
 
-/// How a traffic class is served.
+/// Scheduling of a traffic class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Selection {
-    /// Before every lower class.
+    /// Served before every lower class.
     #[default]
     Strict,
     /// Credit based shaper.
     CreditShaper,
-    /// Its share of what strict classes leave.
+    /// A share of what strict classes leave.
     Share,
-    /// The vendor's own.
+    /// Vendor specific.
     Vendor,
 }
 
-/// Reads what `network_device` says; none where its driver has no DCB.
+/// Reads the settings of `network_device`; `None` if its driver has no DCB.
 ///
 /// # Errors
-/// The kernel's; an absent device is [`HostError::Kernel`].
+/// The kernel's; a missing device is [`HostError::Kernel`].
 pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging>, HostError> {
     let name = AttributesBuilder::new().with_text(DCB_ATTR_IFNAME, network_device);
     let mut payload = vec![0, DCB_CMD_IEEE_GET, 0, 0];
@@ -113,7 +113,7 @@ pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging
     }
 }
 
-/// Opens the socket that [`read`] takes.
+/// Opens the socket for [`read`].
 ///
 /// # Errors
 /// The kernel's.
@@ -121,7 +121,7 @@ pub fn open() -> Result<Socket, HostError> {
     Socket::open(Family::Route)
 }
 
-/// Reads the payload of an answer. What is missing or short is left out.
+/// Parses the payload of an answer. Leaves out missing or short parts.
 pub fn parse(payload: &[u8]) -> Bridging {
     let attributes = Attributes::new(payload.get(HEADER_BYTES..).unwrap_or_default());
     let settings = attributes.nested(DCB_ATTR_IEEE);

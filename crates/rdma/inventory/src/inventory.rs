@@ -1,11 +1,11 @@
-//! Who holds what of which device: the kernel's resources per process, per cgroup and per tenant.
+//! The kernel's RDMA resources per process, per cgroup and per tenant.
 //!
-//! Method: one pass over every device and kind ([`Inventory::read`]), then the holders are looked up in `/proc`
-//! ([`Inventory::by_process`]) and put together by whatever names a tenant ([`by_tenant`]). The pass is no snapshot:
-//! objects come and go between two requests, and a process that ended in between has no command and no cgroup.
+//! Method: one pass over every device and kind ([`Inventory::read`]). Then the holders are read from `/proc`
+//! ([`Inventory::by_process`]) and grouped by tenant ([`by_tenant`]). The pass is not atomic: objects change between
+//! two requests, and a process that ended in between has no command and no cgroup.
 //!
-//! A tenant cannot hide from this: the kernel attributes an object to the process that created it. What a tenant
-//! *says* its name is plays no part here.
+//! A tenant cannot hide objects: the kernel attributes an object to the process that created it. A tenant name claimed
+//! by a process has no effect here.
 
 use crate::rdma::{
     CompletionQueue, Connection, ConnectionIdentifier, Context, Device, Holder, Link, MemoryRegion,
@@ -17,7 +17,7 @@ use isolane_common_linux::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Everything the kernel tracks, over all devices.
+/// All resources that the kernel tracks, over all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Inventory {
     /// Devices by index.
@@ -40,16 +40,16 @@ pub struct Inventory {
     pub shared_receive_queues: Vec<SharedReceiveQueue>,
 }
 
-/// How much is held of one device.
+/// Objects held of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Holdings {
     /// Queue pairs.
     pub queue_pairs: u32,
-    /// Those of them that can send (RTS or SQD).
+    /// Number of queue pairs that can send (RTS or SQD).
     pub queue_pairs_sending: u32,
     /// Completion queues.
     pub completion_queues: u32,
-    /// Entries of all completion queues together.
+    /// Sum of the entries of all completion queues.
     pub completion_entries: u64,
     /// Memory regions.
     pub memory_regions: u32,
@@ -66,7 +66,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Adds what another holds.
+    /// Adds the objects of another holder.
     pub fn add(&mut self, other: &Self) {
         self.queue_pairs += other.queue_pairs;
         self.queue_pairs_sending += other.queue_pairs_sending;
@@ -81,30 +81,30 @@ impl Holdings {
     }
 }
 
-/// A process and what it holds of each device.
+/// A process and the objects that it holds of each device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct ProcessHoldings {
-    /// The process; only its number where it ended meanwhile.
+    /// The process; only its id if it has ended meanwhile.
     pub process: Process,
-    /// What it holds, by device name.
+    /// Objects held, by device name.
     pub devices: BTreeMap<String, Holdings>,
 }
 
-/// A group of processes and what they hold together.
+/// A group of processes and the objects that they hold together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GroupHoldings {
-    /// Process numbers, ascending.
+    /// Process ids, ascending.
     pub processes: Vec<u32>,
-    /// What they hold, by device name.
+    /// Objects held, by device name.
     pub devices: BTreeMap<String, Holdings>,
 }
 
 impl Inventory {
-    /// Reads everything of every device, or of `device` alone.
+    /// Reads all resources of every device, or of `device` alone.
     ///
     /// # Errors
-    /// [`HostError::NoRdmaSubsystem`], [`HostError::NoDevice`] and the kernel's. A device that goes away in the middle
-    /// is left out.
+    /// [`HostError::NoRdmaSubsystem`], [`HostError::NoDevice`] and the kernel's. A device that is removed meanwhile is
+    /// left out.
     pub fn read(connection: &mut Connection, device: Option<&str>) -> Result<Self, HostError> {
         let devices = match device {
             Some(name) => vec![connection.device(name)?],
@@ -165,7 +165,7 @@ impl Inventory {
             .retain(|entry| entry.device != device);
     }
 
-    /// What each holder holds of each device, kernel and unknown holders included.
+    /// Objects of each holder by device, including kernel and unknown holders.
     pub fn holdings(&self) -> BTreeMap<Holder, BTreeMap<String, Holdings>> {
         let mut all: BTreeMap<Holder, BTreeMap<String, Holdings>> = BTreeMap::new();
         let mut of = |holder: &Holder, device: &str, count: &dyn Fn(&mut Holdings)| {
@@ -215,7 +215,7 @@ impl Inventory {
         all
     }
 
-    /// What each process holds, by process number.
+    /// Objects of each process, by process id.
     pub fn by_process(&self, root: &Root) -> Vec<ProcessHoldings> {
         let holdings = self.holdings().into_iter();
         holdings
@@ -232,14 +232,14 @@ impl Inventory {
     }
 }
 
-/// What each cgroup holds; processes whose cgroup is not known are under the empty name.
+/// Objects of each cgroup. Processes with an unknown cgroup are under the empty name.
 pub fn by_cgroup(processes: &[ProcessHoldings]) -> BTreeMap<String, GroupHoldings> {
     by_tenant(processes, |process| {
         Some(process.cgroup.clone().unwrap_or_default())
     })
 }
 
-/// What each tenant holds, where `tenant` names the tenant of a process; processes without one are left out.
+/// Objects of each tenant; `tenant` returns the tenant of a process, and processes without one are left out.
 pub fn by_tenant(
     processes: &[ProcessHoldings],
     tenant: impl Fn(&Process) -> Option<String>,
@@ -261,23 +261,24 @@ pub fn by_tenant(
     groups
 }
 
-/// How an operator ties processes to a tenant. Every condition that is set must hold; one without any matches nothing.
+/// Conditions that assign processes to a tenant. Every given condition must match; a rule without conditions matches
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantRule {
-    /// The tenant.
+    /// Name of the tenant.
     pub tenant: String,
-    /// The cgroup of this path and every one below it.
+    /// Path of a cgroup; matches the cgroup and all below it.
     pub cgroup: Option<String>,
-    /// The container of this identifier, or of one that begins so (at least 12 characters).
+    /// Container id or its beginning (at least 12 characters).
     pub container: Option<String>,
-    /// The Kubernetes pod of this UID.
+    /// UID of a Kubernetes pod.
     pub pod: Option<String>,
-    /// The real user.
+    /// Real user id.
     pub user: Option<u32>,
 }
 
 impl TenantRule {
-    /// True when `process` belongs to this tenant.
+    /// Whether `process` matches.
     pub fn matches(&self, process: &Process) -> bool {
         const SHORT_IDENTIFIER: usize = 12;
         let conditions = [
@@ -309,7 +310,7 @@ impl TenantRule {
     }
 }
 
-/// True when `path` is `parent` or lies below it; `/blue` is not above `/blue2`.
+/// Whether `path` is `parent` or lies below it; `/blue2` is not below `/blue`.
 fn is_below(path: &str, parent: &str) -> bool {
     let parent = parent.trim_end_matches('/');
     match path.strip_prefix(parent) {

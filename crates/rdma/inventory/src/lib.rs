@@ -1,9 +1,8 @@
-//! What a Linux host says of its RDMA devices, their users and their limits.
+//! Reads a Linux host's RDMA devices, their users and their limits.
 //!
-//! The kernel is the witness here, never a tenant's word: the inventory of queue pairs, completion queues and memory
-//! regions comes from the kernel's resource tracking, processes are tied to tenants by user and cgroup, and counters
-//! are the device's own. Everything that is a file is read below an `isolane_common_linux::Root`, so that a test can make one up; everything
-//! that is a socket has a parser that takes bytes.
+//! All facts come from the kernel, never from a tenant: its resource tracking lists queue pairs, completion queues and
+//! memory regions, user and cgroup assign processes to tenants, and counters are the device's own. Every file is read
+//! below an `isolane_common_linux::Root`, so a test can supply a tree; every socket has a parser that takes bytes.
 //!
 //! * [`rdma`] - devices, links, resources and statistics over NETLINK_RDMA;
 //! * [`inventory`] - resources per process, per cgroup and per tenant;

@@ -1,4 +1,4 @@
-//! The doctor's report over made-up machines, as text. A golden file shows what an operator would read.
+//! The doctor's report over test machines, as text. A golden file shows the operator's view.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
@@ -207,7 +207,7 @@ fn an_unknown_device_is_refused_with_the_names_there_are() {
     );
 }
 
-/// What a check says of the well set machine after one change.
+/// Output of a check on the well configured machine after one change.
 fn says(change: &str, bridging: Option<Bridging>, name: &str) -> (Verdict, String) {
     let (_directory, root) = tree(&[
         COMMON,

@@ -1,24 +1,24 @@
-//! What stops the lab, by whose fault.
+//! Errors of the lab, by cause.
 
-/// Why the lab gave no answer.
+/// Why the lab has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     #[error("{0}")]
     Input(String),
     /// This machine lacks something; the message says what to do.
     #[error("{0}")]
     Machine(String),
-    /// A program of the lab ended early or spoke nonsense.
+    /// A program of the lab ended early or sent an invalid document.
     #[error("the {language} {role} {problem}; its last words: {words}")]
     Program {
-        /// In which language.
+        /// Language of the program.
         language: &'static str,
         /// Client or server.
         role: &'static str,
-        /// What it did.
+        /// What happened.
         problem: String,
-        /// The end of what it wrote on stderr.
+        /// The end of its standard error.
         words: String,
     },
     /// Ctrl-C.

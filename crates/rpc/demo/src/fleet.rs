@@ -1,7 +1,7 @@
-//! The lab's programs, from start to their last line: one process for each client and server, in its namespace.
+//! The lab's programs, from start to their last line: one process per client and server, in its namespace.
 //!
-//! Method: a thread for each program reads its stdout line by line, another keeps the end of its stderr. All waits end: at a
-//! document, at the program's end, at the limit, or when the user interrupts. Dropping a program kills it.
+//! Method: a thread per program reads its stdout line by line, another keeps the end of its stderr. Every wait ends: at
+//! a document, at the program's end, at the time limit, or when the user interrupts. Dropping a program kills it.
 
 use crate::error::LabError;
 use isolane_common_linux::command::command;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// In what a client and a server are written.
+/// Language of a client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
@@ -32,10 +32,10 @@ pub enum Language {
 }
 
 impl Language {
-    /// Every one, in the order in which they serve each other.
+    /// All languages, in the order in which they serve each other.
     pub const ALL: [Self; 4] = [Self::Rust, Self::Python, Self::PythonAio, Self::Go];
 
-    /// As users write it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -46,7 +46,7 @@ impl Language {
     }
 }
 
-/// How the programs of the languages are started; the role follows as the last argument.
+/// Commands that start the programs; the role follows as the last argument.
 #[derive(Clone, Debug, Default)]
 pub struct Commands {
     /// The `isolane` binary and its hidden command.
@@ -75,12 +75,12 @@ impl Commands {
     }
 }
 
-/// What a program does.
+/// Role of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Calls.
+    /// Issues calls.
     Client,
-    /// Answers.
+    /// Answers calls.
     Server,
 }
 
@@ -104,16 +104,16 @@ pub struct Program {
     words: Arc<Mutex<VecDeque<u8>>>,
 }
 
-/// How much of stderr is kept for a message.
+/// Bytes of stderr that are kept for a message.
 const WORDS_BYTES: usize = 600;
-/// How often a wait looks whether the user interrupts.
+/// Interval at which a wait checks for an interruption.
 const TICK: Duration = Duration::from_millis(50);
 
 impl Program {
     /// Starts the program of `language` in the namespace `space`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The program cannot be started.
     pub fn start(
         commands: &Commands,
         language: Language,
@@ -163,7 +163,7 @@ impl Program {
     /// Sends a document.
     ///
     /// # Errors
-    /// When the program has ended.
+    /// The program has ended.
     pub fn send(&mut self, document: &impl Serialize) -> Result<(), LabError> {
         let text = serde_json::to_string(document).expect("the lab's documents are JSON");
         let stdin = self.stdin.as_mut().expect("stdin is open until close");
@@ -180,7 +180,7 @@ impl Program {
     /// Waits for the next document, until `limit`.
     ///
     /// # Errors
-    /// When the program ends, says something else, says nothing in time, or the user interrupts.
+    /// The program ends, sends something else, sends nothing in time, or the user interrupts.
     pub fn receive<T: DeserializeOwned>(
         &self,
         limit: Instant,
@@ -205,7 +205,7 @@ impl Program {
     }
 
     fn problem(&self, problem: &str) -> LabError {
-        // The last words come through another pipe than the end.
+        // The last stderr output and the end of stdout come through different pipes.
         thread::sleep(TICK);
         let words = self.words.lock().expect("no holder panics").clone();
         let words = String::from_utf8_lossy(&Vec::from(words))

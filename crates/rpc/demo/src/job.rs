@@ -1,10 +1,10 @@
-//! What the controller and the lab's programs say to each other: one JSON document a line, on stdin and stdout.
+//! The documents between the controller and the lab's programs: one JSON document per line, on stdin and stdout.
 //!
-//! A program is started with its role as the last argument, reads one job, prepares, and prints `{"ready":true}`. A client
-//! then reads one [`Start`], issues its calls, and prints one [`ClientResult`]. A server prints one [`ServerResult`] when its
-//! stdin ends. A program whose stdin ends too early ends itself, so a controller that was killed leaves nothing running.
-//! Units end the names. Times of calls are microseconds after the start.
-//! The programs in Python (`python/isolane/lab.py`) and Go (`go/cmd/isolane-rpc-lab`) read the same documents.
+//! A program is started with its role as the last argument, reads one job, prepares, and prints `{"ready":true}`. A
+//! client then reads one [`Start`], issues its calls, and prints one [`ClientResult`]. A server prints one
+//! [`ServerResult`] when its stdin ends. A program whose stdin ends too early ends itself, so a killed controller
+//! leaves nothing running. Units end the names. Times of calls are microseconds after the start. The programs in Python
+//! (`python/isolane/lab.py`) and Go (`go/cmd/isolane-rpc-lab`) read the same documents.
 
 use crate::plan::CLASSES;
 use serde::{Deserialize, Serialize};
@@ -12,110 +12,110 @@ use serde::{Deserialize, Serialize};
 /// The method that clients call: the request is the payload, the response is empty.
 pub const METHOD: &str = "/isolane.lab.Lab/Write";
 
-/// What a client does.
+/// Job of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientJob {
-    /// Address and port.
+    /// Address and port of the server.
     pub server: String,
-    /// Payload of a call.
+    /// Payload of a call, bytes.
     pub call_bytes: u32,
-    /// From one burst to the next.
+    /// Time from the start of one burst to the next.
     pub period_us: u64,
-    /// How long a burst lasts.
+    /// Duration of a burst.
     pub burst_us: u64,
-    /// Calls per second of this client while a burst lasts.
+    /// Calls per second of this client during a burst.
     pub burst_calls_per_s: f64,
-    /// Part of the calls that ask for each class.
+    /// Fraction of the calls that request each class.
     pub mix: [f64; CLASSES],
     /// Code point of each class.
     pub dscp: [u8; CLASSES],
     /// How long calls are issued.
     pub issue_us: u64,
-    /// How long after that the client waits for answers.
+    /// How long the client then waits for answers.
     pub drain_us: u64,
     /// Seed of times and classes.
     pub seed: u64,
-    /// Admission control, if any.
+    /// Parameters of admission control, if used.
     pub admission: Option<Admission>,
 }
 
-/// Aequitas for all classes but the last.
+/// Aequitas for all classes except the last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Admission {
-    /// Decide and report, do not act.
+    /// Shadow mode: decide and report, but do not downgrade.
     pub shadow: bool,
-    /// Payload that counts as one MTU.
+    /// Payload of one MTU, bytes.
     pub mtu_bytes: u32,
     /// Controlled classes, the highest first.
     pub classes: Vec<AdmissionClass>,
 }
 
-/// How one class is controlled.
+/// Parameters of one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionClass {
-    /// Objective for each MTU of a call.
+    /// Objective per MTU of a call.
     pub target_per_mtu_us: f64,
-    /// How many calls of a hundred must meet it.
+    /// Percentage of calls that must meet it.
     pub percentile: f64,
-    /// What a window without a miss adds to the admit probability.
+    /// Increase of the admit probability after a window without a miss.
     pub increment: f64,
-    /// What each MTU of a miss takes from it.
+    /// Decrease per MTU of a miss.
     pub decrement_per_mtu: f64,
-    /// The least admit probability.
+    /// Smallest admit probability.
     pub floor: f64,
 }
 
-/// What a server does.
+/// Job of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerJob {
-    /// Address and port to listen at.
+    /// Listening address and port.
     pub listen: String,
 }
 
-/// A program can begin.
+/// Sent when a program can begin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// Always true.
     pub ready: bool,
 }
 
-/// When all clients begin, by the machine's clock.
+/// The common start of all clients, on the machine's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Microseconds since 1970.
     pub start_unix_us: u64,
 }
 
-/// One call: class asked for, class it ran in, 1 if the application was told of a downgrade (in shadow mode: of one that would be), microseconds from the start
-/// to its issue, microseconds until its answer.
+/// One call: requested class, class it ran in, 1 if downgraded (in shadow mode: if it would be), microseconds from the
+/// start to its issue, microseconds until its answer.
 pub type Call = (u8, u8, u8, u64, u64);
 
-/// What a client saw.
+/// Results of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientResult {
-    /// Calls issued.
+    /// Number of issued calls.
     pub issued: u64,
-    /// Calls that ended in an error.
+    /// Number of calls that ended in an error.
     pub failed: u64,
-    /// Calls without an answer when the client stopped waiting.
+    /// Number of calls without an answer when the client stopped waiting.
     pub unanswered: u64,
     /// The first error, if any.
     pub first_error: Option<String>,
-    /// The longest that a call was issued after its time: how busy the machine was.
+    /// Largest delay of a call's issue: shows how busy the machine was.
     pub late_us_max: u64,
-    /// Admit probability of each controlled class at the end, if admission ran.
+    /// Final admit probability of each controlled class, if admission ran.
     pub probability: Vec<f64>,
-    /// The calls that were answered.
+    /// The answered calls.
     pub calls: Vec<Call>,
 }
 
-/// What a server saw.
+/// Results of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerResult {
-    /// Calls answered.
+    /// Number of answered calls.
     pub calls: u64,
     /// Bytes of their payloads.
     pub bytes: u64,
-    /// Calls that said they were downgraded.
+    /// Number of calls whose metadata reports a downgrade.
     pub downgraded: u64,
 }

@@ -27,23 +27,23 @@ pub const CONTROLLED: usize = CLASSES - 1;
 /// Version of the report.
 pub const VERSION: u32 = 1;
 
-/// What a lab needs besides its plan.
+/// What a lab needs in addition to its plan.
 pub struct Setting<'a> {
-    /// How programs are started.
+    /// Commands that start the programs.
     pub commands: &'a Commands,
     /// The clients; each calls the server of the next one's language.
     pub languages: &'a [Language],
-    /// Decide and report in the last run, do not act.
+    /// Shadow mode in the last run: decide and report, but do not downgrade.
     pub shadow: bool,
-    /// Leave the namespaces behind.
+    /// Keep the namespaces.
     pub keep: bool,
     /// Set when the user interrupts.
     pub interrupted: &'a AtomicBool,
-    /// Told what happens, in words.
+    /// Receives progress messages.
     pub progress: &'a dyn Fn(&str),
 }
 
-/// What the programs and the port say of one run.
+/// Results of the programs and the port in one run.
 pub(crate) struct Outcome {
     pub(crate) clients: Vec<ClientResult>,
     pub(crate) servers: Vec<ServerResult>,
@@ -57,23 +57,23 @@ struct Order<'a> {
     admission: Option<&'a Admission>,
 }
 
-/// How long programs may take to start on a busy machine.
+/// Time limit for the start of programs on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Between "everybody is ready" and the first call.
+/// Delay between the last "ready" and the first call.
 const LEAD: Duration = Duration::from_millis(150);
-/// How long clients wait for the last answers; the scavenger may lag far behind.
+/// How long clients wait for the last answers; the lowest class may lag far behind.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Calls at the start of every run that are not counted in latencies: connections find their speed.
+/// Calls in this time from the start are not counted in latencies, because connections are still speeding up.
 const WARM_US: u64 = 1_000_000;
 /// Steps of the paper's experiments (3.6.1).
 const STEP: f64 = 0.01;
-/// Least admit probability, as in the public simulator.
+/// Smallest admit probability, as in the public simulator.
 const FLOOR: f64 = 0.1;
 
-/// Runs the lab.
+/// Runs the lab and removes its network in any case.
 ///
 /// # Errors
-/// When the machine cannot, a program breaks, or the user interrupts; the network is removed in any case.
+/// The machine lacks something, a program fails, or the user interrupts.
 pub fn run(plan: &Plan, setting: &Setting<'_>) -> Result<Report, LabError> {
     plan.check()?;
     let begin = Instant::now();
@@ -152,7 +152,7 @@ impl Lab<'_> {
         })
     }
 
-    /// Starts everything, lets the clients call, and collects.
+    /// Starts all programs, runs the clients, and collects results.
     fn one(&self, order: &Order<'_>) -> Result<Outcome, LabError> {
         let Setting {
             commands,
@@ -239,7 +239,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Objectives out of the run at the target mix, whose clients had `jobs`.
+    /// Derives objectives from the run at the target mix, whose clients had `jobs`.
     fn objectives(&self, target: &Outcome, jobs: &[ClientJob]) -> Result<Vec<Objective>, LabError> {
         let plan = self.plan;
         let theory = self.theory(&plan.target_mix)?;

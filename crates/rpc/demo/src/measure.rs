@@ -17,7 +17,7 @@ pub struct ClassFigures {
     pub asked: usize,
     /// Calls that ran in it.
     pub ran: usize,
-    /// Median latency of those that ran in it, ms; nothing when none did.
+    /// Median latency of those that ran in it, ms; `None` without calls.
     pub p50_ms: Option<f64>,
     /// 99th percentile, ms.
     pub p99_ms: Option<f64>,
@@ -27,12 +27,12 @@ pub struct ClassFigures {
     pub max_ms: Option<f64>,
 }
 
-/// How the calls of a class did against an objective.
+/// The misses of a class against an objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Misses {
-    /// Part of the calls that took longer.
+    /// Fraction of the calls that took longer.
     pub share: f64,
-    /// Standard error of the part.
+    /// Standard error of the fraction.
     pub error: f64,
 }
 
@@ -64,7 +64,7 @@ fn latencies(calls: &[Call], class: u8) -> Vec<u64> {
     sorted
 }
 
-/// The smallest of `sorted` that `percentile` percent of them do not exceed.
+/// The smallest value of `sorted` that at least `percentile` percent do not exceed.
 pub fn percentile_of(sorted: &[u64], percentile: f64) -> Option<u64> {
     let rank = (sorted.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
     sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
@@ -84,7 +84,7 @@ pub fn mix(calls: &[Call], of: fn(&Call) -> u8) -> [f64; CLASSES] {
     })
 }
 
-/// Which part of the calls in `class` took longer than `limit_us`, with its error by periods of `period_us`.
+/// Fraction of the calls in `class` that took longer than `limit_us`, with its error by periods of `period_us`.
 pub fn misses(calls: &[Call], class: usize, limit_us: u64, period_us: u64) -> Misses {
     let mut periods: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for call in calls.iter().filter(|call| usize::from(call.1) == class) {

@@ -14,11 +14,11 @@ use crate::plan::Plan;
 use isolane_common_linux::command::{run, run_words};
 use isolane_common_linux::namespaces;
 
-/// What all namespaces of all labs begin with.
+/// Prefix of all namespaces of all labs.
 const PREFIX: &str = "isolane-lab-";
-/// Ethernet, IP and TCP headers with time stamps: what a segment has besides its payload, as the port counts it.
+/// Ethernet, IP and TCP headers with time stamps: bytes of a segment beside its payload, as the port counts them.
 pub const HEADERS: u32 = 14 + 20 + 20 + 12;
-/// Packets that a class of the port may hold: far more than a period's burst, so that none is dropped.
+/// Queue length of a class at the port: far more than a period's burst, so no packet is dropped.
 const QUEUE_PACKETS: u32 = 20_000;
 /// Device of the router towards the servers.
 const PORT: &str = "servers";
@@ -31,19 +31,19 @@ pub struct Network {
     keep: bool,
 }
 
-/// What passed one class of the port.
+/// Traffic of one class of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ClassCount {
     /// Bytes sent, with headers.
     pub bytes: u64,
     /// Packets sent.
     pub packets: u64,
-    /// Packets dropped: none, unless the queue was too short.
+    /// Packets dropped: zero, unless the queue was too short.
     pub dropped: u64,
 }
 
 impl ClassCount {
-    /// What passed after `earlier`.
+    /// Traffic after `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes: self.bytes - earlier.bytes,
@@ -57,7 +57,7 @@ impl Network {
     /// Builds the network of `plan` for `clients` clients.
     ///
     /// # Errors
-    /// When this is not root, or the machine lacks a part; nothing is left behind.
+    /// The caller is not root, or the machine lacks a part; nothing is left behind.
     pub fn build(plan: &Plan, clients: usize, keep: bool) -> Result<Self, LabError> {
         require_root()?;
         namespaces::remove_stale(PREFIX);
@@ -83,7 +83,7 @@ impl Network {
         }
         set(&self.router(), "ip_forward", "1")?;
         for space in self.spaces() {
-            // The machine's default may be one that paces by itself; Reno is everywhere and needs no permission.
+            // The machine's default may pace by itself; Reno is always available and needs no permission.
             set(&space, "tcp_congestion_control", "reno")?;
         }
         self.shape(plan)
@@ -145,10 +145,10 @@ impl Network {
         format!("10.77.0.2:{}", 7001 + index)
     }
 
-    /// What has passed each class of the port so far, in the order of the classes.
+    /// Traffic of each class of the port so far, in the order of the classes.
     ///
     /// # Errors
-    /// When `tc` cannot say.
+    /// `tc` fails.
     pub fn counts(&self, classes: usize) -> Result<Vec<ClassCount>, LabError> {
         let text = run(&format!("tc -n {} -s class show dev {PORT}", self.router()))?;
         Ok((1..=classes)
@@ -156,7 +156,7 @@ impl Network {
             .collect())
     }
 
-    /// What to type to look into the namespaces, when they are kept.
+    /// A command that enters the namespaces, if they are kept.
     pub fn hint(&self) -> Option<String> {
         self.keep.then(|| {
             format!(
@@ -242,10 +242,10 @@ fn parse_count(text: &str, class: usize) -> ClassCount {
     }
 }
 
-/// Refuses to begin without the rights to make namespaces.
+/// Checks the permission to make namespaces.
 ///
 /// # Errors
-/// When this is not root.
+/// The caller is not root.
 pub fn require_root() -> Result<(), LabError> {
     if namespaces::is_root() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! What the lab asks of the network, and what theory says of it before a packet flies.
+//! The lab's traffic, and what theory predicts for it.
 //!
-//! Traffic (section 3.6.1): in every period calls arrive at `burst` times the line rate until `load` times what the line
-//! carries in a period is there, then nobody calls until the next period. All clients follow the same clock.
-//! Units: bits per second, bytes, milliseconds; mixes are parts of the calls by class, the highest class first.
-//! Method: wire times by division, queueing delays by the exact fluid solution of `isolane_rpc_policy::queueing`.
+//! Traffic (section 3.6.1): in every period calls arrive at `burst` times the line rate until `load` times the line's
+//! capacity in a period is reached; then no calls arrive until the next period. All clients use the same clock. Units:
+//! bits per second, bytes, milliseconds; mixes are fractions of the calls by class, the highest class first. Method:
+//! wire times by division, queueing delays by the exact fluid solution of `isolane_rpc_policy::queueing`.
 
 use crate::error::LabError;
 use crate::network::HEADERS;
@@ -12,33 +12,33 @@ use isolane_rpc_policy::queueing::region::guaranteed_share;
 use isolane_rpc_policy::queueing::{Arrivals, QueueingError};
 use serde::Serialize;
 
-/// Number of classes: high, medium, and the scavenger.
+/// Number of classes: high, medium, and the lowest.
 pub const CLASSES: usize = 3;
 
-/// Everything that a lab does, decided before.
+/// All parameters of a lab.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// Rate of the overloaded port.
+    /// Rate of the overloaded port, bits per second.
     pub line_bit_per_s: u64,
-    /// Largest packet of all links, without the Ethernet header.
+    /// MTU of all links, without the Ethernet header.
     pub link_mtu: u32,
     /// Weights of the classes.
     pub weights: [u32; CLASSES],
     /// Code point of each class.
     pub dscp: [u8; CLASSES],
-    /// Payload of a call.
+    /// Payload of a call, bytes.
     pub call_bytes: u32,
-    /// Part of the calls that ask for each class.
+    /// Fraction of the calls that request each class.
     pub asked_mix: [f64; CLASSES],
     /// The mix whose latencies become the objectives.
     pub target_mix: [f64; CLASSES],
     /// Average load of the port, in line rates.
     pub load: f64,
-    /// Load while a burst lasts, in line rates.
+    /// Load during a burst, in line rates.
     pub burst: f64,
-    /// From one burst to the next.
+    /// Time from the start of one burst to the next.
     pub period_ms: u64,
-    /// How many calls of a hundred must meet the objective.
+    /// Percentage of calls that must meet the objective.
     pub percentile: f64,
     /// Length of the run at the target mix.
     pub target_ms: u64,
@@ -46,27 +46,27 @@ pub struct Plan {
     pub without_ms: u64,
     /// Length of the run with admission.
     pub with_ms: u64,
-    /// At the start of the run with admission, not judged: probabilities begin at one and must come down first.
+    /// Start of the run with admission that is not judged: probabilities begin at one and must fall first.
     pub settle_ms: u64,
     /// Seed of the calls' times and classes.
     pub seed: u64,
 }
 
-/// What theory says of one mix.
+/// Predictions of theory for one mix.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Theory {
     /// Worst queueing delay of each class under fluid traffic.
     pub delay_us: [f64; CLASSES],
-    /// One call alone on the wire.
+    /// Time of one call alone on the wire.
     pub wire_us: f64,
-    /// One call of each class when all classes have something to send.
+    /// Time of one call of each class while all classes are backlogged.
     pub guaranteed_us: [f64; CLASSES],
-    /// Part of all calls that each class is admitted at least, whatever the others send; the last has no bound.
+    /// Smallest admitted fraction of all calls by class, whatever the others send; the last class has no bound.
     pub guaranteed_share: Vec<f64>,
 }
 
 impl Plan {
-    /// Under a minute in all.
+    /// A plan of less than a minute.
     pub fn quick() -> Self {
         Self {
             line_bit_per_s: 100_000_000,
@@ -88,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// Long enough for the tail of the tail.
+    /// A plan that is long enough for the 99.9th percentile.
     pub fn full() -> Self {
         Self {
             target_ms: 60_000,
@@ -99,12 +99,12 @@ impl Plan {
         }
     }
 
-    /// Payload of a full packet: what counts as one MTU of a call.
+    /// Payload of a full packet: one MTU of a call.
     pub fn mtu_bytes(&self) -> u32 {
         self.link_mtu + 14 - HEADERS
     }
 
-    /// MTUs of a call.
+    /// Size of a call in MTUs.
     pub fn call_mtus(&self) -> u32 {
         self.call_bytes.div_ceil(self.mtu_bytes())
     }
@@ -116,12 +116,12 @@ impl Plan {
         request + request.div_ceil(u64::from(self.mtu_bytes())) * u64::from(HEADERS)
     }
 
-    /// Calls per second of all clients together while a burst lasts.
+    /// Calls per second of all clients together during a burst.
     pub fn burst_calls_per_s(&self) -> f64 {
         self.burst * self.line_bit_per_s as f64 / (8.0 * self.wire_bytes() as f64)
     }
 
-    /// How long a burst lasts.
+    /// Duration of a burst, microseconds.
     pub fn burst_us(&self) -> u64 {
         (self.period_ms as f64 * 1000.0 * self.load / self.burst) as u64
     }

@@ -1,11 +1,11 @@
-//! Which counter of which driver means what.
+//! The common meaning of each driver's counters.
 //!
-//! The first entry of a counter that is there wins, so an entry with the exact meaning comes before an approximate
+//! For each counter the first available entry counts, so an entry with the exact meaning comes before an approximate
 //! one. Names changed between kernels; all spellings are listed. Port data counters are in 4-byte words on every device
-//! that has them (IBTA, PortXmitData), which `factor` undoes.
+//! that has them (IBTA, PortXmitData); `factor` converts them.
 //!
-//! No driver here counts misses of the NIC's context caches (ICM) where an operator can read them without the
-//! vendor's own tools; PCIe stalls, of mlx5, are the nearest.
+//! No driver here counts misses of the RNIC's context caches (ICM) where an operator can read them without the vendor's
+//! own tools; PCIe stalls, of mlx5, are the nearest.
 //!
 //! Sources: the drivers of Linux 6.12 (`mlx5_ib/counters.c`, `bnxt_re/hw_counters.c`, `irdma/verbs.c`,
 //! `efa/efa_verbs.c`, `rxe_hw_counters.c`), `Documentation/networking/.../mlx5/counters.rst`, and
@@ -15,7 +15,7 @@ use isolane_common_linux::root::Root;
 use serde::Serialize;
 use std::fmt;
 
-/// A counter by its common name.
+/// A counter with a meaning common to all vendors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counter {
@@ -27,21 +27,21 @@ pub enum Counter {
     TxPackets,
     /// RDMA packets received.
     RxPackets,
-    /// Bytes that the network device below sent; RDMA is among them on Soft-RoCE and siw only.
+    /// Bytes that the network device below sent; they include RDMA on Soft-RoCE and siw only.
     NetdevTxBytes,
     /// Bytes that the network device below received.
     NetdevRxBytes,
     /// Negative acknowledgements received because the peer had no receive posted.
     RnrNaksReceived,
-    /// Messages that came when no receive was posted here.
+    /// Messages that arrived when no receive was posted here.
     RnrNaksSent,
-    /// Packets sent again, or times that sending started again, as the driver counts.
+    /// Retransmitted packets, or restarts of sending, depending on the driver.
     Retransmits,
-    /// Acknowledgements that did not come in time.
+    /// Acknowledgements that did not arrive in time.
     Timeouts,
-    /// Negative acknowledgements received for a gap in sequence: packets of ours were lost.
+    /// Negative acknowledgements received for a sequence gap: our packets were lost.
     SequenceNaks,
-    /// Packets received out of sequence: packets to us were lost or overtook each other.
+    /// Packets received out of sequence: packets to us were lost or reordered.
     OutOfSequence,
     /// Requests received twice.
     DuplicateRequests,
@@ -49,15 +49,15 @@ pub enum Counter {
     EcnMarked,
     /// Congestion notifications sent.
     CnpSent,
-    /// Congestion notifications received that slowed a flow.
+    /// Received congestion notifications that slowed a flow.
     CnpHandled,
-    /// Congestion notifications received that did nothing.
+    /// Received congestion notifications without an effect.
     CnpIgnored,
-    /// Packets dropped on the way in for want of buffer.
+    /// Received packets dropped because no buffer was free.
     RxDrops,
-    /// Packets dropped on the way out.
+    /// Packets dropped before sending.
     TxDrops,
-    /// Ticks in which there was something to send and no credit to send it (InfiniBand).
+    /// Ticks with data to send and no credit (InfiniBand).
     TxWaitTicks,
     /// Pause frames sent for the whole link.
     PausesSent,
@@ -76,7 +76,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// Its name, as in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::TxBytes => "tx_bytes",
@@ -116,7 +116,7 @@ impl fmt::Display for Counter {
     }
 }
 
-/// Where a counter is read.
+/// Where a counter is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -128,7 +128,7 @@ pub enum Source {
     NetworkDevice,
     /// `ethtool -S NETDEV`.
     Ethtool,
-    /// The pause frames that DCB reports.
+    /// Pause frames reported by DCB.
     FlowControl,
 }
 
@@ -148,7 +148,7 @@ pub enum Driver {
     Rxe,
     /// Soft-iWARP.
     Siw,
-    /// Any other, by the kernel's name.
+    /// Any other driver, by the kernel's name.
     Other(String),
 }
 
@@ -165,7 +165,7 @@ impl Driver {
             Some("ice" | "i40e" | "idpf" | "irdma") => Self::Irdma,
             Some("efa") => Self::Efa,
             Some(other) => Self::Other(other.to_owned()),
-            // Soft-RoCE says of which network device it is the child; siw says nothing, and is an RNIC (type 4).
+            // Soft-RoCE names its parent network device; siw names none and is an RNIC (type 4).
             None if root.exists(&format!("{folder}/parent")) => Self::Rxe,
             None if root.number_before_colon(&format!("{folder}/node_type")) == Some(4) => {
                 Self::Siw
@@ -174,12 +174,12 @@ impl Driver {
         }
     }
 
-    /// True when the host's processor does the device's work.
+    /// Whether the host's processor does the device's work.
     pub fn is_software(&self) -> bool {
         matches!(self, Self::Rxe | Self::Siw)
     }
 
-    /// The kernel module.
+    /// Name of the kernel module.
     pub fn name(&self) -> &str {
         match self {
             Self::Mlx5 => "mlx5_ib",
@@ -196,20 +196,20 @@ impl Driver {
 /// One line of the map.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The common name.
+    /// The common counter.
     pub counter: Counter,
-    /// Where it is read.
+    /// Where it is read from.
     pub source: Source,
     /// The driver's names of it, newest kernels first.
     pub names: &'static [&'static str],
-    /// What one count is worth: 4 where it counts words and bytes are meant.
+    /// Common units per count: 4 if the driver counts words and the unit is bytes.
     pub factor: u32,
-    /// How wide it is on the device.
+    /// Width of the counter in the device, bits.
     pub bits: u32,
 }
 
 impl Entry {
-    /// Where the value, in the common unit, starts again from zero; zero stands for 2^64.
+    /// The modulus at which the value, in the common unit, wraps; zero stands for 2^64.
     pub fn modulus(&self) -> u64 {
         match self.bits {
             32 => u64::from(self.factor) << 32,
@@ -218,7 +218,7 @@ impl Entry {
     }
 }
 
-/// The entries that apply to a driver, most exact first.
+/// The entries of a driver, most exact first.
 pub fn entries(driver: &Driver) -> impl Iterator<Item = &'static Entry> + use<> {
     let own = match driver {
         Driver::Mlx5 => MLX5,
@@ -402,7 +402,7 @@ const RXE: &[Entry] = &[
     wide(RxDrops, NetworkDevice, &["rx_dropped"]),
 ];
 
-/// siw counts nothing of its own; the network device below it carries its packets.
+/// siw has no counters; the network device below it carries its packets.
 const SIW: &[Entry] = &[
     wide(RxDrops, NetworkDevice, &["rx_dropped"]),
     wide(TxDrops, NetworkDevice, &["tx_dropped"]),

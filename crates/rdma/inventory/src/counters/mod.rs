@@ -1,11 +1,10 @@
-//! Counters of a link under names that mean the same on every vendor's device.
+//! Counters of a link, with the same meaning on every vendor's device.
 //!
-//! Method: [`map`] says for each driver which of its counters means what, in which unit and how wide it is; [`read()`]
-//! takes a [`Snapshot`] of all that are there; [`Window`] subtracts two snapshots. A counter that a device does not
-//! have is missing, never zero.
+//! Method: [`map`] lists meaning, unit and width of each driver's counters; [`read()`] takes a [`Snapshot`] of all
+//! available ones; [`Window`] subtracts two snapshots. A counter that a device does not have is missing, never zero.
 //!
 //! Units: bytes, packets, events. Limits: the kernel refreshes hardware counters at most once per `lifespan` (10 ms by
-//! default), so shorter windows say nothing; ethtool's own strings cost a process per reading and are optional.
+//! default), so shorter windows have no meaning; ethtool's counters cost a process per reading and are optional.
 
 pub mod map;
 
@@ -19,10 +18,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// What was asked of elsewhere than files, where the caller has it.
+/// Counters from other sources than files, if the caller has them.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
-    /// The link's statistics over netlink; the same numbers as `hw_counters`, and optional counters besides.
+    /// The link's statistics over netlink; the same as `hw_counters`, plus optional counters.
     pub statistics: Vec<Statistic>,
     /// The network device's own counters ([`ethtool`]).
     pub ethtool: BTreeMap<String, u64>,
@@ -33,7 +32,7 @@ pub struct Extra {
 /// All counters of one link at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// When, in nanoseconds of any steady clock.
+    /// Time of the snapshot, nanoseconds of a steady clock.
     pub taken_ns: u64,
     /// The counters, in their own unit.
     pub values: BTreeMap<Counter, Reading>,
@@ -42,13 +41,13 @@ pub struct Snapshot {
 /// One counter at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// Its value, already in bytes where it counts bytes.
+    /// Value, in bytes if it counts bytes.
     pub value: u64,
-    /// Where it starts again from zero; zero stands for 2^64.
+    /// Modulus at which the value wraps; zero stands for 2^64.
     pub modulus: u64,
 }
 
-/// Reads the counters of `device`/`port`. `taken_ns` is now by the caller's steady clock.
+/// Reads the counters of `device`/`port`; `taken_ns` is the current time of the caller's steady clock.
 pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) -> Snapshot {
     let driver = Driver::of(root, device);
     let network_device = network_device(root, device, port);
@@ -102,7 +101,7 @@ pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) 
     Snapshot { taken_ns, values }
 }
 
-/// The network device below a port: the one that its GIDs name.
+/// The network device below a port, which its GIDs name.
 pub fn network_device(root: &Root, device: &str, port: u32) -> Option<String> {
     let folder = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs");
     let listed = root.list(&folder).into_iter();
@@ -125,17 +124,17 @@ pub fn network_device(root: &Root, device: &str, port: u32) -> Option<String> {
     })
 }
 
-/// What happened between two snapshots of one link.
+/// The change between two snapshots of one link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Window {
-    /// Its length in seconds.
+    /// Length, seconds.
     pub seconds: f64,
-    /// By how much each counter rose; one that was reset in between, or is in one snapshot only, is missing.
+    /// Increase of each counter; a counter that was reset in between, or is in one snapshot only, is missing.
     pub rises: BTreeMap<Counter, u64>,
 }
 
 impl Window {
-    /// From `before` to `after`; none when no time passed.
+    /// The change from `before` to `after`; `None` if no time passed.
     pub fn between(before: &Snapshot, after: &Snapshot) -> Option<Self> {
         let nanoseconds = after.taken_ns.checked_sub(before.taken_ns)?;
         if nanoseconds == 0 {
@@ -151,14 +150,15 @@ impl Window {
         })
     }
 
-    /// By how much a counter rose per second.
+    /// Increase of a counter per second.
     pub fn per_second(&self, counter: Counter) -> Option<f64> {
         Some(*self.rises.get(&counter)? as f64 / self.seconds)
     }
 }
 
-/// How far a counter moved, over its wrap. A move of half its range or more is a reset (the driver was loaded again),
-/// since no window is that long: half of a 32-bit packet count takes over a minute at 30 million packets a second.
+/// Increase of a counter across its wrap. An increase of half its range or more counts as a reset (the driver was
+/// reloaded), because no window is that long: half of a 32-bit packet count takes over a minute at 30 million packets a
+/// second.
 fn rise(earlier: Reading, later: Reading) -> Option<u64> {
     if earlier.modulus != later.modulus {
         return None;

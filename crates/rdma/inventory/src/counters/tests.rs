@@ -1,4 +1,4 @@
-//! Counters of made-up trees of each driver, and windows against the plain difference.
+//! Counters of test trees of each driver, and windows against the plain difference.
 
 use super::*;
 use proptest::prelude::*;

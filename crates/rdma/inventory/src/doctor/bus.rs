@@ -1,7 +1,7 @@
-//! The bus between device and memory: is it as wide and fast as the link needs, is it near, is it translated.
+//! Checks the bus between device and memory: width and speed for the link, NUMA distance, address translation.
 //!
-//! Figures: a lane of PCIe 1 and 2 carries 8 of 10 bits, later ones 128 of 130. Packet headers take some 5 to 20 % more,
-//! depending on payload size, so the rate shown is an upper bound.
+//! Figures: a lane of PCIe 1 and 2 carries 8 of 10 bits, later ones 128 of 130. Packet headers take some 5 to 20 %
+//! more, depending on payload size, so the printed rate is an upper bound.
 
 use super::Check;
 use isolane_common_linux::root::Root;
@@ -76,11 +76,11 @@ fn width(root: &Root, device: &str, folder: &str) -> Check {
     }
 }
 
-/// The PCI Express capability in configuration space: where Device Control lies.
+/// Offset of Device Control: searches the PCI Express capability in configuration space.
 fn device_control(config: &[u8]) -> Option<u16> {
     const CAPABILITIES: usize = 0x34;
     const EXPRESS: u8 = 0x10;
-    /// A list of capabilities in 256 bytes has no more.
+    /// Largest number of capabilities in 256 bytes.
     const MOST: usize = 48;
     let mut at = usize::from(*config.get(CAPABILITIES)?) & !3;
     for _ in 0..MOST {
@@ -99,7 +99,7 @@ fn device_control(config: &[u8]) -> Option<u16> {
 
 fn read_request(root: &Root, folder: &str) -> Check {
     const NAME: &str = "MaxReadReq";
-    /// Below this a 100 Gbit/s device cannot keep enough reads in flight.
+    /// Below this size a 100 Gbit/s device cannot keep enough reads in flight.
     const LEAST_BYTES: u32 = 512;
     let config = fs::read(root.path(&format!("{folder}/config"))).unwrap_or_default();
     let Some(control) = device_control(&config) else {

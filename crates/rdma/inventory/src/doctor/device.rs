@@ -1,4 +1,4 @@
-//! One device: may programs open it, is its link up and fast, do addresses and MTU fit, who uses it.
+//! Checks one device: access, link state and rate, addresses, MTU, users.
 
 use super::live::PathMtu;
 use super::machine::bytes;
@@ -9,16 +9,16 @@ use isolane_common_linux::cgroup::{Limit, RdmaController, RdmaLimits};
 use isolane_common_linux::root::Root;
 use std::net::Ipv6Addr;
 
-/// A port and what its files say.
+/// A port and its properties.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// The device.
+    /// Device name.
     pub device: String,
-    /// The port, from 1.
+    /// Port number, from 1.
     pub number: u32,
-    /// True when the link is Ethernet.
+    /// Whether the link is Ethernet.
     pub ethernet: bool,
-    /// True for iWARP, which needs no lossless network and has no RoCE addresses.
+    /// Whether it is iWARP, which needs no lossless network and has no RoCE addresses.
     pub iwarp: bool,
     /// The network device below it.
     pub network_device: Option<String>,
@@ -43,7 +43,7 @@ impl Port {
         }
     }
 
-    /// True for RDMA over converged Ethernet.
+    /// Whether it is RoCE.
     pub fn is_roce(&self) -> bool {
         self.ethernet && !self.iwarp
     }
@@ -249,7 +249,7 @@ fn mtu(root: &Root, live: &Live, port: &Port) -> Check {
     }
 }
 
-/// RoCE needs a version 2 GID; programs and rdma_cm take the one that is made of an IPv4 address.
+/// RoCE needs a version 2 GID; programs and rdma_cm use the one derived from an IPv4 address.
 fn addresses(root: &Root, port: &Port) -> Check {
     const NAME: &str = "GID";
     let folder = format!(
@@ -291,7 +291,7 @@ fn addresses(root: &Root, port: &Port) -> Check {
     }
 }
 
-/// What cgroups may hold of the device, where one of them has a limit.
+/// The cgroups' limits for the device, if a cgroup has one.
 pub fn limits(root: &Root, device: &str) -> Option<Check> {
     const SHOWN: usize = 4;
     let mut found = Vec::new();
@@ -341,7 +341,7 @@ pub fn limits(root: &Root, device: &str) -> Option<Check> {
     }
 }
 
-/// Paths of the cgroups down to a container's depth, not beyond a bounded count.
+/// Paths of the cgroups down to a container's depth, up to a bounded count.
 fn cgroups(root: &Root) -> Vec<String> {
     const DEPTH: usize = 4;
     const MOST: usize = 2000;
@@ -371,7 +371,7 @@ fn counted(count: u32, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Who holds what of the device now.
+/// The current holders of the device's objects.
 pub fn users(root: &Root, live: &Live, device: &str) -> Check {
     const NAME: &str = "users";
     const SHOWN: usize = 6;

@@ -1,8 +1,8 @@
-//! What a RoCE device needs of Ethernet: a lossless class that RDMA traffic really uses, or congestion control.
+//! Checks the Ethernet configuration of a RoCE device: a lossless class that RDMA traffic uses, or congestion control.
 //!
 //! The chain is: the type of service that rdma_cm gives new connections -> DSCP -> priority -> traffic class, and
-//! priority flow control and ECN on that priority. Each link of it may be broken alone, so each has a check. Programs
-//! that set their own traffic class are not covered by the first link.
+//! priority flow control and ECN on that priority. Each step can fail alone, so each has a check. Programs that set
+//! their own traffic class bypass the first step.
 
 use super::device::Port;
 use super::{Check, Live};
@@ -101,7 +101,7 @@ fn classes(name: &str, bridging: &Bridging) -> Option<Check> {
     })
 }
 
-/// The type of service of new connections of rdma_cm, and the priority that it ends in.
+/// The type of service of new connections of rdma_cm, and the resulting priority.
 fn service(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
     const NAME: &str = "type of service";
     let folder = format!(
@@ -151,7 +151,7 @@ fn service(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
                 .clone()
                 .find(|(_, priority)| priority == first)
                 .map_or(first << 3, |(dscp, _)| *dscp);
-            // The two lowest bits say that the sender understands ECN.
+            // The two lowest bits mean that the sender supports ECN.
             let wanted = (u16::from(wanted) << 2) | 2;
             Check::warn(
                 NAME,
@@ -168,7 +168,7 @@ fn service(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
     }
 }
 
-/// The traffic class that the vendor's driver package puts on every connection of a port, whatever it asked for.
+/// The traffic class that the vendor's driver package forces on every connection of a port.
 fn forced_service(root: &Root, port: &Port) -> Option<u64> {
     let text = root.text(&format!(
         "/sys/class/infiniband/{}/tc/{}/traffic_class",
@@ -180,7 +180,7 @@ fn forced_service(root: &Root, port: &Port) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Congestion control per priority: the files of the vendor's driver package, else what counters prove.
+/// Congestion control per priority: from the files of the vendor's driver package, else from counters.
 fn congestion(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
     const NAME: &str = "ECN";
     let lossless = live

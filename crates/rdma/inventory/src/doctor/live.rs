@@ -1,4 +1,4 @@
-//! What the doctor looks at that is no file: sockets, programs, limits, and our own parts.
+//! The doctor's inputs that are not files: sockets, programs, limits, and Isolane's own parts.
 
 use crate::dcb::{self, Bridging};
 use crate::inventory::Inventory;
@@ -11,19 +11,19 @@ use std::process::Command;
 /// Facts of a running machine.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// The kernel's inventory, or why there is none.
+    /// The kernel's inventory, or why it cannot be read.
     pub inventory: Result<Inventory, String>,
-    /// True when the kernel knows NETLINK_RDMA.
+    /// Whether the kernel supports NETLINK_RDMA.
     pub rdma_netlink: bool,
-    /// DCB settings by network device; a device whose driver has none is missing.
+    /// DCB settings by network device; devices without DCB are missing.
     pub bridging: BTreeMap<String, Bridging>,
-    /// Path MTU of ports, by device and port, as libibverbs says.
+    /// Path MTU by device and port, from libibverbs.
     pub path_mtu: BTreeMap<(String, u32), PathMtu>,
-    /// RLIMIT_MEMLOCK of this process in bytes; none for no limit.
+    /// RLIMIT_MEMLOCK of this process, bytes; `None` for no limit.
     pub locked_memory_bytes: Option<u64>,
-    /// True when this process may do everything.
+    /// Whether this process has all privileges.
     pub privileged: bool,
-    /// Our own parts.
+    /// Isolane's own parts.
     pub software: Software,
 }
 
@@ -41,23 +41,23 @@ impl Default for Live {
     }
 }
 
-/// The largest payload of a packet, in bytes.
+/// Largest payload of a packet, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathMtu {
-    /// In use now.
+    /// Active value.
     pub active: u32,
-    /// The device's most.
+    /// Largest value that the device supports.
     pub most: u32,
 }
 
-/// What the caller knows of Isolane's own parts.
+/// The caller's data about Isolane's own parts.
 #[derive(Clone, Debug)]
 pub struct Software {
     /// Version of this program.
     pub version: String,
-    /// Where the daemon listens.
+    /// Path of the daemon's socket.
     pub socket: String,
-    /// Where the shim lies, or why it is not found.
+    /// Path of the shim, or why it is not found.
     pub shim: Result<PathBuf, String>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Software {
 }
 
 impl Live {
-    /// Looks at this machine. What cannot be looked at stays empty.
+    /// Reads this machine. Values that cannot be read stay empty.
     pub fn read(root: &Root, software: Software) -> Self {
         let connection = Connection::open();
         let rdma_netlink = connection.is_ok();
@@ -109,7 +109,7 @@ impl Live {
     }
 }
 
-/// Asks `ibv_devinfo`, which needs no privilege; empty where it is not installed.
+/// Runs `ibv_devinfo`, which needs no privilege; empty if it is not installed.
 fn path_mtu() -> BTreeMap<(String, u32), PathMtu> {
     let output = Command::new("ibv_devinfo").output();
     output.map_or_else(
@@ -118,7 +118,7 @@ fn path_mtu() -> BTreeMap<(String, u32), PathMtu> {
     )
 }
 
-/// `hca_id:`, `port:`, `max_mtu:` and `active_mtu:` lines; others are passed over.
+/// Parses `hca_id:`, `port:`, `max_mtu:` and `active_mtu:` lines; ignores others.
 pub fn parse_path_mtu(text: &str) -> BTreeMap<(String, u32), PathMtu> {
     let mut found: BTreeMap<(String, u32), PathMtu> = BTreeMap::new();
     let (mut device, mut port) = (String::new(), 0);

@@ -1,4 +1,4 @@
-//! The machine as a whole: kernel, libraries, memory limits, cgroups, and Isolane's own parts.
+//! Checks the machine: kernel, libraries, memory limits, cgroups, and Isolane's own parts.
 
 use super::{Check, Live};
 use isolane_common_linux::cgroup;
@@ -20,7 +20,7 @@ pub fn checks(root: &Root, live: &Live) -> Vec<Check> {
     ]
 }
 
-/// Release of the kernel, and whether it answers about RDMA.
+/// Release of the kernel, and its RDMA support.
 fn kernel(root: &Root, live: &Live) -> Check {
     const NAME: &str = "kernel";
     let release = release(root);
@@ -152,7 +152,7 @@ fn locked_memory(live: &Live) -> Check {
     }
 }
 
-/// Huge pages need fewer translation entries in the NIC's cache.
+/// Huge pages need fewer translation entries in the RNIC's cache.
 fn huge_pages(root: &Root) -> Check {
     const NAME: &str = "huge pages";
     let text = root.text("/proc/meminfo").unwrap_or_default();
@@ -176,7 +176,7 @@ fn huge_pages(root: &Root) -> Check {
     }
 }
 
-/// The rdma controller keeps a tenant from using up a device's objects.
+/// The rdma controller prevents a tenant from using up a device's objects.
 fn cgroups(root: &Root) -> Check {
     const NAME: &str = "cgroup limits";
     let Some(mount) = cgroup::mount(root) else {
@@ -205,7 +205,7 @@ fn cgroups(root: &Root) -> Check {
     }
 }
 
-/// Without the shim nothing is paced. Its version is the daemon's business when it connects.
+/// Without the shim nothing is paced. The daemon checks its version when it connects.
 fn shim(live: &Live) -> Check {
     const NAME: &str = "isolane shim";
     match &live.software.shim {
@@ -255,7 +255,7 @@ fn daemon(root: &Root, live: &Live) -> Check {
     }
 }
 
-/// A size in the unit that suits it.
+/// A size with a suitable unit.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (size, unit) in UNITS {

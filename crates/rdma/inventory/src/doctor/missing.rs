@@ -1,4 +1,4 @@
-//! What is missing on a machine without an RDMA device, from the kernel up, with the command for each step.
+//! Lists what is missing on a machine without an RDMA device, from the kernel up, with the command for each step.
 
 use super::machine::{INSTALL_LIBRARY, is_module_there, release, verbs_library};
 use super::{Check, Live};

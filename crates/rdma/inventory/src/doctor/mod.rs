@@ -1,7 +1,7 @@
-//! The checks of `isolane rdma doctor`: what an operator needs to know of a machine with RDMA devices, and what to fix.
+//! The checks of `isolane rdma doctor`: the state of a machine with RDMA devices, and what to fix.
 //!
 //! Method: [`Live`] holds what comes from sockets, programs and limits; everything else is read below a [`Root`]. Each
-//! check is one function that looks and returns [`Check`]s: a verdict, what was seen with units, and what to do. No
+//! check is one function that reads and returns [`Check`]s: a verdict, the observation with units, and what to do. No
 //! check changes anything.
 //!
 //! * [`live`] - what is no file;
@@ -32,15 +32,15 @@ use isolane_common_linux::root::Root;
 use serde::Serialize;
 use std::fmt;
 
-/// What a check concludes.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As it should be.
+    /// Correct.
     Ok,
-    /// It could not be seen; `action` says how to look.
+    /// Not visible; `action` says how to check it.
     Unknown,
-    /// It works, and could be better or is risky.
+    /// It works, but is slow or risky.
     Warn,
     /// It does not work.
     Fail,
@@ -60,15 +60,15 @@ impl fmt::Display for Verdict {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Check {
-    /// The device; none for the machine.
+    /// Device name; `None` for the machine.
     pub device: Option<String>,
-    /// What was checked.
+    /// Name of the check.
     pub name: &'static str,
-    /// What it concludes.
+    /// Result of the check.
     pub verdict: Verdict,
-    /// What was seen, with units.
+    /// The observation, with units.
     pub seen: String,
-    /// What to do, commands mostly; none where nothing is to be done.
+    /// What to do, mostly commands; `None` if nothing is needed.
     pub action: Option<String>,
 }
 
@@ -115,17 +115,17 @@ impl Check {
 pub struct Examination {
     /// Version of this format.
     pub version: u32,
-    /// False when the machine has no RDMA that works at all.
+    /// False if no RDMA works on the machine.
     pub rdma: bool,
-    /// The devices that were looked at.
+    /// The checked devices.
     pub devices: Vec<DeviceName>,
-    /// The checks: the machine's, then each device's.
+    /// The checks: first the machine's, then each device's.
     pub checks: Vec<Check>,
-    /// Who holds what of these devices; empty where the kernel does not say.
+    /// Holders of these devices' objects; empty if the kernel does not report them.
     pub processes: Vec<ProcessHoldings>,
 }
 
-/// A device as the report introduces it.
+/// A device in the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct DeviceName {
     /// Its name.
@@ -137,13 +137,13 @@ pub struct DeviceName {
 }
 
 impl Examination {
-    /// The worst verdict; unknown counts as nothing wrong.
+    /// The worst verdict; unknown counts as correct.
     pub fn worst(&self) -> Verdict {
         let verdicts = self.checks.iter().map(|check| check.verdict);
         verdicts.max().unwrap_or(Verdict::Ok)
     }
 
-    /// How many checks concluded so.
+    /// Number of checks with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         let checks = self.checks.iter();
         checks.filter(|check| check.verdict == verdict).count()
@@ -153,10 +153,10 @@ impl Examination {
 /// Version of [`Examination`].
 pub const VERSION: u32 = 1;
 
-/// Looks at the machine, and at every device or at `device` alone.
+/// Checks the machine, and every device or `device` alone.
 ///
 /// # Errors
-/// [`HostError::NoDevice`] when there are devices and none of that name.
+/// [`HostError::NoDevice`] if there are devices and none has that name.
 pub fn examine(root: &Root, live: &Live, device: Option<&str>) -> Result<Examination, HostError> {
     let known = root.list("/sys/class/infiniband");
     if known.is_empty() {

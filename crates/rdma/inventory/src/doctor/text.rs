@@ -1,4 +1,4 @@
-//! The report as text: the machine first, then each device; a line per check, and below it what to do.
+//! The report as text: the machine first, then each device; one line per check, followed by its action.
 
 use super::{Check, Examination, Verdict};
 use std::fmt::Write;

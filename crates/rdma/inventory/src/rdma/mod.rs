@@ -40,7 +40,7 @@ mod command {
 /// RDMA_NLDEV_ATTR_RES_QP as the value of STAT_RES: counters bound to queue pairs.
 const COUNTERS_OF_QUEUE_PAIRS: u32 = 19;
 
-/// An open socket to the RDMA core.
+/// An open NETLINK_RDMA socket.
 #[derive(Debug)]
 pub struct Connection {
     socket: Socket,
@@ -70,10 +70,10 @@ impl Connection {
         )
     }
 
-    /// The device of that name.
+    /// The device with that name.
     ///
     /// # Errors
-    /// [`HostError::NoDevice`] names those there are.
+    /// [`HostError::NoDevice`] with the existing names.
     pub fn device(&mut self, name: &str) -> Result<Device, HostError> {
         let devices = self.devices()?;
         let known = devices.iter().map(|device| device.name.clone()).collect();
@@ -258,7 +258,7 @@ impl Connection {
             payload: attributes.bytes().to_vec(),
         };
         let mut found = Vec::new();
-        // The kernel answers PORT_GET as GET, so only the client tells whose message it is.
+        // The kernel answers PORT_GET as GET, so only the client number identifies the message.
         self.socket.request(action, &request, |kind, payload| {
             if kind >> 10 == NLDEV >> 10 {
                 found.extend(parse(Attributes::new(payload)));

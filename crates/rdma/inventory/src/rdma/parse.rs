@@ -1,7 +1,7 @@
-//! From attributes to types. Every function takes the attributes of one message, so that any bytes can be tried.
+//! Parses attributes into types. Every function takes the attributes of one message, so any bytes can be tested.
 //!
-//! A message about resources has the device's name once and the objects in a nested table. An object without the
-//! number that identifies it is left out.
+//! A message about resources has the device's name once and the objects in a nested table. An object without its
+//! identifying number is left out.
 
 use super::types::*;
 use isolane_common_linux::netlink::Attributes;

@@ -12,9 +12,9 @@ pub struct Device {
     pub index: u32,
     /// Its name, as in `/sys/class/infiniband`.
     pub name: String,
-    /// How many ports it has; they count from 1.
+    /// Number of ports, which count from 1.
     pub port_count: u32,
-    /// Version of its firmware; empty for software devices.
+    /// Version of the firmware; empty for software devices.
     pub firmware: String,
     /// Node GUID.
     pub node_guid: u64,
@@ -39,7 +39,7 @@ pub struct Link {
     pub lid: Option<u32>,
 }
 
-/// Whose object it is.
+/// The holder of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
@@ -47,7 +47,7 @@ pub enum Holder {
     Process(u32),
     /// A part of the kernel, by name.
     Kernel(String),
-    /// The kernel did not say.
+    /// The kernel did not report it.
     #[default]
     Unknown,
 }
@@ -94,11 +94,11 @@ pub struct QueuePair {
 pub struct CompletionQueue {
     /// Name of the device.
     pub device: String,
-    /// The kernel's number of it.
+    /// The kernel's number of the queue.
     pub number: Option<u32>,
-    /// How many entries it has.
+    /// Number of entries.
     pub entries: u32,
-    /// How many queues complete into it.
+    /// Number of queues that complete into it.
     pub users: u64,
     /// The context that made it.
     pub context: Option<u32>,
@@ -111,9 +111,9 @@ pub struct CompletionQueue {
 pub struct MemoryRegion {
     /// Name of the device.
     pub device: String,
-    /// The kernel's number of it.
+    /// The kernel's number of the region.
     pub number: Option<u32>,
-    /// Its length.
+    /// Length, bytes.
     pub length_bytes: u64,
     /// Local key; with CAP_NET_ADMIN only.
     pub local_key: Option<u32>,
@@ -130,9 +130,9 @@ pub struct MemoryRegion {
 pub struct ProtectionDomain {
     /// Name of the device.
     pub device: String,
-    /// The kernel's number of it.
+    /// The kernel's number of the domain.
     pub number: Option<u32>,
-    /// How many objects are in it.
+    /// Number of objects in it.
     pub users: u64,
     /// The context that made it.
     pub context: Option<u32>,
@@ -145,9 +145,9 @@ pub struct ProtectionDomain {
 pub struct ConnectionIdentifier {
     /// Name of the device.
     pub device: String,
-    /// The port; none while it listens everywhere.
+    /// Port number; `None` while it listens on all ports.
     pub port: Option<u32>,
-    /// The kernel's number of it.
+    /// The kernel's number of the identifier.
     pub number: Option<u32>,
     /// Its queue pair, once there is one.
     pub queue_pair: Option<u32>,
@@ -168,7 +168,7 @@ pub struct ConnectionIdentifier {
 pub struct Context {
     /// Name of the device.
     pub device: String,
-    /// The kernel's number of it.
+    /// The kernel's number of the context.
     pub number: u32,
     /// Whose it is.
     pub holder: Holder,
@@ -179,7 +179,7 @@ pub struct Context {
 pub struct SharedReceiveQueue {
     /// Name of the device.
     pub device: String,
-    /// The kernel's number of it.
+    /// The kernel's number of the queue.
     pub number: u32,
     /// Its protection domain.
     pub protection_domain: Option<u32>,
@@ -194,7 +194,7 @@ pub struct SharedReceiveQueue {
 pub struct Statistic {
     /// The driver's name.
     pub name: String,
-    /// Its value; the unit is the driver's.
+    /// Value, in the driver's unit.
     pub value: u64,
 }
 
@@ -215,7 +215,7 @@ pub struct BoundCounter {
     pub statistics: Vec<Statistic>,
 }
 
-/// Names that the kernel gives as numbers: a variant per known number, and the number itself for one that is new.
+/// Defines an enum for a number of the kernel: a variant per known number, and `Other` with the number itself.
 macro_rules! kernel_names {
     ($(#[$about:meta])* $name:ident($number:ty) { $($value:literal => $variant:ident $text:literal,)* }) => {
         $(#[$about])*

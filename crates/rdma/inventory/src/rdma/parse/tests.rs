@@ -1,4 +1,4 @@
-//! Real answers of Linux 6.12 (Soft-RoCE and siw), and any bytes at all.
+//! Real answers of Linux 6.12 (Soft-RoCE and siw), and arbitrary bytes.
 
 use super::*;
 use expect_test::{Expect, expect};
