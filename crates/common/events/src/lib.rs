@@ -1,7 +1,7 @@
-//! What every simulator's loop stands on: the event queue and the processor's prefetch hint.
+//! Common parts of the simulators' loops: the event queue and the processor's prefetch hint.
 //!
 //! * [`EventQueue`] - events in order of time, equal times in order of scheduling;
-//! * [`prefetch`] - a hint that brings memory which will be read soon.
+//! * [`prefetch`] - a hint that loads memory that will be read soon.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![deny(unsafe_op_in_unsafe_fn)]
 

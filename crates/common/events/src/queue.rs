@@ -152,13 +152,13 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// The time of the last event taken.
+    /// Time of the last taken event.
     #[inline]
     pub fn now(&self) -> Instant {
         Instant::from_ps(self.now)
     }
 
-    /// How many events wait.
+    /// Number of waiting events.
     #[inline]
     pub fn len(&self) -> usize {
         self.pending
@@ -230,14 +230,13 @@ impl<E: Copy> EventQueue<E> {
         Some(self.taken(time, event))
     }
 
-    /// An event that will be taken soon, if one is at hand: for callers that fetch from memory what it will need while
-    /// they are busy with another. It may not be the next.
+    /// A waiting event that will be taken soon, not necessarily the next one: callers can prefetch its memory.
     #[inline]
     pub fn upcoming(&self) -> Option<&E> {
         self.current.get(self.cursor).map(|node| &node.event)
     }
 
-    /// As [`EventQueue::upcoming`], also from the next slot in use, which takes longer to find.
+    /// Like [`EventQueue::upcoming`], but also searches the next slot in use, which takes longer.
     #[inline]
     pub fn upcoming_slot(&self) -> Option<&E> {
         self.upcoming().or_else(|| {

@@ -1,9 +1,9 @@
-//! Text for terminals: tables that fold where the terminal is narrow, and counts with their noun. Text for scrapers:
+//! Text for terminals: tables that fold on a narrow terminal, and counts with their noun. Text for scrapers:
 //! [`openmetrics`].
 //!
-//! A table's columns stand two spaces apart, text on the left of its column, numbers on the right. Where a width is given
-//! and the table is wider, its widest column of text is broken at spaces; where that is not enough, the columns that do not
-//! fit stand in a second block below, beside the first columns (the keys) again. Nothing is left out.
+//! Columns are two spaces apart, text aligned left, numbers aligned right. If a width is given and the table is wider,
+//! its widest text column is broken at spaces. If that is not enough, the columns that do not fit are printed in a
+//! second block below, with the first columns (the keys) repeated. Nothing is left out.
 //!
 //! Limits: a character counts as one column of the terminal.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -13,9 +13,9 @@ pub mod openmetrics;
 
 use std::fmt::Write;
 
-/// What ends a colour.
+/// Escape code that ends a colour.
 const RESET: &str = "\x1b[0m";
-/// Columns of text narrower than this are not broken: the table is folded instead.
+/// Text columns narrower than this are not broken: the table is folded instead.
 const BROKEN_MIN: usize = 24;
 /// Spaces in front of each column.
 const GAP: usize = 2;
@@ -40,16 +40,16 @@ pub fn plural(count: u64, noun: &str) -> String {
     }
 }
 
-/// Text of a table and its colour.
+/// Text of a cell and its colour.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     text: String,
-    /// What begins the colour; empty for none.
+    /// Escape code that begins the colour; empty for none.
     code: &'static str,
 }
 
 impl Cell {
-    /// `text` in the colour that the escape code begins; none where the code is empty.
+    /// `text` in the colour of the escape code; no colour if the code is empty.
     pub fn painted(text: impl Into<String>, code: &'static str) -> Self {
         Self {
             text: text.into(),
@@ -116,14 +116,14 @@ impl Table {
         }
     }
 
-    /// With so many first columns that a folded table repeats; 1 unless set.
+    /// Sets how many first columns a folded table repeats; the default is 1.
     #[must_use]
     pub fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
     }
 
-    /// With headings of several words in as many lines.
+    /// Prints headings of several words on as many lines.
     #[must_use]
     pub fn stacked(mut self) -> Self {
         self.stacked = true;
@@ -140,7 +140,7 @@ impl Table {
         self.render_within(None, false)
     }
 
-    /// The table, at most `width` columns wide where that can be, in colours if `colour`. Every line begins with two spaces
+    /// The table, at most `width` columns wide if possible, in colours if `colour`. Every line begins with two spaces
     /// and ends with a newline.
     pub fn render_within(&self, width: Option<usize>, colour: bool) -> String {
         let widths = self.widths();
@@ -174,7 +174,7 @@ impl Table {
             .collect()
     }
 
-    /// The widths with the widest column of text narrowed to what `most` leaves; none where that is too narrow.
+    /// The widths with the widest text column narrowed to the rest of `most`; `None` if that is too narrow.
     fn with_one_broken(&self, widths: &[usize], most: usize) -> Option<Vec<usize>> {
         let is_text = |column: &usize| self.columns.as_bytes().get(*column) == Some(&b'l');
         let text = (self.keys..widths.len()).filter(is_text);
@@ -195,7 +195,7 @@ impl Table {
         let mut widths = widths.to_vec();
         let keys_width: usize = keys.iter().map(|key| GAP + widths[*key]).sum();
         for column in keys.len()..widths.len() {
-            // A column that no terminal of this width can hold is broken, if it is text.
+            // A column wider than the terminal is broken, if it is text.
             let left = most.saturating_sub(keys_width + GAP).max(BROKEN_MIN);
             if self.columns.as_bytes().get(column) == Some(&b'l') {
                 widths[column] = widths[column].min(left);

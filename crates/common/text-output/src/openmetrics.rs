@@ -9,11 +9,11 @@
 
 use std::fmt::{Display, Write};
 
-/// What `Content-Type` says of the text.
+/// Value of `Content-Type` for the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Ends a whole text.
 pub const END: &str = "# EOF\n";
-/// Ends of names that say a unit.
+/// Suffixes of names that are units.
 const UNITS: &[&str] = &[
     "bytes",
     "seconds",
@@ -23,14 +23,14 @@ const UNITS: &[&str] = &[
     "operations_per_second",
 ];
 
-/// What the samples of a family are.
+/// Kind of a family's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows while the process lives; samples end with `_total`.
+    /// Never falls while the process lives; samples end with `_total`.
     Counter,
     /// May fall.
     Gauge,
-    /// Counts below bounds, their number and their sum.
+    /// Counts below bounds, their total and their sum.
     Histogram,
     /// Facts as labels of a sample that is 1; samples end with `_info`.
     Info,
@@ -98,7 +98,7 @@ pub type Labels<'a> = [(&'a str, &'a dyn Display)];
 pub struct Families(String);
 
 impl Families {
-    /// Opens a family: its samples follow before the next family is opened.
+    /// Opens a family: its samples must follow before the next family is opened.
     pub fn family<'a>(&'a mut self, kind: Kind, name: &'a str, help: &str) -> Family<'a> {
         let text = &mut self.0;
         let _ = writeln!(text, "# TYPE {name} {}", kind.name());
@@ -145,8 +145,8 @@ impl Family<'_> {
         self.line(self.kind.suffix(), labels, None, value);
     }
 
-    /// One series of a histogram: the counts of its buckets, each with its upper bound, and the sum of what was counted.
-    /// The last bound is infinite.
+    /// One series of a histogram: the count of each bucket with its upper bound, and the sum of all values. The last
+    /// bound is infinite.
     pub fn histogram(
         &mut self,
         labels: &Labels<'_>,
@@ -188,7 +188,7 @@ impl Family<'_> {
     }
 }
 
-/// Appends with the format's escapes.
+/// Appends text with the format's escapes.
 struct Escaped<'a>(&'a mut String);
 
 impl Write for Escaped<'_> {

@@ -1,23 +1,23 @@
-//! What is wrong with a text, where, and what would be right.
+//! Input errors: what is wrong in a text, where, and what is allowed.
 //!
-//! Every message names the file, the line where one is known, the tenant or section, the key, the value and the
-//! remedy, and for a misspelt name the nearest valid one.
+//! Every message names the file, the line if known, the tenant or section, the key, the value and the remedy, and for a
+//! misspelt name the nearest valid one.
 
 use std::fmt;
 
-/// Words further apart than this are not offered as the nearest spelling (Jaro-Winkler similarity, 0 to 1).
+/// Lowest similarity of a suggested spelling (Jaro-Winkler, 0 to 1).
 const SIMILARITY_MIN: f64 = 0.7;
 
 /// A mistake in a scenario, a catalogue or a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct InputError {
-    /// The text's name, as the caller gave it.
+    /// Name of the text, given by the caller.
     pub file: String,
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: Option<usize>,
-    /// Which part of the text: `tenant "redis"`.
+    /// Part of the text, such as `tenant "redis"`.
     pub place: Option<String>,
-    /// What is wrong.
+    /// The mistake.
     pub problem: Box<Problem>,
 }
 
@@ -41,16 +41,16 @@ impl fmt::Display for InputError {
     }
 }
 
-/// What is wrong.
+/// Kinds of mistakes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Problem {
-    /// Not TOML.
+    /// The text is not TOML.
     #[error("not valid TOML: {message}")]
     Syntax {
         /// The TOML parser's reason.
         message: String,
     },
-    /// A key that does not exist here.
+    /// The key does not exist here.
     #[error("unknown key {key}{}", suggestion(.nearest.as_deref(), .known))]
     UnknownKey {
         /// The key.
@@ -60,21 +60,21 @@ pub enum Problem {
         /// Every valid key.
         known: Vec<String>,
     },
-    /// A policy whose parts do not go together, or not with the device.
+    /// Parts of a policy that do not fit together or do not fit the device.
     #[error("policy {0}")]
     Policy(String),
-    /// Promises or needs that cannot hold together, with the arithmetic.
+    /// Guarantees or demands that cannot hold together, with the computation.
     #[error("{problem}")]
     Promise {
-        /// What does not add up, and the remedy.
+        /// The computation and the remedy.
         problem: String,
     },
-    /// A key that must be there.
+    /// A required key is missing.
     #[error("{key} is missing: {expected}")]
     Missing {
         /// The key.
         key: String,
-        /// What it should be.
+        /// What the value should be.
         expected: String,
     },
     /// A value out of range, of the wrong type, in the wrong unit, or one that contradicts another.
@@ -107,30 +107,30 @@ pub enum Problem {
         /// The name that was meant, or the nearest device, and the way to add one.
         hint: String,
     },
-    /// A command line that cannot be honoured.
+    /// A command line that is not supported.
     #[error("{key}: {source}")]
     Command {
-        /// The key that holds the line.
+        /// The key with the command line.
         key: String,
-        /// Why not.
+        /// The reason.
         source: CommandError,
     },
 }
 
-/// A command line that cannot be honoured.
+/// A command line that is not supported.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{option}: {reason}{}", .nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
 pub struct CommandError {
-    /// The program, option or argument at fault, as written.
+    /// The wrong program, option or argument, as written.
     pub option: String,
-    /// Why, and what to do.
+    /// The reason and the remedy.
     pub reason: String,
     /// The nearest valid spelling of an unknown option.
     pub nearest: Option<String>,
 }
 
 impl CommandError {
-    /// `option` cannot be honoured for `reason`.
+    /// Makes the error for `option`.
     pub fn new(option: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             option: option.into(),
@@ -140,7 +140,7 @@ impl CommandError {
     }
 }
 
-/// At most this many names are listed when none is near.
+/// Most names that are listed if none is similar.
 const LISTED_MAX: usize = 24;
 
 fn suggestion(nearest: Option<&str>, known: &[String]) -> String {
@@ -156,7 +156,7 @@ fn suggestion(nearest: Option<&str>, known: &[String]) -> String {
     }
 }
 
-/// The member of `known` that looks most like `word`; the first of equals, none when all are far.
+/// The most similar member of `known`; the first of equals, `None` if none is similar.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(f64, &str)> = None;
     for name in known {
@@ -169,7 +169,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 impl Problem {
-    /// `value` of `key` is not one of `known`.
+    /// The error for a `value` of `key` that is not in `known`.
     pub fn unknown_name<'a>(
         key: &str,
         value: &str,
@@ -184,7 +184,7 @@ impl Problem {
         }
     }
 
-    /// `value` of `key` is wrong; `expected` says what is allowed.
+    /// The error for a wrong `value` of `key`; `expected` says what is allowed.
     pub fn value(key: &str, value: impl Into<String>, expected: impl Into<String>) -> Self {
         Self::Value {
             key: key.to_owned(),

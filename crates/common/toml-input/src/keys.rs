@@ -1,40 +1,40 @@
-//! Keys of a format: names, kinds and ranges, in one place for the parser and the JSON schema.
+//! Keys of a format: names, kinds and ranges, used by the parser and the JSON schema.
 
-/// What a key holds.
+/// Kind of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Text.
     Text,
     /// A whole number.
     Count {
-        /// Least.
+        /// Smallest value.
         min: u64,
-        /// Most.
+        /// Largest value.
         max: u64,
     },
     /// `true` or `false`.
     Flag,
     /// A duration, picoseconds.
     Duration {
-        /// Least.
+        /// Smallest value, ps.
         min: u64,
-        /// Most.
+        /// Largest value, ps.
         max: u64,
     },
     /// A size, bytes.
     Size {
-        /// Least.
+        /// Smallest value, bytes.
         min: u64,
-        /// Most.
+        /// Largest value, bytes.
         max: u64,
     },
     /// A rate above zero.
     Rate,
-    /// A number, whole or not.
+    /// A number, whole or fractional.
     Number {
-        /// Least.
+        /// Smallest value.
         min: f64,
-        /// Most.
+        /// Largest value.
         max: f64,
     },
     /// Hosts of a network: `"0-15,20"`, `"all"` or a list of numbers.
@@ -60,17 +60,17 @@ pub enum Kind {
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// As written.
+    /// Name as written in the text.
     pub name: &'static str,
-    /// What it holds.
+    /// Kind of its value.
     pub kind: Kind,
-    /// Whether it must be there.
+    /// Whether it is required.
     pub required: bool,
-    /// What it means.
+    /// Help text.
     pub about: &'static str,
 }
 
-/// A key that may be left out.
+/// An optional key.
 pub const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key {
         name,
@@ -80,7 +80,7 @@ pub const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     }
 }
 
-/// A key that must be there.
+/// A required key.
 pub const fn required(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key {
         name,

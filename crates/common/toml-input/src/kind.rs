@@ -1,4 +1,4 @@
-//! Which kind of scenario a text is, told by the table that only this kind has.
+//! Detects the kind of a scenario by the table that only this kind has.
 
 use crate::error::InputError;
 use crate::table::Source;

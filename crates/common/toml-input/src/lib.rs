@@ -1,13 +1,14 @@
-//! Text to checked values: TOML tables read key by key, every mistake with its line and its remedy.
+//! Parses text into checked values: TOML tables are read key by key, and every mistake is reported with its line and
+//! remedy.
 //!
-//! * [`error`] - how a mistake is reported;
+//! * [`error`] - reports of mistakes;
 //! * [`glob`] - names by pattern;
-//! * [`keys`] - what a table may have; [`kind`] - which kind of scenario a text is;
+//! * [`keys`] - the keys of a table; [`kind`] - the kind of a scenario;
 //! * [`name`] - names of scenarios and tenants;
 //! * [`policy_parameter`] - parameters of policies;
 //! * [`quantity`] - sizes, rates and times with units;
 //! * [`schema`] - JSON schemas from lists of keys;
-//! * [`sourced`] - numbers that say where they come from;
+//! * [`sourced`] - numbers with their sources;
 //! * [`table`] - a table read key by key.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]

@@ -9,7 +9,7 @@ pub struct PolicyParameter {
     pub min: f64,
     /// Largest value.
     pub max: f64,
-    /// What it is.
+    /// Help text.
     pub about: &'static str,
 }
 

@@ -1,7 +1,7 @@
-//! Durations, sizes and rates as text with units.
+//! Parses durations, sizes and rates with units.
 //!
-//! Method: a decimal number, optional spaces, a unit; worked out in integers, so that `"1.3us"` is exactly
-//! 1,300,000 ps. Finer than the base unit (a picosecond, a byte, a bit per second) is an error, never a rounding.
+//! Method: a decimal number, optional spaces, a unit; computed in integers, so `"1.3us"` is exactly 1,300,000 ps. A
+//! value finer than the base unit (a picosecond, a byte, a bit per second) is an error and never rounded.
 
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 
@@ -41,15 +41,15 @@ const RATE_UNITS: &[(&str, u128)] = &[
     ("GB/s", 8_000_000_000),
 ];
 
-/// How a duration is written.
+/// Allowed form of a duration, for messages.
 pub const DURATION_FORM: &str =
     "must be text with a number and a unit of ps, ns, us, ms or s, like \"20us\"";
-/// How a size is written.
+/// Allowed form of a size, for messages.
 pub const SIZE_FORM: &str = "must be whole bytes, or text with a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like \"64KiB\"";
-/// How a rate is written.
+/// Allowed form of a rate, for messages.
 pub const RATE_FORM: &str = "must be text with a number and a unit of b/s, Kb/s, Mb/s, Gb/s or B/s ... GB/s, like \"10Gb/s\"";
 
-/// A duration.
+/// Parses a duration.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -57,7 +57,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     scaled(text, DURATION_UNITS, DURATION_FORM).map(Duration::from_ps)
 }
 
-/// A size.
+/// Parses a size.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -65,7 +65,7 @@ pub fn size(text: &str) -> Result<Bytes, String> {
     scaled(text, SIZE_UNITS, SIZE_FORM).map(Bytes::new)
 }
 
-/// A rate.
+/// Parses a rate.
 ///
 /// # Errors
 /// What is wrong with the text.

@@ -1,4 +1,4 @@
-//! JSON schemas of formats, from the lists of keys that their parsers check: format and schema cannot part.
+//! JSON schemas of formats, generated from the key lists of their parsers, so that both always agree.
 
 use crate::keys::{Key, Kind};
 use serde_json::{Map, Value, json};

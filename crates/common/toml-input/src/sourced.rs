@@ -1,4 +1,4 @@
-//! Numbers that say where they come from: what profiles of devices, cards, machines and applications are made of.
+//! Numbers with their sources, the content of profiles of devices, cards, machines and applications.
 
 use crate::error::{InputError, Problem, nearest};
 use crate::keys::{Key, Kind, required};
@@ -20,7 +20,7 @@ pub struct Parameter {
     pub min: f64,
     /// Largest sensible value.
     pub max: f64,
-    /// What it is.
+    /// Help text.
     pub about: &'static str,
 }
 
@@ -40,19 +40,19 @@ pub const fn parameter(
     }
 }
 
-/// A number and how we know it.
+/// A number and its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sourced {
     /// The value, in the unit that ends the parameter's name.
     pub value: f64,
-    /// How it is known.
+    /// Kind of the source.
     pub kind: SourceKind,
     /// Paper and section, standard, or the derivation in one line.
     pub source: String,
 }
 
-/// How a number is known.
+/// Kinds of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {
@@ -60,7 +60,7 @@ pub enum SourceKind {
     Published,
     /// Fixed by a standard.
     Standard,
-    /// Worked out from published numbers; `source` gives the arithmetic.
+    /// Computed from published numbers; `source` gives the computation.
     Derived,
     /// Fitted to claims marked `calibration`.
     Calibrated,

@@ -1,7 +1,7 @@
-//! A TOML table read key by key, every mistake with its line.
+//! Reads a TOML table key by key and reports every mistake with its line.
 //!
-//! Method: the text is parsed into a tree with byte positions; a [`Table`] checks its keys against a list
-//! when it is opened, and each reader checks kind and range, so that callers see checked values.
+//! Method: the text is parsed into a tree with byte positions. A [`Table`] checks its keys against a list when it is
+//! opened, and each reader checks kind and range, so callers see checked values.
 
 use crate::error::{InputError, Problem, nearest};
 use crate::quantity;
@@ -14,10 +14,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys::{Key, Kind};
 
-/// Values longer than this are cut in messages, characters.
+/// Longer values are cut in messages, characters.
 const SHOWN_MAX: usize = 60;
 
-/// A named text.
+/// A text with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// Its name, for messages.
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
             .count()
     }
 
-    /// What is written at `span`, on one line, cut to a readable length.
+    /// The text at `span` on one line, cut to a readable length.
     pub fn shown(&self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or("");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -72,7 +72,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Opens `map`, whose text begins at byte `start`; refuses keys that `keys` does not list.
+    /// Opens `map`, whose text begins at byte `start`; rejects keys that are not in `keys`.
     pub fn open(
         source: Source<'a>,
         map: &'a DeTable<'a>,
@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// As [`Table::open`], but takes keys that `keys` does not list: the caller reads them.
+    /// Like [`Table::open`], but accepts keys that are not in `keys`: the caller reads them.
     pub fn unchecked(
         source: Source<'a>,
         map: &'a DeTable<'a>,
@@ -126,7 +126,7 @@ impl<'a> Table<'a> {
         self
     }
 
-    /// The same table, whose readers follow another list: for a key that takes values of two kinds.
+    /// The same table with another list of keys, for a key that accepts values of two kinds.
     pub fn with_keys(mut self, keys: &'static [Key]) -> Self {
         self.keys = keys;
         self
@@ -145,7 +145,7 @@ impl<'a> Table<'a> {
             .map(|(_, value)| value)
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` is present.
     pub fn has(&self, key: &str) -> bool {
         self.raw(key).is_some()
     }
@@ -166,7 +166,7 @@ impl<'a> Table<'a> {
         self.error(offset, problem)
     }
 
-    /// `key` has a value that is wrong for the reason `expected`.
+    /// The error for a wrong value of `key`; `expected` says what is allowed.
     pub fn wrong(&self, key: &str, expected: impl Into<String>) -> InputError {
         let value = self
             .raw(key)
@@ -174,7 +174,7 @@ impl<'a> Table<'a> {
         self.error_at(key, Problem::value(key, value, expected))
     }
 
-    /// `key` is absent.
+    /// The error for a missing `key`.
     pub fn missing(&self, key: &str, expected: &str) -> InputError {
         self.error(
             self.start,

@@ -131,10 +131,10 @@ impl Plan {
         self.burst_calls_per_s() * self.load / self.burst
     }
 
-    /// What theory says of `mix`.
+    /// Predictions of theory for `mix`.
     ///
     /// # Errors
-    /// When load or mix are none.
+    /// The load or the mix is invalid.
     pub fn theory(&self, mix: &[f64; CLASSES]) -> Result<Theory, QueueingError> {
         let weights = self.weights.map(f64::from);
         let port = Port::new(&weights, Arrivals::new(self.load, self.burst)?)?;
@@ -153,10 +153,10 @@ impl Plan {
         })
     }
 
-    /// Refuses what cannot be run.
+    /// Rejects plans that cannot be run.
     ///
     /// # Errors
-    /// With the option, its value and the remedy.
+    /// The option, its value and the remedy.
     pub fn check(&self) -> Result<(), LabError> {
         if !(self.percentile > 0.0 && self.percentile < 100.0) {
             return Err(LabError::Input(format!(

@@ -1,12 +1,12 @@
 //! The lab's calls in a model: the same times, port and algorithm, without a kernel or a processor.
 //!
-//! Problem: has the mix come to rest? Admit probabilities move by steps for ever, and take tens of seconds to forget a step
-//! (the time constant is a window times the probability over the increment), longer than a short run. So neither calls nor
-//! seconds of one run are independent, and no blocks of it are long enough to say how far two halves differ by chance.
-//! Method: the jobs that the clients were given are replayed with other seeds on an ideal weighted fair port under the
-//! algorithm of `isolane_common_quantities`; the root mean square of what the halves of the replays differ by is the standard error.
-//! Units: microseconds; shares are parts of one.
-//! Limits: a call takes its line time on a fluid port and nothing else, so what processors and TCP add is not in it.
+//! Problem: the lab must decide whether the mix is stationary. Admit probabilities change in steps forever and take
+//! tens of seconds to forget a step (the time constant is a window times the probability over the increment), longer
+//! than a short run. Neither calls nor seconds of one run are independent, and no blocks of it are long enough to
+//! estimate the random difference of two halves. Method: the clients' jobs are replayed with other seeds on an ideal
+//! weighted fair port under [`isolane_rpc_policy::aequitas`]; the root mean square of the replays' differences is the
+//! standard error. Units: microseconds; shares are fractions of one. Limits: a call takes only its line time on a fluid
+//! port, without the time of processors and TCP.
 
 use crate::job::{Call, ClientJob};
 use crate::plan::{CLASSES, Plan};
@@ -18,10 +18,10 @@ use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rpc_policy::aequitas::{AdmitState, AequitasOptions, Decision};
 use std::collections::VecDeque;
 
-/// Replays of a lab: a standard error that is right to a twentieth of itself.
+/// Number of replays: gives the standard error to within a twentieth.
 const REPLAYS: u64 = 200;
 
-/// How far the mixes of the first and the second half of a lab's calls, from `from_us` on, differ by chance.
+/// Random difference of the mixes of the first and the second half of a lab's calls from `from_us` on.
 pub(crate) fn wander(plan: &Plan, jobs: &[ClientJob], from_us: u64) -> [f64; CLASSES] {
     let mut squares = [0.0; CLASSES];
     for replay in 1..=REPLAYS {
@@ -35,7 +35,7 @@ pub(crate) fn wander(plan: &Plan, jobs: &[ClientJob], from_us: u64) -> [f64; CLA
     squares.map(|sum| (sum / REPLAYS as f64).sqrt())
 }
 
-/// The same jobs with seeds of their own.
+/// The same jobs with other seeds.
 fn reseeded(jobs: &[ClientJob], replay: u64) -> Vec<ClientJob> {
     let one = |job: &ClientJob| ClientJob {
         seed: job.seed.wrapping_add(replay << 32),
@@ -83,7 +83,7 @@ struct Waiting {
     at_us: u64,
 }
 
-/// A call that left it.
+/// A call that left the port.
 #[derive(Clone, Copy, Debug)]
 struct End {
     client: usize,
@@ -93,14 +93,14 @@ struct End {
     end_us: f64,
 }
 
-/// An ideal weighted fair port: the line is parted by weight among the classes that have something to send.
+/// An ideal weighted fair port: the line is divided by weight among the backlogged classes.
 #[derive(Clone, Debug)]
 struct Port {
     weights: [f64; CLASSES],
     /// Time of the whole line that a call takes.
     call_us: f64,
     queues: [VecDeque<Waiting>; CLASSES],
-    /// What the first call of each queue still needs of it.
+    /// Remaining line time of the first call of each queue.
     left_us: [f64; CLASSES],
     now_us: f64,
 }
@@ -124,7 +124,7 @@ impl Port {
         self.queues[class].push_back(call);
     }
 
-    /// Sends until `until_us`, and says of each call when it ended.
+    /// Serves until `until_us`; `ended` receives the end of each call.
     fn serve(&mut self, until_us: f64, mut ended: impl FnMut(End)) {
         loop {
             let busy = |class: &usize| !self.queues[*class].is_empty();

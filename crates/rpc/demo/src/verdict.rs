@@ -1,9 +1,9 @@
-//! The lab's questions, answered from its runs.
+//! The lab's verdicts, computed from its runs.
 //!
-//! Units: parts of one; milliseconds in sentences.
-//! Method: a part of calls is compared with what is allowed plus three standard errors by bursts; halves of a run with what
-//! replays of it in a model differ by; counts are compared exactly. A port that shows no overload although it must be
-//! overloaded is not judged if the machine was what calls waited for: latencies then say nothing of the port.
+//! Units: fractions of one; milliseconds in sentences. Method: a fraction of calls is compared with the allowed one
+//! plus three standard errors by bursts; halves of a run are compared with the differences of replays in a model;
+//! counts are compared exactly. If the machine delayed the calls, a port without the required overload is not judged,
+//! because the latencies then say nothing about the port.
 
 use crate::job::Call;
 use crate::measure::mix;
@@ -11,9 +11,10 @@ use crate::plan::{CLASSES, Plan};
 use crate::report::{Objective, RunKind, RunReport, Verdict};
 use std::fmt::Write;
 
-/// Standard errors of grace: a right program is called wrong about once in a thousand labs.
+/// Standard errors of tolerance: about one false alarm in a thousand labs.
 const ERRORS: f64 = 3.0;
-/// How far the bytes of a class at the port may be from what its calls need: handshakes, acknowledgements, resent packets.
+/// Tolerated relative difference between a class's bytes at the port and the bytes of its calls: handshakes,
+/// acknowledgements, retransmitted packets.
 const BYTES_SLACK: f64 = 0.05;
 
 /// All verdicts on the runs: target mix, without, with.
@@ -25,7 +26,7 @@ pub fn all(plan: &Plan, runs: &[RunReport], objectives: &[Objective]) -> Vec<Ver
     let judged = overload.judged;
     let mut verdicts = vec![overload];
     if with.kind == RunKind::With {
-        // Objectives that the machine set, and latencies that it made, answer nothing about admission.
+        // Objectives and latencies that the machine caused say nothing about admission.
         let of_time = |verdict: Verdict| Verdict {
             passed: verdict.passed && judged,
             judged,
@@ -80,8 +81,8 @@ fn overload(target: &RunReport, without: &RunReport, objectives: &[Objective]) -
     }
 }
 
-/// How many times the latency on an ideal port is the machine's doing: then more than half of a call's time was not spent
-/// in the port. Real packets and TCP on a machine that keeps up took up to 1.5 times as long.
+/// Ratio to the latency on an ideal port above which the machine is the cause: more than half of a call's time was then
+/// spent outside the port. Real packets and TCP on a fast enough machine took up to 1.5 times as long.
 const BUSY: f64 = 2.0;
 
 fn kept(with: &RunReport, objectives: &[Objective]) -> Verdict {
@@ -124,8 +125,8 @@ fn converged(with: &RunReport) -> Verdict {
     verdict("mix", passed, words)
 }
 
-/// Standard errors that the halves of a mix may be apart. Misses come in bursts, so the tail is longer than a Gaussian's: of
-/// a thousand labs of the model about one is called wrong (a test counts).
+/// Permitted difference of a mix's halves, standard errors. Misses come in bursts, so the tail is longer than a
+/// Gaussian's: of a thousand labs of the model about one fails (a test counts them).
 pub(crate) const MIX_ERRORS: f64 = 5.0;
 
 fn marked(with: &RunReport) -> Verdict {
@@ -179,7 +180,8 @@ fn sorted(plan: &Plan, runs: &[RunReport]) -> Verdict {
         let total: u64 = run.port.iter().map(|class| class.bytes).sum();
         for (class, count) in run.port.iter().enumerate() {
             let expected = run.ran[class] * plan.wire_bytes();
-            // A class with few calls is judged by the bytes of all: handshakes of idle connections are no miss.
+            // A class with few calls is compared with the bytes of all classes: handshakes of idle connections are not
+            // an error.
             let slack = BYTES_SLACK * total as f64 / CLASSES as f64;
             let off = (count.bytes as f64 - expected as f64).abs();
             passed &= off <= slack;
@@ -230,7 +232,7 @@ mod tests {
         vec![one(0), one(1)]
     }
 
-    /// A run of 1,000 calls in which nothing is wrong: 300 were moved down from class 0.
+    /// A correct run of 1,000 calls: 300 of class 0 were downgraded.
     fn run(kind: RunKind, missed: f64) -> RunReport {
         let plan = Plan::quick();
         let ran = [200, 350, 450];
@@ -274,7 +276,7 @@ mod tests {
         }
     }
 
-    /// The verdicts that are no when the run with admission is spoiled.
+    /// The failed verdicts after `spoil` changes the run with admission.
     fn refused(spoil: impl Fn(&mut RunReport)) -> Vec<&'static str> {
         let mut with = run(RunKind::With, 0.01);
         spoil(&mut with);
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(refused(|run| run.unanswered = 1), ["nothing lost"]);
         assert_eq!(refused(|run| run.served = 999), ["nothing lost"]);
         assert_eq!(refused(|run| run.port[2].dropped = 1), ["nothing lost"]);
-        // All packets in the class of those without a code point.
+        // All packets in the class for packets without a code point.
         assert_eq!(
             refused(|run| {
                 let all = run.port.iter().map(|class| class.bytes).sum();
@@ -345,7 +347,7 @@ mod tests {
         let unjudged = |verdict: &&Verdict| !verdict.passed && !verdict.judged;
         let names: Vec<&str> = busy.iter().filter(unjudged).map(|one| one.name).collect();
         assert_eq!(names, ["overload", "slo", "mix"]);
-        // What is counted is judged on any machine.
+        // Exact counts are judged on any machine.
         assert!(
             busy[3..]
                 .iter()
@@ -357,9 +359,9 @@ mod tests {
             "{words}"
         );
         assert!(words.contains("--line-mbit"), "{words}");
-        // Not twice the model's 9 ms: the machine is no excuse.
+        // Less than twice the model's 9 ms: the machine is not the cause.
         assert!(verdicts(0.012, 17.5)[0].judged);
-        // Overload that shows is overload, on a busy machine too.
+        // Visible overload counts on a busy machine too.
         let shown = verdicts(0.4, 100.0);
         assert!(shown.iter().all(|verdict| verdict.passed && verdict.judged));
     }

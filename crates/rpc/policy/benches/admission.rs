@@ -1,8 +1,8 @@
-//! Time per operation of the structures on hot paths: `cargo bench -p isolane-common-quantities`.
+//! Time per operation of the structures on hot paths: `cargo bench -p isolane-rpc-policy`.
 //!
-//! Prints nanoseconds per operation as the median of repeats, with the fastest and the slowest, and the ratio
-//! to the first line of its group. Ratios within one run are what to compare between machines. Without
-//! `--bench` (as under `cargo test`) every case runs a few operations, only to show that it works.
+//! Prints nanoseconds per operation as the median of repeats, with the fastest and the slowest, and the ratio to the
+//! first line of its group. Compare ratios within one run between machines. Without `--bench` (as under `cargo test`)
+//! every case runs a few operations as a smoke test.
 
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::stats::{Histogram, SlidingQuantile, summary};

@@ -65,8 +65,9 @@ fn unit_and_suffix_follow_from_name_and_kind() {
     .assert_eq(&text("r0"));
 }
 
-/// Reads the text by the grammar of the specification, strictly; returns the samples. Families do not mix, metadata
-/// comes before samples and once, units end names, counters end in `_total`, no sample is there twice, the end mark ends.
+/// Parses the text strictly by the grammar of the specification; returns the samples. Checks that families do not mix,
+/// metadata comes once and before samples, units end names, counters end in `_total`, samples are unique, and the end
+/// mark is last.
 fn read(text: &str) -> Result<BTreeMap<String, f64>, String> {
     let body = text.strip_suffix("# EOF\n").ok_or("no end mark")?;
     let mut samples = BTreeMap::new();
@@ -170,7 +171,7 @@ fn the_text_follows_the_specification() {
     assert_eq!(read(&Families::default().into_text()).unwrap().len(), 0);
 }
 
-/// The reader above must be able to refuse, or it proves nothing.
+/// Shows that the reader above can reject text.
 #[test]
 fn the_reader_refuses_what_is_wrong() {
     let good = text("r0");

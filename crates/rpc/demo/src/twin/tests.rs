@@ -1,4 +1,4 @@
-//! Tests of the model: its port against one of small steps, its labs against the bound that the lab judges by.
+//! Tests of the model: its port against one of small steps, its labs against the bound of the lab's verdict.
 
 use super::*;
 use crate::job::{Admission, AdmissionClass};
@@ -34,7 +34,7 @@ fn jobs(plan: &Plan, clients: u64, seed: u64, asked: [f64; CLASSES]) -> Vec<Clie
     (0..clients).map(one).collect()
 }
 
-/// Ends of `calls` by a port that gives out the line in steps of a tenth of a microsecond.
+/// Ends of `calls` at a port that divides the line in steps of 0.1 us.
 fn slow_model(plan: &Plan, calls: &[(u64, u8)], call_us: f64) -> Vec<(u64, u8, f64)> {
     const STEP_US: f64 = 0.1;
     let mut left: Vec<f64> = calls.iter().map(|_| call_us).collect();
@@ -88,7 +88,7 @@ proptest! {
         slow.sort_by(key);
         prop_assert_eq!(ends.len(), slow.len());
         for (fast, slow) in ends.iter().zip(&slow) {
-            // Each call that ended before may have cost the slow one a step.
+            // Each earlier call can delay the stepped model by one step.
             let steps = 0.1 * (1 + calls.len()) as f64 * 13.0;
             prop_assert!((fast.0, fast.1) == (slow.0, slow.1), "{fast:?} {slow:?}");
             prop_assert!((fast.2 - slow.2).abs() <= steps, "{fast:?} {slow:?}");
@@ -135,7 +135,8 @@ fn equal_jobs_give_equal_calls_and_admission_brings_the_mix_near_the_target() {
     }
 }
 
-/// What a lab with these clients judges by: the calls from its settling on, and by how much their halves may differ.
+/// The inputs of a verdict on a lab with these clients: the calls after settling, and the permitted difference of their
+/// halves.
 struct Judge {
     plan: Plan,
     from_us: u64,
@@ -155,7 +156,7 @@ impl Judge {
         }
     }
 
-    /// Calls once the lab has settled.
+    /// Calls after the lab has settled.
     fn settled(&self, jobs: &[ClientJob]) -> Vec<Call> {
         let mut calls = play(&self.plan, jobs);
         calls.retain(|call| call.3 >= self.from_us);
@@ -168,7 +169,7 @@ impl Judge {
     }
 }
 
-/// Goal: how often a right lab is called wrong. Method: labs with seeds of their own against the bound from replays.
+/// Goal: the rate of false alarms. Method: labs with different seeds against the bound from replays.
 #[test]
 fn of_right_labs_about_one_in_a_thousand_is_called_wrong() {
     const LABS: u64 = 1000;
@@ -186,7 +187,7 @@ fn of_right_labs_about_one_in_a_thousand_is_called_wrong() {
     }
 }
 
-/// Goal: a mix that has not come to rest is found. Method: in the second half the applications ask for another mix.
+/// Goal: a mix that is not stationary is detected. Method: in the second half the applications request another mix.
 #[test]
 fn a_mix_that_moves_for_a_reason_is_found() {
     let judge = Judge::of(4);

@@ -47,7 +47,7 @@ impl Gate {
     }
 }
 
-/// The job's admission as the library's settings; without one everything is only counted.
+/// The job's admission as the library's settings; without one, calls are only counted.
 fn settings(job: &ClientJob) -> Settings {
     let admission = job.admission.as_ref();
     let options = |class: usize| match admission {
@@ -92,12 +92,12 @@ pub(crate) fn options(class: &AdmissionClass) -> AequitasOptions {
     }
 }
 
-/// The number of the class that the library calls so.
+/// The number of the class with this name in the library.
 pub(super) fn class_named(name: &str) -> Option<u8> {
     name.strip_prefix(NAME)?.parse().ok()
 }
 
-/// What the names of the classes begin with; their numbers follow.
+/// Prefix of the classes' names; their numbers follow.
 const NAME: &str = "class-";
 /// The objective of a run that has none.
 const UNUSED: CoreDuration = CoreDuration::from_secs(1);
