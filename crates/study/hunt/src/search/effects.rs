@@ -1,12 +1,13 @@
 //! Main effects: which levels of which features raise a counter, learned from all experiments of a search.
 //!
 //! Problem: an anomaly with five conditions is met by one point of thousands, but the resource that runs out often has a
-//! counter that rises with each condition. Method: numbers have three levels, choices one per value. For every counter and
-//! level the mean of a score is kept: the logarithm of one plus the counter over its mean, so that scales do not matter and
-//! products become sums. A level whose mean lies more than two standard errors above that of all points raises the counter. A
-//! proposal takes a given workload and moves most of the features that have such a level to it. Limits: effects are taken as
-//! independent; a counter that moves at a cliff only says nothing before. Source: the analysis of factorial designs (Box, Hunter
-//! and Hunter).
+//! counter that rises with each condition. Method: numbers have three levels, choices one per value. The score of a counter is the
+//! logarithm of one plus the counter over its mean, so scales do not matter and products become sums. An additive model of
+//! the levels is fitted to the scores by backfitting. Plain means per level would not do: proposals set many raising levels together, and
+//! a level that got among them by chance would keep its high mean. A level that lies more than three standard errors above the mean of its feature raises the
+//! counter. A proposal takes a given workload and moves most of the features that have such a level to it, mostly to the end of
+//! a number's range. Limits: effects are taken as independent; a counter that moves at a cliff only says nothing before.
+//! Source: the analysis of factorial designs (Box, Hunter and Hunter); backfitting by Breiman and Friedman (1985).
 
 use crate::space::{Allowed, Feature, Point, Space};
 use isolane_common_quantities::rng::Stream;
@@ -18,84 +19,69 @@ const LEVELS: usize = 3;
 const LAST: usize = LEVELS - 1;
 /// Experiments at a level before it counts.
 const LEAST: f64 = 4.0;
+/// Passes over all levels of a fit.
+const SWEEPS: usize = 10;
+/// Experiments without effect that each level is given, so that rare ones have small effects.
+const SHRINK: f64 = 2.0;
 /// Standard errors above the mean from which on a level counts.
-const ERRORS: f64 = 2.0;
+const ERRORS: f64 = 3.0;
 /// One in so many raising levels is left out of a proposal, in case it is none.
-const LEFT_OUT_ONE_IN: u64 = 6;
+const LEFT_OUT_ONE_IN: u64 = 12;
+/// Part of the values of the lowest and of the highest level that are the end of the range.
+const ENDS: (u64, u64) = (3, 4);
 
-/// Sums over experiments.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    count: f64,
-    sum: f64,
-    squares: f64,
-}
-
-impl Sums {
-    fn add(&mut self, score: f64) {
-        self.count += 1.0;
-        self.sum += score;
-        self.squares += score * score;
-    }
-
-    fn mean(&self) -> f64 {
-        self.sum / self.count.max(1.0)
-    }
-
-    fn variance(&self) -> f64 {
-        (self.squares / self.count.max(1.0) - self.mean() * self.mean()).max(0.0)
-    }
-}
-
-/// What is known of one counter.
-#[derive(Clone, Debug, Default)]
-struct Learned {
-    /// Sum and number of the raw values.
-    raw: (f64, f64),
-    all: Sums,
-    levels: BTreeMap<(Feature, usize), Sums>,
+/// One experiment: its levels, as numbers, and a value per counter.
+#[derive(Clone, Debug)]
+struct Row {
+    levels: Vec<usize>,
+    values: Vec<f64>,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
-    counters: Vec<Learned>,
+    /// Every level that was seen, with its number.
+    numbers: BTreeMap<(Feature, usize), usize>,
+    rows: Vec<Row>,
 }
 
 impl Effects {
     /// Takes in the `values` of all counters at `point`.
     pub(super) fn learn(&mut self, space: &Space, point: &Point, values: &[f64]) {
-        self.counters.resize_with(values.len(), Learned::default);
-        let levels: Vec<(Feature, usize)> = Feature::ALL
+        let active = Feature::ALL
             .into_iter()
-            .filter(|feature| feature.is_active(point))
-            .map(|feature| (feature, level(space, feature, feature.of(point))))
-            .collect();
-        for (learned, &value) in self.counters.iter_mut().zip(values) {
-            learned.raw.0 += value;
-            learned.raw.1 += 1.0;
-            let mean = learned.raw.0 / learned.raw.1;
-            if mean <= 0.0 {
-                continue;
-            }
-            let score = libm::log1p(value / mean);
-            learned.all.add(score);
-            for &level in &levels {
-                learned.levels.entry(level).or_default().add(score);
-            }
-        }
+            .filter(|feature| feature.is_active(point));
+        let levels = active.map(|feature| {
+            let key = (feature, level(space, feature, feature.of(point)));
+            let next = self.numbers.len();
+            *self.numbers.entry(key).or_insert(next)
+        });
+        let levels = levels.collect();
+        self.rows.push(Row {
+            levels,
+            values: values.to_vec(),
+        });
     }
 
     /// Levels that raise `counter`, one per feature at most.
     fn raising(&self, counter: usize) -> BTreeMap<Feature, usize> {
-        let Some(learned) = self.counters.get(counter) else {
+        let Some(fit) = self.fit(counter) else {
             return BTreeMap::new();
         };
+        // The mean effect of a feature over the experiments in which it is active.
+        let mut means: BTreeMap<Feature, (f64, f64)> = BTreeMap::new();
+        for (&(feature, _), &number) in &self.numbers {
+            let mean = means.entry(feature).or_default();
+            mean.0 += fit.effects[number] * fit.counts[number];
+            mean.1 += fit.counts[number];
+        }
         let mut best: BTreeMap<Feature, (f64, usize)> = BTreeMap::new();
-        for (&(feature, level), sums) in &learned.levels {
-            let error = libm::sqrt(learned.all.variance() / sums.count);
-            let over = sums.mean() - learned.all.mean();
-            if sums.count < LEAST || error <= 0.0 || over < ERRORS * error {
+        for (&(feature, level), &number) in &self.numbers {
+            let count = fit.counts[number];
+            let (sum, all) = means[&feature];
+            let over = fit.effects[number] - sum / all.max(1.0);
+            let error = libm::sqrt(fit.variance / count.max(1.0));
+            if count < LEAST || over <= ERRORS * error {
                 continue;
             }
             if best.get(&feature).is_none_or(|(most, _)| over > *most) {
@@ -103,6 +89,46 @@ impl Effects {
             }
         }
         best.into_iter().map(|(f, (_, level))| (f, level)).collect()
+    }
+
+    /// An additive model of the scores of `counter`; none where it never counts.
+    fn fit(&self, counter: usize) -> Option<Fit> {
+        let value = |row: &Row| row.values.get(counter).copied().unwrap_or(0.0);
+        let count = self.rows.len() as f64;
+        let mean = self.rows.iter().map(value).sum::<f64>() / count.max(1.0);
+        if mean <= 0.0 {
+            return None;
+        }
+        let mut left: Vec<f64> = self
+            .rows
+            .iter()
+            .map(|row| libm::log1p(value(row) / mean))
+            .collect();
+        let level = left.iter().sum::<f64>() / count;
+        left.iter_mut().for_each(|score| *score -= level);
+        let mut with: Vec<Vec<usize>> = vec![Vec::new(); self.numbers.len()];
+        for (index, row) in self.rows.iter().enumerate() {
+            for &number in &row.levels {
+                with[number].push(index);
+            }
+        }
+        let mut effects = vec![0.0; with.len()];
+        for _ in 0..SWEEPS {
+            for (effect, rows) in effects.iter_mut().zip(&with) {
+                let count = rows.len() as f64;
+                let sum: f64 = rows.iter().map(|&row| left[row]).sum();
+                let next = (sum + count * *effect) / (count + SHRINK);
+                for &row in rows {
+                    left[row] -= next - *effect;
+                }
+                *effect = next;
+            }
+        }
+        Some(Fit {
+            effects,
+            counts: with.iter().map(|rows| rows.len() as f64).collect(),
+            variance: left.iter().map(|rest| rest * rest).sum::<f64>() / count,
+        })
     }
 
     /// `start` with most of the levels that raise `counter`; none where no level does.
@@ -118,6 +144,21 @@ impl Effects {
             return None;
         }
         let mut point = start.clone();
+        let receives =
+            |feature: &Feature| matches!(feature, Feature::ReceiveDepth | Feature::ReceiveBatch);
+        if raising.keys().any(receives)
+            && !point.has_receives()
+            && !raising.contains_key(&Feature::Service)
+        {
+            let mut services = space.allowed(Feature::Service).grid();
+            services.retain(|&service| Feature::Service.set(&point, service).has_receives());
+            if !services.is_empty() {
+                let service = services[stream.below(services.len() as u64) as usize];
+                point = space
+                    .changed(&point, Feature::Service, service)
+                    .unwrap_or(point);
+            }
+        }
         for (&feature, &wanted) in &raising {
             if stream.chance(1, LEFT_OUT_ONE_IN) {
                 continue;
@@ -127,6 +168,16 @@ impl Effects {
         }
         (point != *start).then_some(point)
     }
+}
+
+/// An additive model of one counter.
+struct Fit {
+    /// Of each level.
+    effects: Vec<f64>,
+    /// Experiments with each level.
+    counts: Vec<f64>,
+    /// What the model leaves unexplained.
+    variance: f64,
 }
 
 /// The sound point with the most of one counter, and the changes of one feature that were not tried from there.
@@ -201,8 +252,8 @@ fn moved(
 ) -> Option<Point> {
     let mut grid = space.allowed(feature).grid();
     grid.retain(|&value| level(space, feature, value) == wanted);
-    // Half of the time the end of a number's range, where a resource is used most.
-    let value = match (wanted, stream.chance(1, 2)) {
+    // Mostly the end of a number's range, where a resource is used most.
+    let value = match (wanted, stream.chance(ENDS.0, ENDS.1)) {
         _ if grid.is_empty() => return None,
         (0, true) => grid[0],
         (LAST, true) => grid[grid.len() - 1],

@@ -5,10 +5,12 @@
 //!
 //! * *isolation*: the mild workload of every service; then topologies until every pair of their levels was seen once (a
 //!   covering array of strength two), with services in turn; then every other factor alone, for every service;
-//! * *search*: a mild workload with one to six deviating factors, or (one proposal of five) a uniform point;
-//! * *feedback*: one proposal of four starts at a sound workload whose counters reached a level that its service had not shown before
-//!   (powers of two, or twentieths of the bounds), the one that was used least of five, and deviates it by one or two
-//!   factors or carries it to another service.
+//! * *search*: three proposals of sixteen are a uniform point, or a mild workload with one to six deviating factors;
+//! * *feedback*: eleven of sixteen are a uniform point with the levels of features that raise a counter ([`super::effects`]). One changes
+//!   one feature of the sound workload with the highest value of a counter. One starts at a sound workload whose counters
+//!   reached a level that its service had not shown before (powers of two, or twentieths of the bounds), the one that was
+//!   used least of five, and deviates it by one or two factors or carries it to another service. Of two counters the one is followed that
+//!   more lately reached a new maximum or led to a new anomaly.
 //!
 //! A workload in a known region is mostly left out: the more sound workloads were met in a region, the less, since such a
 //! region is too broad and may hide another anomaly. The searcher knows no anomaly by name. Limits: shares are round numbers, chosen on
@@ -20,7 +22,7 @@ use super::{Ground, Observed, Searcher, Stages};
 use crate::space::factor::{Factor, VARIED};
 use crate::space::{Feature, Point};
 use isolane_common_quantities::rng::Stream;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Points per proposal.
 const BATCH: usize = 4;
@@ -30,10 +32,12 @@ const FACTORS_MAX: u64 = 6;
 const ATTEMPTS_MAX: usize = 400;
 /// Seeds of which the one that was used least is taken.
 const SEEDS: u64 = 5;
-/// One proposal in so many is a uniform point, after isolation.
+/// One proposal in so many of the others is a uniform point, after isolation.
 const UNIFORM_ONE_IN: u64 = 2;
-/// Turns of proposals after isolation: seeds, raised and climbing points have one, two and two of so many.
-const SHARES: u64 = 8;
+/// Turns of proposals after isolation: one deviates a seed, one climbs, those below [`OTHERS`] raise a counter.
+const SHARES: u64 = 16;
+/// The first turn that follows no counter.
+const OTHERS: u64 = 13;
 /// One workload in so many is proposed though it lies in a known region in which all were anomalous.
 const INSIDE_ONE_IN: u64 = 12;
 /// Drawn topologies of which the one with most new pairs is taken.
@@ -66,8 +70,12 @@ pub struct Factors {
     inside: Vec<[u64; 2]>,
     effects: Effects,
     summits: Summits,
-    /// How often each objective was followed.
-    followed: Vec<u64>,
+    /// Proposals that followed each objective since it last led to more of its counter or to an anomaly.
+    barren: Vec<u64>,
+    /// The most of each objective in a sound workload.
+    most: Vec<f64>,
+    /// The objectives of proposals that were not observed yet.
+    pending: BTreeMap<Point, usize>,
 }
 
 impl Factors {
@@ -83,7 +91,9 @@ impl Factors {
             inside: Vec::new(),
             effects: Effects::default(),
             summits: Summits::default(),
-            followed: Vec::new(),
+            barren: Vec::new(),
+            most: Vec::new(),
+            pending: BTreeMap::new(),
         }
     }
 
@@ -187,8 +197,8 @@ impl Factors {
             let turn = self.stream.below(SHARES);
             let point = match turn {
                 0 => self.grown(ground),
-                1..=2 => self.raised(ground),
-                3..=4 => self.climbed(ground),
+                1 => self.climbed(ground),
+                turn if turn < OTHERS => self.raised(ground),
                 _ => None,
             };
             if point.is_some() {
@@ -204,37 +214,39 @@ impl Factors {
         Some(self.deviated(ground, mild.clone(), mild, count))
     }
 
-    /// The objective that was followed less of two.
+    /// Of two objectives the one that led somewhere more lately.
     fn objective(&mut self) -> usize {
-        let count = self.followed.len().max(1) as u64;
+        let count = self.barren.len().max(1) as u64;
         let [one, other] = [0; 2].map(|_| self.stream.below(count) as usize);
-        let of = |place: usize| self.followed.get(place).copied();
-        let less = if of(other) < of(one) { other } else { one };
-        if let Some(times) = self.followed.get_mut(less) {
-            *times += 1;
-        }
-        less
+        let of = |place: usize| self.barren.get(place).copied();
+        if of(other) < of(one) { other } else { one }
     }
 
-    /// A mild or a uniform point with the levels that raise a counter.
+    /// `point` was made to follow `objective`.
+    fn follows(&mut self, point: Option<Point>, objective: usize) -> Option<Point> {
+        if let Some(times) = self.barren.get_mut(objective) {
+            *times += 1;
+        }
+        let point = point?;
+        self.pending.insert(point.clone(), objective);
+        Some(point)
+    }
+
+    /// A uniform point with the levels that raise a counter.
     fn raised(&mut self, ground: &Ground<'_>) -> Option<Point> {
-        let start = match self.stream.chance(1, 2) {
-            true => ground.space.draw(&mut self.stream).ok()?,
-            false => {
-                let all = ground.mild_of_all();
-                let place = self.stream.below(all.len().max(1) as u64) as usize;
-                all.get(place)?.clone()
-            }
-        };
+        let start = ground.space.draw(&mut self.stream).ok()?;
         let objective = self.objective();
-        self.effects
-            .raised(ground.space, &start, objective, &mut self.stream)
+        let point = self
+            .effects
+            .raised(ground.space, &start, objective, &mut self.stream);
+        self.follows(point, objective)
     }
 
     /// One change of the point with the most of a counter.
     fn climbed(&mut self, ground: &Ground<'_>) -> Option<Point> {
         let objective = self.objective();
-        self.summits.step(ground.space, objective, &mut self.stream)
+        let point = self.summits.step(ground.space, objective, &mut self.stream);
+        self.follows(point, objective)
     }
 
     /// The least used of a few seeds with one or two more deviations, sometimes in another service.
@@ -325,6 +337,7 @@ impl Searcher for Factors {
     }
 
     fn observe(&mut self, ground: &Ground<'_>, observed: &[Observed]) {
+        let discovered = ground.known.len() > self.inside.len();
         self.inside.resize(ground.known.len(), [0, 0]);
         for seen in observed {
             for (counts, region) in self.inside.iter_mut().zip(ground.known) {
@@ -335,7 +348,20 @@ impl Searcher for Factors {
                 .map(|counter| seen.measured.counter(&counter.name))
                 .collect();
             values.push(1.0 - reached(seen));
-            self.followed.resize(values.len(), 0);
+            self.barren.resize(values.len(), 0);
+            self.most.resize(values.len(), 0.0);
+            let pending = self.pending.remove(&seen.point);
+            if let Some(objective) = pending {
+                let more = values[objective] > self.most[objective];
+                if more || (seen.anomalous && discovered) {
+                    self.barren[objective] = 0;
+                }
+            }
+            if !seen.anomalous {
+                for (most, value) in self.most.iter_mut().zip(&values) {
+                    *most = most.max(*value);
+                }
+            }
             self.effects.learn(ground.space, &seen.point, &values);
             if !seen.anomalous {
                 self.summits.learn(ground.space, &seen.point, &values);
