@@ -39,8 +39,10 @@ use std::path::{Path, PathBuf};
 const RESULT_NAME: &str = "hunt.json";
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
-/// What searches unless told otherwise.
-const DEFAULT_SEARCHER: &str = "anneal";
+/// What searches a device unless the user names another: the best on planted devices (docs/internals/hunt.md).
+const DEVICE_SEARCHER: &str = "factors";
+/// What searches the attackers of a victim, whose control verbs are no factors.
+const VICTIM_SEARCHER: &str = "anneal";
 
 /// Arguments of `isolane hunt`.
 #[derive(Debug, clap::Args)]
@@ -75,9 +77,9 @@ pub(crate) struct Arguments {
     /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
     #[arg(allow_hyphen_values = true, long, default_value = "2000", value_parser = budget)]
     budget: Budget,
-    /// How to search: anneal is the paper's, factors and screen are ours
-    #[arg(long, default_value = DEFAULT_SEARCHER, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
-    searcher: String,
+    /// How to search: anneal is the paper's, factors and screen are ours [default: factors; with --victim anneal]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    searcher: Option<String>,
     /// Counters to follow: perf, diag, or names of counters [default: diag, of a victim what it kept and diag]
     #[arg(long, value_delimiter = ',', value_name = "perf|diag|NAME,...")]
     counters: Option<Vec<String>>,
@@ -116,6 +118,15 @@ enum Other {
     Bench(bench::Arguments),
     /// Time single simulated experiments on this machine
     Speed(speed::Arguments),
+}
+
+/// How `arguments` want to search.
+fn searcher(arguments: &Arguments) -> &str {
+    match (&arguments.searcher, &arguments.victim) {
+        (Some(name), _) => name,
+        (None, Some(_)) => VICTIM_SEARCHER,
+        (None, None) => DEVICE_SEARCHER,
+    }
 }
 
 /// A budget: a count, or a time with a unit.
@@ -242,7 +253,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             &space,
             &Settings {
                 seed: arguments.seed,
-                searcher: arguments.searcher.clone(),
+                searcher: searcher(arguments).to_owned(),
                 counters,
                 reduces: true,
                 stages: Stages::default(),
@@ -315,7 +326,7 @@ fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
             "--target {}",
             target.unwrap_or_else(|| format!("sim:{}", place.profile_name))
         ),
-        format!("--searcher {}", arguments.searcher),
+        format!("--searcher {}", searcher(arguments)),
         format!("--counters {}", asked_counters(arguments).join(",")),
         format!("--seed {}", arguments.seed),
         format!("profile {}", hash(&device)),
