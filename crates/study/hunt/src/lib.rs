@@ -11,7 +11,7 @@
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
-//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly;
+//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly; [`regress`], [`triggers`] - known reproducers as a suite;
 //! * [`compare`] - searchers side by side; [`knockout`], [`planted`] - what a finding belongs to, on simulated and on drawn devices;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ pub mod mfs;
 pub mod monitor;
 pub mod planted;
 pub mod region;
+pub mod regress;
 pub mod rule;
 pub mod search;
 pub mod session;
@@ -38,6 +39,7 @@ pub mod space;
 pub mod sprt;
 pub mod state;
 pub mod table;
+pub mod triggers;
 pub mod victim;
 
 #[cfg(test)]

@@ -11,101 +11,12 @@ use isolane_study_hunt::bounds::Bounds;
 use isolane_study_hunt::experiment::{Lab, Target};
 use isolane_study_hunt::monitor::{Symptom, judge};
 use isolane_study_hunt::space::Point;
-use isolane_study_hunt::space::point::{DIRECTIONS, MEMORIES, SERVICES};
+use isolane_study_hunt::triggers::triggers;
 use isolane_study_testbed_simulator::SimTestbed;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-const FILE: &str = include_str!("../../../../anomalies/triggers.toml");
 const SEED: u64 = 1;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    trigger: Vec<Trigger>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Trigger {
-    anomaly: String,
-    profile: String,
-    symptom: Symptom,
-    point: Setting,
-    without: Vec<Without>,
-}
-
-#[derive(Deserialize)]
-struct Without {
-    condition: String,
-    #[serde(flatten)]
-    setting: Setting,
-}
-
-/// Some features of a point; those of a trigger and of what it is changed to.
-#[derive(Clone, Default, Deserialize)]
-struct Setting {
-    direction: Option<String>,
-    memory_a: Option<String>,
-    memory_b: Option<String>,
-    service: Option<String>,
-    queue_pairs: Option<u64>,
-    mtu: Option<u64>,
-    post_list: Option<u64>,
-    depth: Option<u64>,
-    regions: Option<u64>,
-    region_bytes: Option<u64>,
-    requests: Option<Vec<Vec<u64>>>,
-}
-
-impl Setting {
-    fn over(&self, base: &Self) -> Self {
-        Self {
-            direction: self.direction.clone().or_else(|| base.direction.clone()),
-            memory_a: self.memory_a.clone().or_else(|| base.memory_a.clone()),
-            memory_b: self.memory_b.clone().or_else(|| base.memory_b.clone()),
-            service: self.service.clone().or_else(|| base.service.clone()),
-            queue_pairs: self.queue_pairs.or(base.queue_pairs),
-            mtu: self.mtu.or(base.mtu),
-            post_list: self.post_list.or(base.post_list),
-            depth: self.depth.or(base.depth),
-            regions: self.regions.or(base.regions),
-            region_bytes: self.region_bytes.or(base.region_bytes),
-            requests: self.requests.clone().or_else(|| base.requests.clone()),
-        }
-    }
-
-    fn point(&self) -> Point {
-        let index = |names: &[&str], name: &Option<String>| {
-            let name = name.as_deref().unwrap_or(names[0]);
-            let found = names.iter().position(|known| *known == name);
-            found.expect("a name of the space") as u64
-        };
-        let number = |value: Option<u64>| value.expect("every trigger gives it");
-        let mut point = Point {
-            direction: index(DIRECTIONS, &self.direction),
-            memory_a: index(MEMORIES, &self.memory_a),
-            memory_b: index(MEMORIES, &self.memory_b),
-            regions: number(self.regions),
-            region_bytes: number(self.region_bytes),
-            service: index(SERVICES, &self.service),
-            queue_pairs: number(self.queue_pairs),
-            mtu: number(self.mtu),
-            post_list: number(self.post_list),
-            depth: number(self.depth),
-            receive_depth: 0,
-            receive_batch: 0,
-            requests: self.requests.clone().expect("every trigger gives it"),
-            control: 0,
-            receives: 0,
-        };
-        if point.has_receives() {
-            (point.receive_depth, point.receive_batch) = (2 * point.depth, point.post_list);
-        }
-        point
-    }
-}
 
 fn line(
     text: &mut String,
@@ -133,12 +44,12 @@ fn line(
 
 #[test]
 fn every_trigger_shows_its_symptom_and_each_condition_is_necessary() {
-    let file: File = toml::from_str(FILE).expect("the file is well-formed");
+    let all = triggers();
     let library = Library::embedded();
     let mut bounds: BTreeMap<String, Bounds> = BTreeMap::new();
     let mut text = String::new();
     let (mut shown, mut needed, mut conditions) = (0, 0, 0);
-    for trigger in &file.trigger {
+    for trigger in &all {
         let profile = library.profile(&trigger.profile).expect("shipped");
         let lab = Lab::simulated(&SimTestbed, profile);
         let bounds = bounds.entry(trigger.profile.clone()).or_insert_with(|| {
@@ -159,7 +70,7 @@ fn every_trigger_shows_its_symptom_and_each_condition_is_necessary() {
     writeln!(
         text,
         "{shown} of {} triggers, {needed} of {conditions} conditions",
-        file.trigger.len()
+        all.len()
     )
     .expect("writing to a string never fails");
     expect_file!["triggers.txt"].assert_eq(&text);

@@ -28,6 +28,7 @@ mod net;
 mod overview;
 mod rdma;
 mod recommend;
+mod regress;
 mod sim;
 mod sweep;
 
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     Advise(advise::Arguments),
     /// Find the changes that end an anomaly of a hunt
     Fix(fix::Arguments),
+    /// Run known reproducers of anomalies on each state of a device
+    Regress(regress::Arguments),
     /// Run one scenario: goodput, latency and share of each tenant
     Sim(sim::Arguments),
     /// Run a network scenario for each combination of settings
@@ -109,6 +112,7 @@ impl Command {
             Self::Hunt(arguments) => hunt::run(&arguments),
             Self::Advise(arguments) => advise::run(&arguments),
             Self::Fix(arguments) => fix::run(&arguments),
+            Self::Regress(arguments) => regress::run(&arguments),
             Self::Sim(arguments) => sim::run(&arguments),
             Self::Sweep(arguments) => sweep::run(&arguments),
             Self::Claims(arguments) => claims::run(&arguments),

@@ -196,6 +196,12 @@ impl Space {
 
     /// Whether `point` lies in the space; the rule that it breaks if not.
     pub fn check(&self, point: &Point) -> Result<(), Broken> {
+        self.limits(point)?;
+        rules(point)
+    }
+
+    /// Whether every feature of `point` has an allowed value; the first that has none if not.
+    pub(crate) fn limits(&self, point: &Point) -> Result<(), Broken> {
         for feature in Feature::ALL.into_iter().filter(|f| f.is_active(point)) {
             let value = feature.of(point);
             if !self.allowed(feature).has(value) {
@@ -206,7 +212,7 @@ impl Space {
                 ));
             }
         }
-        rules(point)
+        Ok(())
     }
 
     /// A random valid point.

@@ -1,4 +1,4 @@
-//! The result of an earlier hunt, as `isolane advise` and `isolane fix` read it.
+//! The result of an earlier hunt, as `isolane advise`, `fix` and `regress` read it.
 
 use crate::inputs::{self, bad};
 use anyhow::{Context, Result, bail};
