@@ -237,6 +237,28 @@ fn fix_names_changes_of_workload_and_device_that_end_an_anomaly() {
 }
 
 #[test]
+fn regress_compares_states_of_a_device_and_writes_junit() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("regress.xml");
+    let start = ["regress", "--seeds", "1", "--profile-matrix"];
+    let of = |matrix: &str, more: &[&str], code: i32| {
+        check(&[&start[..], &[matrix], more].concat(), code)
+    };
+    let junit = ["--junit", file.to_str().unwrap()];
+    // One profile: its published anomalies show.
+    let (text, _) = of("cx6-200g-roce", &junit, 1);
+    assert!(text.contains("collie#13"), "{text}");
+    let xml = fs::read_to_string(&file).unwrap();
+    let suite = "<testsuite name=\"cx6-200g-roce\" tests=\"13\" failures=\"13\"";
+    assert!(xml.contains(suite), "{xml}");
+    // Nothing new shows on a device without their mechanisms, nor on the same one.
+    let (text, _) = of("cx6-200g-roce,cx6-200g-roce,cx5-100g-roce", &[], 0);
+    assert!(text.ends_with("no regressions\n"), "{text}");
+    let (_, stderr) = of("cx5-100g-roce", &[], 2);
+    assert!(stderr.contains("no reproducers"), "{stderr}");
+}
+
+#[test]
 fn planted_devices_give_recall_and_precision_and_the_same_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let bench = |name: &str| {
