@@ -13,6 +13,7 @@ use crate::hunt::HuntResult;
 use crate::monitor::{Judgement, Symptom, judge};
 use crate::space::{Point, Space};
 use crate::triggers::triggers;
+use isolane_common_text_output::counted;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_testbed::Testbed;
 use quick_xml::Writer;
@@ -223,7 +224,11 @@ impl Regression {
         if self.suites.len() > 1 {
             text.push_str(&match self.regressions.len() {
                 0 => "no regressions\n".to_owned(),
-                count => format!("{count} regressions: {}\n", self.regressions.join(", ")),
+                count => format!(
+                    "{}: {}\n",
+                    counted(count as u64, "regression"),
+                    self.regressions.join(", ")
+                ),
             });
         }
         text
@@ -321,8 +326,9 @@ mod tests {
             reproducer  symptom       wider  now
             collie#3    pause frames  shows  shows
             collie#11   pause frames  sound  shows
-            1 regressions: collie#11
-        "#]].assert_eq(&result.text());
+            1 regression: collie#11
+        "#]]
+        .assert_eq(&result.text());
         expect![[r#"
             <?xml version="1.0" encoding="UTF-8"?>
             <testsuites name="isolane regress">
@@ -341,6 +347,7 @@ mod tests {
                 </testcase>
               </testsuite>
             </testsuites>
-        "#]].assert_eq(&result.junit());
+        "#]]
+        .assert_eq(&result.junit());
     }
 }
