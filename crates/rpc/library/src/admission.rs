@@ -244,8 +244,8 @@ impl Admission {
                 };
                 match admission.reload_if_changed() {
                     Ok(false) => {}
-                    Ok(true) => say("settings read anew"),
-                    Err(error) => say(&format!("settings stay as they were: {error}")),
+                    Ok(true) => say("the settings are reloaded"),
+                    Err(error) => say(&format!("the settings are unchanged: {error}")),
                 }
             }
         };
