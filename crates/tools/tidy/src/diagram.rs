@@ -15,10 +15,7 @@ const WINGS: [(&str, &str); 9] = [
     ("rpc", "remote procedure calls: Aequitas"),
     ("ethernet", "Ethernet NICs: Titan"),
     ("memory", "tiered memory: Mercury"),
-    (
-        "study",
-        "studies on any testbed: Husky, Collie, claims",
-    ),
+    ("study", "studies on any testbed: Husky, Collie, claims"),
     ("app", "the program and its pages"),
     ("tools", "checks of this repository"),
 ];
