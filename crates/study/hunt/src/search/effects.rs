@@ -25,6 +25,8 @@ const SWEEPS: usize = 10;
 const SHRINK: f64 = 2.0;
 /// Standard errors above the mean from which on a level counts.
 const ERRORS: f64 = 3.0;
+/// Effects below this are rounding: a counter that never changes has no raising level.
+const OVER_LEAST: f64 = 1e-6;
 /// One in so many raising levels is left out of a proposal, in case it is none.
 const LEFT_OUT_ONE_IN: u64 = 12;
 /// Part of the values of the lowest and of the highest level that are the end of the range.
@@ -81,7 +83,7 @@ impl Effects {
             let (sum, all) = means[&feature];
             let over = fit.effects[number] - sum / all.max(1.0);
             let error = libm::sqrt(fit.variance / count.max(1.0));
-            if count < LEAST || over <= ERRORS * error {
+            if count < LEAST || over <= (ERRORS * error).max(OVER_LEAST) {
                 continue;
             }
             if best.get(&feature).is_none_or(|(most, _)| over > *most) {
