@@ -4,9 +4,9 @@
 //! three paths.
 //!
 //! 1. No message waits, the message is small enough and has credit: a copy of the work request, with our identifier
-//!   ([`crate::ring`]), joins a batch that goes to the provider as one list when the application's list ends.
+//!    ([`crate::ring`]), joins a batch that goes to the provider as one list when the application's list ends.
 //! 2. Otherwise the request is copied to the software queue, and `progress` posts from its front as far as credit and
-//!   the provider's queue permit.
+//!    the provider's queue permit.
 //! 3. Before the queue pair can send (RESET, INIT, RTR), requests go to the provider unchanged.
 //!
 //! Errors: after a completion reports that the queue pair failed, waiting messages are posted whole and without credit,
