@@ -93,7 +93,7 @@ fn programs_join_by_the_directory() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(
         text(&output.stdout),
-        "0\n0 messages of 0 bytes\n\
+        "0\n0 messages, 0 bytes in all\n\
          rnic0: 0 bytes sent, 0 bytes received, headers included\n\
          rnic1: 0 bytes sent, 0 bytes received, headers included\n"
     );

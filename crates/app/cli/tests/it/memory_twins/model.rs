@@ -16,6 +16,11 @@ impl Machine for Model {
         "the model"
     }
 
+    /// Two periods of 200 ms.
+    fn answers_within_s(&self) -> f64 {
+        0.45
+    }
+
     fn play(&self, story: &Story) -> Told {
         under("mercury", story)
     }
