@@ -3,8 +3,8 @@
 //!
 //! Problem: somebody who wonders whether interference in memory matters on a machine has no far tier and is not root.
 //! Method: three phases of equal length. LS runs alone in memory that takes a quarter of the last-level cache; LS runs beside
-//! BI, which streams on the other processors, takes the cache and loads the memory; LS and BI run while [`Mercury`] decides
-//! every [`EVERY`] what part of the time BI may stream. Its objective is the median latency
+//! BI, which streams on the other processors, takes the cache and loads the memory; LS and BI run while `Mercury` decides
+//! every 500 ms what part of the time BI may stream. Its objective is the median latency
 //! alone plus a tenth, the paper's bound of interference. The healthy bandwidth that Mercury is told is where a straight
 //! line from the first phase to the second crosses the objective. The verdict is about the second half of the third phase.
 //!
