@@ -6,7 +6,7 @@
 //! * *isolation*: the mild workload of every service; then topologies until every pair of their levels was seen once (a
 //!   covering array of strength two), with services in turn; then every other factor alone, for every service;
 //! * *search*: three proposals of sixteen are a uniform point, or a mild workload with one to six deviating factors;
-//! * *feedback*: eleven of sixteen are a uniform point with the levels of features that raise a counter ([`super::effects`]). One changes
+//! * *feedback*: eleven of sixteen are a uniform point with the levels of features that raise a counter (`effects`). One changes
 //!   one feature of the sound workload with the highest value of a counter. One starts at a sound workload whose counters
 //!   reached a level that its service had not shown before (powers of two, or twentieths of the bounds), the one that was
 //!   used least of five, and deviates it by one or two factors or carries it to another service. Of two counters the one is followed that
