@@ -154,16 +154,9 @@ impl Run<'_> {
         });
         let known: Vec<&Region> = same.collect();
         let found = (&anomaly.point, anomaly.symptom);
-        let set = match rough(bench, self.space, found, &known, &mut stream) {
-            Ok(Some(set)) => set,
-            Ok(None) => {
-                self.result.not_repeated += 1;
-                return Ok(None);
-            }
-            Err(stop) => {
-                anomaly.harm = self.harm(bench, &anomaly);
-                return Err(Box::new((anomaly, stop)));
-            }
+        let set = rough(bench, self.space, found, &known, &mut stream);
+        let Some(set) = self.repeated(bench, &mut anomaly, set)? else {
+            return Ok(None);
         };
         anomaly.set = Some(set);
         anomaly.reduced_at = bench.spent();
@@ -180,16 +173,8 @@ impl Run<'_> {
     ) -> Reduced {
         let mut stream = self.reduction();
         let reduced = reduce(bench, self.space, point, anomaly.symptom, &mut stream);
-        let set = match reduced {
-            Ok(Some(set)) => set,
-            Ok(None) => {
-                self.result.not_repeated += 1;
-                return Ok(None);
-            }
-            Err(stop) => {
-                anomaly.harm = self.harm(bench, &anomaly);
-                return Err(Box::new((anomaly, stop)));
-            }
+        let Some(set) = self.repeated(bench, &mut anomaly, reduced)? else {
+            return Ok(None);
         };
         let known = self.result.anomalies.iter().filter_map(tested_set);
         let known: Vec<&FeatureSet> = known.collect();
@@ -210,6 +195,26 @@ impl Run<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// The conditions that a reduction found; counts one whose anomaly did not show again. With a stop, `anomaly` as far as it
+    /// is known.
+    fn repeated(
+        &mut self,
+        bench: &mut Bench<'_>,
+        anomaly: &mut Anomaly,
+        found: Result<Option<FeatureSet>, Stop>,
+    ) -> Result<Option<FeatureSet>, Box<(Anomaly, Stop)>> {
+        match found {
+            Ok(set) => {
+                self.result.not_repeated += u32::from(set.is_none());
+                Ok(set)
+            }
+            Err(stop) => {
+                anomaly.harm = self.harm(bench, anomaly);
+                Err(Box::new((anomaly.clone(), stop)))
+            }
+        }
     }
 
     /// The random numbers of the next reduction.
