@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--local-tiers", action="store_true", help="start a local Ray that has all tiers")
     serve.add_argument("--host", default="127.0.0.1", help="address that takes items; who reaches it may send them (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8000, help="its port (8000)")
-    serve.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help="mode 600; its token may change knobs (nobody may)")
+    serve.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help="a file of mode 600 with the token that knob changes need; without it, knobs cannot be changed")
     return top
 
 

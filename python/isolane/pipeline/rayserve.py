@@ -155,7 +155,7 @@ class Entry:
         kind, _, token = said.partition(" ")
         digest = hashlib.sha256(token.strip().encode()).hexdigest()
         if not self._digest:
-            raise _Refused(403, "nobody may change knobs: the pipeline was started without --token-file")
+            raise _Refused(403, "knobs cannot be changed: the pipeline was started without --token-file")
         if kind.lower() != "bearer" or not hmac.compare_digest(digest, self._digest):
             raise _Refused(403, "PUT /config needs `authorization: Bearer TOKEN` with the token of --token-file")
 

@@ -39,7 +39,7 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// Adds a job; whether the processor was idle, so that somebody must start it.
+    /// Adds a job. True if the processor was idle: the caller must schedule its start.
     pub(crate) fn plan(&mut self, job: Job) -> bool {
         self.jobs.push_back(job);
         !std::mem::replace(&mut self.active, true)

@@ -193,7 +193,7 @@ pub(crate) unsafe extern "C" fn modify(_: *mut ibv_cq, attr: *mut ibv_modify_cq_
 /// `ibv_destroy_cq`.
 ///
 /// # Safety
-/// [`create`] or the extended call gave it out, and nobody polls it any more.
+/// [`create`] or the extended call returned it, and no thread polls it any more.
 pub unsafe fn destroy_queue(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller's promise; it is freed once, when the broker has let it go.
     unsafe {

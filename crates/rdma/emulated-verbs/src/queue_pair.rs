@@ -278,7 +278,7 @@ const NO_ATTRIBUTES: ibv_qp_attr = unsafe { std::mem::zeroed() };
 /// `ibv_destroy_qp`.
 ///
 /// # Safety
-/// [`create`] gave it out, and nobody posts to it any more.
+/// [`create`] returned it, and no thread posts to it any more.
 pub unsafe fn destroy_pair(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the caller's promise; it is freed once, when the broker has let it go.
     unsafe {

@@ -117,7 +117,7 @@ unsafe impl Sync for Ring {}
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, and nobody has a reference into it any more.
+        // SAFETY: `map` made this mapping, and no reference into it is left.
         let _ = unsafe { munmap(self.base.as_ptr(), self.bytes) };
     }
 }

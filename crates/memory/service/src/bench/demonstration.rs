@@ -1,15 +1,16 @@
 //! Mercury on one machine without tiers, without privileges and without a service: random accesses keep an objective beside
 //! threads that stream.
 //!
-//! Problem: somebody who wonders whether interference in memory matters on a machine has no far tier and is not root.
-//! Method: three phases of equal length. LS runs alone in memory that takes a quarter of the last-level cache; LS runs beside
-//! BI, which streams on the other processors, takes the cache and loads the memory; LS and BI run while `Mercury` decides
-//! every 500 ms what part of the time BI may stream. Its objective is the median latency
-//! alone plus a tenth, the paper's bound of interference. The healthy bandwidth that Mercury is told is where a straight
-//! line from the first phase to the second crosses the objective. The verdict is about the second half of the third phase.
+//! Problem: most machines have no far tier, and their users are not root; they too want to see whether programs disturb each
+//! other in memory.
+//! Method: three phases of equal length. In the first, LS runs alone in memory that takes a quarter of the last-level cache. In
+//! the second, BI streams beside LS on the other processors, takes the cache and loads the memory. In the third, `Mercury`
+//! decides every 500 ms for what part of the time BI may stream. The objective is the median latency of the first phase plus a
+//! tenth, the paper's bound of interference. Mercury gets as healthy bandwidth the point where a straight line from the first
+//! phase to the second crosses the objective. The verdict is about the second half of the third phase.
 //!
-//! Units: nanoseconds, bytes per second, thousandths of the time. Limits: BI pauses by itself as it is told, where a service
-//! would limit its control group; one tier, so no page moves. Source: Mercury 5.3.1, 5.5.2, 5.5.4.
+//! Units: nanoseconds, bytes per second, thousandths of the time. Limits: BI pauses itself, where a service would limit its
+//! control group; one tier, so no page moves. Source: Mercury 5.3.1, 5.5.2, 5.5.4.
 
 use super::chase::{self, Walk};
 use super::region::Region;
@@ -47,7 +48,7 @@ pub struct Demonstration {
     pub alone: Phase,
     /// LS beside BI.
     pub beside: Phase,
-    /// LS beside BI under Mercury: the second half of the phase. None where BI disturbed nobody.
+    /// LS beside BI under Mercury: the second half of the phase. None where BI did not disturb LS.
     pub steered: Option<Phase>,
     /// Memory of LS, in bytes.
     pub region_bytes: u64,
@@ -263,8 +264,8 @@ struct Driver {
     rate: u32,
 }
 
-/// What each of the two holds and the near memory that there is, as Mercury is told: no page moves here, so that any
-/// amounts will do that leave room.
+/// Memory that each application holds, and near memory, in Mercury's observation. No page moves, so any amounts serve that
+/// leave room.
 const HELD: Bytes = Bytes::from_mib(256);
 const CAPACITY: Bytes = Bytes::from_mib(1 << 20);
 
