@@ -69,8 +69,9 @@ pub fn serve(directory: &Path) -> io::Result<()> {
     let (agent, control) = (agent_path(directory), guardian_path(directory));
     make_client_folder(folder_of(&agent))?;
     let lock = lock(folder_of(&control))?;
-    let agents = listening(&agent, SocketType::STREAM, 0o666)?;
+    // Agents see their socket last: from then on, an enforcer reaches this guardian and starts no second one.
     let enforcers = listening(&control, SocketType::SEQPACKET, 0o600)?;
+    let agents = listening(&agent, SocketType::STREAM, 0o666)?;
     let mut guardian = Guardian {
         directory: directory.to_owned(),
         agents,
