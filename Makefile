@@ -29,8 +29,8 @@ build: need-cargo ## build the program and the libibverbs of `isolane rdma emula
 	@$(CARGO) build --locked --release --package isolane --package isolane-rdma-emulator --bins
 
 symbols: need-cargo ## build the shipped programs with their symbols in separate files, below target/symbols/apart
-	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-rdma-preload
-	@.ci/split-symbols "$(CARGO_TARGET_DIR)/symbols/apart" "$(CARGO_TARGET_DIR)/symbols"/{isolane,isolaned,libisolane_shim.so}
+	@$(CARGO) build --locked --profile symbols --package isolane --package isolaned --package isolane-rdma-preload --package isolane-rdma-emulator
+	@.ci/split-symbols "$(CARGO_TARGET_DIR)/symbols/apart" "$(CARGO_TARGET_DIR)/symbols"/{isolane,isolaned,libisolane_shim.so,isolane-ibverbs,isolane-device-files}
 
 test: ## run everything that must pass: lints, tests, proofs, commands of the documents
 	@.ci/test

@@ -196,9 +196,16 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
     let canonical = stack::canonical(name).map_err(|error| match error {
         StackError::UnknownPart { part } => match policy_kinds::elsewhere(&part, Kind::Rdma) {
             Some(kinds) => bad(format!("policy {part}: {kinds}")),
+            None if name.eq_ignore_ascii_case(ALL) => {
+                bad(format!("policy {name}: unknown; did you mean {ALL}?"))
+            }
             None => bad(format!(
                 "policy {name}: {part:?} is unknown{}",
-                suggestion(&part, stack::part_names())
+                suggestion(
+                    &part,
+                    stack::part_names()
+                        .chain(stack::ALL.iter().copied().filter(|name| name.contains('+')))
+                )
             )),
         },
         other => bad(format!("policy {other}")),

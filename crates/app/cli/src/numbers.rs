@@ -69,8 +69,10 @@ impl TypedValueParser for Real {
         let number = number.filter(|number| self.range.contains(number));
         number.ok_or_else(|| {
             let (least, most) = (self.range.start(), self.range.end());
-            // A quarter of the range, without more digits than a person would type.
-            let example = least.max((most - least).round() / 4.0);
+            // The largest of a few numbers that a person would type.
+            let mut examples = [0.25, 2.5, 10.0].into_iter().rev();
+            let example = examples.find(|example| self.range.contains(example));
+            let example = example.unwrap_or(*least);
             let wrong = format!("must be a number from {least} to {most}, like {example}");
             refusal(command, argument, value, wrong)
         })

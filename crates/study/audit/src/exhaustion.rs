@@ -3,8 +3,9 @@
 //! Every ratio is a fraction of the measured time or of a capacity, 0 to 1. A ratio speaks when it passes the
 //! threshold of its kind; kinds are ranked by how direct a proof they are: a stalled unit does nothing at all,
 //! a cache whose miss slots are busy delays everybody, a unit that works all the time may only be shared, and
-//! pauses are what the others look like from the link. Within a kind the largest ratio wins; of two equal ones
-//! that of host A. A violation without any such sign says that nothing was saturated, with the ratio that rose most
+//! pauses are what the others look like from the link. Within a kind the largest ratio wins, compared in whole percent.
+//! Of equal ones the first in [`KINDS`] wins, and then host A: a link that one host fills is as busy at its receiver,
+//! but messages wait at the sender. A violation without any such sign says that nothing was saturated, with the ratio that rose most
 //! over the solo run as a hint.
 //!
 //! Limits: names what was busy, not who made it busy; that is the attacker's definition.
@@ -212,12 +213,13 @@ fn ratio(ratios: &Ratios, name: &str) -> f64 {
 }
 
 fn strongest(kind: &[Sign], solo: &Pressure, contended: &Pressure) -> Option<Exhausted> {
-    let mut best: Option<(f64, &Sign, Host)> = None;
+    let mut best: Option<(i64, &Sign, Host)> = None;
     for sign in kind {
         for &host in contended.hosts.keys() {
             let value = ratio(of_host(host, solo, contended).1, sign.counter);
-            if value >= sign.threshold && best.is_none_or(|(most, ..)| value > most) {
-                best = Some((value, sign, host));
+            let whole = (value * 100.0).round() as i64;
+            if value >= sign.threshold && best.is_none_or(|(most, ..)| whole > most) {
+                best = Some((whole, sign, host));
             }
         }
     }
@@ -340,6 +342,15 @@ mod tests {
             ],
             &[("rx_pause_ratio", 0.5)],
             expect!["host A's PCIe direction towards the NIC was 99 % busy (victim alone: 0 %)"],
+        );
+    }
+
+    #[test]
+    fn a_full_link_is_named_at_its_sender() {
+        check(
+            &[("link_tx_utilisation", 0.9981)],
+            &[("link_rx_utilisation", 0.9984)],
+            expect!["host A's link was 100 % busy sending (victim alone: 0 %)"],
         );
     }
 

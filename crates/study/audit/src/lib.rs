@@ -163,7 +163,7 @@ pub enum AuditError {
 fn all_names(tenants: &Option<Vec<String>>) -> String {
     match tenants {
         Some(names) => format!("the scenario has {}", names.join(", ")),
-        None => "`isolane catalog workloads list` names them all, and --scenario FILE brings tenants of your own".to_owned(),
+        None => "`isolane catalog workloads` names them all, and --scenario FILE brings tenants of your own".to_owned(),
     }
 }
 

@@ -236,7 +236,7 @@ mod tests {
         let error = choose("victim", &NAMES, "large_bw,smal_read").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no victim matches \"smal_read\" (nearest: small_read); `isolane catalog workloads list` names them all, \
+            "no victim matches \"smal_read\" (nearest: small_read); `isolane catalog workloads` names them all, \
              and --scenario FILE brings tenants of your own"
         );
     }

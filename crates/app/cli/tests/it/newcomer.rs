@@ -156,19 +156,6 @@ fn an_unknown_device_gets_the_nearest_relative_and_the_way_to_add_one() {
     }
 }
 
-#[test]
-fn workloads_are_shown_by_name() {
-    let long = check(&["catalog", "workloads", "show", "lat_ib_write_16"], 0).0;
-    assert_eq!(
-        check(&["catalog", "workloads", "lat_ib_write_16"], 0).0,
-        long
-    );
-    refuses(
-        &["catalog", "workloads", "lat_ib_write_61"],
-        &["did you mean lat_ib_write_16?"],
-    );
-}
-
 /// The scenario that README shows as the user's own tenants.
 fn readme_scenario(directory: &Path) -> String {
     let readme = fs::read_to_string(file("README.md")).unwrap();

@@ -1,11 +1,10 @@
 //! `isolane catalog profiles`: the devices and the machines with tiered memory, and every number with its source.
 
-use crate::inputs::{self, bad};
+use crate::inputs;
 use crate::output;
 use crate::status::Status;
 use crate::text::{Table, fitted, number};
-use anyhow::{Result, bail};
-use clap::Subcommand;
+use anyhow::Result;
 use isolane_common_toml_input::sourced::SourceKind;
 use isolane_memory_scenario::machine::{MACHINE_PARAMETERS, MemMachine};
 use isolane_rdma_scenario::library::Library;
@@ -15,26 +14,12 @@ use serde::Serialize;
 /// Arguments of `isolane catalog profiles`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(subcommand)]
-    action: Option<Action>,
-    /// Short for `show NAME`: a name, or the path of a TOML file
+    /// Show this profile with the source of each number: a name, or the path of a TOML file
     #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
     name: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
-    /// All profiles (the default)
-    List,
-    /// One profile: every number with its source
-    Show {
-        /// Name, or the path of a TOML file
-        #[arg(value_parser = inputs::profile_names(), hide_possible_values = true)]
-        name: String,
-    },
 }
 
 /// A line of the list, as JSON.
@@ -49,16 +34,7 @@ struct Summary<'a> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let mut library = inputs::library();
-    let name = match (&arguments.action, &arguments.name) {
-        (Some(_), Some(name)) => {
-            bail!(bad(format!(
-                "profiles {name}: name a profile or a command, not both"
-            )))
-        }
-        (Some(Action::Show { name }), None) | (None, Some(name)) => Some(name),
-        (None | Some(Action::List), None) => None,
-    };
-    match name {
+    match &arguments.name {
         None if arguments.json => {
             let profiles = library.profiles().iter();
             output::print_json(&profiles.map(summary).collect::<Vec<_>>())?;

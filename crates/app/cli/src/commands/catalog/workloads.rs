@@ -4,8 +4,7 @@ use crate::inputs::{self, bad, suggestion};
 use crate::output;
 use crate::status::Status;
 use crate::text::{Table, counted, fitted};
-use anyhow::{Result, bail};
-use clap::Subcommand;
+use anyhow::Result;
 use isolane_rdma_scenario::application::Program;
 use isolane_rdma_scenario::catalogue::{Catalogue, CatalogueEntry};
 use isolane_rdma_scenario::model::{Message, Traffic, Workload};
@@ -14,40 +13,17 @@ use serde::Serialize;
 /// Arguments of `isolane catalog workloads`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(subcommand)]
-    action: Option<Action>,
-    /// Short for `show NAME`: `victim/NAME` or `attacker/NAME`; the role may be left out
+    /// Show this workload with its command lines: `victim/NAME` or `attacker/NAME`; the role may be left out
     #[arg(value_parser = inputs::workload_names(), hide_possible_values = true)]
     name: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
-    /// All names (the default)
-    List,
-    /// One workload with its command lines
-    Show {
-        /// `victim/NAME` or `attacker/NAME`; the role may be left out
-        #[arg(value_parser = inputs::workload_names(), hide_possible_values = true)]
-        name: String,
-    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let catalogue = Catalogue::embedded();
-    let name = match (&arguments.action, &arguments.name) {
-        (Some(_), Some(name)) => {
-            bail!(bad(format!(
-                "workloads {name}: name a workload or a command, not both"
-            )))
-        }
-        (Some(Action::Show { name }), None) | (None, Some(name)) => Some(name),
-        (None | Some(Action::List), None) => None,
-    };
-    match name {
+    match &arguments.name {
         None if arguments.json => output::print_json(&catalogue.entries)?,
         None => output::print(&list(&catalogue))?,
         Some(name) => {

@@ -150,7 +150,7 @@ fn join(arguments: &Arguments, directory: &Path, file: &Path) -> Result<Status> 
     let directory = std::path::absolute(directory)?;
     if !directory.join(SOCKET).exists() {
         let text = format!(
-            "--join {}: no broker has this directory; start one with --directory",
+            "--join {}: no broker runs in this directory; start one with --directory",
             directory.display()
         );
         return Err(BadInput(text).into());
