@@ -4,11 +4,6 @@
 //! its bytes alone. Two readers do. Accounts of who kept the bus busy follow the owner to its tenant; a monitor on
 //! the bus ([`super::tap`]) sees the address and nothing else of it.
 
-use super::lookup::{PAGES_PER_REGION_MAX, REMOTE_END};
-use super::queue_pair::QueuePair;
-use super::transmit::PAGE;
-use super::world::World;
-
 /// Who causes a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -93,30 +88,6 @@ impl Access {
             object: Object::Monitor,
             bytes: 0,
             offset: 0,
-        }
-    }
-}
-
-impl QueuePair {
-    /// Where byte `offset` of the message at hand lies within the memory of its process at one end.
-    pub(crate) const fn memory_offset(&self, end: End, offset: u64) -> u64 {
-        let page = match end {
-            End::Requester => self.local_page,
-            End::Responder => self.remote_page & !REMOTE_END,
-        };
-        let first = self.region_base * PAGES_PER_REGION_MAX;
-        page.wrapping_sub(first).wrapping_mul(PAGE) + offset
-    }
-}
-
-impl World {
-    /// The tenant behind an owner; the host's own work has none.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for accounts of the bus"))]
-    pub(crate) fn tenant_of(&self, owner: Owner) -> Option<u16> {
-        match owner {
-            Owner::Pair(pair) => Some(self.pairs[pair as usize].tenant),
-            Owner::Loop(index) => Some(self.loops[index as usize].tenant),
-            Owner::Host => None,
         }
     }
 }

@@ -4,9 +4,9 @@
 //! before it. Completions are written for the signalled ones.
 
 use super::access::{Access, End, Object};
-use super::addresses::CONTEXT_BYTES;
-use super::receive::CQE_BYTES;
-use super::world::{Arrived, Event, World};
+use super::event::{Arrived, Event};
+use super::sizes::{CONTEXT_BYTES, CQE_BYTES};
+use super::world::World;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Transport, Verb};
 
 impl World {

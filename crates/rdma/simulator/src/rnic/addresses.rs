@@ -13,11 +13,9 @@
 use super::access::{Access, End, Object, Owner};
 use super::control::ControlLoop;
 use super::device::Device;
-use super::lookup::PAGES_PER_REGION_MAX;
+use super::process::{Plan, Process};
 use super::queue_pair::QueuePair;
-use super::receive::{CQE_BYTES, RECEIVE_WQE_BYTES};
-use super::transmit::PAGE;
-use super::world::{Plan, Process};
+use super::sizes::{CONTEXT_BYTES, CQE_BYTES, PAGE, PAGES_PER_REGION_MAX, RECEIVE_WQE_BYTES};
 use isolane_rdma_policy::harmonic::statistics::ObjectKind;
 use isolane_rdma_scenario::model::{ControlObject, Host, Verb};
 
@@ -29,8 +27,6 @@ const SMALL_BASE: u64 = 4 << 30;
 const HUGE_BASE: u64 = 1 << 46;
 /// Where the NIC's registers are mapped.
 const REGISTERS_BASE: u64 = 1 << 52;
-/// Bytes of one context (mlx5-class devices): what a miss reads, and what the dirty one written back has.
-pub(crate) const CONTEXT_BYTES: u64 = 256;
 /// Bytes of a region's protection entry.
 const PROTECTION_BYTES: u64 = 64;
 /// Bytes of a page's translation entry.

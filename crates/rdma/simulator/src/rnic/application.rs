@@ -5,8 +5,10 @@
 //! in reality. Latency is from the moment the application calls post to the moment it has polled the completion;
 //! in a ping-pong it is half the round trip, as perftest reports it.
 
+use super::event::Event;
+use super::process::is_multiple;
 use super::queue_pair::{NONE, WorkRequest};
-use super::world::{Event, World, is_multiple};
+use super::world::World;
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_rdma_scenario::model::{Arrival, Verb};
 

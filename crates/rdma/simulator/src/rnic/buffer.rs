@@ -13,7 +13,8 @@
 //! switch port packet by packet, in turn. Without such classes there is one buffer for all.
 
 use super::apart::RUN_AHEAD;
-use super::world::{Event, Packet, PacketKind, World};
+use super::event::{Event, Packet, PacketKind};
+use super::world::World;
 use isolane_rdma_scenario::model::Topology;
 
 impl World {

@@ -9,17 +9,18 @@ use super::congestion::{Limiter, Timers};
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
-use super::gates::{Cost, Membership};
+use super::event::Event;
 use super::lanes::{ALL_CLASSES, Lanes};
 use super::meter::Meter;
 use super::micro::{MicroNic, MicroPair, changes};
+use super::nic::{Baseline, Buffer, Counts, Nic};
 use super::peers::{Reports, Talks};
 use super::policies::{Scheduler, Setup, SimError};
+use super::process::{PatternEntry, Plan, Process};
 use super::programs::Programs;
-use super::queue_pair::{NONE, QueuePair, WorkRequest};
-use super::results::Baseline;
-use super::transmit::PAGE;
-use super::world::{Buffer, Counts, Event, Nic, PatternEntry, Plan, Process, World};
+use super::queue_pair::{Cost, Membership, NONE, QueuePair, WorkRequest};
+use super::sizes::PAGE;
+use super::world::World;
 use isolane_common_events::EventQueue;
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::{Duration, Instant};
@@ -241,7 +242,7 @@ impl World {
         self.set_costs(scenario, setup);
         let tenants = scenario.tenants.len() as u16;
         let mut regions = 1 << 40;
-        let talks = Talks::of(self);
+        let talks = Talks::of(&self.pairs, self.in_use.clone());
         for host in 0..self.nics.len() {
             if !self.in_use[host] {
                 continue;
@@ -353,7 +354,7 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
                 window,
             ))
         }),
-        micro: MicroNic::new(device),
+        micro: MicroNic::new(&device.micro),
         count: Counts::default(),
     }
 }

@@ -3,27 +3,11 @@
 //! Profiles are in readable units (nanoseconds, gigabits); the model adds integers. Conversion rounds to the
 //! nearest picosecond once, here, so that no floating-point sum can differ between machines.
 
+use super::byte_time::ByteTime;
 use super::micro::Micro;
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_rdma_scenario::model::{Transport, Verb};
 use isolane_rdma_scenario::profile::{LinkLayer, Profile};
-
-/// Time per byte as a fixed-point number of 2^-16 ps, for buses and links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteTime(u64);
-
-impl ByteTime {
-    /// The time of one byte at `gbps` gigabits per second (rounded to 2^-16 ps).
-    pub fn at_gbps(gbps: f64) -> Self {
-        Self((8_000.0 * 65_536.0 / gbps).round() as u64)
-    }
-
-    /// How long `bytes` take, picoseconds, rounded down.
-    #[inline]
-    pub const fn of(self, bytes: u64) -> u64 {
-        (bytes * self.0) >> 16
-    }
-}
 
 /// The device and its host, in picoseconds and bytes. Names follow the profile's parameters.
 #[derive(Clone, Debug)]

@@ -49,6 +49,17 @@ pub(crate) struct Lane {
     listed: bool,
 }
 
+/// What serving a context once came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// A packet went out and there is more to send.
+    More,
+    /// A packet went out; nothing more is ready.
+    Last,
+    /// The context was set aside; no packet went out.
+    Aside,
+}
+
 /// All lanes of one port.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {

@@ -5,11 +5,12 @@
 //! message's first page can stall it: the later ones are read ahead.
 
 use super::access::{Access, End, Object, Owner};
-use super::addresses::CONTEXT_BYTES;
+use super::event::Event;
+use super::process::is_multiple;
+use super::sizes::{CONTEXT_BYTES, PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
 use super::trace::record::Timeline;
 use super::trace::{CacheName, Resource};
-use super::transmit::PAGE;
-use super::world::{Event, World, is_multiple};
+use super::world::World;
 
 impl World {
     /// Asks the caches for what the next request needs; true when the pair has to wait and was set aside.
@@ -242,9 +243,5 @@ const fn translation(pair: u32, remote: bool, offset: u64, bytes: u64) -> Access
 const CONTEXT_OF_QUEUE: u64 = 1 << 62;
 /// Bytes of one translation read.
 const TRANSLATION_READ: u64 = 64;
-/// Key space of the receiver's regions and pages.
-pub(crate) const REMOTE_END: u64 = 1 << 61;
-/// Pages one region may have in the key space (2 GiB of 4 KiB pages).
-pub(crate) const PAGES_PER_REGION_MAX: u64 = 1 << 19;
 /// Translations fetched by one 64 B read.
 const TRANSLATIONS_PER_READ: u64 = 8;

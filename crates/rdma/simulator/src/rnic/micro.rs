@@ -7,13 +7,13 @@
 //! Limits: caches of receives and requests replace in order of arrival, so a working set that does not fit misses always;
 //! reads go before writes on a shared path. Sources: collie 3.11 (root causes), `docs/internals/rnic-anomalies.md`.
 
-use super::access::Access;
+mod paths;
+
+use super::byte_time::ByteTime;
 use super::cache::MissSlots;
-use super::device::{ByteTime, Device};
-use super::transmit::PAGE;
-use super::world::{PatternEntry, World};
+use super::sizes::PAGE;
 use isolane_common_quantities::units::Duration;
-use isolane_rdma_scenario::model::{MemoryPlace, Message, Transport, Verb};
+use isolane_rdma_scenario::model::Message;
 use isolane_rdma_scenario::profile::Profile;
 
 /// Elements up to this are short: two read requests fetch them, bytes.
@@ -128,14 +128,14 @@ pub(crate) struct MicroNic {
 }
 
 impl MicroNic {
-    pub(crate) fn new(device: &Device) -> Self {
+    pub(crate) fn new(micro: &Micro) -> Self {
         Self {
             receives: 0,
             kept: 0,
             reserved: 0,
             packets: 0,
             paths: [(0, 0); 2],
-            slots: MissSlots::new(device.micro.miss_slots, device.micro.miss),
+            slots: MissSlots::new(micro.miss_slots, micro.miss),
         }
     }
 }
@@ -180,158 +180,6 @@ pub(crate) fn changes(message: &Message) -> u64 {
     pairs
         .filter(|pair| matches!((long(pair[0]), long(pair[1])), (Some(a), Some(b)) if a != b))
         .count() as u64
-}
-
-impl World {
-    /// Fills in what pairs and NICs keep, when all pairs are there.
-    pub(crate) fn set_micro(&mut self) {
-        for index in 0..self.pairs.len() {
-            self.set_micro_of(index);
-        }
-    }
-
-    /// The same for one pair.
-    pub(crate) fn set_micro_of(&mut self, index: usize) {
-        let micro = self.device.micro;
-        let pair = &self.pairs[index];
-        let plan = &self.plans[self.processes[pair.process as usize].plan as usize];
-        let longest = |entry: &PatternEntry| u64::from(entry.elements);
-        let elements = plan.pattern.iter().map(longest).max().unwrap_or(1);
-        let receive = match pair.transport {
-            Transport::Ud => micro.receive_ud,
-            _ => super::receive::RECEIVE_WQE_BYTES * elements,
-        };
-        let request = self.device.wqe_bytes(pair.transport, elements);
-        let ends = [usize::from(pair.host), usize::from(pair.peer)];
-        let connected = pair.transport != Transport::Ud && !pair.reference;
-        let mtu = if connected { u64::from(pair.mtu) } else { 0 };
-        let gathers = if connected {
-            micro.staging_element * elements
-        } else {
-            0
-        };
-        let posted = if pair.verb == Verb::Send {
-            pair.receives * receive
-        } else {
-            0
-        };
-        let list = u64::from(plan.receive_batch);
-        self.nics[ends[0]].micro.reserved += mtu + gathers;
-        self.nics[ends[1]].micro.reserved += mtu;
-        self.nics[ends[1]].micro.receives += posted;
-        if pair.verb == Verb::Read && !pair.reference {
-            self.nics[ends[1]].micro.kept += micro.responder_pair;
-        }
-        let requests = u64::from(plan.post_list.min(plan.completion_every)).max(1);
-        let phase = if pair.transport == Transport::Rc {
-            index as u64 % requests
-        } else {
-            0
-        };
-        if micro.request_cache > 0 {
-            self.nics[ends[0]].micro.kept += phase * request;
-        }
-        let window = micro.receive_window.checked_div(receive).unwrap_or(0);
-        let burst = micro.receive_burst > 0 && list >= micro.receive_burst;
-        self.pairs[index].micro = MicroPair {
-            receive,
-            list,
-            displaced: if burst {
-                self.pairs[index].receives.saturating_sub(window)
-            } else {
-                0
-            },
-            requests,
-            phase,
-            request,
-            read: super::micro_receives::READ_AHEAD,
-            granted: super::micro_receives::READ_AHEAD,
-            ..MicroPair::default()
-        };
-    }
-
-    /// The path to `place`, where it is a bottleneck.
-    fn path(&self, place: MemoryPlace) -> Option<(usize, ByteTime)> {
-        let index = match place {
-            MemoryPlace::Local => return None,
-            MemoryPlace::RemoteSocket => 0,
-            MemoryPlace::Gpu => 1,
-        };
-        self.device.micro.paths[index].map(|time| (index, time))
-    }
-
-    /// Reads `bytes` from `place` over the path to it; when they have passed.
-    pub(crate) fn path_read(
-        &mut self,
-        host: usize,
-        at: u64,
-        bytes: u64,
-        place: MemoryPlace,
-    ) -> u64 {
-        let Some((index, time)) = self.path(place) else {
-            return at;
-        };
-        let (reads, all) = &mut self.nics[host].micro.paths[index];
-        let time = time.of(bytes);
-        *reads = at.max(*reads) + time;
-        *all = (*all).max(at) + time;
-        *reads
-    }
-
-    /// Writes `bytes` to `place` behind what is read from there; when they have passed.
-    pub(crate) fn path_write(
-        &mut self,
-        host: usize,
-        at: u64,
-        bytes: u64,
-        place: MemoryPlace,
-    ) -> u64 {
-        let Some((index, time)) = self.path(place) else {
-            return at;
-        };
-        let all = &mut self.nics[host].micro.paths[index].1;
-        *all = (*all).max(at) + time.of(bytes);
-        *all
-    }
-
-    /// A gathering read that changes between short and long elements: on a host that keeps the order of everything, writes
-    /// wait for it.
-    pub(crate) fn order_reads(&mut self, host: usize, at: u64, pair: u32, message: u64) {
-        let process = &self.processes[self.pairs[pair as usize].process as usize];
-        let pattern = &self.plans[process.plan as usize].pattern;
-        let changes = pattern[message as usize % pattern.len()].changes;
-        let nic = &mut self.nics[host];
-        nic.pcie_out_free = nic.pcie_out_free.max(at) + self.device.micro.ordering * changes;
-    }
-
-    /// What connections have reserved does not fit the packet memory: payload is read, displaced and read again.
-    pub(crate) fn read_again(&mut self, host: usize, at: u64, bytes: u64, access: Access) {
-        if self.device.micro.staging > 0
-            && self.nics[host].micro.reserved > self.device.micro.staging
-        {
-            self.pcie_in(host, at, bytes, access);
-        }
-    }
-
-    /// A packet of `pair` passes the packet processor of `host`, amid a message or not; what bringing the context in costs
-    /// it, ps.
-    pub(crate) fn bring_in(&mut self, host: usize, pair: u32, (amid, sends): (bool, bool)) -> u64 {
-        let micro = &self.device.micro;
-        let nic = &mut self.nics[host];
-        nic.micro.packets += 1;
-        let queue_pair = &mut self.pairs[pair as usize];
-        let end = usize::from(usize::from(queue_pair.host) != host);
-        let before = std::mem::replace(&mut queue_pair.micro.at_hand[end], nic.micro.packets);
-        let cold = nic.micro.packets - before > micro.hot_contexts;
-        if !cold || !amid {
-            return 0;
-        }
-        if sends {
-            // Arrivals wait while the processor works for what leaves.
-            nic.responder_free += micro.swap + self.device.packet;
-        }
-        micro.swap
-    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,10 @@
 
 use super::access::{Access, End, Object};
 use super::device::verb_index;
+use super::event::{Event, Packet};
 use super::trace::CacheName;
 use super::trace::record::Timeline;
-use super::world::{Event, Packet, World};
+use super::world::World;
 use isolane_rdma_scenario::model::{Transport, Verb};
 
 /// Receives of a pair that the device reads ahead, one at a time, where they do not fit.

@@ -4,7 +4,7 @@
 //! knows one peer only, so it is handed one sum of all latest reports ([`RemoteState`] says how). The sum counts
 //! every sender of a peer, whomever it sends to: a policy grants rather too little than too much.
 
-use super::world::World;
+use super::queue_pair::QueuePair;
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_policy::RemoteState;
 use std::cmp::Reverse;
@@ -68,16 +68,14 @@ pub(crate) struct Talks {
 }
 
 impl Talks {
-    pub(crate) fn of(world: &World) -> Self {
-        let hosts = world.nics.len();
+    /// What `pairs` say, between hosts that are `in_use`.
+    pub(crate) fn of(pairs: &[QueuePair], in_use: Vec<bool>) -> Self {
+        let hosts = in_use.len();
         let mut sends = vec![vec![BTreeSet::new(); hosts]; hosts];
-        for pair in &world.pairs {
+        for pair in pairs {
             sends[usize::from(pair.host)][usize::from(pair.peer)].insert(pair.tenant);
         }
-        Self {
-            in_use: world.in_use.clone(),
-            sends,
-        }
+        Self { in_use, sends }
     }
 
     fn others(&self, host: usize) -> impl Iterator<Item = usize> {

@@ -4,6 +4,8 @@
 //! two of them. All positions are counts since the start, so that an outstanding amount is a difference; the
 //! rings hold what lies between `acknowledged` and `posted`.
 
+use super::access::End;
+use super::sizes::{PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 use std::collections::VecDeque;
 
@@ -29,6 +31,36 @@ pub(crate) struct WorkRequest {
     pub(crate) inline: bool,
     /// A chunk that takes a place of its pair's window.
     pub(crate) windowed: bool,
+}
+
+/// What one message of a pair counts for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Operations.
+    pub(crate) operations: u64,
+    /// Factor on its bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self {
+            operations: 1,
+            bytes: 1,
+        }
+    }
+}
+
+/// A queue pair's place in its flow's working set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Membership {
+    /// Waits for a place, or has never needed one.
+    #[default]
+    Out,
+    /// May send.
+    In,
+    /// Finishes what it has begun.
+    Leaving,
 }
 
 /// State of one queue pair; see the module comment for its positions.
@@ -136,7 +168,7 @@ pub(crate) struct QueuePair {
     /// A message is being discarded for want of a receive.
     pub(crate) dropping: bool,
     /// Its place in its flow's working set.
-    pub(crate) membership: super::gates::Membership,
+    pub(crate) membership: Membership,
     /// A look at its flow is due when it may send the next one.
     pub(crate) trickle_watched: bool,
 
@@ -159,7 +191,7 @@ pub(crate) struct QueuePair {
     /// Chunks of split messages it has in the NIC.
     pub(crate) chunks_out: u32,
     /// What its messages count for where work is held back.
-    pub(crate) cost: super::gates::Cost,
+    pub(crate) cost: Cost,
     /// Since when it has its place in the working set, ps.
     pub(crate) member_since: u64,
     /// Receives posted for it and not yet claimed by a message, as far as the sender has been told.
@@ -189,6 +221,16 @@ const _: () = {
 };
 
 impl QueuePair {
+    /// Where byte `offset` of the message at hand lies within the memory of its process at one end.
+    pub(crate) const fn memory_offset(&self, end: End, offset: u64) -> u64 {
+        let page = match end {
+            End::Requester => self.local_page,
+            End::Responder => self.remote_page & !REMOTE_END,
+        };
+        let first = self.region_base * PAGES_PER_REGION_MAX;
+        page.wrapping_sub(first).wrapping_mul(PAGE) + offset
+    }
+
     /// Whether someone waits for each of its messages to arrive.
     #[inline]
     pub(crate) fn tells(&self) -> bool {

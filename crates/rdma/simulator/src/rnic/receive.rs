@@ -8,21 +8,17 @@
 //! own, shorter cost per message.
 
 use super::access::{Access, End, Object};
-use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
+use super::event::{Arrived, Event, Packet, PacketKind};
 use super::micro_receives::Taken;
 use super::queue_pair::NONE;
+use super::sizes::{ATOMIC_HEADER, CONTEXT_BYTES, CQE_BYTES, RECEIVE_WQE_BYTES};
 use super::trace::record::Timeline;
 use super::trace::story::Phase;
 use super::trace::{CacheName, Resource};
-use super::transmit::ATOMIC_HEADER;
-use super::world::{Arrived, Event, Packet, PacketKind, World};
+use super::world::World;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Arrival, Topology, Transport, Verb};
 
-/// Bytes of one completion queue entry (mlx5-class devices).
-pub(crate) const CQE_BYTES: u64 = 64;
-/// Bytes of one receive work request in its ring.
-pub(crate) const RECEIVE_WQE_BYTES: u64 = 16;
 /// How far the processing units' timeline may run ahead of the clock before arrivals wait in a queue, ps. Later
 /// resources are reserved in order of processing, so a long backlog must not be processed ahead of its time.
 const RUN_AHEAD: u64 = 500_000;

@@ -1,6 +1,8 @@
 //! From the model's sums to a [`RunResult`].
 
-use super::world::{Counts, Event, World};
+use super::event::Event;
+use super::nic::{Baseline, Counts};
+use super::world::World;
 use isolane_common_quantities::stats::Histogram;
 use isolane_rdma_policy::FlowClass;
 use isolane_rdma_scenario::model::{Class, Host, Scenario};
@@ -10,13 +12,6 @@ use isolane_study_results::rdma::{
     STEADY_SAMPLES_MIN, TenantResult,
 };
 use std::collections::BTreeMap;
-
-/// What was true when measuring began.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Baseline {
-    pub(crate) counts: Vec<Counts>,
-    pub(crate) grants: Vec<u64>,
-}
 
 impl World {
     /// The warm-up is over at `now`.

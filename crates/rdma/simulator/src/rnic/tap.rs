@@ -12,7 +12,7 @@
 
 use super::access::{Access, Object, Owner};
 use super::addresses::{Addresses, PinnedObject};
-use super::transmit::READ_REQUEST_MAX;
+use super::sizes::READ_REQUEST_MAX;
 use super::world::World;
 use crate::monitor::{
     Analyser, HUGE_PAGE, MappingUpdate, Monitor, MonitorOptions, Operation, StoreSize, TlpHeaders,

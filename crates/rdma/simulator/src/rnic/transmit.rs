@@ -16,33 +16,17 @@
 //! number times two, plus one for the responder that answers READs.
 
 use super::access::{Access, End, Object};
-use super::addresses::CONTEXT_BYTES;
 use super::device::verb_index;
+use super::event::{Event, Packet, PacketKind};
+use super::lanes::Served;
+use super::sizes::{ATOMIC_HEADER, CONTEXT_BYTES, READ_REQUEST_MAX};
 use super::trace::record::Timeline;
-use super::world::{Event, Packet, PacketKind, World};
+use super::world::World;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
-
-/// Bytes one PCIe read request asks for at most (the usual Max_Read_Request_Size).
-pub(crate) const READ_REQUEST_MAX: u64 = 512;
-/// Bytes of an atomic's extended header (IB specification: AtomicETH).
-pub(crate) const ATOMIC_HEADER: u64 = 28;
-/// Pages are what the translation cache holds.
-pub(crate) const PAGE: u64 = 4096;
 
 /// The requester's limiter of a pair, and the responder's for READ responses.
 const REQUESTER: usize = 0;
 const RESPONDER: usize = 1;
-
-/// What serving a context once came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Served {
-    /// A packet went out and there is more to send.
-    More,
-    /// A packet went out; nothing more is ready.
-    Last,
-    /// The context was set aside; no packet went out.
-    Aside,
-}
 
 impl World {
     /// The NIC sees a doorbell for `count` work requests.

@@ -4,9 +4,8 @@
 //! schedule queue. Engines of a lane take packets in rotation. A turn is `quantum_packets` long and longer by what was
 //! prefetched while the context waited (`transmit` says why).
 
-use super::lanes::Engine;
+use super::lanes::{Engine, Served};
 use super::queue_pair::NONE;
-use super::transmit::Served;
 use super::world::World;
 
 impl World {

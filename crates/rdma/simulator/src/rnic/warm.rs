@@ -6,7 +6,7 @@
 //! fill the cache twice over, since accesses are uniform. Limits: workloads whose accesses are in turn use few pages and
 //! begin cold; tenants that start later are as warm as the others.
 
-use super::lookup::{PAGES_PER_REGION_MAX, REMOTE_END};
+use super::sizes::{PAGES_PER_REGION_MAX, REMOTE_END};
 use super::world::World;
 use isolane_common_quantities::rng::Stream;
 

@@ -4,8 +4,9 @@
 //! show more or less than the path carries, by the change of what waits at its two ends; here both are counted.
 
 use super::*;
+use crate::rnic::event::{Packet, PacketKind};
 use crate::rnic::queue_pair::QueuePair;
-use crate::rnic::world::{Packet, PacketKind};
+use crate::rnic::world::World;
 use isolane_rdma_scenario::library::Library;
 
 const F: &str = "cx6-200g-roce";

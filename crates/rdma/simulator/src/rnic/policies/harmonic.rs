@@ -1,6 +1,7 @@
 //! Harmonic: allocations from the tenants' guarantees, and the daemon's settings for the device.
 
 use super::{SimError, parameter};
+use crate::rnic::sizes::RECEIVE_WQE_BYTES;
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_rdma_policy::harmonic::{
     Allocation, BusFormat, Capacity, ControlProfile, Harmonic, HarmonicOptions, PerformanceProfile,
@@ -8,8 +9,6 @@ use isolane_rdma_policy::harmonic::{
 };
 use isolane_rdma_scenario::model::{Scenario, Tenant};
 use isolane_rdma_scenario::profile::Profile;
-
-use crate::rnic::receive::RECEIVE_WQE_BYTES;
 
 /// Caches count as contended when misses keep half of the fewer miss slots busy.
 const SEVERE: f64 = 0.5;

@@ -6,6 +6,15 @@ use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::Scenario;
 
 impl World {
+    /// The tenant behind an owner; the host's own work has none.
+    fn tenant_of(&self, owner: Owner) -> Option<u16> {
+        match owner {
+            Owner::Pair(pair) => Some(self.pairs[pair as usize].tenant),
+            Owner::Loop(index) => Some(self.loops[index as usize].tenant),
+            Owner::Host => None,
+        }
+    }
+
     pub(super) fn note_truth(&mut self, host: usize, access: Access) {
         if let Some(tenant) = self.tenant_of(access.owner) {
             let row = &mut self.moved[host];

@@ -4,8 +4,9 @@ use super::record::{Hold, Place, Timeline, Tracer};
 use super::story::{FETCH, Phase, REQUEST, RESPOND};
 use super::{CacheName, Part, Resource, Stage};
 use crate::rnic::cache::Cache;
+use crate::rnic::event::{Event, Packet, PacketKind};
 use crate::rnic::queue_pair::NONE;
-use crate::rnic::world::{Event, Packet, PacketKind, World};
+use crate::rnic::world::World;
 use isolane_rdma_scenario::model::Transport;
 
 /// Out of line: what is recorded takes no registers from a run that records nothing.

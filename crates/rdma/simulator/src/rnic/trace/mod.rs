@@ -34,15 +34,13 @@ mod hooks;
 mod metadata;
 mod queue;
 pub(crate) mod record;
+mod run;
 pub(crate) mod story;
 
 pub(crate) use record::Tracer;
+pub use run::run_traced;
 
-use super::{SimError, world};
 use isolane_common_quantities::units::Duration;
-use isolane_rdma_scenario::model::Scenario;
-use isolane_rdma_scenario::profile::Profile;
-use isolane_study_results::rdma::RunResult;
 
 /// What to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,32 +367,3 @@ pub struct Trace {
 
 /// Messages kept in full, per sixteenth of the run: enough for a median, few enough for memory.
 pub const MESSAGES_MAX: usize = 256;
-
-/// Runs one scenario as [`super::run`] does, and records who waits for whom.
-///
-/// The result is the same as without recording.
-///
-/// # Errors
-/// When the scenario names a policy or a policy parameter that the simulator does not have.
-///
-/// # Panics
-/// When `options.victim` is no tenant of the scenario.
-pub fn run_traced(
-    scenario: &Scenario,
-    profile: &Profile,
-    options: TraceOptions,
-) -> Result<(RunResult, Trace), SimError> {
-    assert!(
-        usize::from(options.victim) < scenario.tenants.len(),
-        "tenant {} does not exist",
-        options.victim
-    );
-    let mut world = world::World::build(scenario, profile)?;
-    world.trace = Some(Box::new(Tracer::new(&world, scenario, options)));
-    world.run();
-    let result = world.result(scenario, profile);
-    let tracer = world.trace.take().expect("it was put there above");
-    let pairs = world.pairs.iter();
-    let ends: Vec<(u8, u8)> = pairs.map(|pair| (pair.host, pair.peer)).collect();
-    Ok((result, tracer.finish(scenario, &ends, world.end)))
-}

@@ -6,8 +6,8 @@ use super::{
     CacheName, Evictions, FollowedMessage, Lookups, Occupancy, Part, Resource, Stage, Trace,
     TraceOptions,
 };
-use crate::rnic::queue_pair::NONE;
-use crate::rnic::world::World;
+use crate::rnic::nic::Nic;
+use crate::rnic::queue_pair::{NONE, QueuePair};
 use isolane_rdma_scenario::model::Scenario;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -174,13 +174,18 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// A recorder for `world`, before it runs.
-    pub(crate) fn new(world: &World, scenario: &Scenario, options: TraceOptions) -> Self {
+    /// A recorder for a world of `nics` and `pairs`, before it runs.
+    pub(crate) fn new(
+        nics: &[Nic],
+        pairs: &[QueuePair],
+        scenario: &Scenario,
+        options: TraceOptions,
+    ) -> Self {
         let tenants = scenario.tenants.len() + 1;
         let bucket = options.bucket.as_ps().max(1);
         let points = scenario.duration.as_ps().div_ceil(bucket).max(1) as usize;
         let mut capacity = Vec::new();
-        let nics = world.nics.iter().enumerate().map(|(host, nic)| {
+        let nics = nics.iter().enumerate().map(|(host, nic)| {
             let slots = [
                 (Resource::ContextSlots, nic.context_slots.len()),
                 (Resource::TranslationSlots, nic.translation_slots.len()),
@@ -216,7 +221,7 @@ impl Tracer {
             }
         });
         let nics = nics.collect();
-        let story = |pair: &crate::rnic::queue_pair::QueuePair| {
+        let story = |pair: &QueuePair| {
             (pair.tenant == options.victim && !pair.reference).then(Box::default)
         };
         Self {
@@ -228,9 +233,9 @@ impl Tracer {
             now: 0,
             actor: options.victim,
             pair: NONE,
-            tenant_of: world.pairs.iter().map(|pair| pair.tenant).collect(),
+            tenant_of: pairs.iter().map(|pair| pair.tenant).collect(),
             nics,
-            stories: world.pairs.iter().map(story).collect(),
+            stories: pairs.iter().map(story).collect(),
             handed: None,
             remover: options.victim,
             occupancy: BTreeMap::new(),

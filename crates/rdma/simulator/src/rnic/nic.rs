@@ -1,0 +1,132 @@
+//! The state of one RDMA NIC: its timelines, caches, buffers and counters.
+//!
+//! A timeline is the time, ps, at which a resource is free again.
+
+use super::apart::Apart;
+use super::cache::{Cache, MissSlots};
+use super::event::{Arrived, Packet};
+use super::lanes::Lanes;
+use super::micro::MicroNic;
+use std::collections::VecDeque;
+
+/// One RDMA NIC.
+#[derive(Clone, Debug)]
+pub(crate) struct Nic {
+    /// The hardware queues: where contexts that can send wait.
+    pub(crate) lanes: Lanes,
+    /// When the transmitter's next step is due, ps; the end of time when none is.
+    pub(crate) step_due: u64,
+    pub(crate) paused_since: u64,
+    pub(crate) requester_free: u64,
+    /// When the scheduler has written the work request at hand, ps; zero where that takes no time.
+    pub(crate) turn_ready: u64,
+    pub(crate) responder_free: u64,
+    /// When the wire is free for each rank of the arbiter's, the best first: what waits below does not count.
+    pub(crate) wire_free: Vec<u64>,
+    pub(crate) loop_free: u64,
+    pub(crate) ack_free: u64,
+    pub(crate) pcie_in_free: u64,
+    pub(crate) pcie_out_free: u64,
+    /// A monitor stands on its bus.
+    pub(crate) watched: bool,
+    pub(crate) translation_blocked: u64,
+    pub(crate) contexts: Cache,
+    pub(crate) translations: Cache,
+    pub(crate) protections: Cache,
+    pub(crate) receive_wqes: Cache,
+    pub(crate) context_slots: MissSlots,
+    pub(crate) translation_slots: MissSlots,
+    pub(crate) receive_slots: MissSlots,
+    /// When each virtual function has handled its exceptions, ps; empty without SR-IOV.
+    pub(crate) functions: Vec<u64>,
+    /// Arrivals that wait for a processing unit.
+    pub(crate) waiting: VecDeque<(u32, Arrived)>,
+    pub(crate) buffers: Vec<Buffer>,
+    /// Buffers for which this host has asked its link partner to stop, a bit each.
+    pub(crate) pausing: u16,
+    /// Since when there is any, ps.
+    pub(crate) pausing_since: u64,
+    /// The switch port towards this host sends what it holds.
+    pub(crate) draining: bool,
+    /// The buffer whose packet that port sends first.
+    pub(crate) next_buffer: usize,
+    /// When that port has sent everything it let through, ps.
+    pub(crate) port_free: u64,
+    /// Buffers for which the switch has asked this host to stop, a bit each.
+    pub(crate) switch_pauses: u16,
+    pub(crate) commands: Vec<u64>,
+    /// What a NIC that keeps its tenants apart has for each of them.
+    pub(crate) apart: Option<Box<Apart>>,
+    pub(crate) micro: MicroNic,
+    pub(crate) count: Counts,
+}
+
+/// One receive buffer of a port, and the room in the switch that goes with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    /// The classes whose packets it holds, a bit each.
+    pub(crate) classes: u16,
+    /// Arrived packets: when each leaves the buffer, ps, and its bytes.
+    pub(crate) packets: VecDeque<(u64, u32)>,
+    pub(crate) buffered: u64,
+    /// Above this many bytes the link partner is paused, below `resume_at` it goes on.
+    pub(crate) pause_at: u64,
+    pub(crate) resume_at: u64,
+    /// What the switch holds for this host.
+    pub(crate) held: VecDeque<(u32, Packet)>,
+    pub(crate) held_bytes: u64,
+    /// What arrives while the switch holds more than this many bytes is marked; 0 marks nothing.
+    pub(crate) ecn_at: u64,
+    /// Bytes from this host that the switch holds for others: above `switch_at` it pauses this host.
+    pub(crate) in_switch: u64,
+    pub(crate) switch_at: u64,
+}
+
+/// Monotone counters of one NIC.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) tx_bytes: u64,
+    pub(crate) tx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) rx_packets: u64,
+    pub(crate) loop_bytes: u64,
+    pub(crate) tx_acks: u64,
+    pub(crate) pauses_sent: u64,
+    pub(crate) pauses_received: u64,
+    pub(crate) pausing_ps: u64,
+    pub(crate) paused_ps: u64,
+    pub(crate) pcie_in_bytes: u64,
+    pub(crate) pcie_out_bytes: u64,
+    pub(crate) requester_busy: u64,
+    pub(crate) responder_busy: u64,
+    pub(crate) rnr_stall: u64,
+    pub(crate) drop_stall: u64,
+    pub(crate) translation_stall: u64,
+    pub(crate) rnr_naks: u64,
+    pub(crate) drops: u64,
+    pub(crate) out_of_sequence: u64,
+    pub(crate) doorbells: u64,
+    pub(crate) wqe_fetches: u64,
+    pub(crate) cqes: u64,
+    pub(crate) marks: u64,
+    pub(crate) notifications_sent: u64,
+    pub(crate) notifications_handled: u64,
+    pub(crate) icm: [u64; 2],
+    pub(crate) mtt: [u64; 2],
+    pub(crate) mpt: [u64; 2],
+    pub(crate) receive_wqe: [u64; 2],
+    pub(crate) context_waited: u64,
+    pub(crate) translation_waited: u64,
+    pub(crate) context_busy: u64,
+    pub(crate) translation_busy: u64,
+    pub(crate) registrations: u64,
+    pub(crate) deregistrations: u64,
+    pub(crate) translation_prefetches: u64,
+}
+
+/// What was true when measuring began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Baseline {
+    pub(crate) counts: Vec<Counts>,
+    pub(crate) grants: Vec<u64>,
+}
