@@ -2,7 +2,8 @@
 
 use crate::devices::{self, Stage};
 use crate::output;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,11 +60,13 @@ impl Bar {
 
     fn new(unit: Unit, wanted: bool) -> Self {
         let template = match unit {
-            Unit::Runs => "{bar:40} {pos}/{len} runs, {eta} left {msg}",
-            Unit::Parts => "{bar:40} {percent} %, {eta} left",
+            Unit::Runs => "{bar:40} {pos}/{len} runs{left} {msg}",
+            Unit::Parts => "{bar:40} {percent} %{left}",
         };
         let style = ProgressStyle::with_template(template);
-        let style = style.expect("the template is a constant that parses");
+        let style = style
+            .expect("the template is a constant that parses")
+            .with_key("left", write_left);
         let drawn = std::io::stderr().is_terminal();
         let bar = match drawn {
             true => ProgressBar::new(0).with_style(style),
@@ -145,8 +148,20 @@ fn left(spent: Duration, done: u64, all: u64) -> String {
     if done == 0 || done >= all {
         return String::new();
     }
-    let seconds = spent.as_secs_f64() * (all - done) as f64 / done as f64;
-    let words = match seconds {
+    in_words(spent.mul_f64((all - done) as f64 / done as f64))
+}
+
+/// The time that the bar expects; nothing before the first run is done.
+fn write_left(state: &ProgressState, text: &mut dyn fmt::Write) {
+    if state.pos() > 0 && !state.is_finished() {
+        // A failed write leaves the text out, and the bar is drawn again soon.
+        let _ = text.write_str(&in_words(state.eta()));
+    }
+}
+
+/// `, about 3 min left`.
+fn in_words(time: Duration) -> String {
+    let words = match time.as_secs_f64() {
         s if s < 90.0 => format!("{s:.0} s"),
         s if s < 5_400.0 => format!("{:.0} min", s / 60.0),
         s => format!("{:.1} h", s / 3_600.0),
