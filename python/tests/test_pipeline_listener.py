@@ -230,7 +230,7 @@ def test_a_peer_that_sends_a_byte_now_and_then_loses_its_place(say: bytes, monke
             while host.server.counts()["late"] == 0:
                 writer.write(b"x")
                 await asyncio.sleep(0.02)
-        assert not host.server.ports[0].open
+        await until(lambda: not host.server.ports[0].open, "the peer's place is free")
 
     with_host(LOOPBACK, body)
 
@@ -261,8 +261,9 @@ def test_a_connection_that_was_answered_may_be_silent(monkeypatch: pytest.Monkey
     async def body(host: Host, addresses: list[str]) -> None:
         one = b"GET /healthz HTTP/1.1\r\n\r\n"
         async with peers(addresses[1], 1, one), peers(addresses[0], 1, one):
-            await until(lambda: host.server.counts()["late"] == 1, "the one of the status port ends")
-            assert (len(host.server.ports[0].open), len(host.server.ports[1].open)) == (0, 1)
+            ports = host.server.ports
+            await until(lambda: (len(ports[0].open), len(ports[1].open)) == (0, 1), "the one of the status port ends")
+            assert host.server.counts()["late"] == 1
 
     with_host(settings, body)
 
@@ -325,7 +326,7 @@ def test_a_peer_that_takes_answers_too_slowly_loses_its_place(tmp_path: pathlib.
                 with contextlib.suppress(BlockingIOError):
                     slow.recv(100)
                 await asyncio.sleep(0.01)
-        assert serving.counts()["open"] == 0 and serving.counts()["body_bytes"] == 0
+        await until(lambda: serving.counts()["open"] == 0 and serving.counts()["body_bytes"] == 0, "the peer's place is free")
         serving.close()
 
     run(body())
