@@ -9,6 +9,7 @@
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
 //! * [`dcb`] - priority flow control and traffic classes;
 //! * [`doctor`] - the checks of `isolane rdma doctor`;
+//! * [`watch`] - users of the devices, and the distance to each known limit, from counters alone.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
 #![allow(unsafe_code)]
@@ -19,3 +20,4 @@ pub mod dcb;
 pub mod doctor;
 pub mod inventory;
 pub mod rdma;
+pub mod watch;

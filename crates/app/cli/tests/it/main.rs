@@ -22,4 +22,5 @@ mod sim_memory;
 mod support;
 mod target;
 mod top;
+mod watch;
 mod wfq;

@@ -21,6 +21,16 @@ pub fn checks(root: &Root, device: &str) -> Vec<Check> {
     ]
 }
 
+/// Gbit/s of the device's PCIe link in each direction, before packet headers; `None` for a device without a link of its
+/// own.
+pub(crate) fn link_gbps(root: &Root, device: &str) -> Option<f64> {
+    let folder = format!("/sys/class/infiniband/{device}/device");
+    let speed = root.text(&format!("{folder}/current_link_speed"))?;
+    let speed = speed.split_whitespace().next()?.parse().ok()?;
+    let lanes = root.number(&format!("{folder}/current_link_width"))?;
+    Some(capacity_gbps(speed, lanes)).filter(|gbps| *gbps > 0.0)
+}
+
 /// Gbit/s that `lanes` lanes of `gigatransfers` carry, before packet headers.
 fn capacity_gbps(gigatransfers: f64, lanes: u64) -> f64 {
     let (payload, symbol) = match gigatransfers < 6.0 {

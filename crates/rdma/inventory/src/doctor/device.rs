@@ -342,7 +342,7 @@ pub fn limits(root: &Root, device: &str) -> Option<Check> {
 }
 
 /// Paths of the cgroups down to a container's depth, up to a bounded count.
-fn cgroups(root: &Root) -> Vec<String> {
+pub(crate) fn cgroups(root: &Root) -> Vec<String> {
     const DEPTH: usize = 4;
     const MOST: usize = 2000;
     let Some(mount) = cgroup::mount(root) else {

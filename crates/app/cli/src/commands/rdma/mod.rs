@@ -20,8 +20,10 @@ pub(super) mod top;
 mod traffic;
 #[cfg(feature = "rdma-hosts")]
 mod traffic_work;
+#[cfg(feature = "rdma-hosts")]
+mod watch;
 #[cfg(not(feature = "rdma-hosts"))]
-absent!("rdma ", "rdma-hosts": agent, doctor, emulate, enforce, run, top, traffic);
+absent!("rdma ", "rdma-hosts": agent, doctor, emulate, enforce, run, top, traffic, watch);
 
 use crate::status::Status;
 use anyhow::Result;
@@ -43,6 +45,8 @@ enum Action {
     Emulate(emulate::Arguments),
     /// Show tenants, processes and queue pairs that use the RDMA devices now, and the rate of each
     Top(top::Arguments),
+    /// Show who uses the RDMA devices and how near each limit is, from counters alone: no daemon, no root
+    Watch(watch::Arguments),
     /// Hold untrusted tenants to their guarantees: control verbs, objects, data
     Enforce(enforce::Arguments),
     /// Generate traffic on RDMA devices and measure it at both ends
@@ -59,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Action::Run(arguments) => run::run(arguments),
         Action::Emulate(arguments) => emulate::run(arguments),
         Action::Top(arguments) => top::run(arguments),
+        Action::Watch(arguments) => watch::run(arguments),
         Action::Enforce(arguments) => enforce::run(arguments),
         Action::Traffic(arguments) => traffic::run(arguments),
         Action::Agent(arguments) => agent::run(arguments),

@@ -1,0 +1,186 @@
+//! `isolane rdma watch`: who uses the RDMA devices, and how near each known limit is.
+//!
+//! Reads counters, and the kernel's list of RDMA objects. Needs no daemon and no root, and changes nothing.
+
+mod view;
+
+use super::top::interval;
+use crate::inputs::{self, bad};
+use crate::output;
+use crate::status::Status;
+use anyhow::{Context, Result, bail};
+use isolane_common_linux::{HostError, Root};
+use isolane_rdma_inventory::inventory::Inventory;
+use isolane_rdma_inventory::rdma::Connection;
+use isolane_rdma_inventory::watch::{Known, Reading, View, Wanted};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Home, and clear what is below.
+const OVER: &str = "\x1b[H\x1b[J";
+
+/// What the help of the command ends with.
+const AFTER: &str = "\
+Reads counters and the kernel's list of RDMA objects; opens no device and changes nothing. Listing the objects makes the
+driver query each queue pair: with thousands of queue pairs use --no-users or a long --interval.
+
+Exit codes:
+  0    --count views were printed, or Ctrl-C without --count
+  2    wrong usage, or no device has that name, while there are others
+  3    this machine has no RDMA device
+  130  interrupted before --count views";
+
+/// Arguments of `isolane rdma watch`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Arguments {
+    /// Watch this device alone
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Time between two views
+    #[arg(long, default_value = "2s", value_parser = interval)]
+    interval: Duration,
+    /// End after this many views
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000_000_000))]
+    count: Option<u64>,
+    /// Print each view as JSON on one line
+    #[arg(long)]
+    json: bool,
+    /// Leave out the users, whose list makes the driver query each queue pair
+    #[arg(long)]
+    no_users: bool,
+    /// Also read `ethtool -S`: pauses, drops and PCIe stalls of some drivers
+    #[arg(long)]
+    ethtool: bool,
+    /// The device's profile, for limits that no counter shows (see `isolane catalog profiles`)
+    #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
+    profile: Option<String>,
+    /// Read a copy of /sys and /proc below this directory instead of this machine
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let known = arguments.profile.as_deref().map(known).transpose()?;
+    let mut devices = Devices::open(arguments)?;
+    let (send, interrupted) = channel();
+    ctrlc::set_handler(move || {
+        let _ = send.send(());
+    })
+    .context("cannot catch Ctrl-C")?;
+    let draw_over = std::io::stdout().is_terminal() && !arguments.json && arguments.count.is_none();
+    let mut before = devices.read();
+    let mut views = 0;
+    while arguments.count.is_none_or(|count| views < count) {
+        if waited(&interrupted, arguments.interval) {
+            return Ok(match arguments.count {
+                Some(_) => Status::Interrupted,
+                None => Status::Done,
+            });
+        }
+        let now = devices.read();
+        if now.devices.is_empty() {
+            bail!("the RDMA devices are gone; isolane rdma doctor says what this machine has");
+        }
+        let view = View::between(&devices.root, &before, &now, known.as_ref())
+            .context("the steady clock did not advance")?;
+        match arguments.json {
+            true => output::print(&output::compact_json(&view)?)?,
+            false => {
+                let over = if draw_over { OVER } else { "" };
+                let apart = if views > 0 && !draw_over { "\n" } else { "" };
+                output::print(&format!("{over}{apart}{}", view::text(&view)))?;
+            }
+        }
+        views += 1;
+        before = now;
+    }
+    Ok(Status::Done)
+}
+
+/// Waits for one interval; true at Ctrl-C.
+fn waited(interrupted: &Receiver<()>, interval: Duration) -> bool {
+    !matches!(
+        interrupted.recv_timeout(interval),
+        Err(RecvTimeoutError::Timeout)
+    )
+}
+
+/// The limits of a device profile.
+fn known(name: &str) -> Result<Known> {
+    const MILLION: f64 = 1e6;
+    let profile = inputs::profile(&mut inputs::library(), name)?;
+    Ok(Known {
+        source: format!("profile {}", profile.name),
+        messages_per_s: profile.value("justitia", "message_rate_max_mps") * MILLION,
+        context_entries: profile.value("cache", "context_entries"),
+        protection_entries: profile.value("cache", "protection_entries"),
+    })
+}
+
+/// What is read.
+struct Devices<'a> {
+    root: Root,
+    arguments: &'a Arguments,
+    /// The kernel's list of objects, or why there is none.
+    objects: Result<Connection, String>,
+    begun: Instant,
+}
+
+impl<'a> Devices<'a> {
+    fn open(arguments: &'a Arguments) -> Result<Self> {
+        let root = match &arguments.root {
+            Some(directory) if !directory.is_dir() => {
+                return Err(bad(format!(
+                    "--root {}: must be a directory with a copy of /sys",
+                    directory.display()
+                )));
+            }
+            Some(directory) => Root::at(directory),
+            None => Root::machine(),
+        };
+        let names = root.list("/sys/class/infiniband");
+        if names.is_empty() {
+            bail!(
+                "no RDMA device in {}; isolane rdma doctor says how to get one",
+                root.path("/sys/class/infiniband").display()
+            );
+        }
+        if let Some(device) = &arguments.device
+            && !names.contains(device)
+        {
+            let (device, known) = (device.clone(), names);
+            return Err(HostError::NoDevice { device, known }.into());
+        }
+        let objects = match (&arguments.root, arguments.no_users) {
+            (_, true) => Err("not read (--no-users)".to_owned()),
+            (Some(_), _) => Err("a copy of /sys has no list of RDMA objects".to_owned()),
+            (None, false) => Connection::open().map_err(|error| error.to_string()),
+        };
+        Ok(Self {
+            root,
+            arguments,
+            objects,
+            begun: Instant::now(),
+        })
+    }
+
+    fn read(&mut self) -> Reading {
+        let device = self.arguments.device.as_deref();
+        let users = match &mut self.objects {
+            Ok(connection) => {
+                Inventory::read(connection, device).map_err(|error| error.to_string())
+            }
+            Err(reason) => Err(reason.clone()),
+        };
+        let wanted = Wanted {
+            device,
+            ethtool: self.arguments.ethtool,
+        };
+        // The counters last: their time is the reading's.
+        let taken_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Reading::take(&self.root, wanted, users, taken_ns)
+    }
+}
