@@ -6,6 +6,7 @@ mod hostile;
 mod kills;
 mod limits;
 mod memory;
+mod monitoring;
 #[path = "../../../preload/tests/null/mod.rs"]
 #[allow(
     missing_docs,
