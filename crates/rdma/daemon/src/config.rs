@@ -161,3 +161,18 @@ pub struct TenantConfig {
     /// Weight among tenants.
     pub weight: u32,
 }
+
+/// What the processes of one workload get.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignment {
+    /// Pattern of the cgroup's path; `*` stands for any characters.
+    pub cgroup: String,
+    /// The tenant; `None`: the processes' owner.
+    pub tenant: Option<String>,
+    /// The class; `None`: the daemon detects it.
+    pub class: Option<Class>,
+    /// Weight of the tenant; needs a tenant.
+    pub weight: Option<u32>,
+    /// The assignment ends when this path is gone.
+    pub lasts_while: Option<PathBuf>,
+}

@@ -6,6 +6,7 @@
 //!
 //! * [`config`] - the configuration;
 //! * [`settings`] - the operator's file;
+//! * [`assignments`] - tenant, class and weight of workloads that a scheduler starts and ends;
 //! * [`identity`] - the tenant of a process;
 //! * [`governor`] - sessions, tenants and devices in, leases and orders out;
 //! * [`attachment`] - what else the loop waits for;
@@ -23,6 +24,7 @@
 //! Limits: see `docs/internals/daemon.md`.
 #![forbid(unsafe_code)]
 
+pub mod assignments;
 pub mod attached;
 pub mod attachment;
 pub mod config;

@@ -1,9 +1,12 @@
-//! Reloads the configuration file while the daemon runs.
+//! Reloads the configuration while the daemon runs: the file at a signal, the assignments once per second.
 //!
 //! Method: at a signal the file is read and checked. Values that can change at run time take effect at once, and the
-//! others are named. A file with a mistake changes nothing.
+//! others are named. A file with a mistake changes nothing. The folder of assignments is looked at when the daemon
+//! starts and then once per [`LOOK_NS`]; only a change applies the configuration again.
 
+use crate::assignments::Folder;
 use crate::attachment::Attachment;
+use crate::config::Config;
 use crate::governor::Governor;
 use crate::notify::Notify;
 use crate::peers::Targets;
@@ -11,6 +14,10 @@ use crate::settings::Settings;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::SystemTime;
+
+/// Time between two looks at the assignments: a workload takes longer to start.
+pub const LOOK_NS: u64 = 1_000_000_000;
 
 /// Reads the settings with the program's arguments; the error is one line for people.
 pub type Source = Box<dyn Fn() -> Result<Settings, String>>;
@@ -24,6 +31,9 @@ pub struct Reload {
     targets: Targets,
     notify: Notify,
     say: fn(&str),
+    folder: Folder,
+    /// Time of the next look at the assignments.
+    look_ns: u64,
 }
 
 impl Reload {
@@ -41,6 +51,8 @@ impl Reload {
     ) -> std::io::Result<Self> {
         order.set_nonblocking(true)?;
         Ok(Self {
+            folder: Folder::new(now.assignments()),
+            look_ns: 0,
             order,
             source,
             now,
@@ -59,13 +71,7 @@ impl Reload {
                 "{keys} cannot change while the daemon runs; restart it to apply the change"
             ));
         }
-        let mut config = next.config.clone();
-        for (device, measured) in config.devices.iter_mut().zip(&*self.targets.borrow()) {
-            device.target = device.target.or(*measured);
-        }
-        let rates = governor.port_rates().to_vec();
-        let taken = governor.reconfigure(now_ns, config, rates);
-        taken.map_err(|error| error.to_string())?;
+        self.apply(now_ns, &next.config, governor)?;
         let counts = format!(
             "{} rules, {} tenants",
             next.config.rules.len(),
@@ -73,6 +79,37 @@ impl Reload {
         );
         self.now = next;
         Ok(counts)
+    }
+
+    /// Applies `config` with the assignments and the measured targets.
+    fn apply(&self, now_ns: u64, config: &Config, governor: &mut Governor) -> Result<(), String> {
+        let mut config = self.folder.applied(config);
+        for (device, measured) in config.devices.iter_mut().zip(&*self.targets.borrow()) {
+            device.target = device.target.or(*measured);
+        }
+        let rates = governor.port_rates().to_vec();
+        let taken = governor.reconfigure(now_ns, config, rates);
+        taken.map_err(|error| error.to_string())
+    }
+
+    /// Looks at the assignments if it is time, and applies a change.
+    fn look(&mut self, now_ns: u64, today: SystemTime, governor: &mut Governor) {
+        if now_ns < self.look_ns {
+            return;
+        }
+        self.look_ns = now_ns.saturating_add(LOOK_NS);
+        let change = self.folder.look(today);
+        for note in &change.notes {
+            (self.say)(note);
+        }
+        if !change.changed {
+            return;
+        }
+        let count = self.folder.assignments().len();
+        (self.say)(&match self.apply(now_ns, &self.now.config, governor) {
+            Ok(()) => format!("assignments in force: {count}"),
+            Err(reason) => format!("the assignments are not applied: {reason}"),
+        });
     }
 }
 
@@ -85,10 +122,21 @@ impl Attachment for Reload {
         Some(self.order.as_fd())
     }
 
+    fn deadline_ns(&self) -> Option<u64> {
+        Some(self.look_ns)
+    }
+
     fn ready(&mut self, now_ns: u64, governor: &mut Governor) {
         // Several signals cause one reload.
         let mut bytes = [0; 64];
-        while matches!(self.order.read(&mut bytes), Ok(count) if count > 0) {}
+        let mut ordered = false;
+        while matches!(self.order.read(&mut bytes), Ok(count) if count > 0) {
+            ordered = true;
+        }
+        self.look(now_ns, SystemTime::now(), governor);
+        if !ordered {
+            return;
+        }
         self.notify.reloading(now_ns);
         let text = match self.reload(now_ns, governor) {
             Ok(counts) => format!("the configuration is reloaded: {counts}"),
@@ -164,6 +212,38 @@ mod tests {
             )
         );
         assert_eq!(governor.config().devices[0].name, "r0");
+    }
+
+    #[test]
+    fn an_assignment_applies_within_a_second_and_ends_with_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = parse("x.toml", START).unwrap();
+        settings.control = directory.path().join("control.sock");
+        let mut governor =
+            Governor::new(settings.config.clone(), vec![BitRate::from_gbps(1)], 0).unwrap();
+        let (order, _giver) = UnixStream::pair().unwrap();
+        let source: Source = Box::new(|| Err("the file is not read".to_owned()));
+        let folder = settings.assignments();
+        let notify = Notify::from_environment();
+        let mut reload =
+            Reload::new(order, source, settings, Targets::default(), notify, |_| ()).unwrap();
+        let assignment = crate::config::Assignment {
+            cgroup: "/slurm/job_7/*".to_owned(),
+            tenant: Some("job-7".to_owned()),
+            weight: Some(3),
+            ..Default::default()
+        };
+        assignment.write(&folder, "job-7").unwrap();
+        reload.ready(1, &mut governor);
+        let tenants = |governor: &Governor| governor.config().tenants.len();
+        assert_eq!(tenants(&governor), 1);
+        assert_eq!(governor.config().rules[0].tenant.as_deref(), Some("job-7"));
+        crate::assignments::end(&folder, "job-7").unwrap();
+        reload.ready(LOOK_NS, &mut governor);
+        assert_eq!(tenants(&governor), 1, "it is not time yet");
+        reload.ready(LOOK_NS + 1, &mut governor);
+        assert_eq!(tenants(&governor), 0);
+        assert_eq!(reload.deadline_ns(), Some(2 * LOOK_NS + 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The program as users run it, and what it shares with the real hosts.
 
+mod assign;
 mod audit_place;
 mod claims;
 mod commands;
@@ -7,6 +8,7 @@ mod doctor;
 mod emulate;
 mod enforce;
 mod hunt;
+mod kubernetes;
 mod mem;
 mod memory_twins;
 mod network;

@@ -218,6 +218,27 @@ pub(super) const PEERING: &[Key] = &[
     ),
 ];
 
+/// The file of one assignment.
+pub(super) const ASSIGNMENT: &[Key] = &[
+    required(
+        "cgroup",
+        Kind::Text,
+        "pattern of the control group's path, * for any text",
+    ),
+    key(
+        "tenant",
+        Kind::Text,
+        "the tenant of the workload's processes",
+    ),
+    key("class", CLASSES, "the class of the workload's processes"),
+    key("weight", WEIGHT, "weight of the tenant"),
+    key(
+        "lasts_while",
+        Kind::Text,
+        "absolute path: the assignment ends when the path is gone",
+    ),
+];
+
 /// `[[rule]]`.
 pub(super) const RULE: &[Key] = &[
     key(

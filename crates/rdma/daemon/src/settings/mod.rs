@@ -5,6 +5,7 @@
 //! metrics and the rest belong to attachments. Units: as written in the file ("92Gb/s", "20us"); checked types here.
 //! Limits: at most [`FILE_MAX`] bytes.
 
+pub mod assignment;
 mod keys;
 mod parse;
 
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "/etc/isolane/isolaned.toml";
 /// Default path of the socket for `isolane rdma top`.
 pub const CONTROL_PATH: &str = "/run/isolane/control/isolaned.sock";
+/// Name of the folder of assignments, beside the control socket.
+const ASSIGNMENTS: &str = "assignments";
 /// Longest file, bytes: a thousand tenants need a tenth of it.
 pub const FILE_MAX: u64 = 1 << 20;
 /// Default ratio of a measured target to the idle 99th percentile.
@@ -144,6 +147,11 @@ impl Settings {
             peering: None,
             metrics: None,
         }
+    }
+
+    /// Folder of the assignments: beside the control socket, where only root can write.
+    pub fn assignments(&self) -> PathBuf {
+        self.control.with_file_name(ASSIGNMENTS)
     }
 
     /// Default peers of the reference flow: two devices of this machine, or a single device with itself, which shows

@@ -111,7 +111,7 @@ fn place(settings: &Settings, name: &str) -> Option<usize> {
     devices.iter().position(|device| device.name == name)
 }
 
-fn set<T>(place: &mut T, value: Option<T>) {
+pub(super) fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
@@ -138,7 +138,7 @@ fn tables<'a>(top: &Table<'a>, key: &str, keys: &'static [Key]) -> Result<Vec<Ta
 }
 
 /// A name: 1 to [`NAME_MAX`] bytes without spaces.
-fn name(table: &Table<'_>, key: &str) -> Result<Option<String>> {
+pub(super) fn name(table: &Table<'_>, key: &str) -> Result<Option<String>> {
     let Some(text) = table.text(key)? else {
         return Ok(None);
     };
@@ -152,7 +152,7 @@ fn name(table: &Table<'_>, key: &str) -> Result<Option<String>> {
     }
 }
 
-fn path(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
+pub(super) fn path(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
     let Some(text) = table.text(key)? else {
         return Ok(None);
     };

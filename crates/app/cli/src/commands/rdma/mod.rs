@@ -7,11 +7,17 @@ mod calibrate;
 #[cfg(feature = "rdma-hosts")]
 mod agent;
 #[cfg(feature = "rdma-hosts")]
+mod assign;
+#[cfg(feature = "rdma-hosts")]
+mod cdi;
+#[cfg(feature = "rdma-hosts")]
 mod doctor;
 #[cfg(feature = "rdma-hosts")]
 mod emulate;
 #[cfg(feature = "rdma-hosts")]
 mod enforce;
+#[cfg(feature = "rdma-hosts")]
+mod pods;
 #[cfg(feature = "rdma-hosts")]
 pub(super) mod run;
 #[cfg(feature = "rdma-hosts")]
@@ -23,7 +29,7 @@ mod traffic_work;
 #[cfg(feature = "rdma-hosts")]
 mod watch;
 #[cfg(not(feature = "rdma-hosts"))]
-absent!("rdma ", "rdma-hosts": agent, doctor, emulate, enforce, run, top, traffic, watch);
+absent!("rdma ", "rdma-hosts": agent, assign, cdi, doctor, emulate, enforce, pods, run, top, traffic, watch);
 
 use crate::status::Status;
 use anyhow::Result;
@@ -49,6 +55,12 @@ enum Action {
     Watch(watch::Arguments),
     /// Hold untrusted tenants to their guarantees: control verbs, objects, data
     Enforce(enforce::Arguments),
+    /// Give the processes of one job or pod a tenant, a class and a weight while it runs; for schedulers
+    Assign(assign::Arguments),
+    /// Assign tenant, class and weight to the pods of this Kubernetes machine, by their labels
+    Pods(pods::Arguments),
+    /// Print what a container runtime needs to give a container the preload library and the daemon's socket
+    Cdi(cdi::Arguments),
     /// Generate traffic on RDMA devices and measure it at both ends
     Traffic(Box<traffic::Arguments>),
     /// Start traffic workers for a controller on another machine, or make the certificates for it
@@ -65,6 +77,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Action::Top(arguments) => top::run(arguments),
         Action::Watch(arguments) => watch::run(arguments),
         Action::Enforce(arguments) => enforce::run(arguments),
+        Action::Assign(arguments) => assign::run(arguments),
+        Action::Pods(arguments) => pods::run(arguments),
+        Action::Cdi(arguments) => cdi::run(arguments),
         Action::Traffic(arguments) => traffic::run(arguments),
         Action::Agent(arguments) => agent::run(arguments),
         Action::Calibrate(arguments) => calibrate::run(arguments),

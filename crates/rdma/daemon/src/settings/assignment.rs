@@ -1,0 +1,40 @@
+//! Parses the file of one assignment.
+
+use super::keys;
+use super::parse::{name, path, set};
+use crate::config::Assignment;
+use isolane_common_toml_input::error::InputError;
+use isolane_common_toml_input::table::{Source, Table};
+use isolane_rdma_session::message::Class;
+
+/// Parses `text`; `file` is its name in messages.
+///
+/// # Errors
+/// The first mistake: file, line, key, value, what is allowed.
+pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
+    let source = Source { file, text };
+    let tree = source.tree()?;
+    let table = Table::open(source, tree.get_ref(), 0, keys::ASSIGNMENT, None)?;
+    let mut assignment = Assignment::default();
+    set(
+        &mut assignment.cgroup,
+        table.text("cgroup")?.map(str::to_owned),
+    );
+    // A pattern that fits every process would give the whole machine to one workload.
+    if !assignment.cgroup.chars().any(|c| c.is_ascii_alphanumeric()) {
+        return Err(table.wrong("cgroup", "must name a part of the cgroup's path"));
+    }
+    assignment.tenant = name(&table, "tenant")?;
+    let class = table.choice::<String>("class")?;
+    assignment.class =
+        class.map(|class| Class::from_name(&class).expect("the list has the class's own names"));
+    assignment.weight = table.count32("weight")?;
+    assignment.lasts_while = path(&table, "lasts_while")?;
+    if assignment.weight.is_some() && assignment.tenant.is_none() {
+        return Err(table.missing("tenant", "a weight is that of a tenant; name it"));
+    }
+    if assignment.tenant.is_none() && assignment.class.is_none() {
+        return Err(table.missing("tenant", "an assignment must give tenant or class"));
+    }
+    Ok(assignment)
+}
