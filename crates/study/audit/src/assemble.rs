@@ -20,7 +20,7 @@ use isolane_rdma_scenario::stack::honours_weights;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Everything about `plan` that `outcomes` tell.
+/// The result of `plan` as far as `outcomes` reach.
 pub(crate) fn assemble(
     plan: &Plan,
     testbed: &str,
@@ -79,8 +79,8 @@ fn victim(plan: &Plan, index: usize) -> Victim {
     }
 }
 
-/// What has to be known of the victim when `run` ends: alone its figures, under attack on which side of what it is owed it
-/// is. `outcomes` has the victim alone.
+/// What has to be known of the victim when `run` ends. For a run of the victim alone: its figures. For a run under
+/// attack: whether the victim gets what it is owed. `outcomes` has the victim alone.
 pub(crate) fn demand(plan: &Plan, outcomes: &BTreeMap<Run, Outcome>, run: &Run) -> Demand {
     let judge = Judge { plan, outcomes };
     let Some(attacker) = run.attacker else {
@@ -117,8 +117,8 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// What has to be known of a victim alone: its latency or its rates, these only as far as they are below its part of the
-    /// NIC, since it is owed no more than that.
+    /// What has to be known of a victim alone: its latency or its rates. A rate above the victim's part of the NIC need
+    /// not be known, since the victim is owed no more than its part.
     fn demand_alone(&self, victim: usize) -> Demand {
         let plan = self.plan;
         let v = &plan.victims[victim];
@@ -382,7 +382,7 @@ fn note_edges(why: &mut String, few: Option<u64>, keep: usize, windows: u32, run
     } else if windows > 0 {
         let _ = write!(
             why,
-            "; on the edge: {windows} of {runs} runs are too near to it to tell"
+            "; on the edge: {windows} of {runs} runs are too near to it to decide"
         );
     }
 }

@@ -153,7 +153,7 @@ pub struct Cell {
     pub attacker: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// One sentence: what was owed, what was got, and what ran out; or why the cell does not apply.
+    /// One sentence: what the victim was owed, what it got, and which resource ran out; or why the cell does not apply.
     pub why: String,
     /// What the victim was owed; absent when the cell does not apply.
     pub expected: Option<Expected>,
@@ -212,7 +212,7 @@ impl Verdict {
 pub struct Settling {
     /// Seeds whose run settled.
     pub settled: u32,
-    /// Seeds whose windows, or bounds of the 99th percentile, lie on both sides of what is owed.
+    /// Seeds whose windows, or bounds of the 99th percentile, are on both sides of what the victim is owed.
     pub on_the_edge: u32,
     /// Simulated time before the measured time, microseconds; the longest over the seeds.
     pub settled_after_us: f64,
@@ -282,7 +282,7 @@ pub struct SeedRun {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exhausted {
     /// In words: `receive units stalled by receiver-not-ready errors`, `PCIe towards the NIC`, ...; it begins with
-    /// `no resource saturated` where only the largest change can be told.
+    /// `no resource saturated` where only the largest change is known.
     pub resource: String,
     /// Whose NIC.
     pub host: Host,

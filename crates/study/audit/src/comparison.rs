@@ -1,10 +1,11 @@
 //! The policies side by side: which isolation should I buy or build?
 //!
-//! One line per policy, the one that breaks fewest pairs first (of equals the one that uses more of the NIC), and policies
-//! that need hardware that is not on sale behind all others, with a star: broken pairs, the columns of husky table 4.3 with a tick where no pair breaks, and the figures of [`crate::figures`]. Below
-//! stands what each one leaves open: the resources that ran out in its broken pairs, most frequent first.
+//! One line per policy, the one that breaks fewest pairs first (of equals the one that uses more of the NIC), and
+//! policies that need hardware that is not on sale behind all others, with a star: broken pairs, the columns of husky
+//! table 4.3 with a tick where no pair breaks, and the figures of [`crate::figures`]. Below the table, each policy has
+//! the resources that ran out in its broken pairs, most frequent first.
 //!
-//! Limits: pairs count alike. Whoever has one victim to protect reads its row of the matrix instead.
+//! Limits: pairs count alike. A reader who has one victim to protect reads the row of that victim in the matrix.
 
 use crate::cell::{self, Verdict};
 use crate::figures::{COLUMNS, ColumnSummary, heading};
@@ -21,8 +22,8 @@ const CAUSES: usize = 2;
 /// The question that the table answers.
 pub const QUESTION: &str = "Which isolation should I buy or build?";
 
-/// The summaries, best first: what can be bought, then fewest broken pairs, then most utilisation, then the order asked
-/// for.
+/// The summaries, best first: what can be bought, then fewest broken pairs, then most utilisation, then the order of
+/// the request.
 pub fn ranked(result: &AuditResult) -> Vec<&PolicySummary> {
     let mut ranked: Vec<&PolicySummary> = result.summaries.iter().collect();
     let utilisation = |summary: &PolicySummary| summary.figures.map_or(0.0, |f| f.utilisation);
@@ -84,7 +85,7 @@ pub(crate) fn render(result: &AuditResult, style: Style) -> String {
                        latency added to a latency victim that is alone, us\n";
     text.push_str(&style.paint(GREY, explanation.trim_end()));
     if ranked.iter().any(|summary| !summary.on_sale) {
-        let line = format!("\n  {NOT_ON_SALE}, and stands behind what can be bought");
+        let line = format!("\n  {NOT_ON_SALE}, and comes after hardware on sale");
         text.push_str(&style.paint(GREY, &line));
     }
     text.push_str("\n\nWhat each one leaves open\n");

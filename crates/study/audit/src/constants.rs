@@ -72,8 +72,8 @@ impl Constants {
     }
 }
 
-/// What congestion control of the device of `profile` needs, each `times` times: each notification halves a rate, at most
-/// one per interval; after a cut, ticks of fast recovery bring it back.
+/// What congestion control of the device of `profile` needs, each `times` times. Each notification halves a rate, at
+/// most one per interval. After a cut, ticks of fast recovery raise the rate again.
 pub fn congestion(profile: &Profile, times: u64) -> Congestion {
     let value = |name| profile.value("congestion", name);
     if value("enabled") == 0.0 {
@@ -89,9 +89,9 @@ pub fn congestion(profile: &Profile, times: u64) -> Congestion {
 /// Harmonic's T_basic unless a scenario names another, microseconds (harmonic 5.6.2).
 const T_BASIC_US: f64 = 500.0;
 
-/// Intervals of T_basic that a tenant gets to come near its part. One is the wait for the first batch; a batch of
-/// four cuts a rate to an eighth, so two more bring one connection of many from the line rate to what it had; the
-/// rest is for the swings that follow.
+/// Intervals of T_basic that a tenant gets to come near its part. One is the wait for the first batch; a batch of four
+/// cuts a rate to an eighth, so two more reduce the rate of one connection of many from the line rate to its earlier
+/// rate. The remaining intervals are for the swings that follow.
 const HARMONIC_BATCHES: f64 = 8.0;
 
 /// How long the slowest part of `policy` needs on the device of `profile` before a run shows it: one that ends
@@ -104,9 +104,9 @@ pub fn settling(policy: &PolicySpec, profile: &Profile) -> Duration {
     slowest.max().unwrap_or(Duration::ZERO)
 }
 
-/// The same of one part. A hardware queue's mapping takes milliseconds to change. Harmonic is told of an excess
-/// after T_basic at most and needs several batches, each of which the NIC's limiters digest in the ticks of
-/// fast recovery, before a tenant is where it is to be. Working sets of queue pairs change twice.
+/// The same of one part. A hardware queue's mapping takes milliseconds to change. Harmonic learns of an excess after
+/// T_basic at most and needs several batches until a tenant has its rate. The NIC's limiters take the ticks of fast
+/// recovery for each batch. Working sets of queue pairs change twice.
 fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
     match part {
         "hw-priority" => {

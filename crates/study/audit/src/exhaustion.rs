@@ -1,12 +1,12 @@
 //! Which resource ran out, read off the counters of both NICs.
 //!
-//! Every ratio is a fraction of the measured time or of a capacity, 0 to 1. A ratio speaks when it passes the
-//! threshold of its kind; kinds are ranked by how direct a proof they are: a stalled unit does nothing at all,
-//! a cache whose miss slots are busy delays everybody, a unit that works all the time may only be shared, and
-//! pauses are what the others look like from the link. Within a kind the largest ratio wins, compared in whole percent.
-//! Of equal ones the first in [`KINDS`] wins, and then host A: a link that one host fills is as busy at its receiver,
-//! but messages wait at the sender. A violation without any such sign says that nothing was saturated, with the ratio that rose most
-//! over the solo run as a hint.
+//! Every ratio is a fraction of the measured time or of a capacity, 0 to 1. A ratio counts when it passes the threshold
+//! of its kind. Kinds are ranked by how direct a proof they are. A stalled unit does nothing at all. A cache with busy
+//! miss slots delays all tenants. A unit that works all the time may only be shared. Pauses are the effect of the other
+//! kinds on the link. Within a kind the largest ratio wins, compared in whole percent. Of equal ones the first in
+//! [`KINDS`] wins, and then host A: a link that one host fills is as busy at its receiver, but messages wait at the
+//! sender. A violation without any such sign says that nothing was saturated, with the ratio that rose most over the
+//! solo run as a hint.
 //!
 //! Limits: names what was busy, not who made it busy; that is the attacker's definition.
 
@@ -42,7 +42,7 @@ struct Sign {
     counter: &'static str,
     /// The resource in words.
     resource: &'static str,
-    /// The least value that speaks.
+    /// The least value that counts.
     threshold: f64,
     /// What follows "host B's NIC" in the evidence; `{}` is the percentage.
     sentence: &'static str,
@@ -186,8 +186,8 @@ const MISS_RATIOS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The resource under most pressure in `contended`, compared with the victim alone. `violation` asks for an
-/// answer even when no ratio passes its threshold.
+/// The resource under most pressure in `contended`, compared with the victim alone. With `violation` there is an answer
+/// even when no ratio passes its threshold.
 pub fn exhausted(solo: &Pressure, contended: &Pressure, violation: bool) -> Option<Exhausted> {
     KINDS
         .iter()

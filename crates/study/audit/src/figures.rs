@@ -6,8 +6,8 @@
 //! * The **dominant share** of a tenant is the larger of its goodput over the link's rate and its messages over what
 //!   the NIC's processing units do of its dearest verb: the unit in which the share rule of [`crate::predicate`]
 //!   judges it. Control verbs have none.
-//! * **Utilisation** of a pair is the sum of its tenants' dominant shares; of a policy, the mean over its pairs. Beside
-//!   it stands the same over what the same pairs get under `none`.
+//! * **Utilisation** of a pair is the sum of its tenants' dominant shares; of a policy, the mean over its pairs. A
+//!   second figure divides it by the utilisation of the same pairs under `none`.
 //! * **Fairness** of a pair is Jain's index over its tenants of `min(1, got / owed)`. A victim is owed the smaller of
 //!   its part of the NIC and what it gets alone; an attacker, which never runs alone, its part. Pairs in which a
 //!   tenant has control verbs only are left out.
@@ -82,7 +82,7 @@ pub fn heading(column: Column) -> &'static str {
     }
 }
 
-/// Jain's index of `parts`, each 0 or more; 1 where nobody got anything.
+/// Jain's index of `parts`, each 0 or more; 1 where all parts are 0.
 pub(crate) fn jain(parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
     let squares: f64 = parts.iter().map(|part| part * part).sum();

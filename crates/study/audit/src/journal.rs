@@ -1,9 +1,9 @@
 //! The journal: one JSON line per finished run, so that an interrupted audit can go on where it stopped.
 //!
-//! The first line says which build of which program wrote it, since any change of the simulator may change a
-//! result; another build's journal is refused. A run is recognised by a hash of its scenario, profile, testbed
-//! and program version, so a journal also serves an audit with more victims, policies or seeds. A last line cut
-//! short by a kill or a full disk is dropped; damage elsewhere is an error.
+//! The first line says which build of which program wrote it, since any change of the simulator may change a result;
+//! the journal of another build is rejected. A run is recognised by a hash of its scenario, profile, testbed and
+//! program version, so a journal also serves an audit with more victims, policies or seeds. A last line cut short by a
+//! kill or a full disk is dropped; damage elsewhere is an error.
 
 use crate::AuditError;
 use crate::hash::Fnv;
@@ -33,7 +33,7 @@ struct Header {
     kind: String,
     /// The program's version.
     program: String,
-    /// Which build of it, as the caller tells builds apart.
+    /// The build of the program: any text by which the caller distinguishes builds.
     build: String,
     /// [`AUDIT_VERSION`].
     audit_version: u32,
@@ -62,7 +62,7 @@ impl Header {
         }
     }
 
-    /// True when both were written by one build, for whatever audit.
+    /// True when the same build wrote both, for any audits.
     fn same_build(&self, other: &Self) -> bool {
         (&self.kind, &self.program, &self.build, self.audit_version)
             == (
@@ -175,7 +175,8 @@ fn parse(path: &Path, text: &str, build: &str) -> Result<Known, AuditError> {
     Ok(Known { outcomes, settings })
 }
 
-/// The options of the audit that started the journal at `path`, by whatever build; none if that is no journal.
+/// The options of the audit that started the journal at `path`, whichever build wrote it; none if the file is no
+/// journal.
 pub(crate) fn settings_of(path: &Path) -> Option<String> {
     let mut line = String::new();
     let mut reader = BufReader::new(File::open(path).ok()?);

@@ -149,7 +149,7 @@ pub enum AuditError {
         /// Why.
         reason: String,
     },
-    /// A testbed gave a result without the tenants it was asked for.
+    /// A testbed returned a result without the tenants of the request.
     #[error("the testbed reported no tenant for {scenario}")]
     NoTenant {
         /// The scenario.
@@ -163,7 +163,7 @@ pub enum AuditError {
 fn all_names(tenants: &Option<Vec<String>>) -> String {
     match tenants {
         Some(names) => format!("the scenario has {}", names.join(", ")),
-        None => "`isolane catalog workloads` names them all, and --scenario FILE brings tenants of your own".to_owned(),
+        None => "`isolane catalog workloads` names them all, and --scenario FILE adds tenants of your own".to_owned(),
     }
 }
 

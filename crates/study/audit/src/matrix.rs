@@ -37,7 +37,7 @@ pub struct AuditResult {
     /// Simulated time after which a run ends, settled or not, microseconds; absent where times are fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_us: Option<f64>,
-    /// Policies, in the order asked for.
+    /// Policies, in the order of the request.
     pub policies: Vec<String>,
     /// Policies of `all` that the device cannot run.
     #[serde(default)]

@@ -1,9 +1,9 @@
 //! The directory that an audit writes into: one audit at a time, and none that replaces another unasked.
 //!
-//! A lock on [`LOCK_NAME`], which the system gives up when the process ends however it ends, keeps a second audit
-//! out; the file itself stays. Which audit a directory holds is said by the command line in its result or, when
-//! it was stopped before there was one, in its journal. Two audits are the same when they asked the same: all
-//! options but the directory's own name, which may be spelt in several ways.
+//! A lock on [`LOCK_NAME`] keeps a second audit out; the kernel releases the lock when the process ends, and the file
+//! stays. The command line in the result names the audit of a directory; where there is no result yet, the journal
+//! names the audit. Two audits are the same when all their options agree except the directory's own name, which has
+//! several spellings.
 //!
 //! Limits: a file system without locks is used without one.
 
@@ -27,7 +27,7 @@ pub enum Intent {
     Repeat,
     /// Go on with it; the journal says whether that is possible.
     Resume,
-    /// Replace it, whatever it was.
+    /// Replace the audit in the directory.
     Replace,
 }
 
@@ -37,7 +37,7 @@ pub struct Place {
     _lock: File,
 }
 
-/// The part of a result that says what was asked.
+/// The part of a result that has the question.
 #[derive(Deserialize)]
 struct Asked {
     rerun: String,

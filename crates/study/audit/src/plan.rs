@@ -60,8 +60,8 @@ pub struct VictimPlan {
 pub struct AttackerPlan {
     /// Its name and kind.
     pub info: Attacker,
-    /// What it runs, or why the device cannot run it. A tenant with the victim's name is left out of the run:
-    /// nobody attacks itself.
+    /// What it runs, or why the device cannot run it. A tenant with the victim's name is left out of the run: no tenant
+    /// attacks itself.
     pub tenants: Result<Vec<Tenant>, String>,
 }
 
@@ -72,7 +72,7 @@ pub struct Plan {
     pub profile: Profile,
     /// Policies to compare.
     pub policies: Vec<PolicySpec>,
-    /// Policies that were asked for with all others and that the device cannot run.
+    /// Policies of a request for `all` that the device cannot run.
     pub left_out: Vec<LeftOut>,
     /// Victims.
     pub victims: Vec<VictimPlan>,
@@ -226,7 +226,7 @@ impl Plan {
         hash.finish()
     }
 
-    /// The hash that identifies `run`'s question, `demand` of the victim, whatever audit asks it.
+    /// The hash that identifies `run` with the `demand` of its victim; the same in every audit.
     pub(crate) fn run_key(&self, environment: u64, run: &Run, demand: &Demand) -> u64 {
         let scenario = self.scenario(run);
         let mut hash = Fnv::default();

@@ -3,14 +3,14 @@
 //! Units: goodput in gigabits of payload per second, message rates per second, latency in microseconds; shares
 //! and the tolerance `alpha` are fractions.
 //!
-//! **Share** (the paper's rule). A victim that gets B_a alone is owed `(1 - alpha) * min(B_a, B_g)` under any
-//! attack. With n tenants on the NIC, B_g is one n-th of it; under a policy that honours weights, its weight over the
-//! sum of all tenants' weights. The paper speaks of bits; a victim of small
-//! messages uses up the NIC's message rate long before its link, and the n-th part of the link would promise it
-//! nothing. So a victim is judged in the unit of its *dominant resource*: in bits when the share of the link's
-//! rate that it takes alone is at least the share that it takes of the NIC's message rate, otherwise in messages,
-//! with B_g that part of the messages that the NIC's processing units do alone with that verb,
-//! `1e9 / max(requester ns, responder ns)` per second. A victim of several verbs counts with its dearest one.
+//! **Share** (the paper's rule). A victim that gets B_a alone is owed `(1 - alpha) * min(B_a, B_g)` under any attack.
+//! With n tenants on the NIC, B_g is one n-th of it; under a policy that honours weights, its weight over the sum of
+//! all tenants' weights. The paper counts bits. A victim of small messages uses up the NIC's message rate long before
+//! its link, and the n-th part of the link would promise nothing to it. So a victim is judged in the unit of its
+//! *dominant resource*: in bits when the share of the link's rate that it takes alone is at least the share that it
+//! takes of the NIC's message rate, otherwise in messages, with B_g that part of the messages that the NIC's processing
+//! units do alone with that verb, `1e9 / max(requester ns, responder ns)` per second. A victim of several verbs counts
+//! with its dearest one.
 //!
 //! **Ratio** (the rule of Husky's public prototype). Bit rate and message rate must both be at least
 //! `(1 - alpha)` times what they are alone. Stricter for large victims: sharing a link evenly already breaks it.
@@ -24,8 +24,8 @@
 //! part carries. Operations are counted by the time between their ends, and fewer than [`OPERATIONS_MIN`] alone give no
 //! verdict.
 //!
-//! A victim that completes nothing under attack breaks every rule. One that completes nothing alone is owed
-//! nothing that could be judged: the cell does not apply.
+//! A victim that completes nothing under attack breaks every rule. For a victim that completes nothing alone the cell
+//! does not apply.
 
 use crate::cell::{Expected, JudgedMetric, Metrics, PredicateName};
 use isolane_common_quantities::settle::{Figure, Limit};
@@ -147,11 +147,11 @@ fn verb_ns(profile: &Profile, verb: Verb) -> f64 {
 /// What the victim got, judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judgement {
-    /// The judged metric under attack; absent when no message completed and a latency is asked for.
+    /// The judged metric under attack; absent when the metric is a latency and no message completed.
     pub measured: Option<f64>,
     /// Part of its solo performance that it kept, 0 and up.
     pub retained: f64,
-    /// Did it get what it was owed?
+    /// True when the victim got what it was owed.
     pub kept: bool,
 }
 
@@ -179,8 +179,8 @@ impl Predicate {
         }
     }
 
-    /// What a victim that does `solo` alone is owed while it gets `attacked` under attack, or why nothing can be
-    /// said. (`attacked` only chooses which of its two rates the ratio rule shows: the one that suffered more.)
+    /// What a victim that does `solo` alone is owed while it gets `attacked` under attack, or why nothing can be said.
+    /// (`attacked` only chooses which of the two rates the ratio rule shows: the one that fell more.)
     pub fn expected(
         self,
         judged: Judged,

@@ -1,11 +1,10 @@
 //! Runs a plan: many runs at once, in memory that does not grow with their length, and stoppable at any moment.
 //!
-//! Workers take the next undone run from a shared counter, so the order of work is the plan's whatever their
-//! number: first every victim alone, which says what it is owed, then the pairs. They hand a condensed `Outcome` to the
-//! calling thread, which writes the journal and reports progress.
-//! Results are looked up by run, never by order of arrival: the number of workers cannot show. The cancel flag
-//! is checked between runs; one run lasts well below a second,
-//! an application's a few seconds.
+//! Workers take the next undone run from a shared counter, so any number of workers follows the plan's order. First
+//! every victim runs alone, which gives what the victim is owed; then the pairs run. They hand a condensed `Outcome` to
+//! the calling thread, which writes the journal and reports progress. Results are looked up by run, never by order of
+//! arrival: the number of workers cannot show. The cancel flag is checked between runs; one run lasts well below a
+//! second, an application's a few seconds.
 
 use crate::AuditError;
 use crate::assemble::{assemble, demand};
@@ -35,9 +34,9 @@ pub struct RunOptions<'a> {
     pub build: &'a str,
     /// Reuse the runs that the journal holds.
     pub resume: bool,
-    /// Told once before the first run of a resumed audit.
+    /// Called once before the first run of a resumed audit.
     pub on_resume: &'a mut dyn FnMut(Reused),
-    /// Told after every run.
+    /// Called after every run.
     pub on_progress: &'a mut dyn FnMut(Progress),
 }
 
@@ -55,7 +54,7 @@ pub struct Reused {
 /// Finished runs waiting for the journal, per worker: enough that a slow disk does not idle the workers.
 const QUEUE_PER_WORKER: usize = 16;
 
-/// Runs `plan` on `testbed`. When cancelled, the result is partial and says so.
+/// Runs `plan` on `testbed`. When cancelled, the result is partial and marked as partial.
 pub fn run(
     plan: &Plan,
     testbed: &dyn Testbed,

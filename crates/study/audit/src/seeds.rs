@@ -78,8 +78,8 @@ pub(crate) fn settling(runs: &[&Outcome]) -> Option<Settling> {
     })
 }
 
-/// Whether the verdict `kept` of the median is known: the runs of more than half of the seeds settled and say so, or all
-/// settled. The victim alone has to have settled for more than half of the seeds.
+/// Whether the verdict `kept` of the median is known: the runs of more than half of the seeds settled and have this
+/// verdict, or all settled. The victim alone has to have settled for more than half of the seeds.
 pub(crate) fn is_known(
     alone: &[&Outcome],
     attacked: &[&Outcome],

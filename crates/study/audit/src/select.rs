@@ -70,7 +70,7 @@ impl Selection {
             &globs(&self.victims, &QUICK_VICTIMS),
         )?;
         if self.victims.is_none() {
-            // Their runs are long: they take part when asked for.
+            // Their runs are long: they take part on request only.
             chosen_victims.retain(|&index| victims[index].category != Category::Application);
         }
         let chosen_attackers = choose(
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "no victim matches \"smal_read\" (nearest: small_read); `isolane catalog workloads` names them all, \
-             and --scenario FILE brings tenants of your own"
+             and --scenario FILE adds tenants of your own"
         );
     }
 }

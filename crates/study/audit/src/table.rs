@@ -1,14 +1,15 @@
 //! The result as text for a terminal. More than two policies are compared in a table first ([`crate::comparison`]); of
-//! more than [`MATRICES_MAX`] that table is all, unless the matrices are asked for.
+//! more than [`MATRICES_MAX`] only that table is shown, unless an option requests the matrices.
 //!
 //! The matrix: victims down, attackers across, one mark per cell.
 //!
-//! Attackers are grouped by category; a column is one attacker. The last digit of its number stands above it, and
-//! the legend below the matrices lists the numbers. A matrix wider than the terminal continues in a second block. Marks, as
-//! in the HTML report: a tick for a kept promise, a cross for a violation, a question mark where the runs did not settle, a
-//! dash where the cell does not apply, a space where it was not run; a tilde behind a mark says that the value is near its
-//! limit, or that the seeds, or the windows of a run, disagree. Below stand the totals, the worst victim, and why: the violations by
-//! the resource that ran out, each with its worst pair. Plain text without colour is the same text without escape codes.
+//! Attackers are grouped by category; a column is one attacker. The last digit of an attacker's number is above its
+//! column, and the legend below the matrices lists the numbers. A matrix wider than the terminal continues in a second
+//! block. Marks, as in the HTML report: a tick for a kept promise, a cross for a violation, a question mark where the
+//! runs did not settle, a dash where the cell does not apply, a space where it was not run; a tilde behind a mark says
+//! that the value is near its limit, or that the seeds, or the windows of a run, disagree. The totals, the worst victim
+//! and the reasons follow: the violations by the resource that ran out, each with its worst pair. Plain text without
+//! colour is the same text without escape codes.
 
 use crate::cell::{Attacker, Cell, JudgedMetric, Verdict};
 use crate::comparison;
@@ -84,7 +85,7 @@ pub fn render(result: &AuditResult, style: Style) -> String {
 /// Columns of text in the legend, unless one name is longer.
 const LEGEND_WIDTH: usize = 100;
 
-/// What the marks mean, and which attacker stands in which column.
+/// What the marks mean, and the attacker of each column.
 fn legend(text: &mut String, result: &AuditResult, style: Style) {
     if result.summaries.iter().any(|summary| !summary.on_sale) {
         let _ = writeln!(text, "{NOT_ON_SALE}");
@@ -167,7 +168,7 @@ fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, styl
     reasons(text, result, summary, style);
 }
 
-/// Some attackers of a category, and how many stand before them.
+/// Some attackers of a category, and how many columns precede them.
 struct Group<'a> {
     name: &'a str,
     members: Vec<&'a Attacker>,

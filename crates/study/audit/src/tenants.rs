@@ -48,7 +48,7 @@ pub fn select(
             info: Attacker {
                 name: ALL_OTHERS.to_owned(),
                 category: "together".to_owned(),
-                resource: "whatever all other tenants use".to_owned(),
+                resource: "all that the other tenants use".to_owned(),
                 column: None,
             },
             tenants: Ok(tenants.clone()),

@@ -293,8 +293,8 @@ fn a_matrix_folds_to_the_width_of_the_terminal() {
     }
 }
 
-/// Goal: a verdict that depends on the seed says so. Method: the victim keeps half; a tolerance at which half is owed
-/// lies between the rates of the seeds, which differ by parts in a thousand.
+/// Goal: a verdict that depends on the seed is marked. Method: the victim keeps half. With a tolerance of about one
+/// half, the rate that it is owed is between the rates of the seeds, which differ by parts in a thousand.
 #[test]
 fn seeds_that_disagree_mark_the_cell() {
     let mut edge = plan(profile(), "small_tput_ib_write_bw", "BW-1MB_ib_write_bw");

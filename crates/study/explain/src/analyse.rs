@@ -1,8 +1,8 @@
 //! From two traces to a story.
 //!
-//! Every figure per message is a mean over the followed messages that completed in the window, so that parts add up
-//! to the mean latency. When none completed under attack, the messages still under way at the end take their place,
-//! and the story says so.
+//! Every figure per message is a mean over the followed messages that completed in the window, so that parts add up to
+//! the mean latency. When no message completed under attack, the messages still under way at the end count instead, and
+//! a sentence of the story states this.
 
 use crate::explanation::{
     CacheStory, Cause, EXPLANATION_VERSION, Explanation, HURT, Layer, Loss, MeanLatency, Part,

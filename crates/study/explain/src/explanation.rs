@@ -1,8 +1,8 @@
 //! The result: why a victim lost what it lost, as plain data for JSON, the terminal and the HTML page.
 //!
-//! Units end the names: `us` is microseconds, `gbps` gigabits (10^9 bits) of payload per second, `per_s` is per
-//! second. Shares and ratios run from 0 to 1. Latencies here are means over followed messages, since only means add
-//! up; percentiles stand in [`Loss`].
+//! Units end the names: `us` is microseconds, `gbps` gigabits (10^9 bits) of payload per second, `per_s` is per second.
+//! Shares and ratios run from 0 to 1. Latencies here are means over followed messages, since only means add up;
+//! percentiles are in [`Loss`].
 
 use isolane_rdma_scenario::model::Host;
 use isolane_study_audit::cell::{Metrics, VictimKind};
@@ -32,7 +32,7 @@ pub struct Explanation {
     pub kind: VictimKind,
     /// What it does, in words.
     pub victim_does: String,
-    /// The attacker, as asked for.
+    /// The attacker as the request names it.
     pub attacker: String,
     /// What it does, in words.
     pub attacker_does: String,
@@ -115,7 +115,7 @@ pub struct Link {
     pub text: String,
 }
 
-/// Someone's part of something.
+/// A tenant's part of a wait or of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// The tenant, or `the policy`.

@@ -1,9 +1,9 @@
 //! Why one tenant hurts another: the causal story of one audit cell.
 //!
-//! The audit says that a victim lost; its counters say what was busy. This crate runs the victim alone and under
-//! attack with the simulator's recorder on (`isolane_rdma_simulator::rnic::trace`), compares where each message's time went,
-//! and tells it as a chain: what the attacker does, what filled up, how long the victim waited for it, and what
-//! that cost.
+//! The audit says that a victim lost; its counters say what was busy. This crate runs the victim alone and under attack
+//! with the simulator's recorder on (`isolane_rdma_simulator::rnic::trace`), compares where each message's time went,
+//! and reports a chain: what the attacker does, which resource filled up, how long the victim waited for the resource,
+//! and what the wait cost.
 //!
 //! * [`subject`] - victims and attackers by name, or of a scenario;
 //! * [`measure`] - the two runs;
@@ -39,11 +39,11 @@ pub enum ExplainError {
     #[error(transparent)]
     Names(#[from] AuditError),
     /// A pattern that matches several.
-    #[error("{role} {pattern:?} stands for {count} of them: name one, such as {first}")]
+    #[error("{role} {pattern:?} matches {count} of them: name one, such as {first}")]
     Several {
         /// `victim` or `attacker`.
         role: &'static str,
-        /// What was asked for.
+        /// The request: victim, attacker, device and policy.
         pattern: String,
         /// How many match.
         count: usize,

@@ -17,7 +17,7 @@ use isolane_study_audit::settled;
 use isolane_study_results::rdma::RunResult;
 use isolane_study_testbed_simulator::SimTestbed;
 
-/// Least measured time unless asked for otherwise: 1 ms alone and 2 ms under attack.
+/// Least measured time where no option gives one: 1 ms alone and 2 ms under attack.
 pub const DURATION: Duration = Duration::from_ms(3);
 /// Points of every series: 20 before the attack and 40 after, wide enough for hundreds of messages each.
 pub const POINTS: u64 = 60;

@@ -1,4 +1,4 @@
-//! The sentences of a story: verdict, chain, and one per cause. Every number in them stands in the data too.
+//! The sentences of a story: verdict, chain, and one per cause. Every number in a sentence is in the data too.
 
 use crate::explanation::{CacheStory, Cause, Explanation, Link, Part};
 use crate::words::{self, letter, percent, us};
@@ -7,7 +7,7 @@ use isolane_study_audit::cell::{Metrics, VictimKind};
 
 /// A resource is called full from here on; as in the audit.
 const FULL: f64 = 0.8;
-/// A further cause of at least this part of the added latency stands in the chain too.
+/// A further cause of at least this part of the added latency is in the chain too.
 const LARGE: f64 = 0.2;
 
 /// Writes the verdict and the chain of `explanation`; `starved` says that nothing completed under attack.
@@ -42,7 +42,7 @@ fn verdict(explanation: &Explanation, starved: bool) -> String {
             percent(cause.share),
             place(cause)
         ),
-        None => "its messages take no longer, so it posts less; the cause lies outside the NICs"
+        None => "its messages take no longer, so it posts less; the cause is outside the NICs"
             .to_owned(),
     };
     format!("{victim} {}: {why}.", kept(explanation))
@@ -221,7 +221,7 @@ fn lost(explanation: &Explanation) -> String {
     }
 }
 
-/// What one cause comes to.
+/// The total of one cause.
 pub(crate) fn sentence(cause: &Cause, resource: Resource, victim: &str) -> String {
     let others: f64 = cause
         .blamed

@@ -16,7 +16,7 @@ pub struct Subject {
     pub victim: Tenant,
     /// What of it counts.
     pub kind: VictimKind,
-    /// Name of the attacker, as asked for.
+    /// Name of the attacker in the request.
     pub attacker: String,
     /// Its tenants; at least one.
     pub attackers: Vec<Tenant>,
@@ -28,7 +28,7 @@ impl Subject {
     /// The catalogue's victim and attacker of these names on the device of `profile`.
     ///
     /// # Errors
-    /// When a name is unknown (the message names the nearest) or stands for several, or when the device cannot run
+    /// When a name is unknown (the message names the nearest) or matches several tenants, or when the device cannot run
     /// one of the two.
     pub fn of_catalogue(
         catalogue: &Catalogue,

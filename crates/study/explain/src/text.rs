@@ -161,7 +161,7 @@ fn step(step: &Step) -> [String; 6] {
     ]
 }
 
-/// Rows with a heading; `l` columns stand on the left, `r` columns on the right.
+/// Rows with a heading; `l` columns are aligned left, `r` columns right.
 fn table<const COLUMNS: usize>(text: &mut String, rows: &[[String; COLUMNS]], sides: &str) {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

@@ -1,4 +1,4 @@
-//! Mean times per message: what a trace's sums come to, by resource, by whom they are blamed on, and by stage.
+//! Mean times per message: the sums of a trace by resource, by the tenants that caused the wait, and by stage.
 //!
 //! Times are picoseconds. A mean is over messages that completed in a window, or over given messages.
 

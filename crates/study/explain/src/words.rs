@@ -89,7 +89,7 @@ pub fn capital(text: &str) -> String {
     })
 }
 
-/// Whether a resource is a time in which something stands still, not a thing that work fills.
+/// Whether a resource is a time in which a unit is stalled, not a unit that work fills.
 pub fn is_stall(resource: Resource) -> bool {
     matches!(
         resource,

@@ -1,12 +1,12 @@
 //! The order of the policies, and the recommendation in a sentence.
 //!
-//! Policies that need hardware that is not on sale stand behind all others, and are advised on request only.
+//! Policies that need hardware that is not on sale come after all others, and are recommended on request only.
 
 use crate::result::PolicyOutcome;
 use isolane_common_text_output::counted;
 use isolane_rdma_scenario::stack;
 
-/// The order of the ranking: less is better. What can be bought stands before what cannot.
+/// The order of the ranking: less is better. Policies that need no hardware outside the market come first.
 pub(crate) fn rank(outcome: &PolicyOutcome) -> (bool, u32, i64, i64) {
     let missed = outcome.objectives - outcome.met;
     let steps = |value: f64, step: f64| (value / step).round() as i64;

@@ -1,9 +1,10 @@
 //! Who and what is in the way of a tenant's objectives.
 //!
-//! Evidence is by removal: the tenant alone, then everybody without one of the others, all with the first seed. A
-//! tenant that misses alone has nobody but the device or the policy in its way. One whose leaving lets the objectives
-//! be met is a culprit; there can be several. When none is enough, the one that helps most is named, and the blame is
-//! on all together. The resource is what ran out with everybody there, by the counters of both NICs.
+//! Evidence is by removal: the tenant alone, then all tenants except one of the others, all with the first seed. For a
+//! tenant that misses its objective alone, the device or the policy is the cause. A tenant whose removal lets the
+//! objectives be met is a cause; there can be several. When no single removal is enough, all tenants together are the
+//! cause, and the tenant whose removal helps most is named. The resource is the one that ran out in the run of all
+//! tenants, by the counters of both NICs.
 //!
 //! Limits: removal of one at a time does not find pairs of culprits that hide behind each other.
 
@@ -15,13 +16,13 @@ use isolane_study_results::rdma::RunResult;
 
 /// The runs that explain a miss, all with the first seed.
 pub(crate) struct Evidence<'a> {
-    /// Everybody there.
+    /// All tenants.
     pub(crate) together: &'a RunResult,
     /// The tenant alone under the policy.
     pub(crate) alone: &'a RunResult,
     /// The tenant alone under `none`; absent where `none` is not compared.
     pub(crate) alone_without_policy: Option<&'a RunResult>,
-    /// Everybody but the named tenant.
+    /// All tenants except the named one.
     pub(crate) without: Vec<(&'a str, &'a RunResult)>,
 }
 
@@ -93,7 +94,7 @@ fn progress(one: &ObjectiveOutcome, value: Option<f64>) -> f64 {
     }
 }
 
-/// The tenant without whom the worst objective comes nearest to being met; nobody where leaving does not help.
+/// The tenant whose removal brings the worst objective nearest to its target; none where no removal helps.
 fn helps_most<'a>(
     tenant: &str,
     missed: &[ObjectiveOutcome],

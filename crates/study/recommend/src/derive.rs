@@ -5,7 +5,7 @@
 //! where that is less: goodput, or messages where they are the larger part of what the NIC can do. A tenant that completes
 //! nothing alone gets no objective.
 //!
-//! Targets have three significant digits, so that a scenario with the target as it is printed asks for the same.
+//! Targets have three significant digits, so a scenario with the printed target has the same objective.
 
 use crate::result::{Objective, ObjectiveKind};
 use isolane_rdma_scenario::model::{Class, Tenant};
@@ -23,7 +23,7 @@ pub(crate) fn rule() -> String {
     )
 }
 
-/// The objective of `tenant`, which has the fraction `part` of the NIC and got `alone` without anybody else.
+/// The objective of `tenant`, which has the fraction `part` of the NIC and got `alone` without any other tenant.
 pub(crate) fn objectives(
     tenant: &Tenant,
     part: f64,

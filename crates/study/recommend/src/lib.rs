@@ -1,16 +1,16 @@
 //! Which policy meets the needs of a scenario's own tenants, and what each one cannot protect against.
 //!
-//! The tenants say what they need (`[tenant.slo]`); every policy runs all of them together, once per seed; medians over
-//! the seeds are compared with the needs. Policies are ranked by needs met, then by utilisation, then by the CPU cores
-//! they spend. For a tenant that misses a need, further runs of the first seed say why: the tenant alone, and
-//! everybody without one of the others; the counters of both NICs name the resource that ran out.
+//! Each tenant has objectives (`[tenant.slo]`). Every policy runs all tenants together, once per seed, and medians over
+//! the seeds are compared with the objectives. Policies are ranked by objectives met, then by utilisation, then by the
+//! CPU cores that they use. For a tenant that misses an objective, further runs of the first seed find the cause: the
+//! tenant alone, and all tenants except one of the others. The counters of both NICs name the resource that ran out.
 //!
 //! Where no tenant says what it needs, objectives are derived from what each gets alone (`derive`).
 //!
 //! * [`needs`] - what tenants need, and whether they got it;
 //! * [`result`] - the answer as plain data;
 //! * [`mod@run`] - runs the policies and ranks them;
-//! * [`blame`] - who and what is in the way of a need;
+//! * [`blame`] - which tenants and which resource cause a miss;
 //! * [`text`] - the answer for a terminal.
 //!
 //! Units end the names, as in [`isolane_study_audit::matrix`]. Nothing in a result depends on when, where or with how many
@@ -28,7 +28,7 @@ pub mod text;
 /// Why there is no recommendation.
 #[derive(Debug, thiserror::Error)]
 pub enum RecommendError {
-    /// Nobody needs anything, or gets anything.
+    /// No tenant has an objective, or no tenant completes anything.
     #[error(
         "scenario {scenario}: no tenant has an SLO, and none completes a message alone from which one could be derived; say \
          what one needs, like slo = {{ p99_max = \"10us\" }} or slo = {{ goodput_min = \"20Gb/s\" }} in its [[tenant]]"

@@ -105,8 +105,7 @@ fn is_settled() -> bool {
 pub struct PolicyOutcome {
     /// The policy.
     pub policy: String,
-    /// Whether what it needs can be bought: false where it needs hardware that is not on sale. Such policies stand behind
-    /// all others.
+    /// False where the policy needs hardware that is not on sale. Such policies come after all others.
     pub on_sale: bool,
     /// How long its runs took to settle; absent where times are fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,7 +139,7 @@ pub struct TenantOutcome {
     pub objectives: Vec<ObjectiveOutcome>,
 }
 
-/// What stands between a tenant and what it needs.
+/// Why a tenant misses its objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blame {
@@ -161,11 +160,11 @@ pub struct Miss {
     pub tenant: String,
     /// The objectives that it misses.
     pub objectives: Vec<ObjectiveOutcome>,
-    /// What stands in the way.
+    /// The kind of cause.
     pub blame: Blame,
-    /// The tenants named by `blame`; for `together` the one whose leaving helps most.
+    /// The tenants that `blame` names; for `together` the one whose removal helps most.
     pub culprits: Vec<String>,
-    /// The resource that ran out with everybody there, compared with the tenant alone.
+    /// The resource that ran out in the run of all tenants, compared with the tenant alone.
     pub exhausted: Option<Exhausted>,
     /// All of it in one sentence.
     pub words: String,

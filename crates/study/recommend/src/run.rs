@@ -54,7 +54,8 @@ pub struct Question {
     pub advises_not_on_sale: bool,
 }
 
-/// Told after every run: runs done, and runs known to be needed, which grow when a need is missed.
+/// Called after every run with the runs done and the runs known to be needed. The second number grows when a tenant
+/// misses an objective.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Runs `question` on `testbed` with `jobs` workers.
@@ -181,7 +182,7 @@ impl Work<'_> {
             self.explain(*policy, outcome, &together, &why);
         }
         let mut policies: Vec<PolicyOutcome> = outcomes.into_iter().map(|(_, one)| one).collect();
-        // Stable: equals keep the order asked for.
+        // Stable: equals keep the order of the request.
         policies.sort_by_key(rank);
         let first = together
             .values()
@@ -406,7 +407,7 @@ impl Work<'_> {
             .collect::<Result<_, RecommendError>>()
     }
 
-    /// Where `none` stands among the policies.
+    /// The index of `none` among the policies.
     fn base(&self) -> Option<usize> {
         let mut policies = self.question.policies.iter();
         policies.position(|policy| policy.name == BASE)

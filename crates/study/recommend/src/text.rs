@@ -103,7 +103,7 @@ fn table(text: &mut String, answer: &Recommendation, style: Style) {
             header.push(format!("{}: {}", tenant.name, objective.words()));
         }
     }
-    // Objectives' headings are longer than their values: they stand in a legend, by letter.
+    // Objectives' headings are longer than their values: they are in a legend, by letter.
     let letters: Vec<String> = (0..header.len() - FIXED).map(letter).collect();
     for (letter, heading) in letters.iter().zip(&header[FIXED..]) {
         let _ = writeln!(text, "  {letter}  {heading}");
@@ -116,10 +116,7 @@ fn table(text: &mut String, answer: &Recommendation, style: Style) {
     }
     text.push_str(&table.render_within(style.width, style.colour));
     if answer.policies.iter().any(|policy| !policy.on_sale) {
-        let _ = writeln!(
-            text,
-            "  {NOT_ON_SALE}, and stands behind what can be bought"
-        );
+        let _ = writeln!(text, "  {NOT_ON_SALE}, and comes after hardware on sale");
     }
     if let Some(settling) = &answer.settling {
         let _ = writeln!(text, "  {}", settling.words("run"));

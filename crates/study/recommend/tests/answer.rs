@@ -1,4 +1,5 @@
-//! Recommendations on a testbed made of formulas: the ranking, who is blamed, and what is refused.
+//! Recommendations on a testbed made of formulas: the ranking, the causes of a miss, and the requests that are
+//! rejected.
 #![allow(clippy::unwrap_used)]
 
 use expect_test::expect;

@@ -1,4 +1,4 @@
-//! What a study reports, whatever testbed it ran on. Units end the names; maps and lists are ordered.
+//! What a study reports on any testbed. Units end the names; maps and lists are ordered.
 
 pub mod paired;
 pub mod summary;

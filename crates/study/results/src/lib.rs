@@ -1,4 +1,4 @@
-//! What runs report, whatever ran them: simulators and real devices fill the same types.
+//! What runs report. Simulators and real devices fill the same types.
 //!
 //! * [`rdma`] - runs of tenants on RDMA NICs;
 //! * [`settling`] - how long several of them took to settle;

@@ -31,7 +31,7 @@ pub struct MemResult {
     pub tiers: Vec<MemTierResult>,
     /// The whole machine.
     pub machine_wide: MemMachineResult,
-    /// Points over time, if the scenario asks for them.
+    /// Points over time, if the scenario requests them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<MemPoint>,
     /// What the policy changed over time, where there is a series.

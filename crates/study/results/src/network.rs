@@ -27,7 +27,7 @@ pub struct FabricResult {
     /// Simulated time of the whole run, until its last event, seconds.
     #[serde(default)]
     pub simulated_s: f64,
-    /// Per class asked for, the highest first.
+    /// Per requested class, the highest first.
     pub classes: Vec<ClassResult>,
     /// Payload of completed calls over the payload that arrived, measured calls only.
     pub utilisation: f64,
@@ -39,15 +39,15 @@ pub struct FabricResult {
     pub ports: PortCounts,
     /// The policy's and the transport's own figures.
     pub policy_state: BTreeMap<String, f64>,
-    /// Per pair of hosts and class, if asked for.
+    /// Per pair of hosts and class, on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<PairResult>,
-    /// Time series, if asked for.
+    /// Time series, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<FabricSeries>,
 }
 
-/// Calls that asked for one class.
+/// Calls that requested one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassResult {
     /// The class's name.
@@ -62,17 +62,18 @@ pub struct ClassResult {
     pub terminated: u64,
     /// Of those, calls unfinished when the run ended.
     pub unfinished: u64,
-    /// Payload of calls that asked for this class, part of all payload.
+    /// Payload of calls that requested this class, part of all payload.
     pub asked_share: f64,
     /// Payload of calls that ran in this class, part of all payload (the achieved mix).
     pub ran_share: f64,
     /// Admitted over issued, by calls.
     pub admitted_share: f64,
-    /// Network latency of calls that ran in this class, whatever they asked for, microseconds.
+    /// Network latency of calls that ran in this class, of any requested class, microseconds.
     pub rnl_us: Option<LatencySummary>,
     /// The same, divided by the call's MTUs, microseconds.
     pub rnl_per_mtu_us: Option<LatencySummary>,
-    /// Part of the calls that asked for this class, ran in it and met its objective; absent without one.
+    /// Part of the calls that requested this class, ran in this class and met its objective; absent without an
+    /// objective.
     pub met_slo_share: Option<f64>,
     /// The same by payload.
     pub met_slo_bytes_share: Option<f64>,
@@ -159,7 +160,7 @@ pub struct PairResult {
     pub from: u32,
     /// Called host.
     pub to: u32,
-    /// Class asked for.
+    /// Requested class.
     pub class: String,
     /// Calls that began.
     pub issued: u64,

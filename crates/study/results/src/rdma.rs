@@ -1,4 +1,4 @@
-//! What a run reports, whatever testbed it ran on.
+//! What a run reports on any testbed.
 //!
 //! Rates are over the measured time only. Every number's unit ends its name. Maps are ordered, so that equal
 //! runs print equal bytes.
@@ -70,7 +70,7 @@ pub struct Settling {
 pub struct TenantSettling {
     /// True when consecutive windows agreed, or left no doubt on which side of its limits the tenant is.
     pub settled: bool,
-    /// True when windows, or the bounds of the 99th percentile, lie on both sides of a limit.
+    /// True when windows, or the bounds of the 99th percentile, are on both sides of a limit.
     pub on_the_edge: bool,
     /// Latencies measured.
     pub samples: u64,

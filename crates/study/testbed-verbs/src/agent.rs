@@ -1,9 +1,9 @@
 //! The agent: starts and watches the worker processes of one machine for a controller at the end of a byte stream.
 //!
-//! Problem: what runs on another machine must end when its controller ends, whoever of the two dies, and must be no
-//! more than what the controller could be allowed: traffic of our own program. Method: one session is one process
-//! with one stream. The agent starts only [`AgentOptions::program`], with arguments that no message can change; it
-//! counts workers and bytes, and when the stream or the session's time ends it kills every process group it began.
+//! Problem: a process on another machine must end when its controller ends or the agent ends, and it must be traffic of
+//! our own program only. Method: one session is one process with one stream. The agent starts only
+//! [`AgentOptions::program`], with arguments that no message can change. The agent limits workers and bytes. When the
+//! stream or the session's time ends, the agent kills every process group that it started.
 //!
 //! Limits: [`crate::message::WORKERS_MAX`] workers, lines of [`crate::message::LINE_MAX`] bytes, a lifetime. A worker
 //! sees its input close when the agent is killed, and ends by itself.
@@ -34,7 +34,7 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// The longest session.
     pub lifetime: Duration,
-    /// Where `/sys` lies.
+    /// The path of `/sys`.
     pub root: Root,
 }
 
@@ -70,7 +70,7 @@ pub enum AgentError {
     Message(#[from] crate::message::MessageError),
     /// Another release.
     #[error(
-        "agent: the controller speaks version {theirs} of the protocol, this agent {VERSION}; install the same \
+        "agent: the controller has version {theirs} of the protocol, this agent {VERSION}; install the same \
          release of isolane on both machines"
     )]
     Version {
@@ -160,7 +160,7 @@ struct Worker {
 }
 
 impl Session {
-    /// Sends `event`; a controller that is gone hears nothing, and its end is noticed by the reader.
+    /// Sends `event`. A failure is ignored: the reader notices that a controller is gone.
     fn say(&self, event: &Event) {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = output
@@ -293,7 +293,7 @@ impl Server<'_> {
             Request::Say { worker, mut line } => {
                 let process = self.process(worker);
                 line.push('\n');
-                // One that is gone or goes says so by its end, which is on its way.
+                // The end of a worker that is gone is an event of its own, which follows.
                 let _ = process.map(|process| process.write(line.as_bytes()));
                 Ok(())
             }

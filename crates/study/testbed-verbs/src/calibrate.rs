@@ -1,11 +1,11 @@
 //! Measures the rates and latencies of a target's devices with traffic.
 //!
-//! A profile describes the simulator's device; nothing says that the devices at hand are alike. So three short runs,
-//! one tenant alone from host A to host B, give what results are compared with: the goodput of large WRITEs, the rate
-//! of small ones, and the latency of a single small one at a time.
+//! A profile describes the simulator's device; the real devices may differ. So three short runs, one tenant alone from
+//! host A to host B, give the reference of the results: the goodput of large WRITEs, the rate of small ones, and the
+//! latency of a single small one at a time.
 //!
-//! Limits: each is one run of 600 ms, and a software device on a busy machine varies by tens of percent;
-//! the figures stand in every result (`policy_state`, `device.*`), so that a reader sees what a share is of.
+//! Limits: each is one run of 600 ms, and a software device on a busy machine varies by tens of percent; the figures
+//! are in every result (`policy_state`, `device.*`), so a reader knows the reference of each share.
 
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_common_toml_input::sourced::{SourceKind, Sourced};

@@ -1,9 +1,9 @@
 //! One run: starts workers, exchanges their addresses, starts traffic at one time, and collects results.
 //!
 //! Method: one worker per tenant and host, prepared with its [`Job`], connected to its peers, started with the same
-//! delay, counted from one moment. Posting workers report when their time is over; then the passive ones are told the
-//! window that their peers measured, so that both ends count the same time. The devices' counters are read at
-//! the ends of the measured time.
+//! delay, counted from one moment. Posting workers report when their time is over. Then the controller sends the
+//! measured window to the passive workers, so both ends count the same time. The devices' counters are read at the ends
+//! of the measured time.
 //!
 //! Limits: the start is as common as the messages are fast: microseconds apart on one machine, half a round trip
 //! between machines; the warm-up covers it. Every step has a time-out, and a worker that ends early fails the run.
@@ -48,10 +48,10 @@ pub(crate) struct Counted {
     pub(crate) rises: BTreeMap<String, u64>,
 }
 
-/// Where a run stands, for a progress bar.
+/// The stage of a run, for a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Machines are asked for their devices.
+    /// The controller requests the list of devices from each machine.
     Connecting,
     /// Short runs find out what the devices can do.
     Calibrating,
@@ -90,8 +90,8 @@ pub(crate) struct UnderDaemon {
     pub(crate) tenants: Vec<Pacing>,
 }
 
-/// Runs `scenario` on `fleet`, under a daemon if one is named. Whatever it returns, processes may still be there: the
-/// caller clears the fleet.
+/// Runs `scenario` on `fleet`, under a daemon if one is named. Processes may still run after any result: the caller
+/// clears the fleet.
 pub(crate) fn conduct(
     fleet: &mut Fleet,
     scenario: &Scenario,
@@ -277,7 +277,7 @@ impl Run<'_> {
         self.fleet.send(member.link, &request);
     }
 
-    /// Asks each device once, whatever number of hosts it stands for.
+    /// Sends one request per device, also when several hosts use the device.
     fn read_counters(&self) {
         let mut asked: Vec<(usize, &str)> = Vec::new();
         for post in &self.fleet.posts {

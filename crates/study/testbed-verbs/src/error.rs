@@ -14,7 +14,7 @@ pub enum VerbsError {
     UnknownDevice {
         /// Where.
         machine: String,
-        /// The name asked for.
+        /// The requested name.
         device: String,
         /// What there is.
         known: String,
@@ -28,7 +28,7 @@ pub enum VerbsError {
         /// Where.
         machine: String,
     },
-    /// The scenario or its policy asks for what this testbed cannot do.
+    /// The scenario or its policy needs something that this testbed cannot do.
     #[error("scenario {scenario} cannot run on {target}: {reason}")]
     Scenario {
         /// The scenario.

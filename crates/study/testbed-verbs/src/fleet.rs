@@ -104,7 +104,7 @@ impl Fleet {
                     return Err(VerbsError::Agent {
                         machine,
                         reason: format!(
-                            "release {program} speaks version {version} of the protocol, this one {VERSION}; install \
+                            "release {program} has version {version} of the protocol, this one {VERSION}; install \
                              the same release of isolane on both machines"
                         ),
                     });
@@ -190,7 +190,7 @@ impl Fleet {
         }
     }
 
-    /// Ends every worker on every machine and waits for it, also when the user has asked to stop.
+    /// Ends every worker on every machine and waits for its end, also after the user interrupted the run.
     pub(crate) fn clear(&mut self) -> Result<(), VerbsError> {
         for link in 0..self.links.len() {
             self.send(link, &Request::Clear);

@@ -166,7 +166,7 @@ fn latency(reports: &BTreeMap<Host, Report>) -> Option<LatencyResult> {
     })
 }
 
-/// Payload that a tenant tries to send, where its workloads say so.
+/// Payload that a tenant offers, where its workloads set a rate.
 fn offered(tenant: &Tenant) -> Option<f64> {
     let mut sum = None;
     for workload in &tenant.workloads {
@@ -285,8 +285,8 @@ fn counters(
     hosts.into_iter().map(of).collect()
 }
 
-/// How busy the link was, against the goodput that one tenant alone got; bytes of headers count, so that a busy link
-/// stands at 1.
+/// How busy the link was, against the goodput that one tenant alone got; bytes of headers count, so a busy link has the
+/// value 1.
 fn ratios(counted: &Counted, calibration: &Calibration) -> BTreeMap<String, f64> {
     let directions = [
         ("link_tx_utilisation", ["tx_bytes", "netdev_tx_bytes"]),

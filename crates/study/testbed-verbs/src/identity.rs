@@ -1,9 +1,9 @@
 //! Certificates of a private authority, for controllers and agents.
 //!
-//! `isolane rdma agent init DIR NAME...` makes an authority in `DIR/authority` and for every NAME a directory `DIR/NAME` to be
-//! copied to that machine: `authority.pem`, `certificate.pem`, `key.pem`. Both ends of a connection show a certificate
-//! of the authority; an agent's must also be for the name or address it is reached by, so that one machine cannot
-//! stand in for another. The authority's key is needed only to make more certificates.
+//! `isolane rdma agent init DIR NAME...` makes an authority in `DIR/authority` and for every NAME a directory
+//! `DIR/NAME` to be copied to that machine: `authority.pem`, `certificate.pem`, `key.pem`. Both ends of a connection
+//! show a certificate of the authority; an agent's must also be for the name or address it is reached by, so one
+//! machine cannot impersonate another. The authority's key is needed only to make more certificates.
 //!
 //! Files have mode 0600 and directories 0700; a key that others can read is refused. Certificates do not expire:
 //! to revoke one, make a new authority. Keys are ECDSA over P-256.
@@ -229,7 +229,7 @@ fn load(directory: &Path) -> Result<Identity, IdentityError> {
     })
 }
 
-/// TLS as the controller speaks it, with the certificates in `directory`.
+/// The TLS configuration of the controller, with the certificates in `directory`.
 pub(crate) fn client(directory: &Path) -> Result<Arc<ClientConfig>, IdentityError> {
     let identity = load(directory)?;
     let config = ClientConfig::builder_with_provider(provider())
@@ -245,7 +245,7 @@ pub(crate) fn client(directory: &Path) -> Result<Arc<ClientConfig>, IdentityErro
         })
 }
 
-/// TLS as the agent speaks it: a peer without a certificate of the authority is refused.
+/// The TLS configuration of the agent: a peer without a certificate of the authority is rejected.
 pub(crate) fn server(directory: &Path) -> Result<Arc<ServerConfig>, IdentityError> {
     let identity = load(directory)?;
     let content = |reason: String| IdentityError::Content {

@@ -1,8 +1,8 @@
 //! The controller's end of a session with an agent: here, over ssh, or over TLS.
 //!
-//! All sessions of a run deliver into one channel, so that the controller waits for whatever comes first. Requests are
-//! written by a thread of their own: a peer that does not read cannot stop the controller. Dropping a session closes
-//! its stream, by which the agent ends everything it started, and kills the local process behind it.
+//! All sessions of a run deliver into one channel, so the controller waits for the first event of any session. A thread
+//! of its own writes the requests, so a peer that does not read cannot block the controller. Dropping a session closes
+//! its stream and kills the local process behind the stream. The agent then ends everything that it started.
 
 use crate::error::VerbsError;
 use crate::lines::Lines;
@@ -95,7 +95,7 @@ impl Link {
                     });
                 }
                 let mut command = Command::new(&reach.ssh);
-                // Nobody can answer a question: the terminal is not ours while a run is under way.
+                // ssh must not prompt: during a run the terminal is not available for an answer.
                 command.args(["-T", "-o", "BatchMode=yes", "--"]);
                 command.arg(&machine.name);
                 command.args(["isolane", "rdma", "agent", "--stdio"]);
@@ -223,7 +223,7 @@ fn deliver(
             Err(error) => break error.to_string(),
         }
     };
-    // Nobody listens after the run is over.
+    // After the run no receiver is left.
     let _ = arrivals.send((index, Arrival::Closed(reason)));
 }
 

@@ -104,7 +104,7 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Serves for ever; tells `log` who came and went.
+    /// Serves forever and reports each connect and disconnect to `log`.
     pub fn serve(&self, log: &(dyn Fn(&str) + Sync)) {
         thread::scope(|scope| {
             loop {
@@ -149,7 +149,7 @@ impl Listener {
         let mut connection = Connection::Server(connection.map_err(io::Error::other)?);
         let shaken = handshake(&mut connection, &mut tcp);
         if shaken.is_err() {
-            // The alert that tells the peer why may still wait to be sent.
+            // The TLS alert with the reason may still be unsent.
             let _ = connection.write_tls(&mut tcp);
             drain(&tcp);
             shaken?;

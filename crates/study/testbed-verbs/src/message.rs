@@ -1,8 +1,9 @@
 //! Messages between a controller and an agent: JSON, one message per line.
 //!
-//! Problem: a controller on one machine starts worker processes on several, talks to each of them, and wants all of
-//! them gone when it goes. Method: the agent is a small supervisor at the end of a byte stream (a pipe, ssh, TLS).
-//! The controller sends [`Request`]s, the agent [`Event`]s. Lines to and from workers pass through unread.
+//! Problem: a controller on one machine starts worker processes on several machines, exchanges lines with each worker,
+//! and all workers must end when the controller ends. Method: the agent is a small supervisor at the end of a byte
+//! stream (a pipe, ssh, TLS). The controller sends [`Request`]s, the agent [`Event`]s. Lines to and from workers pass
+//! through unread.
 //!
 //! Order: the first request is `Hello`, the first event `Welcome` or `Failed`. Requests that have an answer get it
 //! in their order; `Said` and `Ended` may come between. The end of the stream ends the session and every process of
@@ -50,7 +51,7 @@ pub enum Request {
         /// Without the line's end.
         line: String,
     },
-    /// Close a worker's input: it should come to an end.
+    /// Close a worker's input, on which the worker ends.
     Close {
         /// Its number.
         worker: u32,
@@ -124,7 +125,7 @@ pub enum Event {
         /// Without the line's end.
         line: String,
     },
-    /// A worker has ended, for whatever reason.
+    /// A worker has ended, for any reason.
     Ended {
         /// Its number.
         worker: u32,
@@ -148,7 +149,7 @@ pub enum Event {
     },
     /// Every process of the session is gone.
     Cleared,
-    /// A request could not be done; stands in place of its answer.
+    /// A request failed; sent instead of its answer.
     Failed {
         /// Why, in one line for people.
         reason: String,

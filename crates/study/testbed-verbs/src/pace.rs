@@ -4,11 +4,12 @@
 //! directory that only its user may enter. Workers are started by `isolane rdma run --require` with that socket, so a
 //! worker that would run unpaced does not run.
 //!
-//! A run must not begin before the daemon's reference flow is connected: until then nothing tells it of latencies, and it
-//! hands out everything. The guard reads that in what the daemon says, and leaves a file (`CONNECTED`) for the agent.
+//! A run must not begin before the daemon's reference flow is connected: until then the daemon measures no latency and
+//! grants every token. The guard reads the daemon's output and creates a file (`CONNECTED`) for the agent when the flow
+//! is connected.
 //!
-//! A daemon does not notice that its agent was killed. So `isolane rdma agent --guard DIR` stands between them: its input
-//! ends with the agent, and then it ends the daemon and removes the directory.
+//! A daemon does not notice that its agent was killed. So `isolane rdma agent --guard DIR` runs between the two: the
+//! guard's input ends with the agent, and then the guard ends the daemon and removes the directory.
 
 use crate::message::{Paced, Pacing};
 use crate::process::Process;
@@ -31,7 +32,7 @@ const CONNECTED: &str = "connected";
 const CONNECTED_WORDS: &str = ": connected";
 /// How long it may take until it listens and is connected.
 const STARTING: Duration = Duration::from_secs(40);
-/// How long it may take to end when asked.
+/// How long the daemon may take to end after the signal.
 const ENDING: Duration = Duration::from_secs(3);
 /// How often the guard looks whether the daemon lives.
 const WATCH: Duration = Duration::from_secs(1);
@@ -185,7 +186,7 @@ pub fn guard(isolaned: &Path, directory: &Path) -> Result<(), String> {
             break status;
         }
     };
-    // The agent removes it too; whoever comes second finds nothing.
+    // The agent removes the directory too; the second removal finds nothing.
     let _ = fs::remove_dir_all(directory);
     match status.success() {
         true => Ok(()),

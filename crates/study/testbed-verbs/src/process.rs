@@ -37,8 +37,8 @@ impl Process {
             .spawn()?;
         let group = Pid::from_child(&child);
         let input = child.stdin.take();
-        let output = child.stdout.take().expect("stdout was asked for as a pipe");
-        let errors = child.stderr.take().expect("stderr was asked for as a pipe");
+        let output = child.stdout.take().expect("stdout is a pipe");
+        let errors = child.stderr.take().expect("stderr is a pipe");
         let tail = Arc::new(Mutex::new(Tail::default()));
         let kept = Arc::clone(&tail);
         let complaints = thread::spawn(move || {
@@ -68,7 +68,7 @@ impl Process {
         }
     }
 
-    /// Closes its input, by which it should come to an end.
+    /// Closes the input of the process, on which the process ends.
     pub(crate) fn close(&self) {
         self.input
             .lock()

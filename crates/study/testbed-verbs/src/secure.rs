@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Longest time for a connection and its handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Silence before the network is asked whether the peer is there, between questions, and how many.
+/// TCP keepalive: silence before the first probe, time between probes, and number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 4);
 /// Bytes moved at once: a TLS record.
 const CHUNK: usize = 16 << 10;
@@ -226,7 +226,7 @@ pub(crate) fn pump(
                 Err(error) => return Err(error),
             }
             if let Err(error) = connection.process_new_packets() {
-                // Tell the peer why, if it still listens.
+                // Send the reason to the peer, if the peer still reads.
                 let _ = connection.write_tls(&mut tcp);
                 return Err(io::Error::new(ErrorKind::InvalidData, refusal(&error)));
             }

@@ -1,8 +1,8 @@
 //! Parses `--target verbs:...`: a device for every host of a scenario, on this machine or on another.
 //!
 //! Grammar: `verbs:PLACE,PLACE[,PLACE...]`; the first place is host A, the second host B, and so on. A place is
-//! `[HOST[:PORT]:]DEVICE[/DEVICE_PORT[/GID_INDEX]]`. HOST is what ssh takes, or with certificates a name or address
-//! of the agent; an IPv6 address stands in brackets. One device may be named twice: then traffic loops through it.
+//! `[HOST[:PORT]:]DEVICE[/DEVICE_PORT[/GID_INDEX]]`. HOST is what ssh takes, or with certificates a name or address of
+//! the agent; an IPv6 address is in brackets. One device may be named twice: then traffic loops through the device.
 //!
 //! Limits: names end up as arguments of ssh and in file paths, so their characters are few, and none begins
 //! with a dash.

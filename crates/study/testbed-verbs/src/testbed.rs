@@ -1,7 +1,7 @@
 //! Real devices as a testbed.
 //!
 //! One run at a time: devices are shared, and two runs would measure each other. Sessions with the machines stay open
-//! from run to run; after a failure they are closed, by which every process of the run ends, and opened anew.
+//! from run to run; after a failure they are closed, which ends every process of the run, and opened again.
 
 use crate::calibrate::{self, Calibration};
 use crate::conduct::{Stage, conduct};
@@ -53,7 +53,7 @@ impl fmt::Debug for VerbsTestbed {
 }
 
 impl VerbsTestbed {
-    /// The devices of `target`. Runs stop when `cancel` is set, and tell `stage` where they stand.
+    /// The devices of `target`. Runs stop when `cancel` is set, and report their stage to `stage`.
     pub fn new(
         target: Target,
         reach: Reach,
@@ -220,7 +220,7 @@ impl VerbsTestbed {
         ))
     }
 
-    /// What stands in results where the simulator has its profile.
+    /// The text that results have where the simulator has its profile.
     fn devices(&self) -> String {
         let places = self.target.places.iter().map(ToString::to_string);
         format!(

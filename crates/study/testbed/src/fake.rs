@@ -1,9 +1,9 @@
-//! A testbed made of formulas, for tests of what stands above the trait: instant, and with a known answer.
+//! A testbed made of formulas, for tests of the code that calls the trait: instant, and with a known answer.
 //!
 //! Every tenant alone gets the link rate for large messages and 10 million messages per second for small ones; a
-//! distributed application, 10,000 operations per second.
-//! A neighbour whose name contains `storm` takes nine tenths of everybody's rate and shows as a stalled receive
-//! unit on host B; any other neighbour halves the link. Seeds move rates by a few parts in a thousand.
+//! distributed application, 10,000 operations per second. A neighbour whose name contains `storm` takes nine tenths of
+//! every tenant's rate and shows as a stalled receive unit on host B; any other neighbour halves the link. Seeds move
+//! rates by a few parts in a thousand.
 
 use crate::{Testbed, TestbedError, check};
 use isolane_rdma_scenario::model::{Host, Scenario, Tenant, Traffic};

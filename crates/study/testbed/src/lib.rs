@@ -1,8 +1,7 @@
 //! Where scenarios run: the [`Testbed`] trait.
 //!
-//! Everything above (the audit, the claims, the command line) speaks to a testbed, so the same question can be
-//! put to a simulated NIC and to a real one. A run is a question with an answer: these tenants, on this device,
-//! for this long - rates, latencies and counters.
+//! The audit, the claims and the command line call a testbed, so the same run works on a simulated NIC and on a real
+//! one. A run has tenants, a device and a duration; its result has rates, latencies and counters.
 #![forbid(unsafe_code)]
 
 #[cfg(any(test, feature = "fake"))]
@@ -95,7 +94,7 @@ pub enum TestbedError {
         /// What is wrong, and the remedy.
         reason: String,
     },
-    /// The testbed cannot do what is asked; the scenario or the target has to change.
+    /// The testbed cannot run the request; the scenario or the target has to change.
     #[error("{reason}")]
     Declined {
         /// What, and the remedy.

@@ -245,7 +245,7 @@ fn settling(
     }
 }
 
-/// Runs from the beginning with the times asked for.
+/// Runs from the beginning with the requested times.
 pub type Run<'a> = &'a dyn Fn(&Scenario) -> Result<RunResult, TestbedError>;
 
 /// A testbed that starts again each time.
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_changes_late_is_measured_behind_the_change() {
-        // The change lies in the first measured time and, hidden by it, nothing else does.
+        // The change is in the first measured time, and no other change is hidden by it.
         let (measured, settling) = course(
             |t| if t < 150.0 { 90.0 } else { 10.0 },
             Demand::Rates,

@@ -1,4 +1,4 @@
-//! Configurations measured in turns: medians, and ratios of runs that stood side by side.
+//! Configurations measured in turns: medians, and ratios of runs that are next to each other in time.
 //!
 //! Problem: a machine that others use too is faster in one minute than in the next, by more than what is to be shown: one
 //! percent of throughput, three of processor time.

@@ -130,7 +130,7 @@ fn tests(arguments: &[String]) -> ExitCode {
         *count += 1;
         println!("test {name} ... {word}");
     }
-    // As the standard harness says it, for whoever sums such lines.
+    // The summary line of the standard harness, for programs that add such lines.
     println!(
         "test result: {}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {} filtered out",
         if failed == 0 { "ok" } else { "FAILED" },

@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    /// A script that stands for a program, with this test's environment.
+    /// A script in place of a program, with this test's environment.
     pub(crate) fn script(&self, name: &str, body: &str) -> PathBuf {
         let path = self.root.join(name);
         let ours = std::env::current_exe().unwrap();
@@ -83,7 +83,7 @@ impl Place {
             if let Some(number) = name.strip_prefix(&format!("{role}-")) {
                 all.0 += 1;
                 let state = fs::read_to_string(format!("/proc/{number}/stat"));
-                // A zombie waits for its parent, which has died or will look soon.
+                // A zombie counts as ended: its parent has ended or will reap it soon.
                 all.1 += usize::from(state.is_ok_and(|state| !state.contains(") Z ")));
             }
         }

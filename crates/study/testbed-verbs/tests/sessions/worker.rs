@@ -1,5 +1,5 @@
-//! A worker that measures nothing: it speaks the protocol and answers by formulas. Its tenant's name says how it
-//! misbehaves.
+//! A worker that measures nothing: it follows the protocol and answers by formulas. Its tenant's name selects the
+//! misbehaviour.
 
 use crate::note_process;
 use isolane_rdma_traffic::worker::{
